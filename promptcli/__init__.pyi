@@ -2,9 +2,6 @@
 
 from promptcli.analysis.analyze import analyze as analyze
 from promptcli.data.vectors import read_vectors as read_vectors
-from promptcli.data.vectors.part_folder import check_parts as check_parts
-from promptcli.data.vectors.part_folder import merge_parts as merge_parts
-from promptcli.data.vectors.part_folder import sample_parts as sample_parts
 from promptcli.data.vectors.precision import quantize as quantize
 from promptcli.embedding.datasets import embed_dataset as embed_dataset
 from promptcli.embedding.embed import embed as embed

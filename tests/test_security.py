@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import re
 import resource
 from pathlib import Path
@@ -40,18 +39,11 @@ def test_a_gzip_bomb_is_refused_at_its_first_line(tmp_path, monkeypatch):
 
 ROWS = 250_000_000_000
 NPY = repr({"descr": "<f4", "fortran_order": False, "shape": (ROWS, 1)}).encode().ljust(117) + b"\n"
-HEADER = json.dumps({"embeddings": {"dtype": "F32", "shape": [ROWS, 1], "data_offsets": [0, 4 * ROWS]}}).encode()
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("v.npy", b"\x93NUMPY\x01\x00" + len(NPY).to_bytes(2, "little") + NPY + bytes(64)),
-        ("v.safetensors", len(HEADER).to_bytes(8, "little") + HEADER + bytes(64)),
-    ],
-)
-def test_a_header_of_a_terabyte_costs_nothing(name, content, tmp_path):
-    (tmp_path / name).write_bytes(content)
+def test_a_header_of_a_terabyte_costs_nothing(tmp_path):
+    name = "v.npy"
+    (tmp_path / name).write_bytes(b"\x93NUMPY\x01\x00" + len(NPY).to_bytes(2, "little") + NPY + bytes(64))
     with pytest.raises((CheckFailedError, UsageError)) as refused:
         read_vectors(tmp_path / name)
     assert "\n" not in str(refused.value)

@@ -57,7 +57,6 @@ _OTHERS = (
     Listed("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
     Listed("similarity", "embed.similarity", "Compare two sentences, or the rows of two files, by cosine."),
     Listed("templates", "templates.templates", "List templates, or show what one becomes for a backbone."),
-    Listed("vectors", "vectors.vectors", "Check, merge or sample a folder of vectors in parts."),
     Commands.of(
         "models",
         "List, show, import, remove and alias models.",

@@ -1,40 +1,35 @@
-"""Files of sentences to files of vectors, in parts too; cosines of pairs. The input is checked before torch loads."""
+"""Files of sentences to vector files, or to folders of parts; cosines of pairs.
+
+The input is checked before torch loads.
+"""
 
 import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from promptcli.data.dialect import Fields
-from promptcli.data.files import STANDARD, find_inputs, needs_network
-from promptcli.data.rows import open_pairs, open_rows
-from promptcli.data.vectors import open_sink, output_of, written_before
-from promptcli.data.vectors.part_folder import Plan, check_folder, is_part_folder, parts_there
-from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.errors import UsageError, look_up, unknown
-from promptcli.notes import is_offline, is_shown, note, working
-from promptcli.storage.files import check_output, remove_folder
+from promptcli.notes import is_offline, note, working
 
 if TYPE_CHECKING:
-    from promptcli.embedding.part_job import PartJob, Pool
-    from promptcli.embedding.writing import EmbedReport
+    from promptcli.data.vectors import EmbedReport
+    from promptcli.data.vectors.part_folder import PartsManifest
     from promptcli.encoder.encoder import Encoder
     from promptcli.models.loading import Model
 
-#: What makes parts: processes of this machine, or a cluster.
 ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """What became of a file of sentences."""
+    """The result of ``embed``."""
 
-    output: Path | None  #: the vector file; None: they went to a stream
+    output: Path | None  #: the vector file; None: a stream
     encoder: "Encoder"
     report: "EmbedReport"
-    made: bool = True  #: by this call; else it was there, from the same sentences by the same encoder
+    seconds: float | None  #: None: the same call had made the file before
 
 
 def embed(
@@ -49,111 +44,88 @@ def embed(
     batch_size: int | None = None,
     with_text: bool = True,
     force: bool = False,
-    backend: str = "torch",
-    device: str = "auto",
-    dtype: str = "auto",
 ) -> Embedded:
-    """Encode the sentences of a file into a vector file and its manifest, whole or not at all; row i is line i.
+    """Encode the sentences of a file. Row i of the output is line i of the input, from 0; blank lines keep their row.
 
-    Where the same call has made that file before, from the same bytes, it is left as it is.
+    OUTPUT.manifest.json says which model and input the vectors come from, and how int8 is read. A file appears complete
+    or not at all; if the same call has made it before, from the same bytes, it stays unchanged.
 
     Args:
         file: Text (a sentence a line), JSONL, CSV, TSV (each also gzipped) or Parquet; or a stream of text, of JSONL
-            where a field is named.
-        output: ``.npy``, ``.parquet``, ``.jsonl`` or ``.safetensors``, by default FILE.npy; or a stream, for JSONL.
+            if a field is named.
+        output: Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy next to the input.
         model: An encoder, or what ``load`` takes.
-        text_field: Column of the sentence.
-        id_field: Column of the id.
+        text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
+        id_field: Column of the id. Default: ``id``, else the row number.
         normalize: Scale every vector to length 1.
-        precision: ``float32``, ``float16``, ``int8``, ``binary`` or ``ubinary``; ``read_vectors`` restores float32.
-        batch_size: Sentences of a forward pass, at most; by default as many as fit a budget of tokens.
-        with_text: Store the sentences where the format has room for them.
+        precision: float32, float16, int8 (256 steps between a dimension's extremes), binary or ubinary (packed signs).
+            The loss is measured and printed.
+        batch_size: Largest batch. Default: as many sentences as fit a budget of tokens.
+        with_text: Store the sentences, in formats with room for them.
         force: Replace the output.
-        backend: See ``load``.
-        device: See ``load``.
-        dtype: See ``load``.
 
     Raises:
-        NotFoundError: No such file or model.
+        NotFoundError: The file or the model is missing.
         UsageError: A file, field or output that cannot be read or written.
         PromptcliError: A vector that is not finite, or a full disk.
     """
-    path, given = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
+    from promptcli.data.dialect import Fields
+    from promptcli.data.files import STANDARD
+    from promptcli.data.rows import open_rows
+    from promptcli.data.vectors import EmbedSettings, output_of, written_before
+    from promptcli.data.vectors.formats import open_sink
+    from promptcli.data.vectors.precision import PRECISIONS
+    from promptcli.storage.files import check_output
+
+    settings = EmbedSettings(text_field, id_field, normalize, precision, with_text)
+    ranged = look_up("precision", precision, PRECISIONS).ranged
+    path, stdin = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
     stream = None if output is None or isinstance(output, str | Path) else output
-    form, target, before = look_up("precision", precision, PRECISIONS), None, None
-    settings = {"text_field": text_field, "id_field": id_field, "with_text": with_text}
-    settings |= {"normalize": normalize, "precision": precision}
+    before = target = None
     if stream is None:
-        target = output_of(path, Path(str(output)) if output else None, id_field=id_field)
+        target = output_of(path, None if output is None else Path(str(output)), id_field=id_field)
     if target is not None:
         before = None if force else written_before(target, path, settings)
         check_output(target, force=force or before is not None)
-    elif form.ranged:
+    elif stream is None:
+        raise UsageError("`output` is missing: give a file, or a stream")
+    elif ranged:
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
-    with open_rows(path, Fields(text_field, id_field), stdin=given) as source:
-        from promptcli.embedding.writing import embed_file, embed_stream, report_of
-        from promptcli.models import loading as encoders
+    with open_rows(path, Fields(text_field, id_field), stdin=stdin) as source:
+        from promptcli.embedding.writing import embed_file, embed_stream
+        from promptcli.models import loading
 
-        rows = source.total() if backend == "auto" or is_shown() else None
-        encoder = encoders.open_model(model, device=device, dtype=dtype, backend=backend, rows=rows)
+        rows = source.total()
+        encoder = loading.open_model(model, dtype="auto", rows=rows)
         if before is not None and target is not None:
-            if (report := report_of(before, encoder)) is not None:
-                return Embedded(target, encoder, report, made=False)
+            if (before.fingerprint, before.model) == (encoder.fingerprint, encoder.provenance):
+                return Embedded(target, encoder, before.report, None)
             check_output(target, force=False)  # another encoder made it
+        start = time.perf_counter()
         with working("embed", rows) as advance:
-            options: dict[str, Any] = {"normalize": normalize, "precision": precision, "batch_size": batch_size}
             if target is not None:
-                options |= {"with_text": with_text, "settings": settings}
-                report = embed_file(encoder, source, target, progress=advance, **options)
+                report = embed_file(encoder, source, target, settings, batch_size=batch_size, progress=advance)
             else:
                 assert stream is not None
                 with open_sink(stream, ".jsonl", encoder.width, with_text=with_text) as sink:
-                    report = embed_stream(encoder, source, sink, progress=advance, **options)
-    return Embedded(target, encoder, report)
-
-
-def similarities(
-    first: str | Path,
-    second: str | Path,
-    model: "Model" = "mini",
-    *,
-    text_field: str | None = None,
-    device: str = "auto",
-    dtype: str = "stored",
-) -> Iterator[tuple[str, str, float]]:
-    """Yield the pairs of two sentences, or of the rows of two files, with their cosine, -1 to 1.
-
-    Args:
-        first: A sentence, or a file where one of that name is there.
-        second: A sentence where the first is one, else a file of as many rows.
-        model: An encoder, or what ``load`` takes.
-        text_field: Column of the sentence.
-        device: See ``load``.
-        dtype: See ``load``.
-
-    Raises:
-        UsageError: A sentence and a file, or other numbers of rows.
-        NotFoundError: No such model.
-    """
-    with open_pairs(str(first), str(second), Fields(text=text_field)) as (pairs, total):
-        from promptcli.embedding.writing import similarity_stream
-        from promptcli.models import loading as encoders
-
-        encoder = encoders.open_model(model, device=device, dtype=dtype)
-        with working("similarity", 2 * total) as advance:
-            yield from similarity_stream(encoder, pairs, progress=advance)
+                    report = embed_stream(encoder, source, sink, settings, batch_size=batch_size, progress=advance)
+        return Embedded(target, encoder, report, time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
 class EmbeddedParts:
-    """What became of a folder of parts."""
+    """The result of ``embed_parts``."""
 
     folder: Path
-    plan: Plan
-    made: list[int]  #: shards, by this call
-    there: int  #: parts that are whole
-    finished: bool  #: every part and the manifest are there
+    manifest: "PartsManifest"
+    made: list[int]  #: the shards made by this call
+    parts: int  #: that exist
     seconds: float
+
+    @property
+    def finished(self) -> bool:
+        """Whether every part exists."""
+        return self.parts == self.manifest.shards
 
 
 def embed_parts(
@@ -172,106 +144,113 @@ def embed_parts(
     precision: str = "float32",
     with_text: bool = True,
     force: bool = False,
-    backend: str = "torch",
-    device: str = "auto",
-    dtype: str = "auto",
-    threads: int | None = None,
 ) -> EmbeddedParts:
-    """Encode files into a folder of Parquet parts, by one process or many; parts that are whole are not made again.
+    """Encode files into a folder of Parquet parts, by one process or many; parts that exist are not made again.
 
     Args:
-        files: Files, globs, folders of Parquet files and URLs (``hf://``, ``s3://``).
+        files: Files, globs, folders of Parquet files and URLs (hf://, s3://).
         folder: Of the parts.
-        shards: How many parts there are in all.
+        shards: Split the output into this many Parquet files, in the folder OUTPUT; the same command resumes it.
         model: See ``embed``.
-        shard: Make this part alone, from 0; the one that completes the folder writes its manifest.
-        workers: Worker processes; by default one a GPU, else this process alone.
-        engine: ``local``, or ``ray``: actors of a Ray cluster.
-        address: Of the Ray cluster; by default one on this machine.
+        shard: Make this part only, from 0.
+        workers: Worker processes. Default: one per GPU, without GPUs this process only.
+        engine: local, or ray: tasks of a Ray cluster (extra ``ray``).
+        address: Address of the Ray cluster. Default: this machine.
         text_field: See ``embed``.
         id_field: See ``embed``.
         normalize: See ``embed``.
-        precision: ``float32`` or ``float16``.
+        precision: float32 or float16.
         with_text: See ``embed``.
-        force: Begin the folder again.
-        backend: See ``load``.
-        device: See ``load``.
-        dtype: See ``load``.
-        threads: Processor threads of a process.
+        force: Delete the folder's parts and begin again.
 
     Raises:
         UsageError: Options that do not go together, or a folder that was begun with others.
-        PromptcliError: A part that could not be made; the others stay.
+        PromptcliError: A part could not be made; those that exist stay.
     """
-    folder = Path(folder)
-    _check_shard(shards, shard, (workers, engine, address), force=force)
-    check_folder(folder, precision)
-    names = [str(file) for file in files]
-    remote = needs_network(names)
+    from promptcli.data.files import find_inputs, needs_network
+    from promptcli.data.vectors import EmbedSettings
+    from promptcli.data.vectors import part_folder as parts_of
+    from promptcli.storage.files import remove_folder, remove_leftovers
+
+    folder, settings = Path(folder), EmbedSettings(text_field, id_field, normalize, precision, with_text)
+    _check_together(engine, address, shard, shards, many=(workers, engine, force) != (None, "local", False))
+    parts_of.check_folder(folder, precision)
+    remote = needs_network([str(file) for file in files])
     if remote is not None:
         if is_offline():
             raise UsageError(f"{remote} is on another machine, which `offline` forbids; copy it here")
         note(f"reading {remote} over the network")
-    if force and is_part_folder(folder):
+    names = find_inputs([str(file) for file in files])
+    if force and parts_of.is_part_folder(folder):
         remove_folder(folder)
-    found = find_inputs(names)
-    from promptcli.embedding.writing import counted_inputs, finish_folder, make_plan, missing_shards
-    from promptcli.models import loading as encoders
+    inputs = parts_of.counted_inputs(folder, names, settings, shards)
 
-    inputs = counted_inputs(folder, found, Fields(text_field, id_field), shards)
-    rows = sum(file.rows for file in inputs)
-    entry = encoders.entry_of(model)
-    opened = [encoders.open_model(model, device=device, dtype=dtype, backend=backend, rows=rows)]
-    options: dict[str, Any] = {"normalize": normalize, "with_text": with_text, "precision": precision}
-    plan = make_plan(folder, opened[0], inputs, shards, **options)
-    todo = missing_shards(folder, plan, shard)
+    from promptcli.embedding import parts
+    from promptcli.models import loading
+
+    encoder = loading.open_model(model, dtype="auto", rows=sum(file.rows for file in inputs))
+    manifest = parts_of.begin_folder(folder, parts.new_manifest(encoder, settings, inputs, shards))
+    wanted = range(shards) if shard is None else [shard]
+    missing = [number for number in wanted if parts_of.read_report(folder, manifest, number) is None]
     start = time.perf_counter()
-    if todo:
-        from promptcli.embedding import part_job
+    if missing:
+        devices = parts.worker_devices(model, workers)[: len(missing)]
+        alone = engine == "local" and (shard is not None or len(devices) == 1)
+        entry = loading.entry_of(model)
+        job = parts.PartJob(folder, manifest, inputs, entry, devices[0], is_offline(), encoder if alone else None)
+        del encoder  # the workers need its memory
+        with working("embed", sum(stop - first for first, stop in map(manifest.bounds, missing))) as advance:
+            if alone:
+                for number in missing:
+                    job.make(number, advance)
+            elif engine == "ray":
+                os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # read at import: Ray reports its own repairs
+                from promptcli.embedding.ray_engine import make_by_ray
 
-        graphs = encoders.open_registry().graphs_folder
-        job = part_job.PartJob(folder, plan, inputs, entry, graphs, threads, is_offline())
-        with working("embed", sum(stop - first for first, stop in map(plan.bounds, todo))) as advance:
-            pool = part_job.Pool(workers, device, address, advance, note)
-            _make(job, todo, opened, pool, engine, alone=shard is not None)
-    finished = finish_folder(folder, plan, len(todo))
-    there = len(parts_there(folder, plan.shards))
-    return EmbeddedParts(folder, plan, todo, there, finished, time.perf_counter() - start)
+                make_by_ray(job, missing, advance, address=address, workers=workers)
+            else:
+                parts.make_by_processes(job, missing, devices, advance)
+    if shard is None:
+        remove_leftovers(folder, age=0)  # of processes that were killed
+    existing = len(parts_of.parts_in(folder, shards))
+    return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
 
 
-def _check_shard(shards: int, shard: int | None, made_by: tuple[int | None, str, str | None], *, force: bool) -> None:
-    """Refuse options that do not go together, and a shard that is out of range."""
-    workers, engine, address = made_by
+def _check_together(engine: str, address: str | None, shard: int | None, shards: int, *, many: bool) -> None:
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     if address is not None and engine != "ray":
         raise UsageError("`address` is of a Ray cluster; give `engine` ray, too")
-    if shard is None:
-        return
-    if not 0 <= shard < shards:
+    if shard is not None and not 0 <= shard < shards:
         raise UsageError(f"`shard` {shard} is out of range; of `shards` {shards} it is 0 to {shards - 1}")
-    if (workers, engine) != (None, "local"):
-        raise UsageError("`shard` makes one part in this process; leave out `workers` and `engine`")
-    if force:
-        raise UsageError("`force` would take away the parts of others; leave it out with `shard`")
+    if shard is not None and many:
+        raise UsageError("`shard` makes one part in this process; leave out `workers`, `engine` and `force`")
 
 
-def _make(
-    job: "PartJob", todo: list[int], encoders: "list[Encoder]", pool: "Pool", engine: str, *, alone: bool
-) -> None:
-    """Make parts; other processes do without the encoder here, whose memory is given back."""
-    from promptcli.embedding.part_job import make_here
+def similarities(
+    first: str | Path, second: str | Path, model: "Model" = "mini", *, text_field: str | None = None
+) -> Iterator[tuple[str, str, float]]:
+    """Compare two sentences, or each pair of rows of two files; yield the pairs with their cosine, -1 to 1.
 
-    if engine == "ray":
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # read at import: what it repairs itself is no news
-        from promptcli.embedding.ray_engine import run_ray
+    A sentence that is also the name of a file is compared from another folder.
 
-        encoders.clear()
-        run_ray(job, todo, pool)
-    elif alone or len(pool.devices()) == 1:
-        make_here(job, todo, encoders[0], pool.progress)
-    else:
-        from promptcli.embedding.workers import run_workers
+    Args:
+        first: A sentence, or a file (or pipe) if one of that name exists.
+        second: A sentence if the first is one, else a file of as many rows.
+        model: An encoder, or what ``load`` takes.
+        text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
 
-        encoders.clear()
-        run_workers(job, todo, pool)
+    Raises:
+        UsageError: A sentence and a file, or different numbers of rows.
+        NotFoundError: The model is missing.
+    """
+    from promptcli.data.dialect import Fields
+    from promptcli.data.rows import open_pairs
+
+    with open_pairs(str(first), str(second), Fields(text=text_field)) as (pairs, total):
+        from promptcli.embedding.writing import similarity_stream
+        from promptcli.models import loading
+
+        encoder = loading.open_model(model)
+        with working("similarity", 2 * total) as advance:
+            yield from similarity_stream(encoder, pairs, progress=advance)

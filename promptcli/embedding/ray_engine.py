@@ -1,139 +1,73 @@
-"""Ray Data as a transport: a pool of actors, each with one encoder; one task a shard. All that knows Ray is here."""
+"""Parts made by the tasks of a Ray cluster, and Ray data sets. Nothing else knows Ray."""
 
 import dataclasses
 import logging
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from promptcli.data.files import is_remote
-from promptcli.embedding.part_job import PartJob, Pool, release_memory
+from promptcli.embedding.parts import PartJob
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
+from promptcli.errors import PromptcliError, UsageError, one_line
+from promptcli.notes import Advance
 
 
-def run_ray(job: PartJob, shards: list[int], pool: Pool) -> None:
-    """Make parts by actors of a Ray cluster, of this machine where no address is given.
-
-    A part that is whole is its own mark: an actor that dies loses the shard it was at, which Ray gives away once more.
-
-    Raises:
-        UsageError: Ray is not installed, is not reached, or has only one CPU.
-        PromptcliError: What an actor met, or a shard whose actor died twice.
-    """
-    ray = start_ray(pool.address)
-    release_memory()
-    actors, resources = actors_of(ray, pool, most=len(shards))
-    where = ray.put(_reachable(job))
-    data = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that remote arguments are to get names of their own; these have none yet
-        made = data.map_batches(
-            _Maker,
-            fn_constructor_args=([where], "cuda" if "num_gpus" in resources else "cpu"),
-            batch_size=1,
-            compute=ray.data.ActorPoolStrategy(size=actors),
-            max_restarts=-1,
-            max_task_retries=1,
-            **resources,
-        )
-    for row in _rows(ray, made, job):
-        if row["error"]:
-            raise _again(row["error"], row["message"], job, row["shard"])
-        pool.progress(row["rows"])
+def make_by_ray(
+    job: PartJob, shards: Sequence[int], advance: Advance, *, address: str | None, workers: int | None
+) -> None:
+    """Make parts by the tasks of a Ray cluster, one a part, at most ``workers`` at once."""
+    ray = start_ray(address)
+    gpus = 1 if ray.cluster_resources().get("GPU") else 0
+    job = dataclasses.replace(_reachable(job), device="cuda" if gpus else "cpu")
+    task = ray.remote(num_cpus=1, num_gpus=gpus, max_calls=0)(_make)  # else a process of a GPU makes one part only
+    shared, waiting, running = ray.put(job), list(shards), list[Any]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < (workers or len(shards)):
+                running.append(task.remote(shared, waiting.pop(0)))
+            done, running = ray.wait(running)
+            advance(ray.get(done[0]))
+    except ray.exceptions.RayError as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, PromptcliError | OSError | MemoryError):
+            raise cause from None
+        raise PromptcliError(
+            f"Ray gave up ({type(error).__name__}: {one_line(error, 160)}); the complete parts of {job.folder} stay;"
+            " run the same command again"
+        ) from None
+    finally:
+        for task in running:
+            ray.cancel(task, force=True)
 
 
-def start_ray(address: str | None) -> Any:
-    """Return the module ``ray``, connected.
+#: The jobs of this process, each with its encoder, by folder and manifest.
+_JOBS: dict[tuple[Path, str], PartJob] = {}
 
-    Raises:
-        UsageError: It is not installed, or no cluster answers at the address.
-    """
+
+def _make(job: PartJob, shard: int) -> int:
+    return _JOBS.setdefault((job.folder, job.manifest.digest), job).make(shard)
+
+
+def start_ray(address: str | None = None) -> Any:
+    """Return the module ``ray``, connected to the cluster at an address or to a new one on this machine."""
     try:
         import ray
         import ray.data
     except ImportError:
-        raise UsageError("`engine` ray needs Ray Data; install the extra: pip install 'promptcli[ray]'") from None
+        raise UsageError("`engine` ray needs Ray; install the extra: pip install 'promptcli[ray]'") from None
     if not ray.is_initialized():
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            reason = one_line(error, 120)
             raise UsageError(
-                f"`address` {address}: no Ray cluster answers ({reason}); start one by ray start"
+                f"`address` {address}: no Ray cluster answers ({one_line(error, 120)}); start one with `ray start`"
             ) from None
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     return ray
 
 
-def actors_of(ray: Any, pool: Pool, most: int) -> tuple[int, dict[str, float]]:
-    """Return the size of the pool of actors and what each takes: a GPU where there are any, else a CPU.
-
-    One CPU stays free: actors on all of them leave none for Ray Data's own tasks, which wait for ever then, silently.
-
-    Raises:
-        UsageError: The cluster has only one CPU.
-    """
-    there = ray.cluster_resources()
-    cpus, gpus = int(there.get("CPU", 0)), int(there.get("GPU", 0))
-    if cpus < 2:
-        raise UsageError(f"`engine` ray: {cpus} CPU in the cluster, and one must stay free; leave out `engine` here")
-    wanted = pool.workers or gpus or cpus - 1
-    size = min(wanted, cpus - 1, gpus or wanted)
-    if size < wanted:
-        what = f"{gpus} GPUs and {cpus} CPUs" if gpus else f"{cpus} CPUs"
-        pool.announce(f"`workers` {wanted}: the cluster has {what}, of which one CPU stays free; {size} workers")
-    return min(size, most), {"num_cpus": 1, "num_gpus": 1} if gpus else {"num_cpus": 1}
-
-
-class _Maker:
-    """An actor: opens the encoder once and makes parts."""
-
-    def __init__(self, job: list[Any], device: str) -> None:
-        import ray
-
-        self._job: PartJob = ray.get(job[0])
-        self._device = device
-        self._encoder: Any = None
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        shard, rows, error, message = int(batch["shard"][0]), 0, "", ""
-        try:
-            self._encoder = self._encoder or self._job.open(self._device)
-            rows = self._job.make(self._encoder, shard)
-        except PromptcliError as met:
-            error, message = type(met).__name__, str(met)
-        except (MemoryError, RuntimeError) as met:
-            if not is_out_of_memory(met):
-                raise
-            error = "MemoryError"
-        return {"shard": [shard], "rows": [rows], "error": [error], "message": [message]}
-
-
-def _rows(ray: Any, data: Any, job: PartJob) -> Iterator[dict[str, Any]]:
-    try:
-        yield from data.iter_rows()
-    except ray.exceptions.RayError as error:
-        reason = one_line(error, 160)
-        raise PromptcliError(
-            f"Ray gave up ({type(error).__name__}: {reason}); the parts of {job.folder} that are whole stay; run the"
-            " same command again"
-        ) from None
-
-
-def _again(kind: str, message: str, job: PartJob, shard: int) -> PromptcliError:
-    """Return an actor's error as it was there."""
-    import promptcli.errors
-
-    known: Any = getattr(promptcli.errors, kind, None)
-    return job.lost(shard, "out of memory") if known is None else known(message)
-
-
 def _reachable(job: PartJob) -> PartJob:
-    """Return a job whose paths mean the same in any folder."""
+    """Return a job with absolute paths."""
     inputs = [
         file if is_remote(file.path) else dataclasses.replace(file, path=str(Path(file.path).resolve()))
         for file in job.inputs
@@ -146,7 +80,7 @@ def _reachable(job: PartJob) -> PartJob:
 
 
 class _Column:
-    """An actor: opens the encoder once and adds vectors to tables."""
+    """Opens the encoder once and adds vectors to tables."""
 
     def __init__(self, encoder: list[Any], device: str, add: Callable[[Any, Encoder], Any]) -> None:
         import ray
@@ -160,14 +94,16 @@ class _Column:
 
 def embed_ray(data: Any, encoder: Encoder, add: Callable[[Any, Encoder], Any], size: int) -> Any:
     """Return a ``ray.data.Dataset`` on whose tables ``add`` was called, up to ``size`` rows at once; lazy."""
-    ray = start_ray(None)
-    actors, resources = actors_of(ray, Pool(), most=1 << 30)
+    ray = start_ray()
+    resources = ray.cluster_resources()
+    gpus, cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
     plain = ray.put((encoder.recipe, encoder.tensors(), encoder.provenance["dtype"]))
     return data.map_batches(
         _Column,
-        fn_constructor_args=([plain], "cuda" if "num_gpus" in resources else "cpu", add),
+        fn_constructor_args=([plain], "cuda" if gpus else "cpu", add),
         batch_size=size,
         batch_format="pyarrow",
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=actors),
-        **resources,
+        concurrency=(1, max(1, gpus or cpus - 1)),  # Ray Data waits for ever if no CPU is free for its own tasks
+        num_cpus=1,
+        num_gpus=1 if gpus else 0,
     )

@@ -138,7 +138,7 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask], listing: str) -> Embedde
     wrong = np.flatnonzero(~np.isfinite(read.matrix).all(axis=1))
     if len(wrong):
         raise UsageError(f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r} again")
-    recipe = {"vectors": path.name} if read.manifest is None else read.manifest.get("recipe", {})
+    recipe = {"vectors": path.name} if read.manifest is None else read.manifest.recipe
     return Embedded(Label("vectors", path.name), recipe, files.sha256(path), read.matrix)
 
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 from promptcli.data.dialect import Fields
 from promptcli.data.files import STANDARD
 from promptcli.data.rows import open_rows, windows
-from promptcli.data.vectors import holds_vectors, manifest_path, open_sink, read_vectors
-from promptcli.data.vectors.formats import Floats, ParquetRows
+from promptcli.data.vectors import EmbedReport, Manifest, holds_vectors, read_vectors
+from promptcli.data.vectors.formats import Floats, ParquetRows, open_sink
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
-from promptcli.embedding.writing import WINDOW_CHARACTERS, EmbedReport, embed_stream
+from promptcli.embedding.writing import WINDOW_CHARACTERS, embed_stream
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.index.rows import ArrayRows, Rows
 from promptcli.index.stored import Origin
@@ -46,7 +46,7 @@ class Incoming:
 
     rows: Rows
     report: EmbedReport | None = None  #: The report of their encoding; None for stored vectors.
-    manifest: dict[str, Any] | None = None  #: The manifest of stored vectors.
+    manifest: Manifest | None = None  #: The manifest of stored vectors.
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class RowFiles:
         if origin is not None:
             if incoming.manifest is None:
                 raise UsageError(f"{self.file} has no manifest, so its encoder is unknown; embed the sentences again")
-            check_same(str(incoming.manifest["fingerprint"]), origin.fingerprint, str(self.file))
+            check_same(incoming.manifest.fingerprint, origin.fingerprint, str(self.file))
         return incoming
 
     def _read_folder(self) -> Incoming:
@@ -101,7 +101,7 @@ class RowFiles:
             raise UsageError(f"leave out `texts`: the parts in {self.file} hold their own")
         if is_part_folder(self.file):
             parts = PartFolder(self.file)
-            return Incoming(parts, manifest=vars(parts.manifest))
+            return Incoming(parts, manifest=parts.manifest)
         inside = (path for path in self.file.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
         return Incoming(ParquetRows(sorted(inside)))
 
@@ -110,8 +110,6 @@ class RowFiles:
         if PRECISIONS[vectors.precision].packed:
             raise UsageError(f"{self.file} holds binary vectors; embed again with `precision` float32, float16 or int8")
         manifest = vectors.manifest
-        if manifest is not None and not {"fingerprint", "recipe", "model"} <= manifest.keys():
-            raise CheckFailedError(f"{manifest_path(self.file)} names no encoder; embed again")
         if self.texts is None:
             return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), manifest=manifest)
         if vectors.texts is not None:
@@ -123,7 +121,7 @@ class RowFiles:
             raise UsageError(
                 f"{self.texts} has {len(table):,} sentences, {self.file} has {len(vectors.matrix):,} vectors"
             )
-        if digest != ((manifest or {}).get("input") or {}).get("sha256", digest):
+        if manifest is not None and manifest.input.sha256 != digest:
             raise CheckFailedError(f"{self.file} was made from another file than {self.texts} (by its sha256)")
         ids = range(len(table)) if table.column("id").type == pa.int64() else table.column("id").to_pylist()
         return Incoming(ArrayRows(vectors.matrix, ids, table.column("text").to_pylist()), manifest=manifest)
@@ -157,14 +155,14 @@ def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | 
     if named:
         encoder = opener()
         if manifest is not None:
-            check_same(manifest["fingerprint"], encoder.fingerprint, str(files.file), "the encoder you name")
+            check_same(manifest.fingerprint, encoder.fingerprint, str(files.file), "the encoder you name")
         if width != encoder.width:
             raise UsageError(f"{files.file}: vectors of width {width}, but the encoder's are {encoder.width}")
         return incoming, origin_of(encoder, model)
     if manifest is None:
         raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; give its name as `model`")
-    recipe = portable(Recipe.from_dict(manifest["recipe"]))
-    return incoming, Origin(manifest["fingerprint"], recipe.to_dict(), None, manifest["model"])
+    recipe = portable(Recipe.from_dict(manifest.recipe))
+    return incoming, Origin(manifest.fingerprint, recipe.to_dict(), None, manifest.model)
 
 
 def read_queries(files: RowFiles, origin: Origin, opener: Opener) -> Iterator[tuple[list[str], Floats]]:

@@ -29,7 +29,7 @@ def test_cut_sentences_are_said(run):
     Path("a.txt").write_text("one\n" * 1200 + "w " * 17 + "\n")
     _, _, err = run("embed", "a.txt")
     assert err.splitlines()[0] == "1 of 1,201 sentences were longer than 16 tokens and were cut"
-    assert json.loads(Path("a.txt.npy.manifest.json").read_text())["truncated"] == 1
+    assert json.loads(Path("a.txt.npy.manifest.json").read_text())["report"]["truncated"] == 1
 
 
 def test_quiet_says_nothing(run):
@@ -37,7 +37,7 @@ def test_quiet_says_nothing(run):
     assert run("embed", "a.txt", "-q") == (0, "", "")
 
 
-@pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl", ".safetensors"])
+@pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl"])
 def test_every_output(run, kind):
     Path("a.csv").write_text("key,body\nk1,one\nk2,two\n")
     fields = ["--text-field", "body", *(["--id-field", "key"] if kind in (".parquet", ".jsonl") else [])]
@@ -62,7 +62,7 @@ def test_json_lines_on_stdout(run):
 
 def test_ids_need_a_format_with_room(run, fake):
     Path("a.csv").write_text("id,text\n1,one\n")
-    refused(run("embed", "a.csv", "--id-field", "id"), 2, "`id_field`", ".parquet")
+    refused(run("embed", "a.csv", "--id-field", "id"), 2, "does not store ids", ".parquet")
     assert not fake
 
 
@@ -75,7 +75,7 @@ def test_an_output_is_replaced_only_by_force(run, fake):
     assert Path("v.npy").read_bytes() == before
     assert len(fake) == 1
     assert run("embed", "b.txt", "-o", "v.npy", "--force")[0] == 0
-    assert read_vectors(Path("v.npy")).manifest["input"]["path"] == "b.txt"
+    assert read_vectors(Path("v.npy")).manifest.input.path == "b.txt"
 
 
 def test_the_same_command_again_leaves_what_is_there(run, fake):
@@ -117,7 +117,7 @@ def test_what_another_command_would_make_takes_force(run, fake, monkeypatch, cha
 @pytest.mark.parametrize(
     ("output", "parts"),
     [
-        ("v.csv", [".npy, .parquet, .jsonl, .safetensors"]),
+        ("v.csv", [".npy, .parquet, .jsonl"]),
         ("folder.npy", ["a folder, not a file"]),
         ("a.jsonl", ["is the input itself"]),
         ("/dev/full", [".npy"]),
@@ -163,7 +163,7 @@ def write_wrong(name):
         ("empty.txt", 2, ["empty.txt is empty"]),
         ("latin.txt", 2, ["latin.txt: line 2", "iconv"]),
         ("nul.txt", 2, ["nul.txt: line 1", "NUL"]),
-        ("a.csv", 2, ["`text_field`", "columns: a, b"]),
+        ("a.csv", 2, ["columns: a, b"]),
         ("b.jsonl", 2, ["b.jsonl: line 2", "'text' is 2"]),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_line_of_a_megabyte(run):
 
 
 @pytest.mark.parametrize("failing", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-@pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl", ".safetensors"])
+@pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl"])
 def test_a_disk_that_fails(run, monkeypatch, kind, failing):
     class Full:
         def __init__(self, file, width, with_text):

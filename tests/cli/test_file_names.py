@@ -27,7 +27,7 @@ def small(monkeypatch, tmp_path, tiny_folder):
 def test_vectors_and_indexes(run, small):
     out = os.fsdecode(b"v\xe9.npy")
     assert run("embed", TEXT, "-o", out, *small).code == 0
-    assert read_vectors(Path(out)).manifest["input"]["path"] == "caf\\xe9.txt"
+    assert read_vectors(Path(out)).manifest.input.path == "caf\\xe9.txt"
     assert run("index", "build", TEXT, "-o", "index", *small).code == 0
     assert run("index", "search", "index", SENTENCES[0], "--offline", "-q").out.split()[0] == "1"
 

@@ -1,9 +1,9 @@
-"""Vectors in parts: each whole or not there, the same bytes whatever was made before, in which process and order."""
+"""Vectors in parts: each complete or absent, the same bytes whatever the order, the process or the interruptions."""
 
-import errno
+import contextlib
 import itertools
-import json
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -11,16 +11,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data.dialect import Fields
-from promptcli.data.vectors.part_folder import MANIFEST, PLAN, PartFolder, is_part_folder, part_name
-from promptcli.embedding import writing as embedding_parts
-from promptcli.embedding.writing import counted_inputs, finish_folder, make_part, make_plan, missing_shards
+from promptcli.data.vectors.part_folder import PartFolder, is_part_folder, part_name, read_parts_manifest, total_report
+from promptcli.embedding import parts
+from promptcli.embedding.embed import embed_parts
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError
+from promptcli.models import loading
+from promptcli.models.entries import Entry
+from promptcli.notes import showing
 from promptcli.recipe import RECIPES
-from promptcli.storage import files as stored_files
 from tests.embed_fakes import FakeEncoder, vector
 from tests.killing import in_a_process_that_dies
+from tests.processes import context
 
 SHARDS = 4
 LINES = [f"line {number}" for number in range(11)]
@@ -33,15 +35,13 @@ def texts(tmp_path):
     return [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
 
 
-def embed(folder, names, shards=SHARDS, only=None, encoder=None, normalize=False):
-    """Do what the command does, in this process."""
+def embed(folder, names, shards=SHARDS, encoder=None, **options):
+    """Call ``embed_parts`` with an encoder that is open."""
     encoder = encoder or FakeEncoder()
-    inputs = counted_inputs(folder, names, Fields(), shards)
-    plan = make_plan(folder, encoder, inputs, shards, normalize=normalize, with_text=True)
-    todo = missing_shards(folder, plan, only)
-    for shard in todo:
-        make_part(folder, plan, inputs, encoder, shard)
-    return finish_folder(folder, plan, len(todo))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "open_model", lambda *_, **__: encoder)
+        patch.setattr(loading, "entry_of", lambda model: Entry("fake", encoder.recipe, provenance={"end": model}))
+        return embed_parts(names, folder, shards, **options)
 
 
 def contents(folder):
@@ -51,107 +51,113 @@ def contents(folder):
 def test_the_parts_one_after_another_are_the_input(tmp_path, texts):
     folder = tmp_path / "out"
     assert not is_part_folder(folder)
-    assert embed(folder, texts)
+    made = embed(folder, texts)
+    assert made.finished and made.made == [0, 1, 2, 3] and total_report(folder, made.manifest).rows == 11
     assert is_part_folder(folder)
-    opened = PartFolder(folder)
-    blocks = list(opened.blocks(rows=2))
+    blocks = list(PartFolder(folder).blocks(rows=2))
     assert [text for block in blocks for text in block.texts] == LINES
-    assert [found for block in blocks for found in block.ids] == list(range(11))
+    assert [number for block in blocks for number in block.ids] == list(range(11))
     assert [block.row for block in blocks] == [0, 2, 4, 5, 7, 8, 10]
     assert np.array_equal(np.concatenate([block.vectors for block in blocks]), np.stack([vector(x) for x in LINES]))
-    assert [part.rows for part in opened.manifest.parts] == [2, 3, 3, 3]
-    assert [file.rows for file in opened.manifest.inputs] == [7, 4]
+    assert [file.rows for file in read_parts_manifest(folder).inputs] == [7, 4]
     table = pq.read_table(folder)  # as any program reads a Parquet data set
     assert table["text"].to_pylist() == LINES and table["id"].to_pylist() == list(range(11))
 
 
 def test_any_order_of_shards_gives_the_same_bytes(tmp_path, texts):
-    embed(tmp_path / "whole", texts)
-    wanted = contents(tmp_path / "whole")
+    embed(tmp_path / "at once", texts)
     for number, order in enumerate(itertools.islice(itertools.permutations(range(SHARDS)), 0, 24, 7)):
         folder = tmp_path / f"out{number}"
-        finished = [embed(folder, texts, only=shard) for shard in order]
-        assert finished == [False, False, False, True]
-        assert contents(folder) == wanted
+        assert [embed(folder, texts, shard=shard).finished for shard in order] == [False, False, False, True]
+        assert contents(folder) == contents(tmp_path / "at once")
 
 
 def test_bytes_do_not_depend_on_the_shards_made_before(tmp_path):
     lines = [" ".join(["word"] * (number % 9)) for number in range(40)]
     (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in lines))
     encoder = Encoder.from_recipe(RECIPES["prompt-denoised"], device="cpu")
-    embed(tmp_path / "whole", [str(tmp_path / "a.txt")], encoder=encoder)
-    wanted = contents(tmp_path / "whole")
+    embed(tmp_path / "at once", [tmp_path / "a.txt"], encoder=encoder)
     encoder.encode(["one two three", "one", "words of another length altogether"])
     for shard in (3, 1, 0, 2):
-        embed(tmp_path / "out", [str(tmp_path / "a.txt")], only=shard, encoder=encoder)
-    assert contents(tmp_path / "out") == wanted
+        embed(tmp_path / "out", [tmp_path / "a.txt"], shard=shard, encoder=encoder)
+    assert contents(tmp_path / "out") == contents(tmp_path / "at once")
 
 
 def test_a_process_may_die_at_any_step(tmp_path, texts):
-    embed(tmp_path / "whole", texts)
-    wanted = contents(tmp_path / "whole")
+    embed(tmp_path / "at once", texts)
+    wanted = contents(tmp_path / "at once")
     for calls in range(0, 70, 9):
         folder = tmp_path / f"out{calls}"
         in_a_process_that_dies(calls, lambda folder=folder: embed(folder, texts))
-        if folder.exists() and not (folder / MANIFEST).exists():
-            with pytest.raises((CheckFailedError, NotFoundError)):
+        if is_part_folder(folder) and not all((folder / name).exists() for name in wanted):
+            with pytest.raises(CheckFailedError, match="unfinished"):
                 PartFolder(folder)
-        assert embed(folder, texts)
+        assert embed(folder, texts).finished
         assert contents(folder) == wanted
-    assert in_a_process_that_dies(99, lambda: embed(tmp_path / "out", texts)) == 0
 
 
 def test_many_at_once_agree(tmp_path, texts):
-    embed(tmp_path / "whole", texts)
-    finished = []
-    threads = [
-        threading.Thread(target=lambda shard=shard: finished.append(embed(tmp_path / "out", texts, only=shard)))
-        for shard in (*range(SHARDS), *range(SHARDS))
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert any(finished) and contents(tmp_path / "out") == contents(tmp_path / "whole")
+    embed(tmp_path / "alone", texts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "open_model", lambda *_, **__: FakeEncoder())
+        threads = [
+            threading.Thread(target=embed_parts, args=(texts, tmp_path / "out", SHARDS), kwargs={"shard": shard})
+            for shard in (*range(SHARDS), *range(SHARDS))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert contents(tmp_path / "out") == contents(tmp_path / "alone")
 
 
 def test_a_part_cut_short_is_made_again(tmp_path, texts):
     embed(tmp_path / "out", texts)
-    wanted = contents(tmp_path / "out")
-    path = tmp_path / "out" / part_name(2, SHARDS)
+    wanted, path = contents(tmp_path / "out"), tmp_path / "out" / part_name(2, SHARDS)
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(CheckFailedError, match=r"of-00004.parquet is not a whole Parquet file .* run the same"):
-        list(PartFolder(tmp_path / "out").blocks())
-    assert embed(tmp_path / "out", texts)
+    with pytest.raises(CheckFailedError, match=r"of-00004.parquet is not a whole Parquet file"):
+        PartFolder(tmp_path / "out")
+    assert embed(tmp_path / "out", texts).made == [2]
     assert contents(tmp_path / "out") == wanted
 
 
+def test_a_flipped_bit_of_a_part_is_found_when_its_rows_are_read(tmp_path, texts):
+    embed(tmp_path / "out", texts)
+    path = tmp_path / "out" / part_name(1, SHARDS)
+    chunk = pq.ParquetFile(path).metadata.row_group(0).column(2)
+    data = bytearray(path.read_bytes())
+    data[chunk.data_page_offset + chunk.total_compressed_size - 5] ^= 64  # of the last vector
+    path.write_bytes(data)
+    with pytest.raises(CheckFailedError, match=path.name):
+        list(PartFolder(tmp_path / "out").blocks())
+
+
+HALF = FakeEncoder()
+HALF.provenance = {**HALF.provenance, "dtype": "bfloat16"}
+OTHER = FakeEncoder()
+OTHER.fingerprint = "e" * 64
+
+
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"shards": 3}, "begun with `shards` 4, not 3"),
         ({"normalize": True}, "begun with `normalize` False, not True"),
-        ({"encoder": "other"}, "begun with the encoder 'ffffffffffff', not 'eeeeeeeeeeee'"),
-        ({"encoder": "half"}, "begun with `dtype` 'float32', not 'bfloat16'"),
+        ({"precision": "float16"}, "begun with `precision` 'float32', not 'float16'"),
+        ({"encoder": OTHER}, "begun with `model` 'ffffffffffff', not 'eeeeeeeeeeee'"),
+        ({"encoder": HALF}, "begun with `dtype` 'float32', not 'bfloat16'"),
     ],
 )
-def test_a_folder_is_gone_on_with_as_it_was_begun(tmp_path, texts, change, said):
-    embed(tmp_path / "out", texts, only=0)
-    if "encoder" in change:
-        encoder = FakeEncoder()
-        if change["encoder"] == "other":
-            encoder.fingerprint = "e" * 64
-        else:
-            encoder.provenance = {**encoder.provenance, "dtype": "bfloat16"}
-        change = {"encoder": encoder}
+def test_a_folder_is_continued_as_it_was_begun(tmp_path, texts, change, message):
+    embed(tmp_path / "out", texts, shard=0)
     before = contents(tmp_path / "out")
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         embed(tmp_path / "out", texts, **change)
     assert contents(tmp_path / "out") == before
 
 
 def test_an_input_that_changed(tmp_path, texts):
-    embed(tmp_path / "out", texts, only=0)
+    embed(tmp_path / "out", texts, shard=0)
     Path(texts[1]).write_text("another\n" * 4)
     with pytest.raises(UsageError, match=r"b\.txt is not the file that .*out was begun with"):
         embed(tmp_path / "out", texts)
@@ -159,50 +165,91 @@ def test_an_input_that_changed(tmp_path, texts):
         embed(tmp_path / "out", texts[:1])
 
 
-def test_a_part_of_another_recipe(tmp_path, texts):
-    embed(tmp_path / "out", texts, only=0)
+def test_a_part_of_another_folder_is_refused(tmp_path, texts):
+    embed(tmp_path / "out", texts, shard=0)
     embed(tmp_path / "other", texts, normalize=True)
     name = part_name(1, SHARDS)
     (tmp_path / "out" / name).write_bytes((tmp_path / "other" / name).read_bytes())
-    with pytest.raises(CheckFailedError, match=f"{name} was made with another recipe"):
+    with pytest.raises(CheckFailedError, match=f"{name} was made with another encoder"):
         embed(tmp_path / "out", texts)
 
 
-def test_what_no_folder_can_be_made_of(tmp_path, texts):
+def test_force_begins_again(tmp_path, texts):
+    embed(tmp_path / "out", texts)
+    assert embed(tmp_path / "out", texts, normalize=True, force=True).made == [0, 1, 2, 3]
+    assert np.allclose(np.linalg.norm(next(PartFolder(tmp_path / "out").blocks()).vectors, axis=1), 1)
+
+
+def test_half_floats(tmp_path, texts):
+    embed(tmp_path / "out", texts, precision="float16", with_text=False)
+    assert pq.read_schema(tmp_path / "out" / part_name(0, SHARDS)).names == ["id", "embedding"]
+    vectors = np.concatenate([block.vectors for block in PartFolder(tmp_path / "out").blocks()])
+    assert np.array_equal(vectors, np.stack([vector(line) for line in LINES]).astype(np.float16).astype(np.float32))
+
+
+def test_folders_that_cannot_be_begun(tmp_path, texts):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     (tmp_path / "blank.txt").touch()
-    for folder, names, shards, said in (
+    for folder, names, shards, message in (
         (tmp_path / "out", texts, 12, "`shards` 12 of 11 rows; give at most 11"),
         (tmp_path / "full", texts, 2, "holds other files"),
-        (tmp_path / "out", [str(tmp_path / "blank.txt")], 1, "of 0 rows"),
+        (tmp_path / "out", [tmp_path / "blank.txt"], 1, "of 0 rows"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             embed(folder, names, shards)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_full_disk_in_the_middle(tmp_path, texts, monkeypatch):
-    embed(tmp_path / "whole", texts)
-    folder, real = tmp_path / "out", embedding_parts.embed_stream
-    calls = iter(range(100))
-
-    def full(*given, **named):
-        report = real(*given, **named)
-        if next(calls) == 2:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return report
-
-    monkeypatch.setattr(embedding_parts, "embed_stream", full)
-    with pytest.raises(PromptcliError, match=r"disk full: .*part-00002.* could not be written; 2 of 4 parts"):
-        embed(folder, texts)
-    assert sorted(contents(folder)) == [PLAN, part_name(0, SHARDS), part_name(1, SHARDS)]
-    assert embed(folder, texts)
-    assert contents(folder) == contents(tmp_path / "whole")
+# --- worker processes
 
 
-def test_the_plan_and_the_manifest_are_json_without_times(tmp_path, texts):
-    embed(tmp_path / "out", texts)
-    manifest = json.loads((tmp_path / "out" / MANIFEST).read_text())
-    assert manifest["shards"] == len(manifest["parts"]) == SHARDS and manifest["rows"] == 11
-    assert manifest["inputs"][0]["sha256"] == stored_files.sha256(Path(texts[0]))
+class Job(parts.PartJob):
+    """A job on the fake encoder; its process is killed, or fails, at shard 2 if the entry says so."""
+
+    def make(self, shard, progress=lambda done: None):
+        self.encoder = FakeEncoder()
+        if shard == 2 and (end := self.entry.provenance["end"]) == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif shard == 2 and isinstance(end, Exception):
+            raise end
+        return super().make(shard, progress)
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    monkeypatch.setattr(parts, "CONTEXT", context())  # the tests' own server of processes
+    monkeypatch.setattr("promptcli.embedding.parts.PartJob", Job)
+
+
+@pytest.mark.usefixtures("forked")
+def test_workers_make_the_same_bytes(tmp_path, texts):
+    embed(tmp_path / "here", texts)
+    assert embed(tmp_path / "out", texts, workers=2).finished
+    assert contents(tmp_path / "out") == contents(tmp_path / "here")
+
+
+@contextlib.contextmanager
+def interrupting(name, steps):
+    def advance(done):
+        raise KeyboardInterrupt
+
+    yield advance
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize(
+    ("end", "error", "message"),
+    [
+        ("kill", PromptcliError, r"a worker process died .* of 4 parts are complete and stay; .* run the same command"),
+        (UsageError("a.jsonl: line 6"), UsageError, "^a.jsonl: line 6$"),
+        ("interrupt", KeyboardInterrupt, None),
+    ],
+)
+def test_complete_parts_survive_the_end_of_the_run(tmp_path, texts, end, error, message):
+    embed(tmp_path / "here", texts)
+    wanted = contents(tmp_path / "here")
+    with pytest.raises(error, match=message), showing(interrupting if end == "interrupt" else None):
+        embed(tmp_path / "out", texts, model=end, workers=2)
+    assert contents(tmp_path / "out").items() < wanted.items()
+    assert embed(tmp_path / "out", texts).finished and contents(tmp_path / "out") == wanted

@@ -22,7 +22,6 @@ COMMANDS = {
     "embed npy": f"embed text.txt -o v.npy --force {TINY}",
     "embed parquet": f"embed text.txt -o v.parquet --force {TINY}",
     "embed jsonl": f"embed text.txt -o v.jsonl --force {TINY}",
-    "embed safetensors": f"embed text.txt -o v.safetensors --force {TINY}",
     "index build": f"index build text.txt -o index --force {TINY}",
     "index add": "index add index text.txt --offline -q",
     "fit": f"fit --on text.txt --name white -m whitening --transform whitening:2 --force {TINY}",

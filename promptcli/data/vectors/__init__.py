@@ -1,40 +1,59 @@
-"""Vector files, read and checked against their manifests, and written; see ``formats`` for the table of formats.
+"""Vector files: read, checked against their manifests if they have any, and named; see ``formats`` for the formats.
 
-Files of other programs, without a manifest, are read as well. Knows nothing of encoders.
+Knows nothing of encoders.
 """
 
 import contextlib
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.files import STANDARD, check_file
-from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, Sink, VectorFormat, as_floats, opened
-from promptcli.data.vectors.precision import PRECISIONS, Quantized
+from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, as_floats
+from promptcli.data.vectors.precision import PRECISIONS, Loss, Quantized
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.storage.documents import read_document, to_json
+from promptcli.storage.documents import read_document
 from promptcli.storage.files import sha256
-from promptcli.storage.parts import read_parts, read_sidecar, replace_with_sidecar
 
 
 @dataclass(frozen=True)
-class Vectors:
-    """The rows of a vector file."""
+class EmbedSettings:
+    """The options of ``embed`` that its output depends on, beside the encoder."""
 
-    ids: Sequence[int | str]  # row numbers, or text where the file has a column of them
-    texts: list[str] | None
-    matrix: Floats  # (n, d), restored where the file holds less; memory-mapped where it is .npy in float32
-    manifest: dict[str, Any] | None
+    text_field: str | None = None
+    id_field: str | None = None
+    normalize: bool = False
+    precision: str = "float32"  #: a key of ``PRECISIONS``
+    with_text: bool = True
 
-    @property
-    def precision(self) -> str:
-        """A key of ``PRECISIONS``: what the manifest says that the file holds."""
-        return str((self.manifest or {}).get("precision", "float32"))
+
+@dataclass(frozen=True)
+class EmbedReport:
+    """Counts of the encoded sentences, and the cost of a precision below float32."""
+
+    rows: int
+    blank: int
+    zero: int  #: not blank, but with a vector of zeros: nothing in them is known
+    truncated: int  #: cut to the maximum length
+    loss: Loss | None = None
+    ranges: list[list[float]] | None = None  #: (2, d): minimum and maximum of each dimension, by which int8 is read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The encoder and the settings that made some vectors."""
+
+    dim: int
+    settings: EmbedSettings
+    recipe: dict[str, Any]
+    fingerprint: str
+    model: dict[str, Any]  #: the backbone's origin, and the precision it computed in
+    versions: dict[str, str] = field(default_factory=dict)
+    schema_version: int = 1  #: raised if a reader of the old layout would go wrong
 
 
 @dataclass(frozen=True)
@@ -45,31 +64,45 @@ class HashedFile:
     sha256: str
 
 
-@dataclass(frozen=True)
-class VectorManifest:
-    """What is read of ``FILE.manifest.json``."""
+@dataclass(frozen=True, kw_only=True)
+class VectorManifest(Manifest):
+    """The content of ``FILE.manifest.json``."""
 
-    rows: int
-    dim: int
+    report: EmbedReport
+    input: HashedFile
     output: HashedFile
-    input: HashedFile | None = None
-    recipe: dict[str, Any] | None = None
-    fingerprint: str | None = None
-    model: dict[str, Any] | None = None
-    precision: str = "float32"
-    ranges: list[list[float]] | None = None
-    schema_version: int = 1  #: Raised when a reader of the old layout would go wrong.
+
+    def __post_init__(self) -> None:
+        if self.settings.precision not in PRECISIONS:
+            raise ValueError(f"precision {self.settings.precision!r} is none of {', '.join(PRECISIONS)}")
+        if PRECISIONS[self.settings.precision].ranged and list(map(len, self.report.ranges or ())) != [self.dim] * 2:
+            raise ValueError(f"its ranges are not those of {self.dim} dimensions")
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The rows of a vector file."""
+
+    ids: Sequence[int | str]  #: row numbers, or text if the file has a column of ids
+    texts: list[str] | None
+    matrix: Floats  #: (n, d); memory-mapped if the file is .npy in float32
+    manifest: VectorManifest | None
+
+    @property
+    def precision(self) -> str:
+        """The precision that the file stores, a key of ``PRECISIONS``."""
+        return "float32" if self.manifest is None else self.manifest.settings.precision
 
 
 def manifest_path(path: Path) -> Path:
-    """Return where the manifest of a vector file stands."""
+    """Return the path of a vector file's manifest."""
     return path.with_name(path.name + ".manifest.json")
 
 
 def holds_vectors(path: Path) -> bool:
     """Return whether a file holds vectors rather than sentences, by its extension and, if need be, its columns.
 
-    A pipe is not looked into, since what is read of it is gone: it holds sentences.
+    A pipe can be read only once and is not opened: it holds sentences.
     """
     form = FORMATS.get(path.suffix.lower())
     if form is None:
@@ -79,103 +112,70 @@ def holds_vectors(path: Path) -> bool:
 
 
 def read_vectors(path: Path | str) -> Vectors:
-    """Read a vector file; float16, int8 and packed signs come back as float32 by its manifest.
+    """Read a vector file; float16, int8 and packed signs become float32 again by its manifest.
+
+    Args:
+        path: ``.npy``, ``.parquet`` or ``.jsonl``, of ``embed`` or of another program.
 
     Raises:
-        NotFoundError: there is no such file.
-        UsageError: no vector file, or one of another shape than (n, d).
-        CheckFailedError: it is damaged, or not the file that its manifest describes.
+        NotFoundError: The file is missing.
+        UsageError: It is not a vector file, or of another shape than (n, d).
+        CheckFailedError: It is damaged, or not the file that its manifest describes.
     """
     path = Path(path)
     check_file(path, regular=True)
     form = FORMATS.get(path.suffix.lower())
     if form is None:
-        raise UsageError(f"{path}: no vector file; its name ends with one of: {', '.join(FORMATS)}")
-    # another process may replace the file between its checksum and its rows: then both are read again
-    return read_parts(path, lambda: _read_with_manifest(path, form))
-
-
-def read_manifest(path: Path, digest: str) -> dict[str, Any] | None:
-    """Return the manifest of the vector file ``path`` of this SHA-256, or None where it has none.
-
-    Raises:
-        CheckFailedError: the manifest is damaged.
-    """
-    file, hint = manifest_path(path), "embed again with `force`"
-    try:
-        content = read_sidecar(file, digest)
-        if content is None:
-            return None
-        manifest = read_document(file, dict[str, Any], hint=hint, content=content)
-        read_document(file, VectorManifest, hint=hint, content=content)
-    except (CheckFailedError, OSError) as error:
-        raise CheckFailedError(f"damaged manifest: {error}") from None
-    return manifest
-
-
-def written_before(path: Path, file: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the manifest of a vector file that ``embed`` wrote from the same bytes in the same way, else None.
-
-    ``settings`` are what a manifest keeps of how they were read and stored.
-    """
-    if not (path.is_file() and manifest_path(path).is_file() and file.is_file()):
-        return None
-    digest = sha256(path)
-    with contextlib.suppress(CheckFailedError):  # what is damaged is no such file
-        manifest = read_manifest(path, digest) or {}
-        if manifest.get("settings") == settings and manifest["output"]["sha256"] == digest:
-            return manifest if manifest["input"]["sha256"] == sha256(file) else None
-    return None
-
-
-def _read_with_manifest(path: Path, form: VectorFormat) -> Vectors:
-    before = os.stat(path)
-    digest = sha256(path)
-    manifest = read_manifest(path, digest)
-    if manifest is not None and manifest["output"]["sha256"] != digest:
+        raise UsageError(f"{path}: not a vector file; its name must end with one of: {', '.join(FORMATS)}")
+    manifest = read_manifest(path)
+    if manifest is not None and manifest.output.sha256 != sha256(path):
         raise _not_as_described(path, "its sha256 differs")
     ids, texts, matrix = form.read(path)
-    after = os.stat(path)
-    if (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns):
-        raise _not_as_described(path, "it was replaced meanwhile")
-    if manifest is not None and matrix.ndim == 2:
+    if manifest is not None:
         matrix = _restored(path, matrix, manifest)
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
         raise UsageError(
             f"{path}: holds {matrix.dtype} of shape {matrix.shape}; give floating-point numbers of shape (n, d)"
         )
-    if manifest is not None and matrix.shape != (manifest["rows"], manifest["dim"]):
-        raise _not_as_described(path, f"its shape is {matrix.shape}")
     return Vectors(ids, texts, as_floats(matrix), manifest)
 
 
-def _restored(path: Path, stored: NDArray[Any], manifest: dict[str, Any]) -> NDArray[Any]:
-    """Return stored numbers as vectors (n, d), those of float32 as they are."""
-    name, width = manifest.get("precision", "float32"), manifest["dim"]
-    form = PRECISIONS.get(name)
-    if form is None:
-        raise _not_as_described(path, f"its precision {name!r} is none of: {', '.join(PRECISIONS)}")
-    if form.dtype is np.float32:
+def read_manifest(path: Path) -> VectorManifest | None:
+    """Return the manifest of a vector file, or None if it has none."""
+    file = manifest_path(path)
+    return read_document(file, VectorManifest, hint="embed again with `force`") if file.is_file() else None
+
+
+def written_before(path: Path, file: Path, settings: EmbedSettings) -> VectorManifest | None:
+    """Return the manifest of a vector file that ``embed`` wrote from the same bytes with the same settings, or None."""
+    if not (path.is_file() and file.is_file()):
+        return None
+    with contextlib.suppress(CheckFailedError):
+        manifest = read_manifest(path)
+        if manifest is not None and manifest.settings == settings and manifest.output.sha256 == sha256(path):
+            return manifest if manifest.input.sha256 == sha256(file) else None
+    return None
+
+
+def _restored(path: Path, stored: NDArray[Any], manifest: VectorManifest) -> NDArray[Any]:
+    """Return stored numbers as vectors (n, d)."""
+    precision, width = PRECISIONS[manifest.settings.precision], manifest.dim
+    if stored.shape != (manifest.report.rows, -(-width // 8) if precision.packed else width):
+        raise _not_as_described(path, f"its shape is {stored.shape}")
+    if precision.dtype is np.float32:
         return stored
-    ranges = np.array(manifest.get("ranges") or np.zeros((2, width)), dtype=np.float32)
-    if ranges.shape != (2, width) or stored.shape[1] != (-(-width // 8) if form.packed else width):
-        raise _not_as_described(path, f"its shape is {stored.shape}, its precision {name}")
-    return Quantized(stored.astype(form.dtype, copy=False), name, ranges).restore()
+    ranges = np.array(manifest.report.ranges or np.zeros((2, width)), dtype=np.float32)
+    return Quantized(stored.astype(precision.dtype, copy=False), manifest.settings.precision, ranges).restore()
 
 
-def _not_as_described(path: Path, found: str) -> CheckFailedError:
-    manifest = manifest_path(path).name
+def _not_as_described(path: Path, fault: str) -> CheckFailedError:
     return CheckFailedError(
-        f"{path}: not the file that {manifest} describes: {found}; embed again, or delete the manifest"
+        f"{path}: not the file that {manifest_path(path).name} describes: {fault}; embed again, or delete the manifest"
     )
 
 
 def kind_of(path: Path) -> str:
-    """Return the format of a vector file by its extension.
-
-    Raises:
-        UsageError: an extension that is no format.
-    """
+    """Return the format of a vector file by its extension."""
     kind = path.suffix.lower()
     if kind not in FORMATS:
         raise UsageError(f"cannot write vectors as {path.name!r}; end its name with one of: {', '.join(FORMATS)}")
@@ -188,49 +188,17 @@ def output_of(file: Path, output: Path | None, *, id_field: str | None = None) -
     Args:
         file: The sentences; ``-`` for standard input.
         output: As the user gave it, ``-`` for standard output; None: FILE.npy, for pipes standard output.
-        id_field: The user's field of ids, for which not every format has room.
-
-    Raises:
-        UsageError: An extension that is no format, or the input itself.
+        id_field: The user's column of ids, which not every format stores.
     """
     if output == STANDARD or (output is None and (file == STANDARD or file.is_fifo())):
         return None
     target = output or Path(f"{file}.npy")
     with_ids = [kind for kind, form in FORMATS.items() if form.columns is not None]
     if kind_of(target) not in with_ids and id_field is not None:
-        raise UsageError(f"`id_field`: {target.name} has no room for ids; give an `output` of: {', '.join(with_ids)}")
+        raise UsageError(f"`id_field`: {target.name} does not store ids; give an `output` of: {', '.join(with_ids)}")
     if target.is_file() and file.exists() and target.samefile(file):
         raise UsageError(f"{target} is the input itself; give another `output`")
     return target
-
-
-@contextlib.contextmanager
-def open_sink(file: BinaryIO, kind: str, width: int, *, with_text: bool = True) -> Iterator[Sink]:
-    """Open a writer on an open binary file; the file is whole when the block has ended well.
-
-    The file is seekable for .npy and .safetensors; sentences are stored where the format has room for them.
-    """
-    with opened(FORMATS[kind].open(file, width, with_text)) as sink:
-        yield sink
-
-
-@contextlib.contextmanager
-def new_vectors(target: Path, width: int, *, with_text: bool) -> Iterator[tuple[Sink, dict[str, Any]]]:
-    """Yield what takes the rows of a vector file, and its manifest, to be filled in the block.
-
-    Its format is that of its extension. Whenever the process dies, both are the old ones or the new.
-    """
-    manifest: dict[str, Any] = {}
-
-    def document(digest: str) -> str:
-        return to_json({**manifest, "output": {"path": readable(target.name), "sha256": digest}})
-
-    with (
-        replace_with_sidecar(target, manifest_path(target), document) as temporary,
-        temporary.open("xb") as file,
-        open_sink(file, kind_of(target), width, with_text=with_text) as sink,
-    ):
-        yield sink, manifest
 
 
 def readable(name: str) -> str:

@@ -1,17 +1,16 @@
-"""The formats of vector files: a reader of the whole file, and a writer that holds no more than one window.
+"""The formats of vector files: a reader of the complete file, and a writer that holds one window at a time.
 
-.npy and .safetensors hold the matrix alone; .parquet and .jsonl ids and texts, too.
+``.npy`` holds the matrix alone; ``.parquet`` and ``.jsonl`` hold ids and texts too.
 """
 
 import contextlib
-import functools
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,34 +21,34 @@ from promptcli.errors import CheckFailedError, UsageError
 from promptcli.extensions import Table
 
 Floats = NDArray[np.float32]
-#: Ids (row numbers, or text), texts or None, and the matrix (n, d) as the file has it.
+#: Ids (row numbers, or text), texts or None, and the matrix (n, d) as the file stores it.
 Content = tuple[Sequence[int | str], list[str] | None, NDArray[Any]]
 
-#: The key of the matrix in .safetensors, and the column in .parquet and .jsonl.
-TENSOR, COLUMN = "embeddings", "embedding"
-#: The key of a Parquet file's metadata under which a part of a folder says what it is.
+#: The column of the vectors in .parquet and .jsonl.
+COLUMN = "embedding"
+#: The metadata key under which a part of a folder describes itself.
 ABOUT = b"promptcli"
 #: Rows of a Parquet file held at once; rows formatted as JSON at once.
-BLOCK, _WRITTEN = 16_384, 512
-#: Row groups that a sample comes from, at least, and how many rows of each stand for one that is taken.
+BLOCK, _JSON_ROWS = 16_384, 512
+#: A sample comes from at least so many row groups, which hold at least so many times the rows that are drawn.
 _GROUPS, _SPARSE = 64, 4
-_HINT = "make it again"
-#: Bytes kept for the header of .safetensors; it is padded with spaces, as the format allows.
-_HEADER = 256
 
 
 class Sink:
     """Takes the rows of a vector file in order."""
 
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
-        """Append one window: ``vectors`` (n, d), for row i of ``batch``; float32 unless a ``Precision`` made less."""
+        """Append one window: ``vectors`` (n, d), of the rows of ``batch``, float32 unless quantized."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Write what stands at the end; the file is whole after this."""
+        """Complete the file."""
 
     def abandon(self) -> None:
-        """Let go of the file, which will be thrown away."""
+        """Release the file, which will be deleted."""
+
+
+AnySink = TypeVar("AnySink", bound=Sink)
 
 
 @dataclass(frozen=True)
@@ -57,17 +56,17 @@ class VectorFormat:
     """A row of the table of formats."""
 
     read: Callable[[Path], Content]
-    open: Callable[[BinaryIO, int, bool], Sink]  #: File, width d, whether to store texts.
-    #: Names of the columns, where there is room for ids and texts and rows may be sentences.
+    open: Callable[[BinaryIO, int, bool], Sink]  #: file, width d, whether to store texts
+    #: The names of a file's columns, if the format stores ids and texts; such a file may also hold sentences.
     columns: Callable[[Path], Sequence[str]] | None = None
 
 
 def _ids_of(values: list[Any], first: int, path: Path) -> Sequence[int | str]:
-    """Return a column of ids whose first row has the number ``first``: row numbers where they are just those."""
+    """Return a column of ids as a range if they are the row numbers from ``first`` on, else as text."""
     numbers = range(first, first + len(values))
     if values == list(numbers):
         return numbers
-    ids = list[str]()
+    ids: list[str] = []
     for row, value in zip(numbers, values, strict=True):
         try:
             ids.append(id_text(value))
@@ -82,43 +81,23 @@ def _check_texts(texts: Sequence[Any] | None, where: object) -> None:
 
 
 def as_floats(numbers: NDArray[Any]) -> Floats:
-    """Return numbers as float32; those beyond its range are infinite, for whoever uses them to refuse."""
+    """Return numbers as float32; those beyond its range become infinite."""
     with np.errstate(over="ignore"):
         return numbers.astype(np.float32, copy=False)
 
 
-# .npy and .safetensors
-
-
-class _HeadedSink(Sink):
-    """Raw rows after a header of constant length, which is written again at the end, when their number is known."""
-
-    def __init__(self, file: BinaryIO, width: int, header: Callable[[int, int, np.dtype[Any]], bytes]) -> None:
-        self._file, self._width, self._header, self._rows = file, width, header, 0
-        self._dtype = np.dtype("<f4")
-        file.write(header(0, width, self._dtype))
-
-    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
-        self._dtype, self._width = vectors.dtype.newbyteorder("<"), vectors.shape[1]
-        self._file.write(np.ascontiguousarray(vectors, dtype=self._dtype).data)
-        self._rows += len(vectors)
-
-    def close(self) -> None:
-        self._file.seek(0)
-        self._file.write(self._header(self._rows, self._width, self._dtype))
+# .npy
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """Return the array of an .npy file, memory-mapped.
-
-    Raises:
-        CheckFailedError: It is none, or damaged.
-    """
+    """Return the array of an .npy file, memory-mapped."""
     try:
-        with np.errstate(all="ignore"):  # sizes in the header may be beyond every number
+        with np.errstate(all="ignore"):  # the header may give any size
             array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception:  # by what its header says: ValueError, EOFError, OverflowError, MemoryError, ...
-        raise CheckFailedError(f"{path}: not a whole .npy file of numbers; write it again, e.g. by `embed`") from None
+    except Exception:  # ValueError, EOFError, OverflowError, MemoryError, ..., depending on the header
+        raise CheckFailedError(
+            f"{path}: not a complete .npy file of numbers; write it again, e.g. by `embed`"
+        ) from None
     return array
 
 
@@ -127,32 +106,30 @@ def _read_npy(path: Path) -> Content:
     return range(len(matrix) if matrix.ndim else 0), None, matrix
 
 
-def _npy_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
-    # numpy pads the header so that the first axis may grow in place: the length does not depend on ``rows``.
-    file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (rows, width)})
-    return file.getvalue()
+class _NpySink(Sink):
+    """Raw rows after a header, which is written again at the end, when the number of rows is known.
 
+    numpy pads the header so that the first axis can grow: its length is the same for any number of rows.
+    """
 
-def _read_safetensors(path: Path) -> Content:
-    from safetensors import SafetensorError, safe_open
+    def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
+        self._file, self._width, self._rows, self._dtype = file, width, 0, np.dtype("<f4")
+        self._write_header()
 
-    try:
-        with safe_open(path, framework="numpy") as file:
-            keys = list(file.keys())
-            if TENSOR not in keys:
-                raise UsageError(f"{path}: no tensor {TENSOR!r}; it holds: {', '.join(keys)}")
-            matrix = file.get_tensor(TENSOR)
-    except SafetensorError as error:
-        raise CheckFailedError(f"{path}: not a whole .safetensors file: {error}") from None
-    return range(len(matrix) if matrix.ndim else 0), None, matrix
+    def _write_header(self) -> None:
+        header = io.BytesIO()
+        about = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._rows, self._width)}
+        np.lib.format.write_array_header_1_0(header, about)
+        self._file.write(header.getvalue())
 
+    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+        self._dtype, self._width = vectors.dtype.newbyteorder("<"), vectors.shape[1]
+        self._file.write(np.ascontiguousarray(vectors, dtype=self._dtype).data)
+        self._rows += len(vectors)
 
-def _safetensors_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
-    name = f"{dtype.kind.upper()}{8 * dtype.itemsize}"  # F32, F16, I8, U8
-    tensor = {"dtype": name, "shape": [rows, width], "data_offsets": [0, dtype.itemsize * rows * width]}
-    text = json.dumps({TENSOR: tensor}).encode().ljust(_HEADER)
-    return len(text).to_bytes(8, "little") + text
+    def close(self) -> None:
+        self._file.seek(0)
+        self._write_header()
 
 
 # .jsonl
@@ -169,14 +146,14 @@ def _read_jsonl(path: Path) -> Content:
                 with np.errstate(over="ignore"):
                     rows.append(np.asarray(values[COLUMN], dtype=np.float32))
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-                raise CheckFailedError(f"{path}: line {number}: no object with {COLUMN!r}: {error!r}") from None
+                raise CheckFailedError(f"{path}: line {number}: not an object with {COLUMN!r}: {error!r}") from None
             if rows[-1].shape != rows[0].shape or rows[-1].ndim != 1:
                 raise UsageError(f"{path}: line {number}: {COLUMN!r} is not a list of as many numbers as in line 1")
             ids.append(values.get("id", number - 1))
             texts.append(values.get("text"))
-    known = None if all(text is None for text in texts) else texts
-    _check_texts(known, path)
-    return _ids_of(ids, 0, path), known, np.stack(rows) if rows else np.empty((0, 0), np.float32)
+    stored = None if all(text is None for text in texts) else texts
+    _check_texts(stored, path)
+    return _ids_of(ids, 0, path), stored, np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
 
 def _jsonl_columns(path: Path) -> Sequence[str]:
@@ -185,50 +162,35 @@ def _jsonl_columns(path: Path) -> Sequence[str]:
     try:
         return list(json.loads(line))
     except (ValueError, TypeError, RecursionError):
-        return []  # no vector file; whoever reads it as sentences says what is wrong
+        return []  # not a vector file; the reader of sentences says what is wrong
 
 
 class _JsonlSink(Sink):
-    """One object a line: id, text (unless left out), embedding; shortest digits that give the same number."""
+    """One object a line: id, text (unless left out), embedding, in digits that give the same number."""
 
     def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
         self._file, self._with_text = file, with_text
 
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
         columns = batch.select(["id", "text"] if self._with_text else ["id"])
-        for start in range(0, len(batch), _WRITTEN):
-            rows = columns.slice(start, _WRITTEN).to_pylist()
-            numbers = _digits(vectors[start : start + _WRITTEN])
-            heads = (json.dumps(row, ensure_ascii=False)[:-1] for row in rows)
+        for start in range(0, len(batch), _JSON_ROWS):
+            heads = (json.dumps(row, ensure_ascii=False)[:-1] for row in columns.slice(start, _JSON_ROWS).to_pylist())
+            numbers = _digits(vectors[start : start + _JSON_ROWS])
             lines = (f'{head}, "{COLUMN}": [{row}]}}\n' for head, row in zip(heads, numbers, strict=True))
             self._file.write("".join(lines).encode())
         self._file.flush()
 
-    def close(self) -> None:
-        self._file.flush()
-
 
 def _digits(vectors: NDArray[Any]) -> list[str]:
-    """Return each row's numbers as text; Arrow does it five times as fast as ``json``."""
+    """Return each row's numbers as text; Arrow is five times as fast as ``json``."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     rows, width = vectors.shape
-    if vectors.dtype == np.float16:  # Arrow's digits are those of float32, three times as many
-        digits = _halves().take(pa.array(vectors.reshape(-1).view(np.uint16)))
-    else:
-        digits = pc.cast(pa.array(vectors.reshape(-1)), pa.string())
     offsets = pa.array(np.arange(0, rows * width + 1, width, dtype=np.int32))
-    joined: list[str] = pc.binary_join(pa.ListArray.from_arrays(offsets, digits), ", ").to_pylist()
+    digits = pa.ListArray.from_arrays(offsets, pc.cast(pa.array(vectors.reshape(-1)), pa.string()))
+    joined: list[str] = pc.binary_join(digits, ", ").to_pylist()
     return joined
-
-
-@functools.cache
-def _halves() -> Any:
-    """Return the digits of all numbers of float16, by their bits."""
-    import pyarrow as pa
-
-    return pa.array(np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(str).tolist())
 
 
 # .parquet
@@ -241,110 +203,93 @@ def _read_parquet(path: Path) -> Content:
         matrix[block.row : block.row + len(block.vectors)] = block.vectors
         ids.append(block.ids)
         texts += block.texts or ()
-    numbered = all(isinstance(part, range) for part in ids)
-    named = [str(one) for part in ids for one in part]
-    return range(len(matrix)) if numbered else named, texts if rows.has_texts else None, matrix
+    if all(isinstance(numbers, range) for numbers in ids):
+        return range(len(matrix)), texts if rows.has_texts else None, matrix
+    return [str(name) for names in ids for name in names], texts if rows.has_texts else None, matrix
 
 
 class Block(NamedTuple):
-    """Rows that stand together."""
+    """Consecutive rows."""
 
     vectors: Floats  #: (m, d)
     ids: Sequence[int | str]  #: row numbers from 0 over all rows, or texts
-    texts: Sequence[str] | None  #: None where there are none
-    row: int = 0  #: number of the first one
+    texts: Sequence[str] | None  #: None if the file has none
+    row: int = 0  #: number of the first row
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     """A row group of a file."""
 
     path: Path
     number: int
-    start: int  #: Its first row, over all files.
+    start: int  #: its first row, over all files
     rows: int
 
 
 class ParquetRows:
-    """The rows of Parquet files, one file after another, read block by block as often as need be.
+    """The rows of Parquet files, one file after another, read block by block, any number of times.
 
     Args:
-        files: With the same columns: ``embedding``, and ``id`` and ``text`` where there are any. A file may be open
-            already; then its path is only what it is called.
-        first: Number of the first row.
-        hint: What to do about a file that is wrong, for messages.
-
-    Raises:
-        UsageError: There are no rows, or columns or widths differ.
-        CheckFailedError: A file is no whole Parquet file.
+        files: With the same columns: ``embedding``, and ``id`` and ``text`` if they have any; or open files by their
+            names. The checksums of their pages are compared, if they have any.
     """
 
-    def __init__(self, files: Iterable[Path] | Mapping[Path, BinaryIO], *, first: int = 0, hint: str = _HINT) -> None:
-        self._files = files if isinstance(files, Mapping) else dict.fromkeys(files)
-        self._hint, self._groups = hint, list[_Group]()
+    def __init__(self, files: Iterable[Path] | Mapping[Path, BinaryIO]) -> None:
+        self._files: Mapping[Path, BinaryIO | None] = files if isinstance(files, Mapping) else dict.fromkeys(files)
+        self._groups: list[_Group] = []
         layouts: dict[Path, tuple[list[str], int]] = {}
-        row = first
+        row = 0
         for path in self._files:
             with self._open(path) as file:
                 if file.metadata.num_rows:
-                    layouts[path] = sorted(columns_of(file, path)), _width(file, path)
+                    columns = columns_of(file, path)
+                    first = next(file.iter_batches(1, columns=[COLUMN])).column(COLUMN)
+                    layouts[path] = columns, rows_of(first, f"{path}: row 1").shape[1]
                 for number in range(file.num_row_groups):
                     self._groups.append(_Group(path, number, row, file.metadata.row_group(number).num_rows))
                     row += self._groups[-1].rows
         if not layouts:
-            where = ", ".join(sorted({str(path) for path in self._files})) or "the folder"
-            raise UsageError(f"{where:.200} holds no rows; give Parquet files with a column {COLUMN!r}")
-        (known, (self._columns, width)), *others = layouts.items()
-        for path, (names, numbers) in others:
+            names = ", ".join(sorted(map(str, self._files))) or "the folder"
+            raise UsageError(f"{names:.200} holds no rows; give Parquet files with a column {COLUMN!r}")
+        first_path, (self._columns, width) = next(iter(layouts.items()))
+        for path, (columns, numbers) in layouts.items():
             if numbers != width:
-                raise UsageError(f"{path} holds vectors of {numbers} numbers, {known.name} of {width}")
-            if names != self._columns:
-                here, there = ", ".join(names), ", ".join(self._columns)
-                raise UsageError(f"{path} has the columns {here}; {known.name}: {there}")
-        self.shape = (row - first, width)  #: their number and width, (n, d)
+                raise UsageError(f"{path} holds vectors of {numbers} numbers, {first_path.name} of {width}")
+            if columns != self._columns:
+                raise UsageError(
+                    f"{path} has the columns {', '.join(columns)}; {first_path.name}: {', '.join(self._columns)}"
+                )
+        self.shape = (row, width)  #: (n, d)
         self.has_texts = "text" in self._columns
 
     def blocks(self, rows: int = BLOCK) -> Iterator[Block]:
-        """Yield all rows in order, at most so many at once; ids that are row numbers are numbers, others texts.
-
-        Raises:
-            UsageError: An id or a text is none, or a vector of another width.
-            CheckFailedError: A file is damaged.
-        """
+        """Yield all rows in order, at most ``rows`` at once."""
         for group in self._groups:
             yield from self._read(group, rows)
 
-    def among(self, chosen: NDArray[np.int64]) -> Iterator[tuple[Block, NDArray[np.int64]]]:
-        """Yield the blocks that hold chosen rows, by ascending numbers, with their places in the block."""
-        for group in self._groups:
-            if np.searchsorted(chosen, group.start) < np.searchsorted(chosen, group.start + group.rows):
-                for block in self._read(group, BLOCK):
-                    places = chosen[(chosen >= block.row) & (chosen < block.row + len(block.vectors))] - block.row
-                    if len(places):
-                        yield block, places
-
     def sample(self, count: int) -> tuple[NDArray[np.int64], Floats]:
-        """Return up to ``count`` rows, their numbers and vectors (m, d), from row groups all over: these are read."""
+        """Return up to ``count`` random rows, their numbers and vectors (m, d), from row groups drawn at random."""
         count, random = min(count, self.shape[0]), np.random.default_rng(0)
-        groups, there = list[_Group](), 0
+        groups: list[_Group] = []
         for place in random.permutation(len(self._groups)).tolist():
             groups.append(self._groups[place])
-            there += groups[-1].rows
-            if there >= _SPARSE * count and len(groups) >= _GROUPS:
+            if sum(group.rows for group in groups) >= _SPARSE * count and len(groups) >= _GROUPS:
                 break
         groups.sort(key=lambda group: group.start)
         numbers = np.concatenate([np.arange(group.start, group.start + group.rows) for group in groups])
         rows = np.sort(random.choice(numbers, count, replace=False)).astype(np.int64)
-        return rows, np.concatenate([block.vectors[places] for block, places in self.among(rows)])
-
-    def check_file(self, path: Path) -> None:
-        """Refuse a file before its rows are read; here nothing is known of it."""
+        drawn = []
+        for group in groups:
+            if np.searchsorted(rows, group.start) < np.searchsorted(rows, group.start + group.rows):
+                for block in self._read(group, BLOCK):
+                    inside = (rows >= block.row) & (rows < block.row + len(block.vectors))
+                    drawn.append(block.vectors[rows[inside] - block.row])
+        return rows, np.concatenate(drawn)
 
     def _open(self, path: Path) -> AbstractContextManager[Any]:
-        return open_parquet(self._files[path] or path, path, hint=self._hint)
+        return open_parquet(self._files[path] or path, path, hint="write it again", sums=True)
 
     def _read(self, group: _Group, rows: int) -> Iterator[Block]:
-        self.check_file(group.path)
         row = group.start
         with self._open(group.path) as file:
             for batch in read_batches(file, rows, row_groups=[group.number], columns=self._columns):
@@ -360,51 +305,36 @@ class ParquetRows:
                 row += len(batch)
 
 
-def _width(file: Any, path: Path) -> int:
-    """Return the numbers in the first vector of a file."""
-    first = next(file.iter_batches(1, columns=[COLUMN]))
-    return int(rows_of(first.column(COLUMN), f"{path}: row 1").shape[1])
-
-
 def columns_of(file: Any, path: Path) -> list[str]:
-    """Return which of ids, texts and vectors an open Parquet file holds, in this order.
-
-    Raises:
-        UsageError: No vectors, or two columns of one name.
-    """
+    """Return which of the columns id, text and embedding an open Parquet file has, sorted."""
     names = file.schema_arrow.names
-    columns = [name for name in ("id", "text", COLUMN) if name in names]
+    columns = sorted({"id", "text", COLUMN}.intersection(names))
     if COLUMN not in names or len(columns) < sum(name in columns for name in names):
-        fault = f"no column {COLUMN!r}" if COLUMN not in names else "more than one column of a name"
+        fault = f"no column {COLUMN!r}" if COLUMN not in names else "several columns with one name"
         raise UsageError(f"{path}: {fault}; columns: {', '.join(names)}")
     return columns
 
 
 def rows_of(column: Any, where: str) -> Floats:
-    """Return a column of lists as a matrix (n, d).
-
-    Raises:
-        UsageError: It is another column, or some lists are of another length.
-    """
+    """Return a column of lists as a matrix (n, d)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    known = pa.types
-    lists = known.is_list(column.type) or known.is_large_list(column.type) or known.is_fixed_size_list(column.type)
-    numbers = lists and (known.is_floating(column.type.value_type) or known.is_integer(column.type.value_type))
-    lengths = set(pc.list_value_length(column).to_pylist()) if numbers else set()
-    values = column.flatten() if numbers else column
+    types, kind = pa.types, column.type
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    of_numbers = is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
+    lengths = set(pc.list_value_length(column).to_pylist()) if of_numbers else set()
+    values = column.flatten() if of_numbers else column
     if len(lengths) != 1 or lengths & {None, 0} or values.null_count:
         raise UsageError(f"{where}: {COLUMN!r} is not a list of equally many numbers in every row")
-    block: Floats = as_floats(values.to_numpy(zero_copy_only=False)).reshape(len(column), -1)
-    return block
+    return as_floats(values.to_numpy(zero_copy_only=False)).reshape(len(column), -1)
 
 
 def _parquet_columns(path: Path) -> Sequence[str]:
     with contextlib.suppress(CheckFailedError), open_parquet(path, path, hint="") as file:
         names: list[str] = file.schema_arrow.names
         return names
-    return []  # no vector file; whoever reads it as sentences says what is wrong
+    return []  # not a vector file; the reader of sentences says what is wrong
 
 
 class ParquetSink(Sink):
@@ -412,7 +342,7 @@ class ParquetSink(Sink):
 
     def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
         self._file, self._with_text = file, with_text
-        self.about: str | None = None  #: What the file is to say of itself; may be set until it is closed.
+        self.about: str | None = None  #: what the file says of itself; may be set until it is closed
         self._writer: Any = None
 
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
@@ -423,7 +353,7 @@ class ParquetSink(Sink):
         numbers = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
         batch = batch.select(["id", "text"] if self._with_text else ["id"]).append_column(COLUMN, numbers)
         table = pa.Table.from_batches([batch])
-        if self._writer is None:  # the type of the ids shows in the first window
+        if self._writer is None:  # the first window shows the type of the ids
             self._writer = pq.ParquetWriter(
                 self._file, table.schema, compression="zstd", use_dictionary=False, write_page_checksum=True
             )
@@ -437,29 +367,33 @@ class ParquetSink(Sink):
             self._writer.close()
 
     def abandon(self) -> None:
-        """Close what will be thrown away."""
-        with contextlib.suppress(Exception):  # else the garbage collector closes it, and complains on stderr
+        """Close the writer: the garbage collector would complain on stderr."""
+        with contextlib.suppress(Exception):
             self.close()
 
 
 #: The format of each extension.
-FORMATS: MutableMapping[str, VectorFormat] = {
-    ".npy": VectorFormat(_read_npy, lambda file, width, with_text: _HeadedSink(file, width, _npy_header)),
-    ".parquet": VectorFormat(_read_parquet, ParquetSink, _parquet_columns),
-    ".jsonl": VectorFormat(_read_jsonl, _JsonlSink, _jsonl_columns),
-    ".safetensors": VectorFormat(
-        _read_safetensors, lambda file, width, with_text: _HeadedSink(file, width, _safetensors_header)
-    ),
-}
-FORMATS = Table("formats", FORMATS)
+FORMATS: MutableMapping[str, VectorFormat] = Table(
+    "formats",
+    {
+        ".npy": VectorFormat(_read_npy, _NpySink),
+        ".parquet": VectorFormat(_read_parquet, ParquetSink, _parquet_columns),
+        ".jsonl": VectorFormat(_read_jsonl, _JsonlSink, _jsonl_columns),
+    },
+)
 
 
 @contextlib.contextmanager
-def opened(sink: Sink) -> Iterator[Sink]:
-    """Yield a sink; its file is whole when the block has ended well."""
+def opened(sink: AnySink) -> Iterator[AnySink]:
+    """Yield a sink; its file is complete when the block has ended well."""
     try:
         yield sink
     except BaseException:
         sink.abandon()
         raise
     sink.close()
+
+
+def open_sink(file: BinaryIO, kind: str, width: int, *, with_text: bool = True) -> AbstractContextManager[Sink]:
+    """Open a writer on an open binary file, seekable for .npy; the file is complete when the block has ended well."""
+    return opened(FORMATS[kind].open(file, width, with_text))

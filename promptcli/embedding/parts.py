@@ -1,0 +1,147 @@
+"""A part of a folder, made by any process that holds its job, and the worker processes of this machine.
+
+A part is a range of rows that follows from the inputs and the number of shards; its bytes depend on nothing else.
+"""
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from promptcli.backbones.devices import choose_device
+from promptcli.data.rows import InputFile, read_range
+from promptcli.data.vectors import EmbedSettings
+from promptcli.data.vectors.formats import ParquetSink, opened
+from promptcli.data.vectors.part_folder import PartsManifest, about_part, part_name, parts_in
+from promptcli.embedding.writing import embed_stream, versions
+from promptcli.encoder.encoder import Encoder
+from promptcli.errors import CheckFailedError, PromptcliError
+from promptcli.models import loading
+from promptcli.models.entries import Entry
+from promptcli.notes import Advance, offline
+from promptcli.recipe import Choice
+from promptcli.storage.files import atomic_path, remove_leftovers
+
+#: Workers are spawned, since a forked process cannot use a GPU.
+CONTEXT: Any = multiprocessing.get_context("spawn")
+
+
+@dataclass
+class PartJob:
+    """A begun folder with its inputs and its encoder, which a process opens when it makes its first part."""
+
+    folder: Path
+    manifest: PartsManifest
+    inputs: list[InputFile]
+    entry: Entry
+    device: str = "auto"
+    offline: bool = False
+    encoder: Encoder | None = None
+
+    def make(self, shard: int, progress: Advance = lambda done: None) -> int:
+        """Encode the rows of a shard into its part, which takes its name when it is complete; return their number."""
+        encoder = self.encoder = self.encoder or self._open()
+        for member in (encoder, *encoder.members):
+            member.biases.clear()  # computed batch by batch: another shard's batches would change the last bits
+        start, stop = self.manifest.bounds(shard)
+        with (
+            atomic_path(self.folder / part_name(shard, self.manifest.shards)) as temporary,
+            temporary.open("xb") as file,
+            opened(ParquetSink(file, self.manifest.dim, self.manifest.settings.with_text)) as sink,
+        ):
+            batches = read_range(self.inputs, start, stop, str(self.folder))
+            report = embed_stream(encoder, batches, sink, self.manifest.settings, first=start, progress=progress)
+            sink.about = about_part(self.manifest, report)
+        return stop - start
+
+    def _open(self) -> Encoder:
+        model = self.manifest.model
+        with offline(self.offline):
+            backend = str(model.get("backend", "torch"))
+            encoder = loading.open_model(self.entry, device=self.device, dtype=str(model["dtype"]), backend=backend)
+        if encoder.fingerprint != self.manifest.fingerprint:
+            name = self.entry.recipe.backbone
+            raise CheckFailedError(f"backbone {name!r} differs here from the one the folder was begun with; copy that")
+        return encoder
+
+
+def new_manifest(encoder: Encoder, settings: EmbedSettings, inputs: list[InputFile], shards: int) -> PartsManifest:
+    """Return the manifest of a folder that is begun now."""
+    return PartsManifest(
+        shards=shards,
+        rows=sum(file.rows for file in inputs),
+        dim=encoder.width,
+        settings=settings,
+        recipe=encoder.recipe.to_dict(),
+        fingerprint=encoder.fingerprint,
+        model=encoder.provenance,
+        inputs=inputs,
+        versions=versions(),
+    )
+
+
+def worker_devices(model: loading.Model, workers: int | None) -> list[str]:
+    """Return the device of each worker process of this machine: every GPU unless the user chose a device."""
+    device = choose_device(model.device if isinstance(model, Choice) else "auto")
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    devices = [f"cuda:{number}" for number in range(gpus)] or [device]
+    return [devices[number % len(devices)] for number in range(workers or len(devices))]
+
+
+def make_by_processes(job: PartJob, shards: Sequence[int], devices: Sequence[str], advance: Advance) -> None:
+    """Make parts by a worker process for each device; if one dies or the user interrupts, all of them end."""
+    gc.collect()
+    torch.cuda.empty_cache()  # the workers need the memory
+    threads = max(1, torch.get_num_threads() // len(devices))
+    free = CONTEXT.SimpleQueue()
+    for device in devices:
+        free.put(device)
+    others = multiprocessing.active_children()
+    with ProcessPoolExecutor(len(devices), CONTEXT, _start_worker, (job, free, threads)) as pool:
+        try:
+            for made in as_completed([pool.submit(_make, shard) for shard in shards]):
+                advance(made.result())
+        except BaseException as error:
+            for worker in set(multiprocessing.active_children()).difference(others):
+                worker.kill()
+            pool.shutdown(cancel_futures=True)
+            remove_leftovers(job.folder, age=0)
+            if not isinstance(error, BrokenProcessPool):
+                raise
+            complete = len(parts_in(job.folder, job.manifest.shards))
+            raise PromptcliError(
+                f"a worker process died (out of memory?); {complete:,} of {job.manifest.shards:,} parts are complete"
+                " and stay; take fewer `workers`, and run the same command again"
+            ) from None
+
+
+#: The job of this worker process.
+_JOB: list[PartJob] = []
+
+
+def _start_worker(job: PartJob, free: Any, threads: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to every process; the parent ends the workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    job.device = free.get()
+    _JOB.append(job)
+
+
+def _make(shard: int) -> int:
+    return _JOB[0].make(shard)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
