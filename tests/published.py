@@ -1,8 +1,9 @@
 """Small random folders with the files and configurations of the models that people type first."""
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import transformers as hf
@@ -13,7 +14,9 @@ from tests.tiny import SENTENCES, SIZES, random_model
 
 MODULES = "sentence_transformers.models."
 _TEXTS = [*SENTENCES, "Instruct: given a question\nQuery: what is it", "query: passage: search_query: task: result |"]
-_IDENTITY = "torch.nn.modules.linear.Identity"
+_BERT_NAMES = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+_ROBERTA_NAMES = {f"{name}_token": f"<{name}>" for name in ("unk", "pad", "mask")}
+_ROBERTA_NAMES |= {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"}
 
 
 def _added(text: str, **flags: Any) -> AddedToken:
@@ -45,21 +48,18 @@ def _wordpiece(specials: list[str], unk: str, single: str) -> Tokenizer:
 
 
 def bert_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
-    names = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    made = _wordpiece(list(names.values()), "[UNK]", "[CLS] $A [SEP]")
     about = {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True, "model_max_length": 512}
-    return made, {**about, "tokenizer_class": "BertTokenizer", **{f"{key}_token": name for key, name in names.items()}}
+    made = _wordpiece(list(_BERT_NAMES.values()), "[UNK]", "[CLS] $A [SEP]")
+    return made, {**about, "tokenizer_class": "BertTokenizer", **_BERT_NAMES}
 
 
 def mpnet_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
     made = _wordpiece(["<s>", "<pad>", "</s>", "[UNK]", "<mask>"], "[UNK]", "<s> $A </s>")
-    names = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "[UNK]", "pad": "<pad>", "mask": "<mask>"}
     about = {"do_lower_case": True, "tokenizer_class": "MPNetTokenizer", "model_max_length": 512}
-    return made, {**about, **{f"{key}_token": name for key, name in names.items()}}
+    return made, {**about, **_ROBERTA_NAMES, "unk_token": "[UNK]"}
 
 
 def xlmr_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
-    names = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(" {2,}", " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -68,8 +68,8 @@ def xlmr_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
     specials = ["<s>", "<pad>", "</s>", "<unk>", _added("<mask>", lstrip=True)]
     trainer = trainers.UnigramTrainer(vocab_size=170, special_tokens=specials, unk_token="<unk>")
     tokenizer.train_from_iterator(_TEXTS, trainer)
-    about = {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 512}
-    return _around(tokenizer, "<s> $A </s>"), {**about, **{f"{key}_token": name for key, name in names.items()}}
+    about = {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 512, **_ROBERTA_NAMES}
+    return _around(tokenizer, "<s> $A </s>"), about
 
 
 def _byte_level(specials: list[Any]) -> Tokenizer:
@@ -85,10 +85,10 @@ def _byte_level(specials: list[Any]) -> Tokenizer:
 
 
 def modernbert_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
-    names = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}
-    tokenizer = _byte_level([_added(name, lstrip=name == "[MASK]") for name in names.values()])
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192}
-    return _around(tokenizer, "[CLS] $A [SEP]"), {**about, **{f"{key}_token": name for key, name in names.items()}}
+    names = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
+    tokenizer = _byte_level([_added(name, lstrip=name == "[MASK]") for name in names])
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192, **_BERT_NAMES}
+    return _around(tokenizer, "[CLS] $A [SEP]"), about
 
 
 def qwen_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
@@ -103,103 +103,94 @@ def gemma_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    names = {"pad": "<pad>", "eos": "<eos>", "bos": "<bos>", "unk": "<unk>", "mask": "<mask>"}
-    specials = [_added(name) for name in names.values()]
+    names = ("pad", "eos", "bos", "unk", "mask")
+    specials = [_added(f"<{name}>") for name in names]
     letters = sorted({letter for text in _TEXTS for letter in text.replace(" ", "▁")})
     tokenizer.train_from_iterator(
         _TEXTS, trainers.BpeTrainer(vocab_size=300, special_tokens=specials, initial_alphabet=letters)
     )
     about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 2048, "add_eos_token": True}
-    made = _around(tokenizer, "<bos> $A <eos>")
-    return made, {**about, **{f"{key}_token": name for key, name in names.items()}}
+    return _around(tokenizer, "<bos> $A <eos>"), {**about, **{f"{name}_token": f"<{name}>" for name in names}}
 
 
 _BERT = {**SIZES, "max_position_embeddings": 512}
 _XLMR = {**_BERT, "max_position_embeddings": 514, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 _CAUSAL = {**SIZES, "num_key_value_heads": 2, "head_dim": 8}
-_GEMMA = {
-    **_CAUSAL,
-    "max_position_embeddings": 2048,
-    "sliding_window": 9,
-    "use_bidirectional_attention": True,
-    "query_pre_attn_scalar": 8,
-    "layer_types": ["sliding_attention", "full_attention"],
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-    "bos_token_id": 2,
-}
-_MODERNBERT = {
-    **_BERT,
-    "max_position_embeddings": 8192,
-    "local_attention": 8,
-    "global_attn_every_n_layers": 2,
-    "pad_token_id": 3,
-    "cls_token_id": 1,
-    "sep_token_id": 2,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+_GEMMA = {**_CAUSAL, "max_position_embeddings": 2048, "sliding_window": 9, "use_bidirectional_attention": True}
+_GEMMA |= {"query_pre_attn_scalar": 8, "layer_types": ["sliding_attention", "full_attention"]}
+_GEMMA |= {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+_MODERNBERT = {**_BERT, "max_position_embeddings": 8192, "local_attention": 8, "global_attn_every_n_layers": 2}
+_MODERNBERT |= {"pad_token_id": 3, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
 
 
-def _pooling(width: int, mode: str, **about: Any) -> dict[str, Any]:
+def _pooling(mode: str, **about: Any) -> dict[str, Any]:
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
-    return {"word_embedding_dimension": width, **{f"pooling_mode_{one}": one == mode for one in modes}, **about}
+    return {"word_embedding_dimension": 16, **{f"pooling_mode_{one}": one == mode for one in modes}, **about}
 
 
 def _dense(rows: int, columns: int, number: int) -> tuple[str, dict[str, Any], dict[str, Any]]:
     weight = torch.randn(rows, columns, generator=torch.Generator().manual_seed(number))
-    config = {"in_features": columns, "out_features": rows, "bias": False, "activation_function": _IDENTITY}
+    identity = "torch.nn.modules.linear.Identity"
+    config = {"in_features": columns, "out_features": rows, "bias": False, "activation_function": identity}
     return "Dense", config, {"linear.weight": weight}
 
 
-_NORM = ("Normalize", {}, {})
+class Published(NamedTuple):
+    """What a published folder says."""
+
+    config: Any
+    fields: dict[str, Any]
+    tokenizer: Callable[[], tuple[Tokenizer, dict[str, Any]]]
+    limit: int | None
+    pooling: dict[str, Any] = _pooling("mean_tokens")
+    after: Sequence[Any] = (("Normalize", {}, {}),)
+    prompts: dict[str, str] | None = None
+    lower: bool = False
+
+
 _QUERY = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 _E5 = {"query": "query: ", "passage": "passage: "}
+_NOMIC = {"search_query": "search_query: ", "search_document": "search_document: "}
 _GEMMA_PROMPTS = {
     "query": "task: search result | query: ",
     "document": "title: none | text: ",
     "STS": "task: sentence similarity | query: ",
 }
-
-#: Model -> configuration, its fields, tokenizer, limit of the module, lower-casing, pooling, what comes after, prompts.
-MODELS: dict[str, tuple[Any, dict[str, Any], Any, Any, bool, dict[str, Any], list[Any], dict[str, str] | None]] = {
-    "all-MiniLM-L6-v2": (hf.BertConfig, _BERT, bert_tokenizer, 256, False, _pooling(16, "mean_tokens"), [_NORM], None),
-    "all-MiniLM-L12-v2": (hf.BertConfig, _BERT, bert_tokenizer, 128, False, _pooling(16, "mean_tokens"), [_NORM], None),
-    "all-mpnet-base-v2": (
-        hf.MPNetConfig, _XLMR, mpnet_tokenizer, 384, False, _pooling(16, "mean_tokens"), [_NORM], None,
+MODELS = {
+    "all-MiniLM-L6-v2": Published(hf.BertConfig, _BERT, bert_tokenizer, 256),
+    "all-MiniLM-L12-v2": Published(hf.BertConfig, _BERT, bert_tokenizer, 128),
+    "all-mpnet-base-v2": Published(hf.MPNetConfig, _XLMR, mpnet_tokenizer, 384),
+    "bge-small-en-v1.5": Published(hf.BertConfig, _BERT, bert_tokenizer, 512, _pooling("cls_token"), lower=True),
+    "e5-base-v2": Published(hf.BertConfig, _BERT, bert_tokenizer, 512, prompts=_E5),
+    "gte-base": Published(hf.BertConfig, _BERT, bert_tokenizer, 512),
+    "multilingual-e5-small": Published(  # a BERT with XLM-R's tokenizer
+        hf.BertConfig, {**_BERT, "tokenizer_class": "XLMRobertaTokenizer"}, xlmr_tokenizer, 512, prompts=_E5
     ),
-    "bge-small-en-v1.5": (hf.BertConfig, _BERT, bert_tokenizer, 512, True, _pooling(16, "cls_token"), [_NORM], None),
-    "e5-base-v2": (hf.BertConfig, _BERT, bert_tokenizer, 512, False, _pooling(16, "mean_tokens"), [_NORM], _E5),
-    "gte-base": (hf.BertConfig, _BERT, bert_tokenizer, 512, False, _pooling(16, "mean_tokens"), [_NORM], None),
-    "multilingual-e5-small": (  # a BERT with XLM-R's tokenizer
-        hf.BertConfig, {**_BERT, "tokenizer_class": "XLMRobertaTokenizer"}, xlmr_tokenizer, 512, False,
-        _pooling(16, "mean_tokens"), [_NORM], _E5,
+    "multilingual-e5-base": Published(hf.XLMRobertaConfig, _XLMR, xlmr_tokenizer, 512),
+    "paraphrase-multilingual-MiniLM-L12-v2": Published(hf.BertConfig, _BERT, xlmr_tokenizer, 128, after=()),
+    "paraphrase-multilingual-mpnet-base-v2": Published(hf.XLMRobertaConfig, _XLMR, xlmr_tokenizer, 128, after=()),
+    "gte-modernbert-base": Published(
+        hf.ModernBertConfig, _MODERNBERT, modernbert_tokenizer, 8192, _pooling("cls_token"), after=()
     ),
-    "multilingual-e5-base": (
-        hf.XLMRobertaConfig, _XLMR, xlmr_tokenizer, 512, False, _pooling(16, "mean_tokens"), [_NORM], None,
+    "modernbert-embed-base": Published(hf.ModernBertConfig, _MODERNBERT, modernbert_tokenizer, 8192, prompts=_NOMIC),
+    "Qwen3-Embedding-0.6B": Published(
+        hf.Qwen3Config,
+        {**_CAUSAL, "max_position_embeddings": 32768, "pad_token_id": 0},
+        qwen_tokenizer,
+        None,
+        _pooling("lasttoken", include_prompt=True),
+        prompts={"query": _QUERY, "document": ""},
     ),
-    "paraphrase-multilingual-MiniLM-L12-v2": (
-        hf.BertConfig, _BERT, xlmr_tokenizer, 128, False, _pooling(16, "mean_tokens"), [], None,
+    "embeddinggemma-300m": Published(
+        hf.Gemma3TextConfig,
+        _GEMMA,
+        gemma_tokenizer,
+        None,
+        _pooling("mean_tokens", include_prompt=True),
+        (_dense(32, 16, 1), _dense(16, 32, 2), ("Normalize", {}, {})),
+        _GEMMA_PROMPTS,
     ),
-    "paraphrase-multilingual-mpnet-base-v2": (
-        hf.XLMRobertaConfig, _XLMR, xlmr_tokenizer, 128, False, _pooling(16, "mean_tokens"), [], None,
-    ),
-    "gte-modernbert-base": (
-        hf.ModernBertConfig, _MODERNBERT, modernbert_tokenizer, 8192, False, _pooling(16, "cls_token"), [], None,
-    ),
-    "modernbert-embed-base": (
-        hf.ModernBertConfig, _MODERNBERT, modernbert_tokenizer, 8192, False, _pooling(16, "mean_tokens"), [_NORM],
-        {"search_query": "search_query: ", "search_document": "search_document: "},
-    ),
-    "Qwen3-Embedding-0.6B": (
-        hf.Qwen3Config, {**_CAUSAL, "max_position_embeddings": 32768, "pad_token_id": 0}, qwen_tokenizer, None, False,
-        _pooling(16, "lasttoken", include_prompt=True), [_NORM], {"query": _QUERY, "document": ""},
-    ),
-    "embeddinggemma-300m": (
-        hf.Gemma3TextConfig, _GEMMA, gemma_tokenizer, None, False, _pooling(16, "mean_tokens", include_prompt=True),
-        [_dense(32, 16, 1), _dense(16, 32, 2), _NORM], _GEMMA_PROMPTS,
-    ),
-}  # fmt: skip
+}
 
 
 def write(folder: Path, file: str, content: Any) -> None:
@@ -217,13 +208,9 @@ def save_body(folder: Path, config_class: Any, fields: dict[str, Any], make_toke
 
 
 def write_modules(folder: Path, pooling: dict[str, Any], after: Any, inside: str = "") -> None:
-    """Write modules.json and what it lists but the Transformer, which stands ``inside``.
+    """Write modules.json and what it lists except the Transformer, which stands in the folder ``inside``.
 
-    Args:
-        folder: Of the model.
-        pooling: Configuration of its Pooling.
-        after: Kind, or the whole name of a class, configuration, tensors of each further module.
-        inside: Folder of the Transformer in it.
+    Each module in ``after`` is its kind, or the complete name of a class, with its configuration and tensors.
     """
     modules = [("Transformer", inside), ("Pooling", "1_Pooling")]
     write(folder, "1_Pooling/config.json", pooling)
@@ -241,10 +228,10 @@ def write_modules(folder: Path, pooling: dict[str, Any], after: Any, inside: str
 
 def save_published(name: str, folder: Path) -> Path:
     """Write the folder of a published model, small and random; return it."""
-    config_class, fields, make_tokenizer, limit, lower, pooling, after, prompts = MODELS[name]
-    save_body(folder, config_class, fields, make_tokenizer)
-    write(folder, "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": lower})
-    write_modules(folder, pooling, after)
-    about = {"prompts": prompts or {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    model = MODELS[name]
+    save_body(folder, model.config, model.fields, model.tokenizer)
+    write(folder, "sentence_bert_config.json", {"max_seq_length": model.limit, "do_lower_case": model.lower})
+    write_modules(folder, model.pooling, model.after)
+    about = {"prompts": model.prompts or {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     write(folder, "config_sentence_transformers.json", {"__version__": {}, **about})
     return folder

@@ -30,9 +30,12 @@ def test_without_the_extra_one_line_names_it(run, monkeypatch):
         (("--host", "203.0.113.7"), 1, ["203.0.113.7", "`host`"]),
         (("--host", "nowhere.example"), 1, ["nowhere.example", "not known"]),
         (("--host", "a" * 300), 1, ["cannot listen on", "`host`"]),
+        (("--port", 70000), 2, ["'--port'"]),
+        (("--port", "taken"), 1, ["127.0.0.1 port", "in use", "`port`"]),
         (("minni", "--offline"), 3, ["minni", "did you mean mini?"]),
         (("mini", "mini"), 2, ["mini", "two models"]),
         (("--index", "none"), 3, ["no index"]),
+        (("--index", "a/idx", "--index", "b/idx"), 2, ["'idx'", "rename"]),
     ],
 )
 def test_what_cannot_be_served_is_one_line(run, monkeypatch, options, code, says):
@@ -46,14 +49,9 @@ def test_what_cannot_be_served_is_one_line(run, monkeypatch, options, code, says
         return real(host, port, *arguments, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    assert refused(run("serve", "--port", 0, *options), code, *says)
-
-
-def test_a_port_in_use_or_not_a_port_is_one_line(run):
-    assert refused(run("serve", "--port", 70000), 2, "'--port'")
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert refused(run("serve", "--port", port), 1, f"127.0.0.1 port {port}", "in use", "`port`")
+        options = [taken.getsockname()[1] if option == "taken" else option for option in options]
+        assert refused(run("serve", *(() if "--port" in options else ("--port", 0)), *options), code, *says)
 
 
 def test_an_answer_is_sent_without_delay():
@@ -61,16 +59,6 @@ def test_an_answer_is_sent_without_delay():
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-
-def test_two_indexes_of_one_name_are_one_line(run, tmp_path, tiny_folder):
-    (tmp_path / "in.txt").write_text("\n".join(SENTENCES))
-    options = ("--backbone", tiny_folder("bert"), "--pooling", "last/avg", "--quiet")
-    folders = [tmp_path / name / "idx" for name in ("a", "b")]
-    for folder in folders:
-        assert run("index", "build", tmp_path / "in.txt", "-o", folder, *options).code == 0
-    given = [word for folder in folders for word in ("--index", folder)]
-    assert refused(run("serve", tiny_folder("bert"), "--port", 0, *given), 2, "'idx'", "rename")
 
 
 @pytest.mark.parametrize("key", ["a key", "key\n", "schlüssel"])
@@ -110,16 +98,7 @@ class Started:
 
 
 def post(path, body):
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
-
-
-def answer_of(connection):
-    """Return the status and the body of an answer; the server closes the connection."""
-    with connection, connection.makefile("rb") as stream:
-        text = stream.read()
-    head, _, body = text.partition(b"\r\n\r\n")
-    return int(head.split()[1]), json.loads(body)
+    return f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def test_sigterm_answers_what_was_accepted(tiny_folder):
@@ -135,8 +114,9 @@ def test_sigterm_answers_what_was_accepted(tiny_folder):
     for number, connection in enumerate(accepted, 1):
         connection.sendall(message[-number:])
     for connection in accepted:
-        status, found = answer_of(connection)
-        assert status == 200 and len(found["data"]) == len(SENTENCES)
+        with connection, connection.makefile("rb") as stream:  # the server closes the connection
+            head, _, content = stream.read().partition(b"\r\n\r\n")
+        assert head.split()[1] == b"200" and len(json.loads(content)["data"]) == len(SENTENCES)
     rest = started.process.stderr.read()
     assert started.process.wait() == 0 and rest == b"stopped\n"
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import threading
+from unittest import mock
 
 import httpx2
 import numpy as np
@@ -123,15 +124,11 @@ def test_embeddings_are_those_of_encode(client, encoder, given, encoding_format)
     assert "x-truncated-texts" not in response.headers
 
 
-def test_a_text_that_was_cut_is_counted_in_a_header(client):
-    response = client.post("/v1/embeddings", json={"model": "tiny", "input": ["cat " * 500, "cat"]})
-    assert response.headers["x-truncated-texts"] == "1"
-
-
-def test_embeddings_of_length_one_where_the_server_says_so(encoder):
+def test_cut_texts_are_counted_in_a_header_and_vectors_scaled_if_the_server_says_so(encoder):
     with opened(Service({"tiny": encoder}, normalize=True)) as client:
-        found = client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES}).json()["data"]
-    assert np.allclose(np.linalg.norm([row["embedding"] for row in found], axis=1), 1)
+        response = client.post("/v1/embeddings", json={"model": "tiny", "input": ["cat " * 500, "cat"]})
+    assert response.headers["x-truncated-texts"] == "1"
+    assert np.allclose(np.linalg.norm([row["embedding"] for row in response.json()["data"]], axis=1), 1)
 
 
 def test_dimensions_are_the_first_columns_of_whitened_vectors(tiny_folder):
@@ -143,9 +140,8 @@ def test_dimensions_are_the_first_columns_of_whitened_vectors(tiny_folder):
         found = client.post("/v1/embeddings", json={**body, "dimensions": 3}).json()["data"]
         assert np.abs(np.array([row["embedding"] for row in found]) - white.encode(SENTENCES)[:, :3]).max() < 1e-5
         for wrong in (0, white.width + 1):
-            assert (
-                error(client.post("/v1/embeddings", json={**body, "dimensions": wrong}), 400)["param"] == "dimensions"
-            )
+            refused = error(client.post("/v1/embeddings", json={**body, "dimensions": wrong}), 400)
+            assert refused["param"] == "dimensions"
 
 
 def test_models_are_listed_with_their_recipes(client, encoder):
@@ -154,25 +150,22 @@ def test_models_are_listed_with_their_recipes(client, encoder):
     assert Recipe.from_dict(other["recipe"]).pooling == "last/avg"
 
 
-def test_search_is_that_of_the_index(client, encoder):
-    index = SentenceIndex.build(SENTENCES[:6], encoder)
-    body = {"query": SENTENCES[7:9], "index": "first", "k": 4}
-    for query, found in zip(SENTENCES[7:9], client.post("/search", json=body).json()["results"], strict=True):
-        assert found["query"] == query
-        wanted = [{**hit._asdict(), "index": "first"} for hit in index.search(query, 4)]
-        assert [{**hit, "score": pytest.approx(hit["score"])} for hit in found["hits"]] == wanted
-
-
-def test_search_over_several_indexes_is_that_over_all_their_rows(client, encoder):
-    whole = SentenceIndex.build(SENTENCES, encoder).search("A dog runs.", 5)
-    found = client.post("/search", json={"query": "A dog runs.", "index": ["first", "second"], "k": 5}).json()
-    [hits] = [result["hits"] for result in found["results"]]
-    assert [(hit["rank"], hit["text"]) for hit in hits] == [(hit.rank, hit.text) for hit in whole]
-    least = hits[2]["score"]
-    body = {"query": "A dog runs.", "index": ["first", "second"], "min_score": least}
-    assert [hit["text"] for hit in client.post("/search", json=body).json()["results"][0]["hits"]] == [
-        hit["text"] for hit in hits[:3]
-    ]
+@pytest.mark.parametrize(("names", "texts"), [("first", SENTENCES[:6]), (["first", "second"], SENTENCES)])
+def test_search_is_that_over_all_rows_of_the_indexes(client, encoder, names, texts):
+    wanted = SentenceIndex.build(texts, encoder).search(SENTENCES[7:9], 4)
+    body = {"query": SENTENCES[7:9], "index": names}
+    found = client.post("/search", json={**body, "k": 4}).json()["results"]
+    assert [result["query"] for result in found] == SENTENCES[7:9]
+    for result, hits in zip(found, wanted, strict=True):
+        assert [(hit["rank"], hit["text"]) for hit in result["hits"]] == [(hit.rank, hit.text) for hit in hits]
+        assert [hit["score"] for hit in result["hits"]] == pytest.approx([hit.score for hit in hits])
+        assert all(
+            {"first": SENTENCES[:6], "second": SENTENCES[6:]}[hit["index"]][hit["id"]] == hit["text"]
+            for hit in result["hits"]
+        )
+    least = found[0]["hits"][2]["score"]
+    best = client.post("/search", json={**body, "min_score": least}).json()["results"][0]["hits"]
+    assert best == found[0]["hits"][:3]
 
 
 def test_similarity_is_the_cosine(client, other):
@@ -226,18 +219,14 @@ def test_tokens_are_weighed_by_the_head_or_by_impact(client, encoder):
     assert found["head"] == "1-2"
     assert np.allclose(found["weights"], attention(encoder.backbone, SENTENCES[0], "1-2").diagonal)
     assert client.post("/tokens", json={**body, "head": "2-1"}).json()["head"] == "2-1"
-    found, wanted = (
-        client.post("/tokens", json={**body, "by": "impact"}).json(),
-        impact(encoder.backbone, SENTENCES[0]),
-    )
+    found = client.post("/tokens", json={**body, "by": "impact"}).json()
+    wanted = impact(encoder.backbone, SENTENCES[0])
     assert found["tokens"] == wanted.tokens
     assert np.allclose(found["matrix"], wanted.matrix) and np.allclose(found["weights"], wanted.means)
 
 
 def test_mask_tokens_of_named_templates_and_of_ones_own(client):
-    answer = client.post("/mask-tokens", json={"sentence": SENTENCES[0]}).json()
-    assert "templates" in answer, answer
-    rows = answer["templates"]
+    rows = client.post("/mask-tokens", json={"sentence": SENTENCES[0]}).json()["templates"]
     assert rows[0]["name"] == "manual" and len(rows[0]["tokens"]) == len(rows[0]["tokens_denoised"]) == 6
     [row] = client.post("/mask-tokens", json={"sentence": "I", "templates": ["[X] , [MASK]"]}).json()["templates"]
     assert row["template"] == "[X] , [MASK]"
@@ -261,7 +250,6 @@ def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, se
     ("path", "body", "status", "says"),
     [
         ("/v1/embeddings", b"{not json", 400, "not JSON"),
-        ("/v1/embeddings", b"", 400, "not JSON"),
         ("/v1/embeddings", b'{"model": "tiny", "input": "\\ud800"}', 400, "not JSON"),
         ("/v1/embeddings", b'{"model": "tiny", "input": "\xff"}', 400, "not JSON"),
         ("/v1/embeddings", b'{"model": "tiny", "input": ' + b"[" * 100_000, 400, "not JSON"),
@@ -269,10 +257,8 @@ def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, se
         ("/v1/embeddings", {"model": "tiny"}, 400, "input"),
         ("/v1/embeddings", {"model": "tiny", "input": []}, 400, "empty"),
         ("/v1/embeddings", {"model": "tiny", "input": None}, 400, "not a text"),
-        ("/v1/embeddings", {"model": "tiny", "input": {"a": 1}}, 400, "not a text"),
         ("/v1/embeddings", {"model": "tiny", "input": ["x", True]}, 400, "input[1] is not a text"),
         ("/v1/embeddings", {"model": "tiny", "input": [1, 2]}, 400, "token ids"),
-        ("/v1/embeddings", {"model": "tiny", "input": [[1, 2], [3]]}, 400, "token ids"),
         ("/v1/embeddings", {"model": "tiny", "input": ["x"] * 33}, 400, "at most 32"),
         ("/v1/embeddings", {"model": "tiny", "input": "x" * 5001}, 400, "at most 5,000"),
         ("/v1/embeddings", {"model": "tiny", "input": "x" * (2 << 20)}, 413, "1 MiB"),
@@ -300,29 +286,23 @@ def test_what_is_wrong_is_one_line_in_openais_shape(served, path, body, status, 
         assert client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
 
 
-def test_a_key_is_asked_for_where_there_is_one(served):
+def test_a_key_is_asked_for_if_there_is_one(served):
+    wrong = [{}, *({b"Authorization": value} for value in (b"Bearer wrong", b"s3cret", b"Bearer \xff"))]
     with opened(Service(*served, key="s3cret")) as client:
         for method, path in ROUTES:
-            open_ = path in ("/", "/health")
-            for header in (
-                {},
-                {"Authorization": "Bearer wrong"},
-                {"Authorization": "s3cret"},
-                {b"Authorization": b"Bearer \xff"},
-            ):
+            for header in wrong:
                 response = client.request(method, path, headers=header)
-                assert (response.status_code == 200) if open_ else error(response, 401), path
+                assert (response.status_code == 200) if path in ("/", "/health") else error(response, 401), path
         assert client.get("/v1/models", headers={"Authorization": "Bearer s3cret"}).status_code == 200
 
 
 def test_every_answer_carries_the_headers_that_keep_a_browser_safe(client):
-    answers = [client.request(method, path) for method, path in ROUTES] + [client.get("/nowhere")]
-    for response in answers:
-        assert response.headers["x-content-type-options"] == "nosniff"
-        assert response.headers["x-frame-options"] == "DENY"
-        policy = response.headers["content-security-policy"]
+    for method, path in [*ROUTES, ("GET", "/nowhere")]:
+        headers = client.request(method, path).headers
+        assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
+        policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
-        assert "access-control-allow-origin" not in response.headers
+        assert "access-control-allow-origin" not in headers
 
 
 def test_another_sites_name_for_this_machine_is_turned_away(client, served):
@@ -367,20 +347,24 @@ def test_vectors_that_are_not_finite_fail_alone(served, encoder, monkeypatch):
 # Requests together
 
 
+def posted(client, texts):
+    return asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": texts}))
+
+
 def test_requests_that_wait_share_one_round_and_get_their_own_rows(served, encoder):
-    bodies = [{"model": "tiny", "input": SENTENCES[: 1 + row % 5]} for row in range(24)]
+    asked = [SENTENCES[: 1 + row % 5] for row in range(24)]
     service = Service(*served)
 
     async def ask():
         async with asking(service) as client, held(service) as go:
-            requests = [asyncio.create_task(client.post("/v1/embeddings", json=body)) for body in bodies]
-            await until_waiting(service, sum(len(body["input"]) for body in bodies))
+            requests = [posted(client, texts) for texts in asked]
+            await until_waiting(service, sum(map(len, asked)))
             go()
             return await asyncio.gather(*requests)
 
-    for body, response in zip(bodies, asyncio.run(ask()), strict=True):
+    for texts, response in zip(asked, asyncio.run(ask()), strict=True):
         vectors = np.array([row["embedding"] for row in response.json()["data"]])
-        assert np.abs(vectors - encoder.encode(body["input"])).max() < 1e-6
+        assert np.abs(vectors - encoder.encode(texts)).max() < 1e-6
     assert counted(service, "rounds_total") == 2  # the one that was held, and theirs
 
 
@@ -407,16 +391,14 @@ def test_a_long_request_does_not_keep_a_short_one_waiting(served, encoder, monke
     monkeypatch.setattr(serving, "ROUND", 100)
     service, ended = Service(*served), []
 
-    async def ask(texts, name):
-        encoded = await service.batcher.encode(encoder, texts)
-        ended.append(name)
-        return len(encoded.vectors)
+    async def ask(texts):
+        ended.append(len((await service.batcher.encode(encoder, texts)).vectors))
 
     async def both():
-        return await asyncio.gather(ask(SENTENCES * 20, "long"), ask(["I"], "short"))
+        await asyncio.gather(ask(SENTENCES * 20), ask(["I"]))
 
-    assert asyncio.run(both()) == [240, 1]
-    assert ended == ["short", "long"]
+    asyncio.run(both())
+    assert ended == [1, 240]
 
 
 def test_a_full_queue_is_429_and_takes_what_fits(served):
@@ -424,17 +406,17 @@ def test_a_full_queue_is_429_and_takes_what_fits(served):
 
     async def ask():
         async with asking(service) as client, held(service) as go:
-            first = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES[:3]}))
+            first = posted(client, SENTENCES[:3])
             await until_waiting(service, 3)
-            refused = await client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES[:2]})
-            fits = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}))
+            refused = await posted(client, SENTENCES[:2])
+            fits = posted(client, "x")
             await until_waiting(service, 4)
             go()
-            return await first, refused, await fits, await client.post("/search", json={"query": "x", "index": "first"})
+            return refused, await first, await fits, await client.post("/search", json={"query": "x", "index": "first"})
 
-    first, refused, fits, later = asyncio.run(ask())
+    refused, *answers = asyncio.run(ask())
     assert error(refused, 429)["type"] == "rate_limit_error" and int(refused.headers["retry-after"]) >= 1
-    assert [response.status_code for response in (first, fits, later)] == [200, 200, 200]
+    assert [response.status_code for response in answers] == [200, 200, 200]
 
 
 def test_too_many_requests_in_work_are_429(served):
@@ -442,14 +424,15 @@ def test_too_many_requests_in_work_are_429(served):
 
     async def ask():
         async with asking(service) as client, held(service) as go:
-            first = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}))
+            first = posted(client, "x")
             await until_waiting(service, 1)
             refused, health = await client.get("/v1/models"), await client.get("/health")
             go()
-            return (await first).status_code, refused, health.status_code
+            return refused, health, await first
 
-    first, refused, health = asyncio.run(ask())
-    assert (first, health) == (200, 200) and error(refused, 429)["code"] == "too_many_requests"
+    refused, *answers = asyncio.run(ask())
+    assert error(refused, 429)["code"] == "too_many_requests"
+    assert [response.status_code for response in answers] == [200, 200]
 
 
 def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
@@ -471,12 +454,9 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
             await gone.wait()
             return {"type": "http.disconnect"}
 
-        async def send(message):
-            return None
-
         headers = [(b"host", b"127.0.0.1")]
         scope = {"type": "http", "method": "POST", "path": "/v1/embeddings", "headers": headers, "query_string": b""}
-        left = asyncio.create_task(app(scope, receive, send))
+        left = asyncio.create_task(app(scope, receive, mock.AsyncMock()))
         await until_waiting(service, 1)
         gone.set()
         await left
@@ -485,7 +465,7 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
     async def ask():
         async with asking(service) as client, held(service) as go:
             await leave(make_app(service))
-            stays = asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": "stays"}))
+            stays = posted(client, "stays")
             await until_waiting(service, 1)
             go()
             return (await stays).status_code
