@@ -269,7 +269,7 @@ def test_all_splits_of_a_folder(tmp_path, protocol):
     assert (sick.label, sick.pairs().first) == ("SICK-R:all", ["A dog", "B", "D", "No boy"])
     (tmp_path / "STS/STSBenchmark/sts-train.csv").unlink()
     missing = load_tasks(tmp_path, WHOLE, protocol).missing
-    assert list(missing) == ["STS-B:all"] and "sts-train.csv is not there" in missing["STS-B:all"]
+    assert list(missing) == ["STS-B:all"] and "sts-train.csv is missing" in missing["STS-B:all"]
 
 
 def test_all_splits_of_the_hub(sets, tmp_path):
