@@ -27,7 +27,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError
 from promptcli.notes import Advance
 from promptcli.storage.documents import to_json
-from promptcli.storage.files import atomic_path, sha256
+from promptcli.storage.files import atomic_path, sha256, sync
 
 #: Sentences in a window: enough that sorting by length inside it fills every batch well.
 WINDOW = 8192
@@ -62,6 +62,8 @@ def embed_file(
             output=HashedFile(readable(target.name), sha256(temporary)),
         )
         beside.write_text(to_json(document), encoding="utf-8")
+        for written in (temporary, beside):  # a disk that fails leaves the old file with its manifest
+            sync(written)
         manifest.unlink(missing_ok=True)  # never beside a file that it does not describe
     return report
 
