@@ -46,13 +46,13 @@ def test_toml_and_json_say_the_same():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"poling": "last/avg"}', "unknown recipe key 'poling'; valid: backbone, prompt, pooling"),
-        ('{"max_length": "128"}', "'max_length' has the value '128'"),
-        ('{"max_length": true}', "'max_length' has the value True"),
-        ('{"transforms": [1]}', r"'transforms' has the value \[1\]"),
-        ('{"transforms": "whitening"}', "'transforms' has the value 'whitening'"),
-        ("{", "neither JSON nor TOML"),
-        ("a = = b", "neither JSON nor TOML"),
+        ('{"poling": "last/avg"}', "'poling'.*pooling"),
+        ('{"max_length": "128"}', "'max_length'.*'128'"),
+        ('{"max_length": true}', "'max_length'.*True"),
+        ('{"transforms": [1]}', r"'transforms'.*\[1\]"),
+        ('{"transforms": "whitening"}', "'transforms'.*'whitening'"),
+        ("{", "JSON"),
+        ("a = = b", "TOML"),
     ],
 )
 def test_what_is_not_a_recipe_is_refused_in_one_line(text, message):
@@ -61,14 +61,18 @@ def test_what_is_not_a_recipe_is_refused_in_one_line(text, message):
     assert "\n" not in str(caught.value)
 
 
-def test_the_period_rule_follows_the_prompt():
-    assert Recipe().period is None and Recipe().explicit().period is False
-    assert Recipe(prompt="deep-prefix:4").explicit().period is False
-    assert Recipe(prompt="[X] means [MASK] .").explicit().period is True
-    assert Recipe(prompt="manual").explicit().period is True
-    assert Recipe(prompt="[X] means [MASK] .", period=False).explicit().period is False
-    assert Recipe().replace(prompt="[X] [MASK]").explicit().period is True
-    assert Recipe().replace(pooling="last/avg").explicit().period is False
+@pytest.mark.parametrize(
+    ("recipe", "period"),
+    [
+        (Recipe(), False),
+        (Recipe(prompt="deep-prefix:4"), False),
+        (Recipe(prompt="manual"), True),
+        (Recipe(prompt="[X] means [MASK] .", period=False), False),
+        (Recipe().replace(prompt="[X] [MASK]"), True),
+    ],
+)
+def test_the_period_rule_follows_the_prompt(recipe, period):
+    assert recipe.explicit().period is period
 
 
 def test_the_words_of_a_recipe_are_options_and_every_field_has_a_help():

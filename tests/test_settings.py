@@ -1,20 +1,21 @@
 """The user's defaults: environment before file before what is built in; what bare commands assume and say."""
 
 import json
+import pwd
 
-import numpy as np
 import pytest
 
 from promptcli.errors import UsageError
+from promptcli.models.registry import Registry
+from promptcli.models.resolving import resolve
+from promptcli.recipe import Choice
 from promptcli.settings import BARE, KEYS, PAPER, config_file, read_settings
 
 
 def test_the_environment_comes_before_the_file(tmp_path):
     environ = {"PROMPTCLI_HOME": str(tmp_path)}
-    assert {name: held.value for name, held in read_settings(environ).items()} == {
-        "backbone": "mini-bert",
-        "data_dir": None,
-    }
+    held = read_settings(environ)
+    assert {name: setting.value for name, setting in held.items()} == {"backbone": "mini-bert", "data_dir": None}
     config_file(environ).write_text('backbone = "one"\ndata_dir = "there"\n')
     held = read_settings(environ)
     assert (held["backbone"].value, held["backbone"].source) == ("one", str(tmp_path / "config.toml"))
@@ -36,13 +37,10 @@ def test_the_environment_comes_before_the_file(tmp_path):
         ("backbone = 'x'\nbackbone = 'y'", "not TOML"),
     ],
 )
-def test_a_bad_file_is_said_in_one_line(tmp_path, run, text, message):
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "config.toml").write_text(text)
+def test_a_bad_file_is_refused(tmp_path, text, message):
+    (tmp_path / "config.toml").write_text(text)
     with pytest.raises(UsageError, match=message):
-        read_settings({"PROMPTCLI_HOME": str(tmp_path / "home")})
-    ran = run("similarity", "a", "b")
-    assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1)
+        read_settings({"PROMPTCLI_HOME": str(tmp_path)})
 
 
 def test_config_show_says_what_holds_and_why(run, monkeypatch):
@@ -83,26 +81,23 @@ def test_what_config_cannot_set_is_one_line_and_changes_nothing(run, home, argum
     assert not (home / "config.toml").exists()
 
 
-def test_the_environment_that_overrules_a_set_default_is_said(run, monkeypatch):
-    monkeypatch.setenv("PROMPTCLI_BACKBONE", "other")
-    assert "$PROMPTCLI_BACKBONE = other comes before the file" in run("config", "backbone", "x").err
+def test_a_backbone_of_the_environment_holds_and_overrules_the_file(run, monkeypatch):
+    monkeypatch.setenv("PROMPTCLI_BACKBONE", "no/where")
+    assert "$PROMPTCLI_BACKBONE = no/where" in run("config", "backbone", "x").err
+    ran = run("similarity", "a", "b", "--offline")
+    assert ran.code == 3 and "no/where" in ran.err
 
 
-def test_another_default_backbone_holds_where_none_is_named(run, monkeypatch, tiny_folder, tmp_path):
-    lines = tmp_path / "lines.txt"
-    lines.write_text("a dog runs\nthe red house\n")
-    monkeypatch.setenv("PROMPTCLI_BACKBONE", str(tiny_folder("bert")))
+def test_another_default_backbone_holds_if_none_is_named(home, tiny_folder):
+    environ = {"PROMPTCLI_HOME": str(home), "PROMPTCLI_BACKBONE": str(tiny_folder("bert"))}
+    backbone = read_settings(environ)["backbone"].value
 
-    def vectors(*options):
-        assert run("embed", lines, "-o", tmp_path / "v.npy", "--force", "--dtype", "float32", *options).code == 0
-        return np.load(tmp_path / "v.npy")
+    def of(**choice):
+        return resolve(Registry(home), Choice(**choice, backbone=backbone)).recipe.backbone
 
-    tiny = vectors()
-    assert tiny.shape[1] < 100
-    assert np.array_equal(tiny, vectors("--backbone", tiny_folder("bert")))
-    assert vectors("--model", "static-avg").shape == tiny.shape
-    assert vectors("--model", "mini").shape[1] > 100  # an entry is what it is
-    assert vectors("--backbone", "mini-bert").shape[1] > 100  # a flag comes before all
+    assert of() == of(model="static-avg") == backbone
+    assert of(model="mini") == "mini-bert"  # an entry keeps its backbone
+    assert of(changes={"backbone": "mini-bert"}) == "mini-bert"
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
@@ -118,9 +113,33 @@ def test_bare_commands_say_what_they_assume(run, tmp_path):
     assert ran.out.splitlines()[2].split() == ["demo"]
 
 
-def test_paper_names_the_papers_setting(run):
+def test_paper_is_the_setting_of_the_papers(run):
     assert (BARE.backbone, PAPER.backbone) == ("mini-bert", "bert-base-uncased")
-    for arguments in (("eval",), ("eval", "cls")):
-        ran = run(*arguments, "--paper", "--offline")
-        assert ran.code == 3
-        assert "bert-base-uncased" in ran.err or "STS12 is missing" in ran.err
+    ran = run("eval", "cls", "--paper", "--offline")
+    assert ran.code == 3 and ("bert-base-uncased" in ran.err or "STS12" in ran.err)
+
+
+@pytest.mark.parametrize("folder", ["~nobody-of-this-name/models", "/dev/null/models", "/proc/models"])
+def test_a_home_that_cannot_be_is_one_line(folder, run, monkeypatch):
+    monkeypatch.setenv("PROMPTCLI_HOME", folder)
+    ran = run("models", "alias", "a", "mini")
+    assert ran.code in (1, 2) and "Traceback" not in ran.err and ran.err.count("\n") == 1
+
+
+def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):
+    def nobody(number):
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    for name in ("PROMPTCLI_HOME", "HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for words in (["models", "alias", "a", "mini"], ["config", "backbone", "mini-bert"]):
+        ran = run(*words)
+        assert (ran.code, ran.out) == (2, "") and ran.err.count("\n") == 1 and "PROMPTCLI_HOME" in ran.err
+    assert run("models", "list", "--recipes").code == 0
+
+
+def test_an_unknown_user_in_a_path_is_one_line(run):
+    assert run("config", "data_dir", "~nobody-of-this-name/senteval").code == 0
+    ran = run("eval", "--task", "STS12", "-m", "static-avg")
+    assert ran.code in (2, 3) and ran.err.count("\n") == 1 and "~nobody-of-this-name" in ran.err

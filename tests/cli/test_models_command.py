@@ -14,15 +14,9 @@ from tests.embed_running import refused
 @pytest.fixture
 def registry(home):
     registry = Registry(home)
-    registry.save(
-        Entry(
-            "white",
-            RECIPES["whitening"],
-            {"mean": torch.zeros(4)},
-            {"width": 256, "on": "demo"},
-            [{"task": "sts-b", "metric": "spearman", "value": 71.5, "ci95": [70.0, 73.0]}],
-        )
-    )
+    scores = [{"task": "sts-b", "metric": "spearman", "value": 71.5, "ci95": [70.0, 73.0]}]
+    tensors, about = {"mean": torch.zeros(4)}, {"width": 256, "on": "demo"}
+    registry.save(Entry("white", RECIPES["whitening"], tensors, about, scores))
     registry.alias("w", "white")
     return registry
 
@@ -45,17 +39,11 @@ def test_list_is_a_table_on_stdout(run, registry):
 
 def test_list_json_is_one_document(run, registry):
     listed = {row["name"]: row for row in json.loads(run("models", "list", "--json").out)}
-    white = listed["white"]
-    assert white.pop("created").endswith("+00:00")
-    assert white == {
-        "name": "white",
-        "origin": "saved",
-        "method": "[X] | first-last/avg | whitening",
-        "backbone": "mini-bert",
-        "aliases": ["w"],
-        "width": 256,
-    }
-    assert listed["mini"]["origin"] == "shipped" and listed["mini"]["width"] == 256
+    assert listed["white"].pop("created").endswith("+00:00") and listed["mini"]["origin"] == "shipped"
+    assert listed["white"] == {
+        "name": "white", "origin": "saved", "method": "[X] | first-last/avg | whitening", "backbone": "mini-bert",
+        "aliases": ["w"], "width": 256,
+    }  # fmt: skip
 
 
 def test_list_of_a_fresh_machine_writes_nothing(run, home):
@@ -83,11 +71,9 @@ def test_show(run, registry):
     assert json.loads(run("models", "show", "mini", "--json").out)["origin"] == "shipped"
 
 
-def test_remove_and_alias(run, registry):
+def test_alias_and_remove(run, registry):
     assert run("models", "alias", "x", "w").code == 0
     assert registry.aliases() == {"w": "white", "x": "white"}
-    assert run("models", "remove", "w").code == 0
-    assert registry.aliases() == {"x": "white"} and "white" in registry.names()
     ran = run("models", "remove", "white")
     assert (ran.code, ran.out) == (0, "") and "white" in ran.err
     assert registry.names() == list(SHIPPED) and registry.aliases() == {}
@@ -96,12 +82,9 @@ def test_remove_and_alias(run, registry):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("show", "whit"), 3, "mini, mini-static, white"),
-        (("remove", "whit"), 3, "promptcli models list"),
+        (("show", "whit"), 3, "white"),
         (("remove", "mini"), 2, "shipped"),
-        (("alias", "white", "mini"), 2, "model's name"),
-        (("alias", "a/b", "mini"), 2, "not a name"),
-        (("alias", "a", "whit"), 3, "mini, mini-static, white"),
+        (("alias", "white", "mini"), 2, "'white'"),
     ],
 )
 def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, said):

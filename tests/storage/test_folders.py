@@ -10,14 +10,13 @@ from promptcli.storage.folders import (
     StoredFile,
     atomic_folder,
     check_files,
-    clean_up,
     link_file,
     list_files,
     read_folder,
     write_folder,
 )
 from tests import processes
-from tests.killing import interrupted, killed_at_every_step
+from tests.killing import interrupted
 
 NAMES = ("a", "b", "inside/c")
 
@@ -53,20 +52,6 @@ def test_a_write_that_fails_leaves_the_old_thing_and_nothing_else(tmp_path):
         (new / "a").write_text("new")
         raise RuntimeError
     assert read_thing(tmp_path / "thing") == {"old"} and os.listdir(tmp_path) == ["thing"]
-
-
-def test_a_kill_at_any_step_leaves_the_old_thing_or_the_new(tmp_path):
-    def look(folder):
-        [text] = read_thing(folder / "thing")
-        return text
-
-    def finish(folder):
-        clean_up(folder)
-        assert os.listdir(folder) == ["thing"]
-
-    old, new = (lambda folder, text=text: write_thing(folder / "thing", text) for text in ("old", "new"))
-    texts = killed_at_every_step(tmp_path, old, new, look, finish)
-    assert texts == sorted(texts, reverse=True) and set(texts) == {"old", "new"}
 
 
 def test_an_interrupt_at_any_step_leaves_the_old_thing_or_the_new(tmp_path):
