@@ -109,9 +109,9 @@ class Backbone:
 
     def to(self, device: torch.device) -> "Backbone":
         """Return a copy on a device."""
-        made = copy.copy(self)
-        made.model = copy.deepcopy(self.model).to(device)
-        return made
+        copied = copy.copy(self)
+        copied.model = copy.deepcopy(self.model).to(device)
+        return copied
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("head", "pooler", "_seam_fault")}
@@ -123,17 +123,16 @@ class Backbone:
 
     def tokenizer_of_transformers(self) -> Any:
         """Return the tokenizer as transformers has it."""
-        own = self.folder / OWN_TOKENIZER
-        folder = own if own.is_dir() else self.folder
-        return load_tokenizer(folder)
+        folder = self.folder / OWN_TOKENIZER
+        return load_tokenizer(folder if folder.is_dir() else self.folder)
 
     def tune(self, tensors: Mapping[str, Tensor]) -> None:
         """Put tuned weights in the place of the pre-trained ones, or add an adapter to them."""
         if is_lora(tensors):
             merge_lora("the adapter", self.model, tensors)
             return
-        own = self.model.state_dict()
-        if own.keys() != tensors.keys() or any(own[name].shape != tensor.shape for name, tensor in tensors.items()):
+        shapes = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
+        if shapes != {name: tensor.shape for name, tensor in tensors.items()}:
             raise UsageError(f"the tuned weights are not of backbone {self.name!r}; give the one they were trained on")
         self.model.load_state_dict(dict(tensors))
 
@@ -196,8 +195,8 @@ class Backbone:
         return HiddenStates(layers, static, decoder, seam.diagonals, seam.matrices, slot)
 
     def _reads_last_only(self, needs: Needs) -> bool:
-        others = needs.static or needs.decoder or needs.diagonals or needs.matrices
-        return self.causal and needs.slot == LAST and bool(needs.layers) and not others
+        others_too = needs.static or needs.decoder or needs.diagonals or needs.matrices
+        return self.causal and needs.slot == LAST and bool(needs.layers) and not others_too
 
     def shared_tokens(self, ids: Sequence[int], needs: Needs, longest: int) -> SharedTokens | None:
         """Return the key/value cache of the shared prefix, or None if the inputs need more than that.
@@ -219,7 +218,7 @@ class Backbone:
             yield
             return
         change = batch.augment
-        handle = self._embedding_layer.register_forward_hook(lambda module, given, output: change(output))
+        handle = self._embedding_layer.register_forward_hook(lambda module, inputs, output: change(output))
         try:
             yield
         finally:

@@ -68,7 +68,7 @@ def load_tokenizer(folder: Path) -> Any:
 def _nothing_printed() -> Iterator[None]:
     """Keep compiled code from writing to standard output, e.g. of a token's field that it does not know."""
     try:
-        kept = os.dup(1)
+        terminal = os.dup(1)
     except OSError:  # closed
         yield
         return
@@ -77,8 +77,8 @@ def _nothing_printed() -> Iterator[None]:
             os.dup2(nowhere.fileno(), 1)
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(terminal, 1)
+        os.close(terminal)
 
 
 @contextlib.contextmanager
@@ -172,7 +172,7 @@ def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
     if inside[0].parent.name == "snapshots":
         inside.append(inside[0].parents[1] / "blobs")
     for path in sorted(files):
-        if path.is_symlink() and not any(real_path(path).is_relative_to(one) for one in inside):
+        if path.is_symlink() and not any(real_path(path).is_relative_to(root) for root in inside):
             raise UsageError(
                 f"{what}: {path.relative_to(folder)} is a link that leads out of the folder; put the file there itself"
             )
@@ -232,8 +232,8 @@ def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -
     for field, most in _MOST.items():
         value = config.get(field)
         if isinstance(value, int) and (value not in sides if most is None else value > most):
-            said = "and none of its tensors has that size" if most is None else "which no model of its family has"
-            raise UsageError(f"config.json of {what} has {field} {value}, {said}")
+            why = "and none of its tensors has that size" if most is None else "which no model of its family has"
+            raise UsageError(f"config.json of {what} has {field} {value}, {why}")
     return frozenset(shapes)
 
 
@@ -301,17 +301,17 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
 
 def _twice(folder: Path) -> str | None:
     """Return an item that the vocabulary file has twice, of the file that is read."""
-    found: list[str] = []
+    repeated: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
-            found.append(_repeated([key for key, _ in pairs]) or "")
+            repeated.append(_repeated([key for key, _ in pairs]) or "")
         return dict(pairs)
 
     if (folder / "tokenizer.json").is_file():
         content = json.loads((folder / "tokenizer.json").read_bytes(), object_pairs_hook=note)
         items = content["model"]["vocab"]
-        return _repeated([piece for piece, _ in items]) if isinstance(items, list) else next(iter(found), None)
+        return _repeated([piece for piece, _ in items]) if isinstance(items, list) else next(iter(repeated), None)
     if (folder / "vocab.txt").is_file():
         return _repeated((folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     return None

@@ -20,10 +20,10 @@ def choose_device(name: str) -> str:
     """Return a torch device name; ``auto`` takes CUDA, else MPS, else the processor."""
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        return next(kind for kind, there in available.items() if there)
+        return next(kind for kind, usable in available.items() if usable)
     kind, colon, number = name.partition(":")
     if kind not in available or (colon and not (kind == "cuda" and re.fullmatch("[0-9]{1,3}", number))):
-        raise unknown("device", name, ["auto", *(kind for kind, there in available.items() if there)])
+        raise unknown("device", name, ["auto", *(kind for kind, usable in available.items() if usable)])
     if not available[kind]:
         built = (
             "" if kind != "cuda" or torch.version.cuda else f", and PyTorch {torch.__version__} is built without CUDA"
@@ -93,13 +93,13 @@ def matrix_rate(device: str, dtype: torch.dtype, shape: tuple[int, int, int]) ->
             the wait for a GPU at its end counts little.
     """
     rows, inner, columns = shape
-    left, right = torch.randn(rows, inner, device=device), torch.randn(inner, columns, device=device)
-    left, right = left.to(dtype), right.to(dtype)
+    a = torch.randn(rows, inner, device=device).to(dtype)
+    b = torch.randn(inner, columns, device=device).to(dtype)
     seconds, products = [], 20 if device.startswith("cuda") else 5
     for _ in range(_RATE_RUNS):
         began = time.perf_counter()
         for _ in range(products):
-            product = left @ right
+            product = a @ b
         float(product[0, 0])  # a number asked for: work on a GPU is over
         seconds.append(time.perf_counter() - began)
     return 2 * rows * inner * columns * products / statistics.median(seconds) / 1e9

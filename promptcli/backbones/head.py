@@ -62,11 +62,11 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
     with opening(what):
         # not called: any attention will do, and this one is always there
         model, info = load_model(transformers().AutoModelForMaskedLM, folder, attn_implementation="eager")
-    parts = tuple(f"{part}." for part in (*row.transform, row.decoder))
+    parts = tuple(f"{name}." for name in (*row.transform, row.decoder))
     check_tensors(
         what,
         missing=[name for name in info["missing_keys"] if name.startswith(parts)],
-        mismatched=[found for found in info["mismatched_keys"] if found[0].startswith(parts)],
+        mismatched=[mismatch for mismatch in info["mismatched_keys"] if mismatch[0].startswith(parts)],
     )
     try:
         steps = [nn.GELU() if step == GELU else model.get_submodule(step) for step in row.transform]

@@ -173,8 +173,8 @@ def _attention(module: Any, states: Tensor, blocked: Tensor | None, drop: Dropou
     """Return the heads' mixtures side by side, (n t, d), from states (n, t, d)."""
     n, t, d = states.shape
     parts = (module.query, module.key, module.value)
-    weight = torch.cat([part.weight for part in parts]).to(states.dtype)
-    bias = torch.cat([part.bias for part in parts]).to(states.dtype)
+    weight = torch.cat([linear.weight for linear in parts]).to(states.dtype)
+    bias = torch.cat([linear.bias for linear in parts]).to(states.dtype)
     together = functional.linear(states, weight, bias).view(n, t, 3, module.num_attention_heads, -1)
     queries, keys, values = together.permute(2, 0, 3, 1, 4)
     if states.device.type != "cpu":

@@ -121,11 +121,11 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, float | int):
         raise UsageError(f"{CONFIG} of {what} has lora_alpha {shown(alpha)}, which is not a number; {_HINT}")
-    found = {ALPHA: torch.tensor(float(alpha))}
+    adapter = {ALPHA: torch.tensor(float(alpha))}
     for name, tensor in stored.items():
         inner = name.removeprefix("base_model.model.").removeprefix(f"{prefix}.")
-        found[inner.replace(".lora_A.weight", _DOWN).replace(".lora_B.weight", _UP)] = tensor
-    return found
+        adapter[inner.replace(".lora_A.weight", _DOWN).replace(".lora_B.weight", _UP)] = tensor
+    return adapter
 
 
 def base_of(what: str, folder: Path) -> str | None:

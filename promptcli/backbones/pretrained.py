@@ -228,9 +228,9 @@ def weights_digest(folder: Path) -> str:
 
 def _known_as(folder: Path, digest: str) -> str:
     """Return the hash of the backbone that our folder was written from, if its weights are unchanged."""
-    about = json_field(folder / "promptcli.json", "backbone")
-    written = isinstance(about, dict) and about.get("written") == digest
-    return str(about["weights"]) if written else digest
+    record = json_field(folder / "promptcli.json", "backbone")
+    unchanged = isinstance(record, dict) and record.get("written") == digest
+    return str(record["weights"]) if unchanged else digest
 
 
 def weight_files(what: str, folder: Path) -> list[Path]:
@@ -249,11 +249,11 @@ def weight_files(what: str, folder: Path) -> list[Path]:
 
 def _stored_dtype(weights: Sequence[Path], device: str) -> torch.dtype:
     """Return the dtype of most tensors of the files if the device computes in it, else float32."""
-    found: Counter[str] = Counter()
+    dtypes: Counter[str] = Counter()
     for path in weights:
         with safe_open(path, framework="pt") as file:
-            found.update(file.get_slice(name).get_dtype() for name in file.keys())
-    stored = _DTYPES.get(found.most_common(1)[0][0], torch.float32) if found else torch.float32
+            dtypes.update(file.get_slice(name).get_dtype() for name in file.keys())
+    stored = _DTYPES.get(dtypes.most_common(1)[0][0], torch.float32) if dtypes else torch.float32
     return stored if computes(stored, device) else torch.float32
 
 

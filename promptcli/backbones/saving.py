@@ -47,12 +47,12 @@ def save_weights(backbone: Backbone, folder: Path, *, rows: Mapping[int, Tensor]
     for field in ("_name_or_path", "_attn_implementation", "torch_dtype"):
         values.pop(field, None)
     plan = backbone.family.plan
-    about = {
+    fields = {
         "architectures": [plan.model if plan else type(model).__name__],
         "dtype": "float32",
         "vocab_size": len(tensors[name]),
     }
-    (folder / "config.json").write_text(to_json({**values, **about, **config}), encoding="utf-8")
+    (folder / "config.json").write_text(to_json({**values, **fields, **config}), encoding="utf-8")
     save_tensors(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
@@ -67,10 +67,10 @@ def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:
 def save_tokenizer(backbone: Backbone, folder: Path, definition: Mapping[str, Any], longest: int) -> None:
     """Write ``tokenizer.json`` and ``tokenizer_config.json``; inputs are cut to ``longest`` tokens."""
     with opening(f"backbone {backbone.name!r}"):
-        own = backbone.tokenizer_of_transformers()
-        specials = {name: text for name in _SPECIALS if (text := getattr(own, name)) is not None}
+        tokenizer = backbone.tokenizer_of_transformers()
+        specials = {name: text for name in _SPECIALS if (text := getattr(tokenizer, name)) is not None}
     specials.setdefault("pad_token", backbone.tokenizer.text(backbone.tokenizer.pad))  # causal models may have none
-    about = {
+    settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,
         "padding_side": "right",
@@ -80,7 +80,7 @@ def save_tokenizer(backbone: Backbone, folder: Path, definition: Mapping[str, An
         **specials,
     }
     (folder / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False), encoding="utf-8")
-    (folder / "tokenizer_config.json").write_text(to_json(about), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(to_json(settings), encoding="utf-8")
     (folder / "special_tokens_map.json").write_text(to_json(specials), encoding="utf-8")
 
 

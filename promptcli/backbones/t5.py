@@ -39,13 +39,13 @@ class T5:
         self._specials = set(tokenizer.all_special_ids)
         self.sentinels: list[int] = [self._sentinel(number) for number in range(3)]
         # only the last position's logits are read: the decoder's states are cut before they meet the vocabulary
-        model.lm_head.register_forward_pre_hook(lambda module, given: (given[0][:, -1:],))
+        model.lm_head.register_forward_pre_hook(lambda module, inputs: (inputs[0][:, -1:],))
 
     def _sentinel(self, number: int) -> int:
-        found: int | None = self._tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>")
-        if found is None or found == self._tokenizer.unk_token_id or found >= self.size:
+        token: int | None = self._tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>")
+        if token is None or token == self._tokenizer.unk_token_id or token >= self.size:
             raise UsageError(f"T5 {self._name!r} has no token <extra_id_{number}>, which marks a gap to fill")
-        return found
+        return token
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without ``</s>``."""
@@ -74,10 +74,10 @@ class T5:
         """
         groups = []
         for start in range(0, len(inputs), _ROWS):
-            part = inputs[start : start + _ROWS]
-            longest = max(len(ids) for ids in part)
-            real = torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in part])
-            padded = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in part])
+            batch = inputs[start : start + _ROWS]
+            longest = max(len(ids) for ids in batch)
+            real = torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in batch])
+            padded = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in batch])
             real, padded = real.to(self._model.device), padded.to(self._model.device)
             states = self._model.encoder(input_ids=padded, attention_mask=real).last_hidden_state
             groups.append((states, real))

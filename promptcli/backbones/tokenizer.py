@@ -56,28 +56,28 @@ def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> WordPieceTokenize
     if (folder / "added_tokens.json").exists():
         return None
     try:
-        about, whole = _object(folder / "tokenizer_config.json"), _object(folder / "tokenizer.json")
-        tokens = [{**token, "id": None} for token in whole.get("added_tokens", ())]
-        tokens += [{"id": None, **token} for token in about.pop("added_tokens_decoder", {}).values()]
+        settings, definition = _object(folder / "tokenizer_config.json"), _object(folder / "tokenizer.json")
+        tokens = [{**token, "id": None} for token in definition.get("added_tokens", ())]
+        tokens += [{"id": None, **token} for token in settings.pop("added_tokens_decoder", {}).values()]
         named = _object(folder / "special_tokens_map.json")
         tokens += [{"id": None, "special": True, **token} for token in named.values() if isinstance(token, dict)]
         texts = {name: token["content"] if isinstance(token, dict) else token for name, token in named.items()}
-        fields = [*about.items(), *texts.items(), (_CLASS, config.get(_CLASS))]
-        if whole.get("truncation") or whole.get("padding"):
+        fields = [*settings.items(), *texts.items(), (_CLASS, config.get(_CLASS))]
+        if definition.get("truncation") or definition.get("padding"):
             return None
         if not all(_usual_token(token) for token in tokens) or not all(_usual(*field) for field in fields):
             return None
-        vocabulary = whole["model"]["vocab"] if whole else _lines(folder / "vocab.txt")
+        vocabulary = definition["model"]["vocab"] if definition else _lines(folder / "vocab.txt")
         tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=_UNK))
         ids: dict[str, Any] = {f"{name}_id": vocabulary[text] for name, text in _SPECIALS.items()}
     except (ValueError, LookupError, TypeError, AttributeError, OSError, OverflowError):
         return None
-    chosen: dict[str, Any] = {name: about.get(name, default) for name, default in _SETTINGS.items()}
+    options: dict[str, Any] = {name: settings.get(name, default) for name, default in _SETTINGS.items()}
     tokenizer.normalizer = BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=chosen["tokenize_chinese_chars"],
-        strip_accents=chosen["strip_accents"],
-        lowercase=chosen["do_lower_case"],
+        handle_chinese_chars=options["tokenize_chinese_chars"],
+        strip_accents=options["strip_accents"],
+        lowercase=options["do_lower_case"],
     )
     tokenizer.pre_tokenizer = BertPreTokenizer()
     tokenizer.decoder = WordPieceDecoder(prefix="##")
@@ -213,15 +213,15 @@ class PieceTokenizer:
         if mark is None:
             return self._whole(words)
         apart = [word for word in words if mark in word]
-        found = dict(zip(apart, self._whole(apart), strict=True))
-        others = [word for word in words if mark not in word]
+        ids_of = dict(zip(apart, self._whole(apart), strict=True))
+        plain = [word for word in words if mark not in word]
         end_of_word = self.id(mark)
-        groups = [others[start : start + _WORDS_A_TEXT] for start in range(0, len(others), _WORDS_A_TEXT)]
+        groups = [plain[start : start + _WORDS_A_TEXT] for start in range(0, len(plain), _WORDS_A_TEXT)]
         for group, ids in zip(groups, self._whole([f" {mark} ".join(group) for group in groups]), strict=True):
             ends = [place for place, token in enumerate(ids) if token == end_of_word]
             for word, start, end in zip(group, [0, *(end + 1 for end in ends)], [*ends, len(ids)], strict=True):
-                found[word] = ids[start:end]
-        return [found[word] for word in words]
+                ids_of[word] = ids[start:end]
+        return [ids_of[word] for word in words]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_words": {}, "_held": 0}
@@ -232,8 +232,8 @@ class PieceTokenizer:
 
     def items(self) -> dict[int, str]:
         """Return the whole vocabulary, added tokens too, by id."""
-        found = self._tokenizer.get_vocab(with_added_tokens=True)
-        return {token: text for text, token in sorted(found.items(), key=lambda item: item[1])}
+        ids = self._tokenizer.get_vocab(with_added_tokens=True)
+        return {token: text for text, token in sorted(ids.items(), key=lambda item: item[1])}
 
     @property
     def specials(self) -> set[int]:
@@ -246,18 +246,18 @@ class PieceTokenizer:
 
     def id(self, token: str) -> int | None:
         """Return the id of a vocabulary item, or None."""
-        found: int | None = self._tokenizer.token_to_id(token)
-        return found
+        number: int | None = self._tokenizer.token_to_id(token)
+        return number
 
 
 def _made(definition: dict[str, Any], model: Any) -> Tokenizer:
     """Return the tokenizer of a definition with a model made already: reading the vocabulary again takes longest."""
     added = {token["content"]: token["id"] for token in definition["added_tokens"]}
-    kept = {"type": "WordLevel", "vocab": added, "unk_token": ""}  # so that each keeps its id
+    model_of_added = {"type": "WordLevel", "vocab": added, "unk_token": ""}  # so that each keeps its id
     left_out = dict.fromkeys(("post_processor", "truncation", "padding"))
-    made: Tokenizer = Tokenizer.from_str(json.dumps({**definition, **left_out, "model": kept}))
-    made.model = model
-    return made
+    tokenizer: Tokenizer = Tokenizer.from_str(json.dumps({**definition, **left_out, "model": model_of_added}))
+    tokenizer.model = model
+    return tokenizer
 
 
 def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -272,20 +272,20 @@ def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int
 
 def added_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ids that a tokenizer of transformers puts before a text and after it."""
-    plain, whole = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
-    places = range(len(whole) - len(plain) + 1)
-    start = next(place for place in places if whole[place : place + len(plain)] == plain)
-    return tuple(whole[:start]), tuple(whole[start + len(plain) :])
+    plain, full = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+    places = range(len(full) - len(plain) + 1)
+    start = next(place for place in places if full[place : place + len(plain)] == plain)
+    return tuple(full[:start]), tuple(full[start + len(plain) :])
 
 
 def _prepending_no_blank(definition: dict[str, Any]) -> set[str]:
     """Remove the normaliser that adds a space before every text (Llama's older files); return its scheme."""
     normalizer = definition.get("normalizer") or {}
     members = normalizer.get("normalizers", [])
-    kept = [member for member in members if member["type"] != "Prepend"]
-    if len(kept) == len(members):
+    remaining = [member for member in members if member["type"] != "Prepend"]
+    if len(remaining) == len(members):
         return set()
-    definition["normalizer"] = {**normalizer, "normalizers": kept}
+    definition["normalizer"] = {**normalizer, "normalizers": remaining}
     return {"always"}
 
 
@@ -306,14 +306,14 @@ def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:
     """
     splitting = definition.get("pre_tokenizer") or {}
     members = splitting.get("pretokenizers", [])
-    kept = [member for member in members if member["type"] != "WhitespaceSplit"]
-    if len(kept) == len(members) or not any(member["type"] == "Metaspace" for member in kept):
+    remaining = [member for member in members if member["type"] != "WhitespaceSplit"]
+    if len(remaining) == len(members) or not any(member["type"] == "Metaspace" for member in remaining):
         return
-    definition["pre_tokenizer"] = {**splitting, "pretokenizers": kept}
+    definition["pre_tokenizer"] = {**splitting, "pretokenizers": remaining}
     blanks = ((r"\s+$", ""), (r"\s+", " "))
     replacing = [{"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in blanks]
-    own = definition.get("normalizer")
-    definition["normalizer"] = {"type": "Sequence", "normalizers": [*([own] if own else []), *replacing]}
+    normalizer = definition.get("normalizer")
+    definition["normalizer"] = {"type": "Sequence", "normalizers": [*([normalizer] if normalizer else []), *replacing]}
 
 
 def adding_no_blank(pre_tokenizer: Any) -> set[str]:

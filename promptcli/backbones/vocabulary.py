@@ -88,15 +88,15 @@ def _alphabet(tokenizer: BertWordPieceTokenizer, lines: Iterable[str]) -> tuple[
             inside.update(word[1:])
             for character in word:
                 counts[character] += times
-    kept = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:_ALPHABET])
-    return kept, [character for character in kept if character in inside]
+    alphabet = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:_ALPHABET])
+    return alphabet, [character for character in alphabet if character in inside]
 
 
 def save_tokenizer(vocabulary: Path, folder: Path, positions: int) -> None:
     """Write ``vocab.txt`` and ``tokenizer_config.json`` as a BERT checkpoint has them."""
     shutil.copyfile(vocabulary, folder / "vocab.txt")
-    about = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": positions}
-    (folder / "tokenizer_config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": positions}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
 
 
 def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:

@@ -27,8 +27,6 @@ _MANY_BATCHES = 16
 Progress = Callable[[int], None]
 #: Vectors supplied by the caller: one or several.
 Vectors = np.ndarray | Tensor | Sequence[float] | Sequence[Sequence[float]]
-#: A value of an argument of ``encode``.
-Option = str | int | bool | Progress | None
 Result = TypeVar("Result")
 Key = TypeVar("Key")
 
@@ -81,8 +79,8 @@ def plan_batches(
         longest = int(sorted_lengths[start])
         rows = max(1, token_budget // padded_length(longest))
         rows = min(rows, most or rows)
-        chosen = order[start : start + rows]
-        yield np.resize(chosen, rows) if batches >= _MANY_BATCHES else chosen
+        batch = order[start : start + rows]
+        yield np.resize(batch, rows) if batches >= _MANY_BATCHES else batch
         start += rows
         batches += 1
 
@@ -105,16 +103,16 @@ class Memory:
         self._lengths, self._device = lengths, device
         self._tokens: int | None = None  # that a batch may hold since memory ran out
 
-    def within(self, compute: Callable[[np.ndarray], Result], chosen: np.ndarray) -> list[tuple[np.ndarray, Result]]:
-        """Return what is computed of some rows, in as many parts as memory takes."""
-        tokens = len(chosen) * int(self._lengths[chosen].max())
-        if self._tokens is None or tokens <= self._tokens or len(chosen) == 1:
+    def within(self, compute: Callable[[np.ndarray], Result], rows: np.ndarray) -> list[tuple[np.ndarray, Result]]:
+        """Return the results of some rows, in as many batches as memory requires."""
+        tokens = len(rows) * int(self._lengths[rows].max())
+        if self._tokens is None or tokens <= self._tokens or len(rows) == 1:
             try:
-                return [(chosen, compute(chosen))]
+                return [(rows, compute(rows))]
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
-                if len(chosen) == 1:
+                if len(rows) == 1:
                     raise OutOfMemoryError(
                         f"out of memory on {self._device} even with one sentence, of {tokens} tokens; give a smaller"
                         " `max_length`, `dtype` bfloat16 or another `device`"
@@ -124,7 +122,7 @@ class Memory:
                 torch.cuda.empty_cache()
             self._tokens = min(self._tokens or tokens, tokens) // 2
             note(f"out of memory on {self._device}: batches of {self._tokens} tokens from here; vectors stay the same")
-        return [made for half in np.array_split(chosen, 2) for made in self.within(compute, half)]
+        return [result for half in np.array_split(rows, 2) for result in self.within(compute, half)]
 
 
 def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
@@ -202,12 +200,10 @@ def make_batch(
             line[: len(row)] = row
     most = max(map(len, mask_slots), default=0) if mask_slots else 0
     masks = np.array([row + row[-1:] * (most - len(row)) for row in mask_slots or []], dtype=np.int64)
-    parts = [ids, lengths, masks] if most else [ids, lengths]
-    flat = to_device(np.concatenate([part.ravel() for part in parts]), device)  # one copy for all of them
-    sent = [
-        part.view(of.shape)
-        for part, of in zip(torch.split_with_sizes(flat, [of.size for of in parts]), parts, strict=True)
-    ]
+    arrays = [ids, lengths, masks] if most else [ids, lengths]
+    flat = to_device(np.concatenate([array.ravel() for array in arrays]), device)  # one copy for all of them
+    pieces = torch.split_with_sizes(flat, [array.size for array in arrays])
+    sent = [piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
     return Batch(sent[0], sent[1], sent[2] if most else None, counts=lengths, rows=ids)
 
 
@@ -224,5 +220,5 @@ def average_rows(bags: Sequence[Sequence[int]], matrix: torch.Tensor) -> torch.T
     place = np.empty(len(matrix), dtype=np.int64)
     place[used] = np.arange(len(used))
     ends = lengths.cumsum()
-    numbers, starts, kept = (to_device(of, matrix.device) for of in (place[flat], ends - lengths, used))
-    return torch.nn.functional.embedding_bag(numbers, matrix[kept].float(), starts, mode="mean")
+    numbers, starts, rows = (to_device(array, matrix.device) for array in (place[flat], ends - lengths, used))
+    return torch.nn.functional.embedding_bag(numbers, matrix[rows].float(), starts, mode="mean")

@@ -18,10 +18,10 @@ class BuildContext:
     backbone: Backbone
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted numbers, by name
 
-    def no_argument(self, part: str) -> None:
+    def no_argument(self, owner: str) -> None:
         """Refuse an argument."""
         if self.argument is not None:
-            raise UsageError(f"{part} no argument, but {self.argument!r} was given")
+            raise UsageError(f"{owner} no argument, but {self.argument!r} was given")
 
     def count(self, name: str, *, default: int | None = None) -> int | None:
         """Return the argument as a whole number above 0."""
@@ -32,39 +32,39 @@ class BuildContext:
         return int(self.argument)
 
     def fitted(
-        self, name: str, part: str, choice: str, *shape: int | None, dtype: torch.dtype = torch.float32
+        self, name: str, owner: str, choice: str, *shape: int | None, dtype: torch.dtype = torch.float32
     ) -> Tensor:
         """Return fitted numbers.
 
         Args:
             name: Name of the tensor.
-            part: The part that needs it, and its source: ``transform 'flow' is fitted on sentences``.
+            owner: What needs it, and its source: ``transform 'flow' is fitted on sentences``.
             choice: The option of ``promptcli fit`` that fits it, without its dashes.
             shape: Its required shape; None for any size.
             dtype: Its required dtype.
         """
         hint = f"`promptcli fit --{choice} --on FILE --name NAME`, then `model` NAME"
         if name not in self.tensors:
-            raise UsageError(f"{part}: {hint}")
+            raise UsageError(f"{owner}: {hint}")
         tensor = self.tensors[name]
         sides = [side if wanted is None else wanted for side, wanted in zip(tensor.shape, shape, strict=False)]
         if tensor.dtype != dtype or tensor.dim() != len(shape) or list(tensor.shape) != sides:
-            raise UsageError(f"{part}, and the existing {name}, {_described(tensor)}, do not fit: {hint}")
+            raise UsageError(f"{owner}, and the existing {name}, {_described(tensor)}, do not fit: {hint}")
         return tensor
 
-    def learned(self, prefix: str, part: str, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def learned(self, prefix: str, owner: str, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the tensors whose names begin with ``prefix``, without it; they must match ``wanted`` in float32."""
         tensors = {
             name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)
         }
         if not tensors:
-            raise UsageError(f"{part} is learned and its tensors are missing; train it first")
+            raise UsageError(f"{owner} is learned and its tensors are missing; train it first")
         for name in sorted(tensors.keys() | wanted.keys()):
             actual = _described(tensors[name]) if name in tensors else "missing"
             expected = _described(wanted[name].float()) if name in wanted else "missing"
             if actual != expected:
                 raise UsageError(
-                    f"the numbers of {part} do not fit backbone {self.backbone.name!r}: {prefix}{name} is {actual},"
+                    f"the numbers of {owner} do not fit backbone {self.backbone.name!r}: {prefix}{name} is {actual},"
                     f" here {expected}; take the backbone that they were learned on"
                 )
         return tensors

@@ -18,6 +18,7 @@ from torch.nn import functional
 import promptcli
 from promptcli.backbones.backbone import TABLE, Backbone
 from promptcli.backbones.devices import TF32, choose_device, weights_dtype
+from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
 from promptcli.data.given import check_texts
@@ -25,7 +26,6 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import (
     Encoded,
     Memory,
-    Option,
     Progress,
     Share,
     Vectors,
@@ -39,7 +39,7 @@ from promptcli.encoder.batching import (
 )
 from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.pooling import Pooling, build_pooling
-from promptcli.encoder.pooling.weights import Weights, causal_families
+from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts import Prompt, build_prompt, mean_of, prompts_of_mean
 from promptcli.encoder.prompts.template import Inputs, text_rule
 from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, ahead, check_not_forked, in_streams
@@ -104,8 +104,9 @@ class Encoder:
         self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
         self.denoising = Denoising.from_spec(recipe.denoise)
         if self.pooling.needs.slot == LAST and not backbone.causal and recipe.prompt.split(SLOT)[1:] != [""]:
+            causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
             raise WrongKindError(  # before the length: a causal model's template may be too long for this one
-                f"weights 'last-token' are for causal models ({', '.join(causal_families())});"
+                f"weights 'last-token' are for causal models ({causal});"
                 f" backbone {backbone.name!r} is a masked one, which is read at its mask: take `model` prompt"
             )
         self.max_length = _max_length(recipe, backbone, self.prompt)
@@ -209,10 +210,10 @@ class Encoder:
 
     def to(self, device: str | torch.device) -> "Encoder":
         """Return a copy on ``device``, or the encoder itself if it is already on it."""
-        where = torch.device(choose_device(str(device)))
-        if where == self.device:
+        target = torch.device(choose_device(str(device)))
+        if target == self.device:
             return self
-        return Encoder(self.recipe, self.backbone.to(where), self.tensors(), prompts=self.texts)
+        return Encoder(self.recipe, self.backbone.to(target), self.tensors(), prompts=self.texts)
 
     def computed_by(self, graphs: Sequence[Graph]) -> "Encoder":
         """Return the encoder computed by graphs: one, or one for each of its ``members``."""
@@ -281,22 +282,23 @@ class Encoder:
         texts = check_texts(sentences)
         encoder = self
         if prompt is not None or prompt_name is not None:
-            encoder = self.prompted(self._prompt_text(prompt_name, prompt))
+            if prompt is None and prompt_name not in self.prompts:
+                raise unknown("prompt_name", str(prompt_name), self.prompts or ["none: this model has no prompts"])
+            encoder = self.prompted(self.prompts[str(prompt_name)] if prompt is None else prompt)
         with _progress_bar(len(texts), progress) if show_progress_bar else contextlib.nullcontext(progress) as advance:
             encoded = encoder.encode_report(texts, progress=advance, most=batch_size).vectors
-        vectors = unit(encoded) if normalize_embeddings else encoded
-        found: Any = vectors
+        vectors: Any = unit(encoded) if normalize_embeddings else encoded
         if convert_to_tensor or not convert_to_numpy:
-            found = torch.from_numpy(vectors).to(self.device)
-            found = found if convert_to_tensor else list(found)
-        made: np.ndarray | Tensor = found[0] if isinstance(sentences, str) else found
-        return made
+            vectors = torch.from_numpy(vectors).to(self.device)
+            vectors = vectors if convert_to_tensor else list(vectors)
+        result: np.ndarray | Tensor = vectors[0] if isinstance(sentences, str) else vectors
+        return result
 
-    def encode_query(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
+    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray | Tensor:
         """Return the vectors of queries, with the prompt ``query`` if the model has one; see ``encode``."""
         return self._encode_as(("query",), sentences, options)
 
-    def encode_document(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
+    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray | Tensor:
         """Return the vectors of documents, with the prompt ``document``, ``passage`` or ``corpus`` if the model has it.
 
         A model of sentence-transformers always has ``query`` and ``document``, empty unless its folder says otherwise,
@@ -305,31 +307,22 @@ class Encoder:
         return self._encode_as(("document", "passage", "corpus"), sentences, options)
 
     def _encode_as(
-        self, names: Sequence[str], sentences: str | Sequence[str], given: dict[str, Option]
+        self, names: Sequence[str], sentences: str | Sequence[str], options: dict[str, Any]
     ) -> np.ndarray | Tensor:
-        options: dict[str, Any] = dict(given)
         if options.get("prompt") is None and options.get("prompt_name") is None:
             options["prompt_name"] = next((name for name in names if name in self.prompts), None)
-        found: np.ndarray | Tensor = self.encode(sentences, **options)
-        return found
-
-    def _prompt_text(self, name: str | None, text: str | None) -> str:
-        if text is not None:
-            return text
-        if name is None or name not in self.prompts:
-            raise unknown("prompt_name", str(name), self.prompts or ["none: this model has no prompts"])
-        return self.prompts[name]
+        vectors: np.ndarray | Tensor = self.encode(sentences, **options)
+        return vectors
 
     def similarity(self, first: Vectors, second: Vectors) -> Tensor:
         """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m, d), (n, m)."""
         tensors = (torch.as_tensor(vectors).float() for vectors in (first, second))
-        left, right = (vectors.reshape(-1, vectors.size(-1)) for vectors in tensors)
-        return functional.normalize(left, dim=1) @ functional.normalize(right, dim=1).T
+        a, b = (functional.normalize(vectors.reshape(-1, vectors.size(-1)), dim=1) for vectors in tensors)
+        return a @ b.T
 
     def similarity_pairwise(self, first: Vectors, second: Vectors) -> Tensor:
         """Return the cosine of row i of ``first`` (n, d) with row i of ``second`` (n, d), (n,)."""
-        left, right = (torch.as_tensor(vectors).float() for vectors in (first, second))
-        return functional.cosine_similarity(left, right, dim=-1)
+        return functional.cosine_similarity(torch.as_tensor(first).float(), torch.as_tensor(second).float(), dim=-1)
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return d, the width of the vectors (sentence-transformers' name for it)."""
@@ -376,12 +369,12 @@ class Encoder:
     @functools.cached_property
     def width(self) -> int:
         """d, the width of the vectors."""
-        return int(self.encode(["."]).shape[1])
+        return int(encode_together([self], ["."])[0].vectors.shape[1])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every learned or fitted tensor by name; the backbone's only if they were tuned."""
-        parts: list[Prompt | Weights | Transform] = [self.prompt, self.pooling.weights, *self.transforms]
-        return {name: tensor for part in parts for name, tensor in part.tensors().items()} | self._tuned
+        owners: list[Prompt | Weights | Transform] = [self.prompt, self.pooling.weights, *self.transforms]
+        return {name: tensor for owner in owners for name, tensor in owner.tensors().items()} | self._tuned
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -398,13 +391,13 @@ class Encoder:
 
         In a template the text becomes the beginning of the sentence.
         """
-        own = self.texts.text + SLOT
-        if type(self.prompt) is not Prompt or self.members or own not in self.recipe.prompt:
+        default = self.texts.text + SLOT
+        if type(self.prompt) is not Prompt or self.members or default not in self.recipe.prompt:
             raise UsageError(f"prompt {self.recipe.prompt!r} takes no text in front; write it into the sentences")
         if any(mark in text for mark in (SLOT, MASK)):
             raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
         pooling = self.recipe.pooling if self.texts.counted else self._without_text(text)
-        recipe = self.recipe.replace(prompt=self.recipe.prompt.replace(own, text + SLOT), pooling=pooling)
+        recipe = self.recipe.replace(prompt=self.recipe.prompt.replace(default, text + SLOT), pooling=pooling)
         name = next((name for name, known in self.texts.texts.items() if known == text), "given")
         prompts = replace(self.texts, texts={**self.texts.texts, name: text}, default=name)
         graphs = [self.graph] if self.graph else []
@@ -421,10 +414,10 @@ class Encoder:
         """Return the pooling with the tokens of a text in front left out, as ``include_prompt: false`` asks for."""
         tokens = self.backbone.tokenizer
         states, _, weights = self.recipe.pooling.partition("/")
-        plain = [part.rpartition(";")[2] for part in weights.split("+")]
+        plain = [spec.rpartition(";")[2] for spec in weights.split("+")]
         blank = " " if tokens.start_blank and text else ""
         count = len(tokens.start) + len(tokens.encode([blank + text])[0]) if text else 0
-        return f"{states}/" + "+".join(f"from:{count};{part}" if count else part for part in plain)
+        return f"{states}/" + "+".join(f"from:{count};{spec}" if count else spec for spec in plain)
 
     @functools.cached_property
     def tokenizer(self) -> Any:
@@ -514,10 +507,6 @@ class Encoder:
         truncated = np.any([member.truncated for member in encoded], axis=0)
         return Encoded(vectors.float().cpu().numpy(), truncated, np.sum([member.tokens for member in encoded], axis=0))
 
-    def pool_and_transform(self, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return the vectors (n, d) float32 of one batch: pooling, transforms and denoising."""
-        return self._transform(self.pooling.pool(batch, hidden), batch.host_lengths)
-
     def averaged_rows(self) -> Tensor | None:
         """Return the matrix (v, d) whose rows this encoder averages; None if it needs anything else."""
         learned = bool(self.prompt.tensors())
@@ -531,9 +520,9 @@ class Encoder:
         """Return the vectors (n, d) float32 of n inputs from ``averaged_rows``, without batches or padding."""
         inner = self.pooling.weights.averaged or slice(None)
         vectors = average_rows([row[inner] for row in rows], matrix)
-        return self._transform(vectors, lambda: lengths).cpu().numpy()
+        return self.apply_transforms(vectors, lambda: lengths).cpu().numpy()
 
-    def _transform(self, vectors: Tensor, lengths: Callable[[], np.ndarray]) -> Tensor:
+    def apply_transforms(self, vectors: Tensor, lengths: Callable[[], np.ndarray]) -> Tensor:
         """Apply transforms and denoising to pooled vectors (n, d); ``lengths`` are the input lengths (n,)."""
         for name, step in self.stages:
             vectors = step(vectors)
@@ -602,8 +591,8 @@ def build_encoder(
         _check_words_only(recipe)  # before they are read
     tuned = tuned_weights(tensors or {})
     if backbone is None or tuned:  # tuned weights never go into a shared backbone
-        where, precision = choose_device(device), weights_dtype(dtype, choose_device(device))
-        backbone = load_backbone(recipe.backbone, device=where, dtype=precision, words=True)
+        device = choose_device(device)
+        backbone = load_backbone(recipe.backbone, device=device, dtype=weights_dtype(dtype, device), words=True)
         backbone.tf32 = dtype == TF32
         if tuned:
             backbone.tune(tuned)
@@ -734,17 +723,19 @@ def _run_batches(
         if encoder.denoising.place != "none" and encoder.graph is None:  # at once, so that no order of batches shows
             encoder.bias_at(np.unique((lengths - encoder.template.length).clip(min=0)).tolist())
 
-    def compute(chosen: np.ndarray) -> Fetch:
-        ids = [rows[row] for row in chosen]
+    def compute(numbers: np.ndarray) -> Fetch:
+        ids = [rows[row] for row in numbers]
         slots = [first.template.mask_slots(len(row)) for row in ids]
         batch = make_batch(ids, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
         if first.graph is not None:
             by_graph = dict.fromkeys(encoders, first.graph.run(batch))
             return lambda: by_graph
         hidden = first.run(replace(batch, shared=shared), needs)
-        return begin_fetch(
-            {number: encoder.pool_and_transform(batch, hidden).float() for number, encoder in encoders.items()}
-        )
+        results = {}
+        for number, encoder in encoders.items():
+            pooled = encoder.pooling.pool(batch, hidden)
+            results[number] = encoder.apply_transforms(pooled, batch.host_lengths).float()
+        return begin_fetch(results)
 
     if first.graph or first.backbone.reentrant:
         streams, budget = STREAMS, STREAM_TOKENS
@@ -766,12 +757,12 @@ def _gather(
     """
     vectors: dict[int, np.ndarray] = {}
     late: list[tuple[np.ndarray, Fetch]] = []
-    for chosen, parts in itertools.chain(batches, [(np.empty(0, np.int64), [])]):
+    for numbers, results in itertools.chain(batches, [(np.empty(0, np.int64), [])]):
         for rows, fetch in late:
             for number, values in fetch().items():
                 if number not in vectors:
                     vectors[number] = np.empty((count, values.shape[1]), dtype=np.float32)
                 vectors[number][rows] = values
-        late = parts
-        progress(len(np.unique(chosen)))
+        late = results
+        progress(len(np.unique(numbers)))
     return vectors

@@ -57,15 +57,15 @@ def stream_count(threads: int, most: int = STREAMS) -> int:
 
 def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
     """Yield every item with its result, computed by another thread while the previous one is in use."""
-    left = iter(items)
-    few = list(itertools.islice(left, 2))
+    remaining = iter(items)
+    few = list(itertools.islice(remaining, 2))
     if len(few) < 2:  # nothing to overlap with
         yield from ((item, work(item)) for item in few)
         return
     begun: list[tuple[Item, Future[Result]]] = []
     with ThreadPoolExecutor(1) as pool:
         try:
-            for item in itertools.chain(few, left):
+            for item in itertools.chain(few, remaining):
                 begun.append((item, pool.submit(work, item)))
                 if len(begun) > 1:
                     yield begun[0][0], begun.pop(0)[1].result()

@@ -38,21 +38,17 @@ class Convolution(Weights):
         """Return torch's own start of the convolutions."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
-            made = _parameters(context.backbone.width)
-        return {f"{_PREFIX}{name}": tensor.detach().to(context.backbone.device) for name, tensor in made.items()}
+            numbers = _parameters(context.backbone.width)
+        return {f"{_PREFIX}{name}": tensor.detach().to(context.backbone.device) for name, tensor in numbers.items()}
 
     def local(self, states: Tensor, batch: Batch) -> Tensor:
         """Return the local features (n, t, 768) of states (n, t, d); 0 at padding."""
         real = batch.real().unsqueeze(2)
         inputs = (states * real).transpose(1, 2)
-        features = [
-            self._activation(
-                functional.conv1d(
-                    inputs, self._numbers[f"{size}.weight"], self._numbers[f"{size}.bias"], padding=size // 2
-                )
-            )
-            for size in KERNELS
-        ]
+        features = []
+        for size in KERNELS:
+            weight, bias = self._numbers[f"{size}.weight"], self._numbers[f"{size}.bias"]
+            features.append(self._activation(functional.conv1d(inputs, weight, bias, padding=size // 2)))
         return torch.cat(features, dim=1).transpose(1, 2) * real
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
@@ -67,4 +63,4 @@ class Convolution(Weights):
 def _parameters(width: int) -> dict[str, Tensor]:
     """Return the numbers of all convolutions as torch starts them, on states of that width."""
     layers = {size: nn.Conv1d(width, CHANNELS, size) for size in KERNELS}
-    return {f"{size}.{name}": one for size, layer in layers.items() for name, one in layer.named_parameters()}
+    return {f"{size}.{name}": tensor for size, layer in layers.items() for name, tensor in layer.named_parameters()}

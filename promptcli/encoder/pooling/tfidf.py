@@ -90,9 +90,9 @@ class WordTfIdf(Weights):
     spec = "tfidf:word"
 
     def __init__(self, context: BuildContext) -> None:
-        about = "weights 'tfidf:word' are fitted on a corpus", "pooling first-last/tfidf:word"
-        counts = {name: context.fitted(name, *about, None, dtype=torch.int32).cpu() for name in (PIECES, LENGTHS)}
-        self._tensors = {**counts, IDF: context.fitted(IDF, *about, len(counts[LENGTHS])).cpu()}
+        needed = "weights 'tfidf:word' are fitted on a corpus", "pooling first-last/tfidf:word"
+        counts = {name: context.fitted(name, *needed, None, dtype=torch.int32).cpu() for name in (PIECES, LENGTHS)}
+        self._tensors = {**counts, IDF: context.fitted(IDF, *needed, len(counts[LENGTHS])).cpu()}
         pieces, ends = self._tensors[PIECES].tolist(), self._tensors[LENGTHS].cumsum(0).tolist()
         words = (tuple(pieces[start:end]) for start, end in itertools.pairwise([0, *ends]))
         self._idf: dict[Word, float] = dict(zip(words, self._tensors[IDF].tolist(), strict=True))
@@ -102,14 +102,10 @@ class WordTfIdf(Weights):
         """Return sum_t w_t x_t over real tokens, (n, d)."""
         weights = np.zeros(batch.ids.shape, np.float32)
         for row, (ids, length) in enumerate(zip(batch.host_ids().tolist(), batch.host_lengths().tolist(), strict=True)):
-            weights[row, :length] = self._weigh(ids[:length])
+            words = self._words.cut(ids[:length])
+            counts = Counter(words)
+            weights[row, :length] = [counts[word] * self._idf.get(word, 0.0) for word in words for _ in word]
         return weighted_sum(to_device(weights, states.device), states)
-
-    def _weigh(self, ids: Sequence[int]) -> list[float]:
-        """Return the weight of each piece of one sentence, (t,)."""
-        words = self._words.cut(ids)
-        counts = Counter(words)
-        return [counts[word] * self._idf.get(word, 0.0) for word in words for _ in word]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the words and their idf."""
@@ -159,8 +155,7 @@ class Words:
         begins = self._begins[ids] | alone
         begins[1:] |= alone[:-1]
         starts = [0, *(np.flatnonzero(begins[1:]) + 1).tolist(), len(ids)]
-        whole = ids.tolist()
-        return [tuple(whole[start:stop]) for start, stop in itertools.pairwise(starts)]
+        return [tuple(ids[start:stop].tolist()) for start, stop in itertools.pairwise(starts)]
 
 
 def _is_punctuation(piece: str) -> bool:

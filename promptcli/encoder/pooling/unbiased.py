@@ -75,7 +75,7 @@ class Unbiased(Weights):
         self._convention = _BYTE_LEVEL if context.backbone.tokenizer.byte_level else _WORDPIECE
         self._specials = len(context.backbone.tokenizer.start), len(context.backbone.tokenizer.end)
         self.spec = self.rewriting = f"unbiased:{last}"
-        self._left: list[list[int]] | None = None
+        self._rewritten: list[list[int]] | None = None
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return the mean over all tokens but the specials at both ends, (n, d)."""
@@ -90,29 +90,31 @@ class Unbiased(Weights):
         """Return the ids that remain of each sentence; never empty."""
         tokens = backbone.tokenizer
         if tokens.splits_at_blanks:
-            left = self._left_of_each(tokens)
-            rows = (list(itertools.chain.from_iterable(map(left.__getitem__, ids))) for ids in tokens.encode(pieces))
+            rewritten = self._rewritten_tokens(tokens)
+            rows = (
+                list(itertools.chain.from_iterable(rewritten[token] for token in ids)) for ids in tokens.encode(pieces)
+            )
             return [ids or [tokens.pad] for ids in rows]
         lead = self._convention.lead
-        kept = [self._filter(ids, tokens) for ids in tokens.encode([lead + piece.lstrip() for piece in pieces])]
+        filtered = [self._filter(ids, tokens) for ids in tokens.encode([lead + piece.lstrip() for piece in pieces])]
         if "case" not in self._on:
-            return [ids or [tokens.pad] for ids in kept]
-        texts = [self._convention.join([tokens.text(token) for token in ids]) for ids in kept]
+            return [ids or [tokens.pad] for ids in filtered]
+        texts = [self._convention.join([tokens.text(token) for token in ids]) for ids in filtered]
         return [ids or [tokens.pad] for ids in tokens.encode(texts)]
 
-    def _left_of_each(self, tokens: PieceTokenizer) -> list[list[int]]:
+    def _rewritten_tokens(self, tokens: PieceTokenizer) -> list[list[int]]:
         """Return the rewriting of each token of the vocabulary, by id: tokens joined by spaces are independent."""
-        if self._left is None:
+        if self._rewritten is None:
             rows: list[list[int]] = [[] for _ in range(tokens.highest + 1)]
             for token in self._filter(list(tokens.items()), tokens):
                 rows[token] = [token]
             if "case" in self._on:
-                kept = [row[0] for row in rows if row]
-                lowered = tokens.encode([tokens.text(token).lower() for token in kept])
-                for token, ids in zip(kept, lowered, strict=True):
+                remaining = [row[0] for row in rows if row]
+                lowered = tokens.encode([tokens.text(token).lower() for token in remaining])
+                for token, ids in zip(remaining, lowered, strict=True):
                     rows[token] = ids
-            self._left = rows
-        return self._left
+            self._rewritten = rows
+        return self._rewritten
 
     def _filter(self, ids: list[int], tokens: PieceTokenizer) -> list[int]:
         drops: dict[str, Callable[[str], bool]] = {

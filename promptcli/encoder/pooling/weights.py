@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, slot_positions
 from promptcli.encoder.context import BuildContext
 from promptcli.errors import UsageError, WrongKindError
@@ -114,14 +113,14 @@ class Joined(Weights):
 
     def __init__(self, parts: Sequence[Weights]) -> None:
         self.parts = parts
-        self.spec = "+".join(part.spec for part in parts)
-        if any(part.rewriting for part in parts):
+        self.spec = "+".join(weights.spec for weights in parts)
+        if any(weights.rewriting for weights in parts):
             raise ValueError("weights that rewrite sentences cannot be joined")
         self.needs = replace(parts[0].needs, slot=None)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         """Return the parts' vectors in their order."""
-        return torch.cat([part.pool(states, batch, hidden) for part in self.parts], dim=1)
+        return torch.cat([weights.pool(states, batch, hidden) for weights in self.parts], dim=1)
 
 
 class AtSlot(Weights):
@@ -170,8 +169,3 @@ class LastToken(AtSlot):
     spec = "last-token"
     slot = LAST
     needs = Needs(slot=LAST)
-
-
-def causal_families() -> list[str]:
-    """Return the names of the causal families."""
-    return [name for name, family in FAMILIES.items() if family.causal]

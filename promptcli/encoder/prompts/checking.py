@@ -66,7 +66,7 @@ def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> 
     enough = template.length + len(tokens.encode(template.pieces([longer], True))[0])
     full, _, _ = _input(template, tokens, enough, longer)
     cut, cut_mask, _ = _input(template, tokens, max_tokens, longer)
-    kept = len(cut) - template.length
+    room = len(cut) - template.length
     return Checked(
         template=text,
         template_tokens=template.length,
@@ -78,8 +78,8 @@ def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> 
         truncated=truncated,
         truncation=Truncation(
             sentence_tokens=len(full) - template.length,
-            kept=kept,
-            last_kept=tokens.text(cut[len(template.left) + kept - 1]),
+            kept=room,
+            last_kept=tokens.text(cut[len(template.left) + room - 1]),
             mask_position=cut_mask,
             input_tokens=len(cut),
         ),
@@ -96,11 +96,9 @@ def _input(
 
 
 def _named(template: Template, tokens: PieceTokenizer, ids: list[int]) -> list[Token]:
-    after, masks = len(ids) - len(template.suffix), template.mask_slots(len(ids))
-
-    def part(position: int) -> str:
-        if position in masks:
-            return "mask"
-        return "sentence" if len(template.prefix) <= position < after else "template"
-
-    return [Token(position, number, tokens.text(number), part(position)) for position, number in enumerate(ids)]
+    origins = ["template"] * len(ids)
+    sentence = slice(len(template.prefix), len(ids) - len(template.suffix))
+    origins[sentence] = ["sentence"] * len(origins[sentence])
+    for slot in template.mask_slots(len(ids)):
+        origins[slot] = "mask"
+    return [Token(place, token, tokens.text(token), origins[place]) for place, token in enumerate(ids)]

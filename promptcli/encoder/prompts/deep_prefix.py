@@ -27,8 +27,8 @@ class DeepPrefix(Prompt):
 
     def __init__(self, context: BuildContext) -> None:
         shape = prefix_shape(context)
-        part = f"prompt 'deep-prefix:{context.argument}' (`train dcpcse`)"
-        numbers = context.learned("deep-prefix.", part, {"keys_values": torch.empty(shape, device="meta")})
+        owner = f"prompt 'deep-prefix:{context.argument}' (`train dcpcse`)"
+        numbers = context.learned("deep-prefix.", owner, {"keys_values": torch.empty(shape, device="meta")})
         super().__init__(context)
         self.shared = ()
         self.numbers = numbers["keys_values"].to(context.backbone.device)

@@ -33,8 +33,8 @@ class SoftTemplate(Prompt):
         #: Positions of the vectors in an input: from its start, after the sentence from its end (-1 the last).
         self.slots = _word_positions(self.template, context.backbone)
         wanted = torch.empty(len(self.slots), context.backbone.token_rows.size(1), device="meta")
-        part = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
-        numbers = context.learned("soft-template.", part, {"vectors": wanted})
+        owner = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
+        numbers = context.learned("soft-template.", owner, {"vectors": wanted})
         self.numbers = numbers["vectors"].to(context.backbone.device)
         self._places = torch.tensor(self.slots, device=self.numbers.device)
         self._words = torch.tensor(word_ids(self.template, context.backbone), device=self.numbers.device)

@@ -54,7 +54,8 @@ class Template:
             self._after = "" if _is_punctuation(self._after[:1]) else self._after
         before = before.removesuffix(touching)
         white = before[len(before.rstrip()) :]
-        blank = " " if self._blank_after(before) else ""
+        follows_space = before[-1:].isspace() or (not before and tokenizer.start_blank)
+        blank = " " if (tokenizer.segment_blank if before.endswith(MASK) else follows_space) else ""
         self._before = (white if white.strip(" ") else blank) + touching  # a line break is a separate token
         #: Ids before the sentence's piece, first special token included.
         self.prefix = [*tokenizer.start, *self._side(before, starts_input=True, keep_blank=placeholder)]
@@ -71,12 +72,6 @@ class Template:
         if MASK in after:
             places = range(-len(self.suffix), 0)
             self.masks += [place for place in places if self.suffix[place] == tokenizer.mask]
-
-    def _blank_after(self, before: str) -> bool:
-        """Whether a space belongs after the text ``before``."""
-        if before.endswith(MASK):
-            return self._tokenizer.segment_blank
-        return before[-1:].isspace() or (not before and self._tokenizer.start_blank)
 
     @property
     def length(self) -> int:

@@ -46,7 +46,15 @@ class TokenPrepending(Prompt):
             )
         super().__init__(context)
         assert self.template.placeholder is not None
-        first, exit_ = _layers(context)
+        start, stop, _ = _split(context.argument)
+        first, exit_ = KNOWN_LAYERS.get(last_part(backbone.name), (1, max(2, round(_SHARE * backbone.n_layers))))
+        if start is not None and stop is not None:
+            first, exit_ = int(start), int(stop)
+        if not 0 <= first < exit_ <= backbone.n_layers:
+            raise UsageError(
+                f"token-prepending:{first}-{exit_} is not allowed; backbone {backbone.name!r} has {backbone.n_layers}"
+                f" layers: give 0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
+            )
         self.spec = f"{self.name}:{first}-{exit_}:{self.template.text}"
         self.shared = self.template.prefix[: self.template.placeholder]
         self._prepending = Prepending(self.template.placeholder, range(first, exit_))
@@ -55,7 +63,7 @@ class TokenPrepending(Prompt):
     @classmethod
     def read_template(cls, context: BuildContext) -> Template:
         """Return the template with the placeholder's room in it."""
-        text = _parts(context.argument)[2]
+        text = _split(context.argument)[2]
         return Template(template_text(text, context.backbone.name), context.backbone.tokenizer, placeholder=True)
 
     def attach(self, batch: Batch) -> Batch:
@@ -69,21 +77,8 @@ class TokenPrepending(Prompt):
         return drawn.to(self._backbone.device)
 
 
-def _layers(context: BuildContext) -> tuple[int, int]:
-    """Return start and exit layer: the spec's, else the model's published ones, else by depth."""
-    backbone = context.backbone
-    first, exit_, _ = _parts(context.argument)
-    known = KNOWN_LAYERS.get(last_part(backbone.name), (1, max(2, round(_SHARE * backbone.n_layers))))
-    start, stop = known if first is None or exit_ is None else (int(first), int(exit_))
-    if not 0 <= start < stop <= backbone.n_layers:
-        raise UsageError(
-            f"token-prepending:{start}-{stop} is not allowed; backbone {backbone.name!r} has {backbone.n_layers}"
-            f" layers: give 0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
-        )
-    return start, stop
-
-
-def _parts(argument: str | None) -> tuple[str | None, str | None, str]:
+def _split(argument: str | None) -> tuple[str | None, str | None, str]:
+    """Return START, EXIT (None if the spec has none) and TEMPLATE."""
     match = _SPEC.fullmatch(argument or "")
     assert match is not None
     return match[1], match[2], match[3]

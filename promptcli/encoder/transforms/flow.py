@@ -60,11 +60,11 @@ class Coupling(nn.Module):
 
     def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
         """Return (n, c); the volume is unchanged."""
-        kept, moved = x.chunk(2, dim=1)
-        hidden = self.first_norm(functional.linear(kept, self.first), start=start).relu()
+        fixed, moved = x.chunk(2, dim=1)
+        hidden = self.first_norm(functional.linear(fixed, self.first), start=start).relu()
         hidden = self.second_norm(functional.linear(hidden, self.second), start=start).relu()
         shift = functional.linear(hidden, self.last, self.last_bias) * (_LOG_SCALE * self.last_log_scale).exp()
-        return torch.cat([kept, moved + shift], dim=1)
+        return torch.cat([fixed, moved + shift], dim=1)
 
 
 class FlowStep(nn.Module):
@@ -139,8 +139,8 @@ class Flow(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         context.no_argument("transform 'flow' takes")
-        about = "transform 'flow' is fitted on sentences", "model flow"
-        self.takes = len(context.fitted(f"{_PREFIX}levels.0.0.norm.bias", *about, None))
+        needed = "transform 'flow' is fitted on sentences", "model flow"
+        self.takes = len(context.fitted(f"{_PREFIX}levels.0.0.norm.bias", *needed, None))
         self._glow = Glow(self.takes)
         self._glow.load_state_dict(context.learned(_PREFIX, "transform 'flow'", self._glow.state_dict()))
         self._glow.to(context.backbone.device).requires_grad_(False)

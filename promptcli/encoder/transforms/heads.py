@@ -33,7 +33,7 @@ class Dense(Transform):
         number, _, activation = (context.argument or "").partition(":")
         activate = look_up("activation of transform 'dense'", activation, ACTIVATIONS)
         self.spec = f"dense:{number}:{activation}"
-        names = [f"dense.{number}.{part}" for part in ("weight", "bias")]
+        names = [f"dense.{number}.{name}" for name in ("weight", "bias")]
         if any(name not in context.tensors for name in names):
             raise UsageError(f"transform {self.spec!r} needs learned tensors, which are missing; load its model")
         self._tensors = {name: context.tensors[name].float() for name in names}

@@ -54,8 +54,8 @@ def one_sign(basis: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _stored(names: tuple[str, str], mean: NDArray[np.float64], matrix: NDArray[np.float64]) -> dict[str, Tensor]:
     """Return what was fitted, float32, as an entry holds it."""
-    numbers = zip(names, (mean, matrix), strict=True)
-    return {name: torch.from_numpy(part.astype(np.float32)) for name, part in numbers}
+    arrays = zip(names, (mean, matrix), strict=True)
+    return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays}
 
 
 _TOP = TOP_MEAN, TOP_AXES = "all-but-the-top.mean", "all-but-the-top.axes"
@@ -68,14 +68,14 @@ class AllButTheTop(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         k = context.count("all-but-the-top")
-        about = "transform 'all-but-the-top' is fitted on sentences", "transform all-but-the-top"
-        axes = context.fitted(TOP_AXES, *about, None, None)
+        needed = "transform 'all-but-the-top' is fitted on sentences", "transform all-but-the-top"
+        axes = context.fitted(TOP_AXES, *needed, None, None)
         d, most = axes.size(1), min(axes.size(0), axes.size(1) - 1)
         k = max(1, round(d / _DIMENSIONS_AN_AXIS)) if k is None else k
         if k > most:
             raise UsageError(f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}")
         self.spec = f"all-but-the-top:{k}"
-        self._mean = context.fitted(TOP_MEAN, *about, d).to(context.backbone.device)
+        self._mean = context.fitted(TOP_MEAN, *needed, d).to(context.backbone.device)
         self._axes = axes[:k].contiguous().to(context.backbone.device)
         self.takes = d
         self.stages = [("vector", self._remove)]
@@ -104,8 +104,8 @@ class Spectral(Transform):
     """y = (x - mu) U[:, A:d-B], U by falling variance; without A-B, a quarter of d at either end."""
 
     def __init__(self, context: BuildContext) -> None:
-        about = "transform 'spectral' is fitted on sentences", "transform spectral"
-        axes = context.fitted(SPECTRAL_AXES, *about, None, None)
+        needed = "transform 'spectral' is fitted on sentences", "transform spectral"
+        axes = context.fitted(SPECTRAL_AXES, *needed, None, None)
         d = self.takes = axes.size(0)
         top, bottom = _ends("spectral", context.argument, d)
         if axes.size(1) == d:
@@ -116,7 +116,7 @@ class Spectral(Transform):
                 " axes: fit it again"
             )
         self.spec = f"spectral:{top}-{bottom}"
-        self._mean = context.fitted(SPECTRAL_MEAN, *about, d).to(context.backbone.device)
+        self._mean = context.fitted(SPECTRAL_MEAN, *needed, d).to(context.backbone.device)
         self._axes = axes.contiguous().to(context.backbone.device)
         self.stages = [("vector", lambda vectors: (vectors - self._mean) @ self._axes)]
 
@@ -138,8 +138,8 @@ class EmbedFilter(Transform):
         self.takes = len(axes)
         top, bottom = _ends("embed-filter", context.argument, self.takes)
         self.spec = f"embed-filter:{top}-{bottom}"
-        kept = torch.from_numpy(axes[:, top : self.takes - bottom].astype(np.float32)).to(backbone.device)
-        self.stages = [("vector", lambda vectors: vectors @ kept)]
+        columns = torch.from_numpy(axes[:, top : self.takes - bottom].astype(np.float32)).to(backbone.device)
+        self.stages = [("vector", lambda vectors: vectors @ columns)]
 
 
 def _ends(name: str, argument: str | None, d: int) -> tuple[int, int]:
@@ -177,23 +177,23 @@ class Whitening(Transform):
     ordered = True
 
     def __init__(self, context: BuildContext) -> None:
-        given = f"whitening:{context.argument}"
+        spec = f"whitening:{context.argument}"
         match = re.fullmatch(r"([1-9]\d*|all)(?::(\d*\.?\d+))?", context.argument or "all", flags=re.ASCII)
         exponent = float(match[2] or _FULL) if match else -1.0
         if match is None or exponent > 1:
             raise UsageError(
-                f"transform {given!r} is not allowed; give a whole number, e.g. whitening:200, and an exponent from 0"
+                f"transform {spec!r} is not allowed; give a whole number, e.g. whitening:200, and an exponent from 0"
                 " to 1 if you like, whitening:200:0.25 or whitening:all:0.25"
             )
-        about = "transform 'whitening' is fitted on sentences", "model whitening"
-        matrix = context.fitted(MATRIX, *about, None, None)
+        needed = "transform 'whitening' is fitted on sentences", "model whitening"
+        matrix = context.fitted(MATRIX, *needed, None, None)
         k = None if match[1] == "all" else int(match[1])
         if k is not None and k > matrix.size(1):
-            raise UsageError(f"transform {given!r} is not allowed; the fitted matrix has {matrix.size(1)} columns")
+            raise UsageError(f"transform {spec!r} is not allowed; the fitted matrix has {matrix.size(1)} columns")
         shown = "" if exponent == _FULL else f":{exponent:g}"
         self.spec = "whitening" + ("" if k is None and not shown else f":{k or 'all'}{shown}")
         self.takes = len(matrix)
-        self._mean = context.fitted(MEAN, *about, self.takes).to(context.backbone.device)
+        self._mean = context.fitted(MEAN, *needed, self.takes).to(context.backbone.device)
         self._fitted: Tensor = matrix[:, :k].contiguous()  # a = 1/2 for any exponent
         # a column is u s^-1/2 and u has length 1, so its length to the power of 2a - 1 is s^(1/2 - a)
         scaled = self._fitted * torch.linalg.vector_norm(self._fitted, dim=0).pow(2 * exponent - 1)
@@ -212,5 +212,5 @@ def fit_whitening(vectors: np.ndarray) -> dict[str, Tensor]:
     outputs loses one direction, which s^-1/2 would blow up to pure noise. See ``principal_axes``.
     """
     axes = principal_axes(vectors, "whitening")
-    kept = axes.variances > axes.variances[0] * NOISE
-    return _stored(_WHITENING, axes.mean, axes.basis[:, kept] / np.sqrt(axes.variances[kept]))
+    varying = axes.variances > axes.variances[0] * NOISE
+    return _stored(_WHITENING, axes.mean, axes.basis[:, varying] / np.sqrt(axes.variances[varying]))
