@@ -6,11 +6,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from transformers import GptOssConfig, GptOssModel
+from transformers import BertModel, ElectraForPreTraining, GptOssConfig, GptOssModel
 
 from promptcli.backbones.families import FAMILIES as ROWS
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.seam import NAME, SeamCall, seam_fault
+from promptcli.backbones.seam import NAME, SeamCall, attention, seam_fault
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import NotFoundError, UsageError
@@ -71,8 +71,6 @@ def test_a_prefix_equals_keys_and_values_put_in_front(family, tiny_backbone):
     q, k, v = (torch.randn(2, 4, 5, 4) for _ in range(3))
     pk, pv = torch.randn(4, 3, 4), torch.randn(4, 3, 4)
     keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
-    from promptcli.backbones.seam import attention
-
     call = SeamCall(prefix=[(pk, pv)], diagonal_layers={0})
     out, _ = attention(torch.nn.Identity(), q, k, v, keep[:, None, None, :].expand(2, 1, 5, 5), seam=call)
     for i in range(2):
@@ -160,8 +158,6 @@ def test_longest_input_fills_the_positions(tiny_backbone):
 
 
 def test_checkpoints_without_a_head_refuse_what_needs_it(tmp_path):
-    from transformers import BertModel, ElectraForPreTraining
-
     for number, (family, model) in enumerate([("electra", ElectraForPreTraining), ("bert", BertModel)]):
         folder = save_tiny(family, tmp_path / str(number), model_class=model)
         recipe = Recipe(backbone=str(folder), prompt="[X] [MASK] .", pooling="last/mask")
@@ -181,33 +177,11 @@ def test_pickled_weights_are_refused(tmp_path):
         load_backbone(str(folder))
 
 
-def test_broken_and_strange_folders(tmp_path, tiny_folder):
+def test_folders_without_a_model(tmp_path):
     with pytest.raises(NotFoundError, match="no backbone folder"):
         load_backbone("./nowhere")
-    (tmp_path / "empty").mkdir()
     with pytest.raises(NotFoundError, match=r"no config\.json"):
-        load_backbone(str(tmp_path / "empty"))
-    folder = tmp_path / "bert"
-    shutil.copytree(tiny_folder("bert"), folder)
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(UsageError, match=r"model\.safetensors .* broken"):
-        load_backbone(str(folder))
-    (folder / "config.json").write_text(json.dumps({"model_type": "bloom"}))
-    with pytest.raises(UsageError, match=r"unknown family .*'bloom'; valid: bert"):
-        load_backbone(str(folder))
-
-
-def test_a_checkpoint_that_lacks_tensors_is_refused(tmp_path):
-    from safetensors.torch import load_file, save_file
-
-    folder = save_tiny("bert", tmp_path)
-    tensors = load_file(folder / "model.safetensors")
-    dropped = next(name for name in tensors if "layer.1.attention.self.query.weight" in name)
-    del tensors[dropped]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UsageError, match=r"lacks 1 of its tensors \(e\.g\. .*query\.weight\)"):
-        load_backbone(str(folder))
+        load_backbone(str(tmp_path))
 
 
 def test_a_hub_name_offline_says_so():

@@ -152,6 +152,7 @@ DAMAGES = {
     "another size inside": (config(intermediate_size=16), "of shape 24, where config.json asks for 16"),
     "unknown dtype": (config(dtype="float99"), "float99"),
     "a decoder": (config(is_decoder=True), "is a decoder"),
+    "a family that nobody knows": (config(model_type="bloom"), "unknown family .*'bloom'; valid: bert"),
     "model_type a list": (config(model_type=["bert"]), "not a JSON object with a model_type"),
     "config.json a list": (written("config.json", "[]"), "not a JSON object with a model_type"),
     "config.json cut": (written("config.json", '{"model_type": "bert"'), "not a JSON object with a model_type"),

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.word_vectors import load_word_vectors, read_word_vectors
+from promptcli.backbones.word_vectors import read_word_vectors
 from promptcli.data.task_table import TaskName
 from promptcli.data.tasks import load_tasks
 from promptcli.encoder.encoder import build_encoder
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.models.registry import portable
 from promptcli.recipe import RECIPES, Recipe
@@ -64,37 +64,45 @@ def test_words_with_blanks_inside_and_words_that_stand_twice(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("content", "message"),
     [
-        (GLOVE + "cat 1 2\n", "v.txt: line 5: 2 numbers after a word, expected 3"),
-        ("the 1 2\ncat 1 x\n", "v.txt: line 2: could not convert string to float: 'x'"),
-        ("the 1 2\ncat 1 nan\n", "v.txt: line 2: a number that is not finite"),
-        ("the\n", "v.txt: line 1: 0 numbers after a word"),
-        ("the 1 2\n\n", "v.txt: line 2: 0 numbers after a word, expected 2"),
-        ("3 2\none 1 2\ntwo 3 4\n", "v.txt: its first line says 3 words, but it holds 2; is it whole"),
-        ("", "v.txt holds no word vectors"),
-        ("2 3\n", "v.txt holds no word vectors"),
-        (b"the 1 2\n\xff 3 4\n", "v.txt: line 2, byte 1: not UTF-8"),
+        (GLOVE.encode() + b"cat 1 2\n", "line 5: 2 numbers after a word, expected 3"),
+        (b"the 1 2\ncat 1 x\n", "line 2: could not convert string to float: 'x'"),
+        (b"the 1 2\ncat 1 nan\n", "line 2: a number that is not finite"),
+        (b"the\n", "line 1: 0 numbers after a word"),
+        (b"the 1 2\n\n", "line 2: 0 numbers after a word, expected 2"),
+        (b"3 2\none 1 2\ntwo 3 4\n", "its first line says 3 words, but it holds 2; is it whole"),
+        (b"", "holds no word vectors"),
+        (b"2 3\n", "holds no word vectors"),
+        (b"the 1 2\n\xff 3 4\n", "line 2, byte 1: not UTF-8"),
+        (gzip.compress(GLOVE.encode() * 50)[:-20], "damaged or cut-off gzip data"),
+        (gzip.compress(b"the 1 2\n")[:4] + b"x" * 9, "line 1: damaged"),
     ],
 )
-def test_a_malformed_line_is_named(text, message, tmp_path):
-    (tmp_path / "v.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(UsageError, match=message) as caught:
-        read_word_vectors(tmp_path / "v.txt")
+def test_a_malformed_file_is_named_with_its_line(content, message, tmp_path):
+    path = tmp_path / ("v.gz" if content[:2] == b"\x1f\x8b" else "v.txt")
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=f"^{path}.*{message}") as caught:
+        read_word_vectors(path)
     assert "\n" not in str(caught.value)
 
 
-def test_damaged_gzip_data_and_files_that_are_not_there(tmp_path):
-    (tmp_path / "v.gz").write_bytes(gzip.compress(GLOVE.encode() * 50)[:-20])
-    with pytest.raises(UsageError, match="damaged or cut-off gzip data"):
-        read_word_vectors(tmp_path / "v.gz")
-    (tmp_path / "w.gz").write_bytes(b"the 1 2\n")
-    with pytest.raises(UsageError, match="line 1: damaged"):
-        read_word_vectors(tmp_path / "w.gz")
-    with pytest.raises(NotFoundError, match="no file of word vectors"):
-        read_word_vectors(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
-        read_word_vectors(tmp_path)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "names no file"),
+        ("nowhere.txt", r"no file of word vectors 'nowhere\.txt'"),
+        (".", "cannot be read: Is a dir"),
+    ],
+)
+def test_what_is_not_a_file(name, message):
+    with pytest.raises(PromptcliError, match=message):
+        build_encoder(static(f"glove:{name}"))
+
+
+def test_word_vectors_are_not_a_language_model(glove):
+    with pytest.raises(UsageError, match="no language model; they serve eval"):
+        load_backbone(glove)
 
 
 SENTENCES = ["The dog barks", "dog", "dog dog unknown barks", "dog , the", "nothing known", "", "  the\u00a0dog  "]
@@ -112,13 +120,6 @@ def test_vectors_are_the_average_of_the_known_words(glove, caplog):
     alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
     assert np.abs(alone - vectors).max() < 1e-6
     assert build_encoder(static(glove), dtype="bfloat16").provenance["dtype"] == "float32"
-
-
-def test_memory_is_said_in_mebibytes(tmp_path, caplog):
-    (tmp_path / "big.txt").write_text("".join(f"w{row} {' '.join(['0.5'] * 64)}\n" for row in range(8191)))
-    with caplog.at_level("INFO", logger="promptcli"):
-        load_word_vectors(f"glove:{tmp_path / 'big.txt'}")
-    assert caplog.messages == ["big.txt: 8,191 words of 64 numbers, 2.0 MiB in memory"]
 
 
 def test_fingerprints_follow_the_vectors_and_not_the_folder(tmp_path):
@@ -144,15 +145,6 @@ def test_only_the_static_average_is_allowed(changes, shown):
     assert "\n" not in str(caught.value)
 
 
-def test_no_file_and_no_language_model(glove):
-    with pytest.raises(UsageError, match="names no file"):
-        build_encoder(static("glove:"))
-    with pytest.raises(NotFoundError, match=r"no file of word vectors 'nowhere\.txt'"):
-        build_encoder(static("glove:nowhere.txt"))
-    with pytest.raises(UsageError, match="no language model; they serve eval"):
-        load_backbone(glove)
-
-
 def test_zero_vectors_are_counted(glove):
     encoder = build_encoder(static(glove))
     task = load_tasks(None, [TaskName("demo", "dev")]).tasks[0]
@@ -172,25 +164,16 @@ def test_a_recipe_of_word_vectors_means_the_same_from_every_folder(glove, tmp_pa
 def test_the_command_line(run, glove, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.txt").write_text("the dog\nnothing known\n\nbarks\n")
-    plain = ["--backbone", "glove:v.txt", "--model", "static-avg"]
-    ran = run("embed", "s.txt", *plain)
-    assert ran.code == 0
-    assert "4 words of 3 numbers" in ran.err and "1 of 4 sentences have a zero vector" in ran.err
-    vectors = np.load("s.txt.npy")
-    assert np.abs(vectors - [average(text) for text in ("the dog", "", "", "barks")]).max() < 1e-6
-    assert run("index", "build", "s.txt", "-o", "found", *plain).code == 0
-    ran = run("index", "search", "found", "a dog", "-k", "1", "--json")
-    assert ran.code == 0 and json.loads(ran.out)["text"] == "the dog"
-    ran = run("eval", *plain, "--task", "demo:dev", "--json")
-    (result,) = json.loads(ran.out)["results"]
-    assert result["recipe"] == "static-avg" and result["zero_vectors"] > 0
-    assert "sentences of demo:dev have a zero vector" in ran.err
-    ran = run("embed", "s.txt", "--backbone", "glove:v.txt", "--force")
-    assert ran.code == 2 and ran.err.count("\n") == 1 and "`model` static-avg" in ran.err
-    ran = run("fit", "--model", "flow", "--backbone", "glove:v.txt", "--on", "demo", "--name", "x")
-    assert ran.code == 2 and ran.err.count("\n") == 1
-    ran = run("templates", "[X] [MASK]", "--backbone", "glove:v.txt")
-    assert ran.code == 2 and ran.err.count("\n") == 1 and "holds word vectors" in ran.err
+    ran = run("embed", "s.txt", "--backbone", "glove:v.txt", "--model", "static-avg")
+    assert ran.code == 0 and "1 of 4 sentences have a zero vector" in ran.err
+    assert np.abs(np.load("s.txt.npy") - [average(text) for text in ("the dog", "", "", "barks")]).max() < 1e-6
+    for arguments in (
+        ("embed", "s.txt", "--force"),
+        ("fit", "--model", "flow", "--on", "demo", "--name", "x"),
+        ("templates", "[X] [MASK]"),
+    ):
+        ran = run(*arguments, "--backbone", "glove:v.txt")
+        assert ran.code == 2 and ran.err.count("\n") == 1 and "holds word vectors" in ran.err
 
 
 def test_every_recipe_but_one_is_left_out_by_name(run, glove):

@@ -249,7 +249,6 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         ({"pooling": "last/tfidf"}, "promptcli fit"),
         ({"pooling": "last/tfidf:word"}, "promptcli fit --pooling first-last/tfidf:word"),
         ({"pooling": "last/tfidf:letter"}, "unknown granularity of 'tfidf' 'letter'; valid: word"),
-        ({"transforms": ("whitening",)}, "promptcli fit"),
         ({"transforms": ("pca",)}, "unknown transform 'pca'; valid: topk-tokens"),
         ({"transforms": ("topk-tokens:0",)}, "whole number"),
         ({"transforms": ("topk-tokens:99999",)}, "the vocabulary has"),
@@ -264,16 +263,6 @@ def test_what_does_not_fit_is_refused_in_one_line(changes, message, bert):
     with pytest.raises(UsageError, match=message) as caught:
         build_encoder(Recipe(**changes), backbone=bert)
     assert "\n" not in str(caught.value)
-
-
-def test_a_mask_recipe_needs_a_mask_token(tmp_path):
-    from tests.tiny import save_tiny
-
-    folder = save_tiny("bert", tmp_path)
-    config = (folder / "tokenizer_config.json").read_text().replace('"mask_token": "[MASK]"', '"mask_token": null')
-    (folder / "tokenizer_config.json").write_text(config)
-    with pytest.raises(UsageError, match="has no mask token"):
-        build_encoder(Recipe(backbone=str(folder), prompt="[X] [MASK]", pooling="last/mask"))
 
 
 def test_every_part_of_the_tables_is_walked(bert, tensors):
