@@ -1,17 +1,16 @@
 """Pre-training by bag-of-words prediction: the mask of a template predicts the words of its sentence."""
 
 import itertools
-import json
 import math
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from promptcli.backbones.dropout import Dropout
 from promptcli.backbones.vocabulary import MASK, SPECIALS, Vocabulary
 from promptcli.encoder.prompts.named import named_templates
+from promptcli.errors import UsageError
 from promptcli.pretraining import corpus as corpus_file
 from promptcli.pretraining.bag_of_words import DEFAULT_TEMPLATES, predict_words, read_templates
 from promptcli.pretraining.batches import mask, steps
@@ -24,7 +23,6 @@ from tests.reference.losses import bag_of_words
 SIZE = 500
 SHAPE = {"positions": 64, "vocab_size": SIZE, "width": 32, "heads": 2, "layers": 2}
 TEMPLATES = (([7, 8], [9, MASK, 10]), ([MASK, 11], []), ([], [12, MASK]))
-BAGS = ["--objective", "bag-of-words"]
 
 
 @pytest.fixture(autouse=True)
@@ -168,90 +166,23 @@ def test_lines_without_content_teach_the_plain_loss_alone():
     assert math.isfinite(loss)
 
 
-@pytest.fixture(scope="module")
-def sentences(tmp_path_factory):
-    rng = np.random.default_rng(0)
-    words = [first + second for first, second in itertools.product(("ba", "do", "ki", "lu", "me"), "abcdefghijklmnop")]
-    path = tmp_path_factory.mktemp("text") / "sentences.txt"
-    path.write_text("\n".join(" ".join(rng.choice(words, size=12)) for _ in range(400)), encoding="utf-8")
-    return path
+@pytest.fixture
+def vocabulary():
+    return Vocabulary.load(next(iter(DEFAULT_TEMPLATES.parents[1].glob("**/shipped/mini*/vocab.txt"))))
 
 
-TINY = ["--layers", "1", "--width", "16", "--vocab-size", "120", "--batch-tokens", "512", "--positions", "64"]
-
-
-def test_from_text_to_a_card_and_a_resumed_run_ends_at_the_same_numbers(run, sentences, tmp_path, monkeypatch):
-    arguments = [
-        *["pretrain", sentences, *TINY, *BAGS],
-        *["--tokens", "12000", "--save-minutes", "0", "--set", "dropout-from=0"],
-    ]
-    assert run(*arguments, "-o", tmp_path / "whole").code == 0
-
-    def stop(trainer, state, position, whole=Trainer.save):
-        whole(trainer, state, position)
-        if position.step == 20:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "save", stop)
-        stopped = run(*arguments, "-o", tmp_path / "stopped")
-        assert stopped.code != 0 and "resume" in stopped.err
-    assert run(*arguments, "-o", tmp_path / "stopped", "--resume").code == 0
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "stopped"))
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    card = (tmp_path / "whole" / "README.md").read_text()
-    assert "no evidence for plain BERTs" in card
-    reports = [json.loads(line) for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]
-    assert all(math.isfinite(report["loss"]) for report in reports)
-
-
-def test_the_papers_own_templates_are_held_out(sentences, tmp_path):
-    folder = Vocabulary.load(next(iter(DEFAULT_TEMPLATES.parents[1].glob("**/shipped/mini*/vocab.txt"))))
-    taught = read_templates(DEFAULT_TEMPLATES, folder)
+def test_the_papers_own_templates_are_held_out(vocabulary):
+    taught = read_templates(DEFAULT_TEMPLATES, vocabulary)
     assert len(taught) > 40
-    plain = {tuple(json.dumps(part) for part in template) for template in taught}
     for template in named_templates().values():
         if "[MASK]" in template.text:
-            parts = folder.encode(template.text.split("[X]"))
-            assert tuple(json.dumps(part) for part in parts) not in plain
+            assert tuple(vocabulary.encode(template.text.split("[X]"))) not in taught
 
 
 @pytest.mark.parametrize(
     "line", ["no slot [MASK] .", "[X] no mask .", "[X] [MASK] [MASK]", "[X] and [X] [MASK]", "a " * 40 + "[X] [MASK]"]
 )
-def test_a_line_that_is_no_template(run, sentences, tmp_path, line):
-    file = tmp_path / "templates.txt"
-    file.write_text(f"[X] is [MASK] .\n{line}\n")
-    ran = run("pretrain", sentences, *TINY, *BAGS, "--templates", file, "--tokens", "600", "-o", tmp_path / "model")
-    assert ran.code == 2
-    assert "line 2" in ran.err
-    assert "write one [X]" in ran.err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--templates", "t.txt"], "bag-of-words"),
-        (["--set", "neighbours=0.5"], "bag-of-words"),
-        ([*BAGS, "--templates", "absent.txt"], "absent.txt"),
-        ([*BAGS, "--set", "templated=1.5"], "valid: at least 0 and at most 1"),
-        (["--objective", "words"], "valid: masked, bag-of-words"),
-    ],
-)
-def test_what_does_not_go_together(run, sentences, tmp_path, options, message):
-    ran = run("pretrain", sentences, *TINY, "--tokens", "600", "-o", tmp_path / "model", *options)
-    assert ran.code != 0
-    assert message in ran.err
-    assert not (tmp_path / "model" / "config.json").exists()
-
-
-def test_one_word_sentences_and_another_script_are_said_and_trained_on(run, sentences, tmp_path):
-    other = tmp_path / "other.txt"
-    script = "\n".join("привет мир как дела сегодня утром" for _ in range(100))
-    other.write_text("word\n" * 30 + script + "\n" + sentences.read_text(), encoding="utf-8")
-    assert run("pretrain", sentences, *TINY, "--tokens", "600", "-o", tmp_path / "first").code == 0
-    start, small = ["--from", tmp_path / "first"], ["--batch-tokens", "512", "--tokens", "2000"]
-    ran = run("pretrain", other, *BAGS, *start, *small, "-o", tmp_path / "m")
-    assert ran.code == 0, ran.err
-    assert "of the tokens are [UNK]" in ran.err
-    assert "30 lines have fewer than 4 tokens and are put into no template" in ran.err
+def test_a_line_that_is_no_template(tmp_path, vocabulary, line):
+    (tmp_path / "templates.txt").write_text(f"[X] is [MASK] .\n{line}\n")
+    with pytest.raises(UsageError, match=r"line 2: .*write one \[X\]"):
+        read_templates(tmp_path / "templates.txt", vocabulary)

@@ -1,30 +1,22 @@
-"""Pre-training: the loss next to transformers' own, a batch in parts, and a run that survives a kill."""
+"""Pre-training: the loss next to transformers' own, a batch in parts, precision, and a run that is stopped."""
 
 import itertools
 import json
 import math
-import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from promptcli.backbones.dropout import Dropout
 from promptcli.backbones.language_models import MaskedLM
-from promptcli.data.demo import SENTENCES
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError
 from promptcli.pretraining import trainer as training
 from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.prepare import sinusoids
 from promptcli.pretraining.trainer import Report, Trainer, choose_precision
-from promptcli.storage.runs import Position, load_state, save_state
 from tests.pretraining.test_pretraining_steps import random_corpus
-from tests.processes import Program
-
-TINY = ["--layers", "1", "--width", "16", "--vocab-size", "600", "--batch-tokens", "512", "--positions", "64"]
 
 
 def tiny_model(tied=True, **changes):
@@ -190,10 +182,6 @@ def test_the_precision_is_the_devices_and_a_resumed_run_keeps_to_float32(
     assert bool(caplog.messages) is bool(said) and all(said in message for message in caplog.messages)
 
 
-class Stopped(Exception):
-    """Stands for the end of a process."""
-
-
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("stop", [20, 60])
 def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypatch, optimizer, stop):
@@ -210,160 +198,17 @@ def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypat
     def stopping(trainer, state, position, whole=Trainer.save):
         whole(trainer, state, position)
         if position.step == stop:
-            raise Stopped
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(training, "_LOG_EVERY", 10)
     whole = go("whole")
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Trainer, "save", stopping)
         go("cut")
     resumed = go("cut")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     logs = [(tmp_path / f"{name}.jsonl").read_text().splitlines() for name in ("whole", "cut")]
     assert [json.loads(line)["loss"] for line in logs[0]] == [json.loads(line)["loss"] for line in logs[1]]
-
-
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(SENTENCES.read_text(encoding="utf-8").splitlines()[:600]) + "\n", encoding="utf-8")
-    return path
-
-
-def test_a_model_from_text_is_a_backbone(run, text, tmp_path):
-    folder = tmp_path / "model"
-    ran = run("pretrain", text, "-o", folder, *TINY, "--tokens", "20000", "--held-out", text, "--half", "--json")
-    assert ran.code == 0, ran.err
-    figures = json.loads(ran.out)
-    assert figures["tokens"] >= 20000
-    assert 0 <= figures["held_out"]["accuracy"] <= 100
-    assert 1 < figures["held_out"]["perplexity"] < 560  # guessing among the 600 items would have 600
-    config = json.loads((folder / "config.json").read_text())
-    assert (config["hidden_dropout_prob"], config["attention_probs_dropout_prob"]) == (0.1, 0.1)
-    weights = load_file(folder / "model.safetensors")
-    assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    assert f"promptcli pretrain {text}" in card or "Command:" in card
-    logged = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    assert [report["step"] for report in logged] == list(range(20, figures["steps"] + 1, 20))
-    vectors = tmp_path / "vectors.npy"
-    assert run("embed", text, "--backbone", folder, "--pooling", "last/cls", "-o", vectors).code == 0
-    assert np.load(vectors).shape == (600, 16)
-    ran = run("eval", "--task", f"perplexity:{text}", "--backbone", folder, "--json")
-    assert json.loads(ran.out)["results"][0]["value"] == pytest.approx(figures["held_out"]["perplexity"], abs=0.01)
-
-
-@pytest.mark.usefixtures("few_demo_pairs")
-def test_untied_by_option(run, text, tmp_path):
-    folder = tmp_path / "model"
-    assert run("pretrain", text, "-o", folder, *TINY, "--tokens", "4000", "--set", "tied=false").code == 0
-    weights = load_file(folder / "model.safetensors")
-    rows = weights["bert.embeddings.word_embeddings.weight"]
-    assert not torch.equal(weights["cls.predictions.decoder.weight"], rows)
-    loaded = run("eval", "--backbone", folder, "-m", "prompt", "--task", "demo", "--json")
-    assert loaded.code == 0
-
-
-def launch(*arguments, home):
-    return Program(*arguments, "--threads", "1", environment={"PROMPTCLI_HOME": str(home)})
-
-
-def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
-    arguments = ["pretrain", text, *TINY, "--tokens", "20000", "--save-minutes", "0"]
-    killed = launch(*arguments, "-o", tmp_path / "killed", home=home)
-    killed.kill_once_there(tmp_path / "killed" / "work" / "state.safetensors")
-    assert not (tmp_path / "killed" / "model.safetensors").exists()
-    shutil.copytree(tmp_path / "killed", tmp_path / "whole")  # the same vocabulary, but from the first step on
-    (tmp_path / "whole" / "work" / "state.safetensors").unlink()
-    whole = launch(*arguments, "-o", tmp_path / "whole", "--resume", home=home)
-    again = run(*arguments, "-o", tmp_path / "killed")
-    assert again.code == 2
-    assert "`resume`" in again.err
-    other = run(*arguments, "-o", tmp_path / "killed", "--resume", "--seed", "7")
-    assert other.code == 2
-    assert "was started with seed 0, not 7" in other.err
-    resumed = launch(*arguments, "-o", tmp_path / "killed", "--resume", home=home)
-    assert resumed.wait() == 0, resumed.stderr.read()
-    assert whole.wait() == 0, whole.stderr.read()
-    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    curves = []
-    for name in ("whole", "killed"):
-        logged = [json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
-        curves.append([(report["step"], report["loss"], report["accuracy"]) for report in logged])
-    assert curves[0] == curves[1]
-
-
-@pytest.mark.parametrize("bfloat16", [True, False])
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
-        (b"", ["--tokens", "10"], "is empty"),
-        (b"\x00\xff\xfe binary \x80", ["--tokens", "10"], "not text"),
-        (b"a few words\nare no corpus\n", ["--tokens", "10"], "the corpus is too small for `vocab_size`"),
-        (b"text\n", [], "the budget of the run"),
-        (b"text\n", ["--tokens", "10", "--width", "100", "--heads", "3"], "`width` 100 is not a multiple of `heads` 3"),
-        (
-            b"text\n",
-            ["--tokens", "10", "--set", "masking=0"],
-            "`masking` 0.0 is not allowed; valid: above 0 and below 1",
-        ),
-        (b"text\n", ["--tokens", "10", "--set", "long-from=1.2"], "valid: at least 0 and at most 1"),
-        (b"text\n", ["--tokens", "10", "--set", "optimizer=sgd"], "valid: adamw, muon"),
-        (b"text\n", ["--tokens", "10", "--seed", "99999999999"], "'--seed'"),
-        (b"text\n", ["--tokens", "10", "--set", "mask-mix=100"], "valid: 80/10/10, 90/5/5"),
-        (b"text\n", ["--tokens", "10", "--batch-tokens", "100"], "`batch_tokens` 100"),
-        (b"text\n", ["--tokens", "10", "--resume"], "no unfinished run"),
-    ],
-)
-def test_what_cannot_be_trained_on(run, tmp_path, monkeypatch, bfloat16, content, options, message):
-    monkeypatch.setattr(
-        "promptcli.backbones.devices.computes", lambda dtype, device: bfloat16 or dtype == torch.float32
-    )
-    file = tmp_path / "bad.txt"
-    file.write_bytes(content)
-    ran = run("pretrain", file, "-o", tmp_path / "model", *options)
-    assert ran.code == 2
-    assert message in ran.err
-    assert len(ran.err.strip().splitlines()) == 1
-    assert not (tmp_path / "model" / "config.json").exists()
-
-
-def test_a_corpus_smaller_than_one_batch(run, text, tmp_path):
-    ran = run("pretrain", text, "-o", tmp_path / "model", *TINY, "--batch-tokens", "1000000", "--tokens", "10")
-    assert ran.code == 2
-    assert "fewer than one batch (`batch_tokens` 1000000)" in ran.err
-    assert "Traceback" not in ran.err
-
-
-def test_text_to_hold_out_that_is_not_there_is_said_before_the_work(run, text, tmp_path):
-    options = ["-o", tmp_path / "model", *TINY, "--tokens", "20000", "--held-out", tmp_path / "none.txt"]
-    ran = run("pretrain", text, *options)
-    assert ran.code == 3 and "none.txt' cannot be opened" in ran.err
-    assert not (tmp_path / "model").exists()
-
-
-def test_a_folder_with_something_in_it_is_left_alone(run, text, tmp_path):
-    ran = run("pretrain", text, "-o", tmp_path, *TINY, "--tokens", "10")
-    assert ran.code == 2
-    assert "is not empty" in ran.err
-    assert run("pretrain", tmp_path / "none.txt", "-o", tmp_path / "m", "--tokens", "10").code == 3
-
-
-def test_a_state_of_another_shape_is_refused(tmp_path):
-    path = tmp_path / "state.safetensors"
-    corpus = random_corpus()
-    plan = Plan(tokens=600, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1, layers=1)
-    trainer = Trainer(plan, "cpu")
-    step = next(steps(plan, corpus))
-    trainer.step(step, mask(step, plan, corpus))
-    save_state(path, trainer.model.parameters, trainer.optimizer, Position(1, step.tokens, 0.5))
-    wider = Trainer(replace(plan, width=32), "cpu")
-    with pytest.raises(UsageError, match=r"of shape .* this model has"):
-        load_state(path, wider.model.parameters, wider.optimizer)
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(UsageError, match="start again"):
-        load_state(path, trainer.model.parameters, trainer.optimizer)
 
 
 def test_a_loss_that_is_no_number_stops_the_run():

@@ -1,0 +1,244 @@
+"""``promptcli pretrain``: a backbone from text or from earlier models, runs that are stopped, and what is refused."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from promptcli.data.demo import SENTENCES
+from promptcli.pretraining.trainer import Trainer
+from tests.processes import Program
+
+LINES = SENTENCES.read_text(encoding="utf-8").splitlines()
+TINY = ["--layers", "1", "--width", "16", "--vocab-size", "600", "--positions", "64"]
+SMALL = ["--batch-tokens", "512", "--threads", "1"]
+BAGS = ["--objective", "bag-of-words"]
+
+
+def saved(path, lines):
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def weights_of(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def log_of(folder):
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def text(tmp_path):
+    return saved(tmp_path / "text.txt", LINES[:600])
+
+
+@pytest.fixture
+def other_text(tmp_path):
+    return saved(tmp_path / "other.txt", LINES[600:900])
+
+
+@pytest.fixture
+def model(run, text, tmp_path):
+    folder = tmp_path / "first"
+    assert run("pretrain", text, "-o", folder, *TINY, *SMALL, "--tokens", "4000").code == 0
+    return folder
+
+
+def test_a_model_from_text_is_a_backbone(run, text, tmp_path):
+    folder = tmp_path / "model"
+    options = [*TINY, *SMALL, "--tokens", "20000", "--held-out", text, "--half", "--json"]
+    ran = run("pretrain", text, "-o", folder, *options)
+    assert ran.code == 0, ran.err
+    figures = json.loads(ran.out)
+    assert figures["tokens"] >= 20000
+    assert 0 <= figures["held_out"]["accuracy"] <= 100
+    assert 1 < figures["held_out"]["perplexity"] < 560  # guessing among the 600 items would have 600
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["hidden_dropout_prob"], config["attention_probs_dropout_prob"]) == (0.1, 0.1)
+    assert {tensor.dtype for tensor in weights_of(folder).values()} == {torch.float16}
+    assert "Command:" in (folder / "README.md").read_text(encoding="utf-8")
+    assert [report["step"] for report in log_of(folder)] == list(range(20, figures["steps"] + 1, 20))
+    vectors = tmp_path / "vectors.npy"
+    assert run("embed", text, "--backbone", folder, "--pooling", "last/cls", "-o", vectors).code == 0
+    assert np.load(vectors).shape == (600, 16)
+    ran = run("eval", "--task", f"perplexity:{text}", "--backbone", folder, "--json")
+    assert json.loads(ran.out)["results"][0]["value"] == pytest.approx(figures["held_out"]["perplexity"], abs=0.01)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_at_a_learning_rate_of_0_the_model_is_the_one_begun_from(run, text, other_text, tmp_path, tied):
+    first, second = tmp_path / "first", tmp_path / "second"
+    options = [*TINY, *SMALL, "--tokens", "4000", "--set", f"tied={str(tied).lower()}"]
+    assert run("pretrain", text, "-o", first, *options).code == 0
+    ran = run("pretrain", other_text, "--from", first, "-o", second, *SMALL, "--tokens", "2000", "--learning-rate", "0")
+    assert ran.code == 0, ran.err
+    weights, kept = weights_of(first), weights_of(second)
+    assert weights.keys() == kept.keys()
+    assert all(torch.equal(weights[name], kept[name]) for name in weights)
+    rows = weights["bert.embeddings.word_embeddings.weight"]
+    assert torch.equal(weights.get("cls.predictions.decoder.weight", rows), rows) is tied
+    assert (first / "vocab.txt").read_bytes() == (second / "vocab.txt").read_bytes()
+    settings = json.loads((second / "work" / "plan.json").read_text())
+    assert f"Went on from the weights {settings['begun_from']}" in (second / "README.md").read_text(encoding="utf-8")
+    assert (settings["layers"], settings["width"], settings["vocab_size"], settings["positions"]) == (1, 16, 600, 64)
+
+
+def test_several_are_begun_from_at_their_mean(run, text, other_text, model, tmp_path):
+    one, other, mean = tmp_path / "one", tmp_path / "other", tmp_path / "mean"
+    for data, folder in ((text, one), (other_text, other)):
+        assert run("pretrain", data, "-o", folder, "--from", model, *SMALL, "--tokens", "2000").code == 0
+    both = ["--from", one, "--from", other, *SMALL, "--tokens", "600", "--learning-rate", "0"]
+    assert run("pretrain", other_text, "-o", mean, *both).code == 0
+    first, second, averaged = map(weights_of, (one, other, mean))
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+    for name in first:
+        assert torch.allclose(averaged[name], (first[name] + second[name]) / 2, rtol=0, atol=1e-6), name
+    begun_from = json.loads((mean / "work" / "plan.json").read_text())["begun_from"].split()
+    assert f"the mean of the weights {begun_from[0]} and {begun_from[1]}" in (mean / "README.md").read_text("utf-8")
+
+
+def test_it_learns_from_where_it_begins(run, model, text, tmp_path):
+    losses = []
+    for name, options in (("begun", ["--from", model]), ("new", TINY)):
+        ran = run("pretrain", text, "-o", tmp_path / name, *options, *SMALL, "--tokens", "12000", "--set", "warmup=0")
+        assert ran.code == 0, ran.err
+        losses.append(log_of(tmp_path / name)[0]["loss"])
+    assert losses[0] < losses[1]
+    before, after = weights_of(model), weights_of(tmp_path / "begun")
+    assert not torch.equal(before["cls.predictions.bias"], after["cls.predictions.bias"])
+
+
+def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
+    arguments = ["pretrain", text, *TINY, *SMALL, "--tokens", "20000", "--save-minutes", "0"]
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    Program(*arguments, "-o", killed, environment={"PROMPTCLI_HOME": str(home)}).kill_once_there(
+        killed / "work" / "state.safetensors"
+    )
+    assert not (killed / "model.safetensors").exists()
+    shutil.copytree(killed, whole)  # the same vocabulary, but from the first step on
+    (whole / "work" / "state.safetensors").unlink()
+    for options, message in (([], "`resume`"), (["--resume", "--seed", "7"], "was started with seed 0, not 7")):
+        refused = run(*arguments, "-o", killed, *options)
+        assert refused.code == 2 and message in refused.err
+    for folder in (killed, whole):
+        assert run(*arguments, "-o", folder, "--resume").code == 0
+    one, two = weights_of(whole), weights_of(killed)
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    curves = [[(row["step"], row["loss"], row["accuracy"]) for row in log_of(folder)] for folder in (whole, killed)]
+    assert curves[0] == curves[1]
+
+
+def test_templates_taught_to_a_model_in_a_run_that_is_stopped(run, model, text, tmp_path, monkeypatch):
+    data = ["pretrain", text, *SMALL, *BAGS, "--tokens", "12000", "--save-minutes", "0", "--set", "dropout-from=0"]
+    arguments = [*data, "--from", model]
+    assert run(*arguments, "-o", tmp_path / "whole").code == 0
+
+    def stop(trainer, state, position, whole=Trainer.save):
+        whole(trainer, state, position)
+        if position.step == 20:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "save", stop)
+        stopped = run(*arguments, "-o", tmp_path / "stopped")
+        assert stopped.code != 0 and "resume" in stopped.err
+    other = run(*data, "-o", tmp_path / "stopped", "--resume")
+    assert other.code == 2 and "was started with" in other.err
+    assert run(*arguments, "-o", tmp_path / "stopped", "--resume").code == 0
+    one, two = weights_of(tmp_path / "whole"), weights_of(tmp_path / "stopped")
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert "no evidence for plain BERTs" in (tmp_path / "whole" / "README.md").read_text()
+    assert all(math.isfinite(report["loss"]) for report in log_of(tmp_path / "whole"))
+
+
+def test_one_word_sentences_and_another_script_are_said_and_trained_on(run, model, tmp_path):
+    other = saved(tmp_path / "other.txt", ["word"] * 30 + ["привет мир как дела сегодня утром"] * 100 + LINES[:300])
+    ran = run("pretrain", other, *BAGS, "--from", model, *SMALL, "--tokens", "2000", "-o", tmp_path / "m")
+    assert ran.code == 0, ran.err
+    assert "of the tokens are [UNK]" in ran.err
+    assert "lines have fewer than 4 tokens and are put into no template" in ran.err
+
+
+def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
+    folder = tmp_path / "model"
+    ran = run("pretrain", other_text, "--from", "mini-bert", "-o", folder, "--tokens", "600", "--batch-tokens", "512")
+    assert ran.code == 0, ran.err
+    assert json.loads((folder / "config.json").read_text())["vocab_size"] == 16384
+
+
+FOREIGN = "not a BERT made by `promptcli pretrain`"
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, ["--layers", "3"], "`layers` 3 does not go with `start`"),
+        ({}, ["--set", "tied=false"], "`tied` False does not go with `start`"),
+        ({"vocab.txt": None}, [], FOREIGN),
+        ({"vocab.txt": "[PAD]\n[unused0]\n" * 300}, [], FOREIGN),
+        ({"model_type": "roberta"}, [], FOREIGN),
+        ({"hidden_size": "wide"}, [], FOREIGN),
+        ({"num_hidden_layers": 2}, [], FOREIGN),
+        ({"num_hidden_layers": 2}, ["--from", "first"], "has another shape than `start`"),
+        ({"vocab.txt": "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n"}, ["--from", "first"], "another vocabulary"),
+    ],
+)
+def test_models_that_cannot_be_begun_from(run, model, text, tmp_path, monkeypatch, changes, options, message):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(model, "changed")
+    config = json.loads((model / "config.json").read_text())
+    (tmp_path / "changed" / "config.json").write_text(json.dumps({**config, **changes}))
+    if "vocab.txt" in changes:
+        (tmp_path / "changed" / "vocab.txt").unlink()
+        if changes["vocab.txt"]:
+            (tmp_path / "changed" / "vocab.txt").write_text(changes["vocab.txt"])
+    ran = run("pretrain", text, *options, "--from", "changed", "-o", "second", *SMALL, "--tokens", "600", "--quiet")
+    assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1), ran.err
+    assert message in ran.err
+    assert not (tmp_path / "second" / "config.json").exists()
+
+
+ENOUGH = "\n".join(LINES[:600]).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "code", "message"),
+    [
+        (b"", [], 2, "is empty"),
+        (b"\x00\xff\xfe binary \x80", [], 2, "not text"),
+        (b"a few words\nare no corpus\n", [], 2, "the corpus is too small for `vocab_size`"),
+        (b"text\n", ["--tokens", "0"], 2, "the budget of the run"),
+        (b"text\n", ["--width", "100", "--heads", "3"], 2, "`width` 100 is not a multiple of `heads` 3"),
+        (b"text\n", ["--set", "masking=0"], 2, "`masking` 0.0 is not allowed; valid: above 0 and below 1"),
+        (b"text\n", ["--set", "optimizer=sgd"], 2, "valid: adamw, muon"),
+        (b"text\n", ["--set", "mask-mix=100"], 2, "valid: 80/10/10, 90/5/5"),
+        (b"text\n", ["--seed", "99999999999"], 2, "'--seed'"),
+        (b"text\n", ["--batch-tokens", "50"], 2, "`batch_tokens` 50"),
+        (b"text\n", ["--resume"], 2, "no unfinished run"),
+        (b"text\n", ["-o", "."], 2, "is not empty"),
+        (b"text\n", ["none.txt"], 3, "none.txt"),
+        (b"text\n", ["--from", "./none"], 3, "no backbone folder"),
+        (b"text\n", ["--objective", "words"], 2, "valid: masked, bag-of-words"),
+        (b"text\n", ["--templates", "t.txt"], 2, "bag-of-words"),
+        (b"text\n", ["--set", "neighbours=0.5"], 2, "bag-of-words"),
+        (b"text\n", [*BAGS, "--templates", "absent.txt"], 3, "absent.txt"),
+        (b"text\n", [*BAGS, "--set", "templated=1.5"], 2, "valid: at least 0 and at most 1"),
+        (ENOUGH, ["--batch-tokens", "1000000"], 2, "fewer than one batch (`batch_tokens` 1000000)"),
+        (ENOUGH, ["--held-out", "none.txt"], 3, "none.txt' cannot be opened"),
+    ],
+)
+def test_what_is_refused(run, tmp_path, monkeypatch, content, options, code, message):
+    # on a machine that notes its precision, too
+    monkeypatch.setattr("promptcli.backbones.devices.computes", lambda dtype, device: dtype == torch.float32)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_bytes(content)
+    ran = run("pretrain", "text.txt", "-o", "model", *TINY, *SMALL, "--tokens", "10", *options)
+    assert (ran.code, len([line for line in ran.err.strip().splitlines() if "corpus:" not in line])) == (code, 1)
+    assert message in ran.err
+    assert not (tmp_path / "model" / "config.json").exists()
+    assert not (tmp_path / "model" / "work" / "state.safetensors").exists()
