@@ -1,4 +1,4 @@
-"""`promptcli train`: settings in force, sweeps and seeds, what it says and draws, launches of several processes."""
+"""`promptcli train`: every method from a file into a model, sweeps and seeds, what it says, draws and refuses."""
 
 import csv
 import itertools
@@ -9,103 +9,196 @@ import statistics
 import pytest
 import torch
 
+import promptcli as pc
+from promptcli.encoder.prompts import deep_prefix
 from promptcli.models.registry import Registry, home
-from promptcli.training.methods import find_method, forms
-from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
-from promptcli.training.run import DevScore, has_diverged
+from promptcli.training.methods import METHODS, find_method
+from promptcli.training.run import Trainer
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
 PAIRED = [(one, other) for one in SENTENCES[:6] for other in SENTENCES[:6]]
+LABELS = ["entailment", "contradiction", "neutral", "neutral"]
+SMALL = ["--batch-size", 4, "--set", "eval-steps=2", "--learning-rate", 0.01, "--offline"]
+FILES = {
+    "text.txt": [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]],
+    "triplets.tsv": [
+        "sent0\tsent1\thard_neg",
+        *(f"{one}\t{other}\t{one}" for one, other in itertools.pairwise(SENTENCES)),
+    ],
+    "nli.tsv": [
+        "label\tpremise\thypothesis",
+        *(f"{LABELS[at % 4]}\t{SENTENCES[at]}\t{SENTENCES[-at]}" for at in range(8)),
+        "-\tNobody\tagreed",
+    ],
+    "graded.tsv": [
+        "sentence1\tsentence2\tscore",
+        *(f"{one}\t{other}\t{at % 6}" for at, (one, other) in enumerate(itertools.product(SENTENCES, repeat=2))),
+    ],
+    "words.tsv": [
+        "woman\tAn adult.",
+        "dog\tIt barks.",
+        "door\tIt opens.",
+        "dog\tA pet.",
+        "guitars\tThey are plucked.",
+    ],
+}
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    """Every kind of data, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name, lines in FILES.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]))
-    return path
+def registry():
+    return Registry(home(os.environ))
 
 
 @pytest.fixture
-def options(text, tiny_folder):
-    few = ["--data", text, "--batch-size", 8, "--set", "eval-steps=3", "--epochs", 0.5, "--learning-rate", 0.01]
+def options(tiny_folder):
+    few = ["--data", "text.txt", "--batch-size", 8, "--set", "eval-steps=3", "--epochs", 0.5, "--learning-rate", 0.01]
     return ["--backbone", tiny_folder("bert"), *few, "--offline"]
 
 
-def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():
-    for method in forms():
-        base = "facebook/opt-1.3b" if method.name == "prompteol" else "bert-base-uncased"
-        assert method.settings("mini-bert", 256) is method.small
-        if not method.paper:
-            assert method.settings("somewhere/unknown", 768) is method.small
-            continue
-        assert method.settings("somewhere/unknown", 768) == method.paper[base]
-        published = method.published(base)
-        if isinstance(method.small, ContrastiveSettings):
-            assert published.mask_duplicates is False
-        own = method.small.own()
-        assert ("bias_positions" in own) is (method.name == "promptbert")
-        assert ("slots" in own) is (method.name == "optiprompt")
-        assert getattr(published, "bias_positions", "code") == "code"
-        assert getattr(published, "slots", "lookup") == "lookup"
-        assert set(own).isdisjoint(TrainingSettings.__dataclass_fields__)
-
-
-def test_the_code_selects_promptbert_denoised_and_without_the_period_rule():
-    method = find_method("promptbert", supervised=False)
-    recipe = method.recipe("x", "bert", method.small)
-    assert (recipe.denoise, recipe.period) == ("none", True)
-    assert method.selecting(recipe, method.small, "bert") == recipe
-    code = method.selecting(recipe, method.small.replace(selection="code"), "bert")
-    assert (code.denoise, code.period) == ("hidden", False)
-    other = find_method("promptbert", supervised=True)
-    assert other.recipe("x", "roberta", other.small.replace(bias_positions="code")).denoise == "hidden:code"
-    assert other.recipe("x", "bert", other.small.replace(denoising=False)).denoise == "none"
-    one = method.variant("bert").prompts(method.small.replace(two_templates=False))
-    assert one[0] == one[1] != method.variant("bert").prompts(method.small)[1]
-
-
-def test_given_templates_are_the_views_the_recipe_and_the_baseline():
-    one, two = "[X] : [MASK]", "[MASK] is {p} [X]"
-    method = find_method("promptbert", supervised=False)
-    for given, views in (((one,), (one, one)), ((one, two), (one, two))):
-        settings = method.small.replace(template=given)
-        assert method.variant("bert").prompts(settings) == views
-        assert method.recipe("x", "bert", settings).prompt == one == method.baseline("x", "bert", settings).prompt
-    assert method.variant("bert").prompts(method.small.replace(template=(one, two), two_templates=False)) == (one, one)
-    soft = find_method("optiprompt", supervised=False)
-    settings = soft.small.replace(template=(two,), slots="lookup")
-    assert soft.recipe("x", "bert", settings).prompt == f"soft-template-lookup:{two}"
-    assert soft.baseline("x", "bert", settings).prompt == two
+#: What a method notes of its data, and how its vectors are pooled if not as usual.
+NOTED = {"sbert": "1 rows without a label", "defsent": "1 words that are not a single token left out: guitars"}
+POOLING = {"cotbert": "last/mask:2", "consert": "last-two/avg", "isbert": "last/cnn:relu", "defsent": "last/avg"}
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_a_template_is_an_option_of_the_methods_that_have_one(run, options, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        *(
+            (name, data)
+            for name, pair in METHODS.items()
+            for form, data in zip(pair, ("text.txt", "triplets.tsv"), strict=True)
+            if form and form.objective == "contrastive"
+        ),
+        ("cotbert", "text.txt"),
+        ("consert", "text.txt"),
+        ("consert", "nli.tsv"),
+        ("isbert", "text.txt"),
+        ("defsent", "words.tsv"),
+        ("sbert", "nli.tsv"),
+        ("sbert-regression", "graded.tsv"),
+    ],
+)
+def test_each_method_trains_from_a_file_into_a_model(name, data, run, tiny_folder, registry):
+    family = "llama" if name == "prompteol" else "bert"
+    options = ["--backbone", tiny_folder(family), "--data", data, "--name", "mine", *SMALL, "--steps", 4]
+    options += ["--set", "prefix-length=3"] if name == "dcpcse" else []
+    ran = run("train", "--method", name, *options, "--json")
+    assert ran.code == 0, ran.err
+    assert NOTED.get(name, "") in ran.err
+    told = json.loads(ran.out)
+    assert ([row["task"] for row in told["scores"]], told["steps"]) == (["demo:dev", "demo"], 4)
+    again = json.loads(run("eval", "-m", "mine", "--task", "demo", "--json", "--offline").out)["results"][0]
+    assert again["value"] == pytest.approx(told["scores"][1]["trained"], abs=0.01)
+    entry = registry.load("mine")
+    assert entry.provenance["trained"]["method"] == name
+    assert entry.recipe.pooling == POOLING.get(name, entry.recipe.pooling)
+    assert bool([tensor for tensor in entry.tensors if tensor.startswith("cnn.")]) is (name == "isbert")
+    if (name, data) == ("dcpcse", "text.txt"):
+        assert set(entry.tensors) == {deep_prefix.TENSOR}
+    plain = {"transforms": (), "denoise": "none"} if (name, data) == ("promptbert", "triplets.tsv") else None
+    assert entry.transfer == (plain and entry.recipe.replace(**plain))
+
+
+def test_a_killed_run_ends_at_the_same_numbers(tiny_folder, tmp_path, monkeypatch):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    data = ["--on", "graded.tsv", "--backbone", tiny_folder("bert"), "--data", "text.txt"]
+    arguments = ["--threads", "1", "train", "dcpcse", *data, *SMALL, "--epochs", 3, "--json"]
+
+    def launch(name, *options):
+        return Program(*arguments, *options, environment={"PROMPTCLI_HOME": str(tmp_path / name)})
+
+    whole, killed = launch("whole"), launch("killed")
+    killed.kill_once_there(tmp_path / "killed" / "runs" / "dcpcse" / "state.safetensors")
+    assert not (tmp_path / "killed" / "models" / "dcpcse").exists() and not list(scratch.iterdir())
+    other = launch("killed", "--resume", "--temperature", "0.1")
+    assert other.wait() == 2
+    assert "was started with temperature 0.05, not 0.1" in other.stderr.read().decode()
+    resumed = launch("killed", "--resume")
+    assert resumed.wait() == 0, resumed.stderr.read()
+    assert whole.wait() == 0, whole.stderr.read()
+    one, two = json.loads(whole.stdout.read()), json.loads(resumed.stdout.read())
+    assert {**one, "seconds": 0} == {**two, "seconds": 0}
+    first, second = (Registry(tmp_path / name).load("dcpcse").tensors for name in ("whole", "killed"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_two_processes_make_one_entry(options, tmp_path):
+    arguments = ["train", "dcpcse", *options, "--on", "graded.tsv", "--set", "dropout=0", "--set", "prefix-length=2"]
+    entries = {}
+    for name, ranks in (("two", ranks_of_two()), ("one", [{}])):
+        place = {"PROMPTCLI_HOME": str(tmp_path / name)}
+        running = [Program(*arguments, "--json", "--dtype", "float32", environment={**place, **rank}) for rank in ranks]
+        ended = [process.communicate() for process in running]
+        assert [process.returncode for process in running] == [0] * len(ranks), ended
+        (first, *others) = [out.decode().splitlines() for out, _ in ended]
+        assert len(first) == 1 and not any(others)  # one process speaks
+        assert json.loads(first[0])["steps"] == 3
+        entries[name] = Registry(tmp_path / name).load("dcpcse")
+    assert entries["two"].provenance["trained"]["processes"] == 2
+    for name, tensor in entries["one"].tensors.items():
+        assert torch.allclose(entries["two"].tensors[name], tensor, atol=1e-4)
+
+
+def test_a_run_goes_on_from_a_model(run, tiny_folder, registry):
+    small = [*SMALL, "--epochs", 1, "--on", "graded.tsv"]
+    first = ["--backbone", tiny_folder("bert")]
+    assert run("train", "sbert", *first, "--data", "nli.tsv", *small).code == 0
+    second = ["--from", "sbert", "--data", "graded.tsv", "--name", "both"]
+    ran = run("train", "sbert-regression", *second, *small)
+    assert ran.code == 0, ran.err
+    sbert, both = registry.load("sbert"), registry.load("both")
+    trained = both.provenance["trained"]
+    assert (trained["started_from"], len(trained["from"])) == ("sbert", 64)
+    for start in (trained["untrained"][0]["value"], trained["curve"][0]["value"]):
+        assert start == pytest.approx(sbert.scores[0]["value"], abs=0.01)
+    assert run("train", "dcpcse", "--data", "text.txt", "--name", "prefix", *small, *first).code == 0
+    for words, code, message in (
+        (["dcpcse", "--from", "sbert"], 2, "`start` starts from a trained backbone, and dcpcse does not train it"),
+        (["simcse", "--from", "sbert", "--backbone", "mini-bert"], 2, "not 'mini-bert'; leave out `backbone`"),
+        (["simcse", "--from", "prefix"], 2, "model 'prefix' has no trained backbone to start from; give `backbone`"),
+        (["simcse", "--from", "nobody"], 3, "nobody"),
+    ):
+        ran = run("train", *words, "--offline", "-q")
+        assert (ran.code, len(ran.err.strip().splitlines())) == (code, 1)
+        assert message in ran.err
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_a_template_is_an_option_of_the_methods_that_have_one(run, options, registry):
     ran = run("train", "--method", "promptbert", *options, "--prompt", "[X] is [MASK] .", "--name", "mine", "--json")
     assert ran.code == 0, ran.err
-    entry = Registry(tmp_path / "home").load("mine")
+    entry = registry.load("mine")
     assert entry.recipe.prompt == "[X] is [MASK] ."
     assert entry.provenance["trained"]["template"] == ["[X] is [MASK] ."]
-    (before,) = json.loads(
-        run(
-            "eval", *options[:2], "--prompt", "[X] is [MASK] .", "--pooling", "last/mask", "--json", "--task", "demo"
-        ).out
-    )["results"]
+    untrained = ["--prompt", "[X] is [MASK] .", "--pooling", "last/mask", "--json", "--task", "demo"]
+    (before,) = json.loads(run("eval", *options[:2], *untrained).out)["results"]
     assert json.loads(ran.out)["scores"][1]["untrained"] == pytest.approx(before["value"], abs=0.01)
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_a_taken_name_is_refused_unless_it_is_replaced(run, options, tmp_path):
+def test_a_taken_name_is_refused_unless_it_is_replaced(run, options, registry):
     words = ["train", "simcse", *options, "--json"]
     assert run(*words).code == 0
     refused = run(*words)
     assert refused.code == 2 and "'simcse'" in refused.err and "`force`" in refused.err
     assert run(*words, "--force", "--seed", 3).code == 0
-    assert Registry(tmp_path / "home").load("simcse").provenance["trained"]["seed"] == 3
+    assert registry.load("simcse").provenance["trained"]["seed"] == 3
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_path):
+def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_path, registry):
     picture = tmp_path / "sweep.png"
     ran = run(
         "train", "--method", "dcpcse", *options, "--seeds", 2, "--sweep", "prefix-length=2,3", "temperature=0.05",
@@ -122,7 +215,6 @@ def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_
     assert [found["min"], found["max"]] == pytest.approx(sorted(values), abs=0.01)
     assert values[0] != values[1]
     best = told["runs"][max(range(4), key=lambda at: figures[at][0])]
-    registry = Registry(tmp_path / "home")
     entry = registry.load("dcpcse")
     assert entry.recipe.prompt == f"deep-prefix:{best['changes']['prefix_length']}"
     assert entry.provenance["trained"]["seed"] == best["seed"]
@@ -133,9 +225,7 @@ def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
-    from promptcli.training.run import Trainer
-
+def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
     whole = Trainer.gradients
     arguments = ["train", "--method", "dcpcse", *options, "--seeds", 3, "--set", "prefix-length=2"]
     arguments += ["--set", "eval-steps=1", "--json"]
@@ -161,117 +251,117 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_data_of_several_files_are_mixed(run, tiny_folder, tmp_path):
-    triplets, pairs = tmp_path / "triplets.csv", tmp_path / "pairs.tsv"
-    with triplets.open("w") as file:
+def test_data_of_several_files_are_mixed(run, tiny_folder, tmp_path, registry):
+    with (tmp_path / "some.csv").open("w") as file:
         rows = [(one, other, "" if number % 3 else one) for number, (one, other) in enumerate(PAIRED)]
         csv.writer(file).writerows([("sent0", "sent1", "hard_neg"), *rows])
-    pairs.write_text("\n".join(["sent0\tsent1", *(f"{one}\t{other}" for one, other in PAIRED[:9])]))
-    options = ["--backbone", tiny_folder("bert"), "--data", triplets, "--data", pairs, "--batch-size", 8]
-    ran = run(
-        "train", "simcse", *options, "--set", "data-temperature=2", "--set", "batches=one-source", "--offline", "--json"
-    )
+    (tmp_path / "pairs.tsv").write_text("\n".join(["sent0\tsent1", *(f"{one}\t{other}" for one, other in PAIRED[:9])]))
+    options = ["--backbone", tiny_folder("bert"), "--data", "some.csv", "--data", "pairs.tsv", "--batch-size", 8]
+    settings = ["--set", "data-temperature=2", "--set", "batches=one-source"]
+    ran = run("train", "simcse", *options, *settings, "--offline", "--json")
     assert ran.code == 0, ran.err
     assert "33 pairs without a hard negative" in ran.err
     assert "rows an epoch: 30 of 36, 15 of 9" in ran.err
     assert json.loads(ran.out)["steps"] == 6
-    trained = Registry(home(os.environ)).card("simcse").provenance["trained"]
-    assert (trained["source"], trained["examples"]) == (f"{triplets}, {pairs}", 45)
+    trained = registry.card("simcse").provenance["trained"]
+    assert (trained["source"], trained["examples"]) == ("some.csv, pairs.tsv", 45)
     assert (trained["batches"], trained["supervised"]) == ("one-source", True)
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_one_run_says_draws_and_keeps(run, options, tmp_path):
     picture = tmp_path / "curve.svg"
-    ran = run("optiprompt", *options, "--name", "soft", "--plot", picture)
+    ran = run("train", "optiprompt", *options, "--name", "soft", "--plot", picture)
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert lines[0].split() == ["task", "untrained", "trained"]
-    words = lines[lines.index("") + 2 :]
-    assert [line.split()[0] for line in words] == ["this", "sentence", ":", '"', '"', "means", "."] or len(words) >= 5
+    assert len(lines[lines.index("") + 2 :]) >= 5  # words and the nearest to them
     assert "step 0/" in ran.err
     assert "examples/s" in ran.err
     assert "<svg" in picture.read_text()
     card = json.loads(run("models", "show", "soft", "--json").out)["provenance"]["trained"]
     assert {"curve", "data", "seed", "versions", "untrained", "nearest_words", "mask_duplicates"} <= card.keys()
-    assert "the file is there" in run("optiprompt", *options, "--name", "more", "--plot", picture).err
+    assert "the file is there" in run("train", "optiprompt", *options, "--name", "more", "--plot", picture).err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["--method", "simcse", "--set", "prefix-length=3"], 2, "method simcse has no setting prefix-length"),
-        (["--method", "dcpcse", "--set", "mlm-head=none"], 2, "unknown mlm-head 'none'"),
-        (["--method", "dcpcse", "--sweep", "prefix-length"], 2, "--sweep takes FIELD=VALUE"),
-        (["--method", "dcpcse", "--sweep", "length=3"], 2, "unknown setting 'length'"),
-        (["--method", "dcpcse", "--sweep", "batch-size=a"], 2, "'a' is not allowed; it takes a whole number"),
-        (["--method", "dcpcse", "--sweep", "denoising=true"], 2, "method dcpcse has no setting denoising"),
-        (["--method", "dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
-        (["--method", "promptbert", "--sweep", "template=a,b"], 2, "give --prompt, a run for each"),
-        (["--method", "promptbert", *3 * ["--prompt", "[X] [MASK]"]], 2, "`template` is given 3 times"),
-        (["--method", "promptbert", "--prompt", "[X] is what"], 2, "has no [MASK]"),
-        (["--method", "simcse", "--prompt", "[X] [MASK]"], 2, "method simcse has no setting template"),
-        (["--method", "dcpcse", "extra=1"], 2, "'extra=1' is not expected here"),
-        (["--method", "dcpcse", "--report-to", "nobody"], 2, "`trackers` 'nobody' is unknown or not installed"),
-        (["--method", "dcpcse", "--supervised"], 2, "`supervised` needs pairs or triplets"),
-        (["--method", "optiprompt", "--supervised"], 2, "has no supervised form"),
-        (
-            ["--method", "dcpcse", "--data", "wiki1m_for_simcse"],
-            3,
-            "give the file itself: `data` wiki1m_for_simcse.txt",
-        ),
-        (["--method", "nothing"], 2, "unknown method 'nothing'"),
-        (["--method", "dcpcse", "--batch-size", "100000"], 2, "less than one batch of 100000"),
-        (["--method", "dcpcse", "--set", "prefix-length=510"], 2, "prefix length '510' is not allowed"),
-        (["--method", "dcpcse", "--paper", "--backbone", "mini-bert"], 2, "no settings of dcpcse are published"),
-        (["--method", "dcpcse", "--resume"], 2, "no unfinished run"),
-        (["--method", "dcpcse", "--epochs", "0"], 2, "`epochs` 0.0 is not allowed; valid: above 0"),
-        (["--method", "dcpcse", "--data", "none.txt"], 3, "none.txt"),
-        (["--method", "dcpcse", "--plot", "curve.pdf"], 2, "not a kind of picture"),
-    ],
-)
-def test_what_is_refused(arguments, code, message, run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    ran = run("train", *arguments, "--offline", "-q")
-    assert (ran.code, len(ran.err.strip().splitlines())) == (code, 1), ran.err
-    assert message in ran.err
-
-
-def test_empty_and_repeated_rows_and_a_worse_model_are_reported(run, options, text):
-    text.write_text(text.read_text() + "\n\n" + SENTENCES[0] + "\n" + SENTENCES[0] + "\n")
-    changed = [1000 if argument == 0.01 else argument for argument in options]
-    ran = run("train", "--method", "simcse", *changed)
+def test_empty_and_repeated_rows_and_a_worse_model_are_reported(run, options, tmp_path):
+    with (tmp_path / "text.txt").open("a") as file:
+        file.write(f"\n{SENTENCES[0]}\n{SENTENCES[0]}\n")
+    ran = run("train", "--method", "simcse", *options, "--learning-rate", 1000)
     assert ran.code == 0, ran.err
     assert "1 rows with an empty sentence left out" in ran.err
     assert "1 rows repeat an earlier row" in ran.err
     assert "made it no better than the untrained encoder" in ran.err
 
 
+REFUSALS = [
+    ([], 2, "which method? e.g. `promptcli train simcse`"),
+    (["dcpse"], 2, "did you mean dcpcse?"),
+    (["--method", "nothing"], 2, "unknown method 'nothing'"),
+    (["--method", "dcpcse", "extra=1"], 2, "'extra=1' is not expected here"),
+    (["simcse", "--set", "prefix-length=3"], 2, "method simcse has no setting prefix-length"),
+    (["dcpcse", "--set", "mlm-head=none"], 2, "unknown mlm-head 'none'"),
+    (["consert", "--set", "augment-second=adversarial"], 2, "unknown augment-second 'adversarial'; valid: none, shuf"),
+    (["isbert", "--set", "activation=tanh"], 2, "unknown activation 'tanh'; valid: relu, linear"),
+    (["dcpcse", "--set", "prefix-length=510"], 2, "prefix length '510' is not allowed"),
+    (["promptbert", "--set", "transfer-recipe=whitening"], 2, "whitening"),
+    (["promptbert", "--set", "transfer-recipe=nothing"], 2, "nothing"),
+    (["dcpcse", "--epochs", "0"], 2, "`epochs` 0.0 is not allowed; valid: above 0"),
+    (["dcpcse", "--batch-size", "100000"], 2, "less than one batch of 100000"),
+    (["dcpcse", "--sweep", "prefix-length"], 2, "--sweep takes FIELD=VALUE"),
+    (["dcpcse", "--sweep", "length=3"], 2, "unknown setting 'length'"),
+    (["dcpcse", "--sweep", "batch-size=a"], 2, "'a' is not allowed; it takes a whole number"),
+    (["dcpcse", "--sweep", "denoising=true"], 2, "method dcpcse has no setting denoising"),
+    (["dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
+    (["promptbert", "--sweep", "template=a,b"], 2, "give --prompt, a run for each"),
+    (["promptbert", *3 * ["--prompt", "[X] [MASK]"]], 2, "`template` is given 3 times"),
+    (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], 2, "`template` is given 4 times; there are 3 views"),
+    (["cotbert", "--prompt", "[X] [MASK]"], 2, "reads the mask, but template"),
+    (["promptbert", "--prompt", "[X] is what"], 2, "has no [MASK]"),
+    (["simcse", "--prompt", "[X] [MASK]"], 2, "method simcse has no setting template"),
+    (["dcpcse", "--report-to", "nobody"], 2, "`trackers` 'nobody' is unknown or not installed"),
+    (["dcpcse", "--supervised"], 2, "`supervised` needs pairs or triplets"),
+    (["sbert"], 2, "columns premise, hypothesis, label"),
+    (["optiprompt", "--supervised"], 2, "has no supervised form"),
+    (["dcpcse", "--paper", "--backbone", "mini-bert"], 2, "no settings of dcpcse are published"),
+    (["dcpcse", "--resume"], 2, "no unfinished run"),
+    (["dcpcse", "--plot", "curve.pdf"], 2, "not a kind of picture"),
+    (["dcpcse", "--data", "none.txt"], 3, "none.txt"),
+    (["dcpcse", "--data", "wiki1m_for_simcse"], 3, "give the file itself: `data` wiki1m_for_simcse.txt"),
+    (["distill"], 2, "which teacher"),
+    (["distill", "--set", "teacher=nobody"], 3, "nothing is called 'nobody'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), REFUSALS)
+def test_what_is_refused(arguments, code, message, run, registry):
+    ran = run("train", *arguments, "--offline", "-q")
+    assert (ran.code, len(ran.err.strip().splitlines())) == (code, 1), ran.err
+    assert message in ran.err
+    assert not [*registry.run_folder("dcpcse").parent.glob("*")]  # the name is free for the next try
+
+
 @pytest.mark.parametrize(
-    ("first", "value", "pairs", "diverged"),
+    ("method", "content", "message"),
     [
-        (60.0, 3.0, 200, True),
-        (60.0, 40.0, 200, False),  # lower, and not noise
-        (5.0, 8.0, 200, False),  # noise from the start, and it rises
-        (20.0, 5.0, 40, False),  # too few pairs to tell
-        (20.0, -60.0, 40, False),
+        ("sbert", "premise\thypothesis\tlabel\na\tb\tmaybe\n", "labels are entailment"),
+        ("consert", "premise\thypothesis\tlabel\na\tb\t0\nc\td\t0\n", "all 2 labels are 'entailment'"),
+        ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\tmuch\n", "row 1 has the score 'much'"),
+        ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t3\nc\td\t3\n", "all 2 scores are '3.0'"),
+        ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t7\nc\td\t3\n", "a score of 7 is above `top_score`, 5"),
+        ("defsent", "guitars\tThey are plucked.\nharps\tThey too.\n", "none of the 2 words, 'guitars' first"),
+        ("defsent", "definition\tsource\na\tb\n", "give a file with the columns definition, word"),
+        ("defsent", "word\tdefinition\n\t\n", "has no word with a definition to train on"),
+        ("isbert", "\n\n", "no sentence to train on"),
+        ("simcse", "sent0\tsent1\thard_neg\na\tb\tc\na\tb\tc\td\n", "4 columns, but the header has 3"),
     ],
 )
-def test_a_run_has_diverged_when_its_score_fell_to_noise(first, value, pairs, diverged):
-    start = DevScore(0, None, first, True, 0.0, None, False)
-    assert has_diverged(value, [start], pairs) is diverged
-    assert not has_diverged(value, [], pairs)
-
-
-def test_settings_of_unknown_small_backbones_are_minis(run, tiny_folder):
-    shown = json.loads(
-        run("train", "--method", "dcpcse", "--backbone", tiny_folder("bert"), "--dry-run", "--json", "--offline").out
-    )
-    assert shown["prefix_length"] == find_method("dcpcse", supervised=False).small.prefix_length
-    assert "denoising" not in shown
-    wide = run("train", "--method", "promptbert", "--backbone", "roberta-base", "--supervised", "--dry-run", "--json")
-    shown = json.loads(wide.out)
-    assert (shown["batch_size"], shown["head"], shown["recipe"]["denoise"]) == (512, "tanh, kept", "hidden")
+def test_data_that_cannot_be_learned_from(method, content, message, run, tiny_folder, tmp_path):
+    (tmp_path / "data.tsv").write_text(content)
+    options = ["--backbone", tiny_folder("bert"), "--batch-size", 2, "--offline", "-q"]
+    ran = run("train", method, "--data", "data.tsv", *options)
+    assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1), ran.err
+    assert message in ran.err
 
 
 def test_the_help_tells_the_settings_in_force(run):
@@ -280,43 +370,30 @@ def test_the_help_tells_the_settings_in_force(run):
     assert f"dcpcse {small.batch_size}, {small.learning_rate:g}, {small.epochs:g}, {small.prefix_length}" in shown
 
 
-def test_two_processes_make_one_entry(options, tmp_path):
-    pairs = tmp_path / "pairs.tsv"
-    rows = [f"{one}\t{other}\t{len(one) % 6}" for one, other in itertools.product(SENTENCES, repeat=2)]
-    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
-    options += ["--on", pairs]
-    settings = ["--set", "dropout=0", "--set", "prefix-length=2"]
-    arguments = ["train", "--method", "dcpcse", *map(str, options), *settings, "--json"]
-    entries = {}
-    for name, ranks in (("two", ranks_of_two()), ("one", [{}])):
-        home = {"PROMPTCLI_HOME": str(tmp_path / name)}
-        running = [Program(*arguments, "--dtype", "float32", environment={**home, **rank}) for rank in ranks]
-        ended = [process.communicate() for process in running]
-        assert [process.returncode for process in running] == [0] * len(ranks), ended
-        (first, *others) = [out.decode().splitlines() for out, _ in ended]
-        assert len(first) == 1 and not any(others)  # one process speaks
-        assert json.loads(first[0])["steps"] == 3
-        entries[name] = Registry(tmp_path / name).load("dcpcse")
-    assert entries["two"].provenance["trained"]["processes"] == 2
-    for name, tensor in entries["one"].tensors.items():
-        assert torch.allclose(entries["two"].tensors[name], tensor, atol=1e-4)
+def test_the_dry_run_prints_the_settings_in_force(run, tiny_folder):
+    shown = run("train", "--method", "dcpcse", "--paper", "--dry-run").out
+    assert "prefix-length = 16" in shown
+    assert "learning-rate = 0.03" in shown
+    shown = json.loads(run("train", "promptbert", "--paper", "--dry-run", "--json").out)
+    assert shown["views"] == ['This sentence of "[X]" means [MASK] .', 'This sentence : "[X]" means [MASK] .']
 
 
-def test_a_run_that_is_refused_leaves_its_name_free(run, options):
-    refused = run("train", "dcpcse", *options, "--set", "prefix-length=5000")
-    assert refused.code == 2
-    assert "prefix length" in refused.err
-    assert not [*Registry(home(os.environ)).run_folder("dcpcse").parent.glob("*")]
-    made = run("train", "dcpcse", *options)
-    assert made.code == 0, made.err
-
-
-def test_the_dry_run_reads_what_the_run_would_learn_from(run, text, tmp_path):
-    triplets = tmp_path / "triplets.csv"
-    triplets.write_text("sent0,sent1,hard_neg\n" + "a b,a c,d e\n" * 4)
-    shown = json.loads(run("train", "simcse", "--data", triplets, "--dry-run", "--json").out)
-    asked = json.loads(run("train", "simcse", "--data", triplets, "--supervised", "--dry-run", "--json").out)
-    assert shown == asked
-    plain = json.loads(run("train", "simcse", "--data", text, "--dry-run", "--json").out)
-    assert plain["learning_rate"] != shown["learning_rate"]
-    assert run("train", "simcse", "--data", tmp_path / "none.csv", "--dry-run").code == 3
+@pytest.mark.parametrize(
+    ("method", "given", "expected"),
+    [
+        ("promptbert", {"paper": True}, {"backbone": "bert-base-uncased", "batch_size": 256, "learning_rate": 1e-5}),
+        ("promptbert", {"paper": True}, {"epochs": 1, "eval_steps": 125, "temperature": 0.05, "max_length": 32}),
+        (
+            "promptbert",
+            {"backbone": "roberta-base", "supervised": True},
+            {"batch_size": 512, "head": "tanh, kept"},
+        ),
+        ("dcpcse", {}, {"prefix_length": METHODS["dcpcse"][0].small.prefix_length, "denoising": None}),
+        ("distill", {"teacher": "mini"}, {"teacher": "mini"}),
+        ("simcse", {"data": "triplets.tsv"}, {"learning_rate": METHODS["simcse"][1].small.learning_rate}),
+        ("simcse", {"data": "text.txt"}, {"learning_rate": METHODS["simcse"][0].small.learning_rate}),
+    ],
+)
+def test_settings_in_force(method, given, expected, tiny_folder):
+    shown = pc.training_settings(method, **(given or {"backbone": str(tiny_folder("bert"))}))
+    assert {name: shown.get(name) for name in expected} == expected

@@ -7,7 +7,6 @@ import torch
 
 import promptcli as pc
 from promptcli.backbones.loading import load_backbone
-from promptcli.errors import UsageError
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.distillation import similarity_distance, vector_distance
 from promptcli.training.run import Learner
@@ -62,12 +61,3 @@ def test_a_student_comes_nearer_to_its_teacher(target, tiny_folder):
     about = trained.entry.provenance["trained"]
     assert about["teacher_fingerprint"] == pc.load("mini", device="cpu").fingerprint
     assert trained.encoder.encode(SENTENCES[:2]).shape == (2, 16)
-
-
-def test_a_teacher_must_be_named(run, tiny_folder):
-    with pytest.raises(UsageError, match="which teacher"):
-        pc.train("distill", SENTENCES * 20, backbone=str(tiny_folder("bert")))
-    ran = run("train", "distill", "--backbone", tiny_folder("bert"), "--set", "teacher=nobody", "--offline")
-    assert ran.code == 3
-    assert "nothing is called 'nobody'" in ran.err
-    assert '"teacher": "mini"' in run("train", "distill", "--set", "teacher=mini", "--dry-run", "--json").out

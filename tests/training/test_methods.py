@@ -1,7 +1,6 @@
 """The methods of the tables besides the papers' own: objectives against plain loops over lists, bad input, `start`."""
 
 import functools
-import json
 import math
 
 import numpy as np
@@ -12,9 +11,9 @@ from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.denoising import padded_blank
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.template import Template
-from promptcli.models.registry import Registry
-from promptcli.recipe import Recipe
-from promptcli.training.methods import consert
+from promptcli.recipe import RECIPES, Recipe
+from promptcli.training.methods import consert, find_method, forms
+from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
 from promptcli.training.objectives.contrastive import negative_view_loss
 from promptcli.training.objectives.mutual_information import jensen_shannon
@@ -229,132 +228,56 @@ def test_sberts_regression_is_the_squared_error_of_cosines(tiny_folder):
     assert gradients(learner, [*PAIRS[:2], scores])[0] == pytest.approx(expected / 4, rel=1e-4)
 
 
-def labelled(folder):
-    (folder / "nli.tsv").write_text(
-        "".join(f"{LABELS[at % 4]}\t{SENTENCES[at]}\t{SENTENCES[-at]}\n" for at in range(8))
-    )
-    return folder / "nli.tsv"
+def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():
+    for method in forms():
+        base = "facebook/opt-1.3b" if method.name == "prompteol" else "bert-base-uncased"
+        assert method.settings("mini-bert", 256) is method.small
+        if not method.paper:
+            assert method.settings("somewhere/unknown", 768) is method.small
+            continue
+        assert method.settings("somewhere/unknown", 768) == method.paper[base]
+        published = method.published(base)
+        if isinstance(method.small, ContrastiveSettings):
+            assert published.mask_duplicates is False
+        own = method.small.own()
+        assert ("bias_positions" in own) is (method.name == "promptbert")
+        assert ("slots" in own) is (method.name == "optiprompt")
+        assert getattr(published, "bias_positions", "code") == "code"
+        assert getattr(published, "slots", "lookup") == "lookup"
+        assert set(own).isdisjoint(TrainingSettings.__dataclass_fields__)
 
 
-def graded(folder):
-    rows = [f"{one}\t{other}\t{at % 6}" for at, (one, other) in enumerate(zip(SENTENCES, SENTENCES[::-1], strict=True))]
-    (folder / "graded.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
-    return folder / "graded.tsv"
+def test_the_code_selects_promptbert_denoised_and_without_the_period_rule():
+    method = find_method("promptbert", supervised=False)
+    recipe = method.recipe("x", "bert", method.small)
+    assert (recipe.denoise, recipe.period) == ("none", True)
+    assert method.selecting(recipe, method.small, "bert") == recipe
+    code = method.selecting(recipe, method.small.replace(selection="code"), "bert")
+    assert (code.denoise, code.period) == ("hidden", False)
+    other = find_method("promptbert", supervised=True)
+    assert other.recipe("x", "roberta", other.small.replace(bias_positions="code")).denoise == "hidden:code"
+    assert other.recipe("x", "bert", other.small.replace(denoising=False)).denoise == "none"
+    one = method.variant("bert").prompts(method.small.replace(two_templates=False))
+    assert one[0] == one[1] != method.variant("bert").prompts(method.small)[1]
 
 
-def defined(folder, rows=("woman\tAn adult.", "dog\tIt barks.", "door\tIt opens.", "guitars\tThey are plucked.")):
-    (folder / "words.tsv").write_text("\n".join(rows) + "\n")
-    return folder / "words.tsv"
+def test_given_templates_are_the_views_the_recipe_and_the_baseline():
+    one, two = "[X] : [MASK]", "[MASK] is {p} [X]"
+    method = find_method("promptbert", supervised=False)
+    for given, views in (((one,), (one, one)), ((one, two), (one, two))):
+        settings = method.small.replace(template=given)
+        assert method.variant("bert").prompts(settings) == views
+        assert method.recipe("x", "bert", settings).prompt == one == method.baseline("x", "bert", settings).prompt
+    assert method.variant("bert").prompts(method.small.replace(template=(one, two), two_templates=False)) == (one, one)
+    soft = find_method("optiprompt", supervised=False)
+    settings = soft.small.replace(template=(two,), slots="lookup")
+    assert soft.recipe("x", "bert", settings).prompt == f"soft-template-lookup:{two}"
+    assert soft.baseline("x", "bert", settings).prompt == two
 
 
-def text(folder):
-    (folder / "text.txt").write_text("\n".join(SENTENCES))
-    return folder / "text.txt"
-
-
-@pytest.mark.parametrize(
-    ("method", "data", "pooling"),
-    [
-        ("cotbert", text, "last/mask:2"),
-        ("consert", text, "last-two/avg"),
-        ("consert", labelled, "last-two/avg"),
-        ("isbert", text, "last/cnn:relu"),
-        ("defsent", defined, "last/avg"),
-        ("sbert-regression", graded, "last/avg"),
-    ],
-)
-def test_each_trains_from_a_file_into_an_entry(method, data, pooling, run, tiny_folder, tmp_path):
-    options = ["--backbone", tiny_folder("bert"), "--data", data(tmp_path), "--batch-size", 3, "--set", "eval-steps=1"]
-    options += ["--epochs", 1, "--learning-rate", 0.01, "--name", "mine", "--on", graded(tmp_path), "--offline"]
-    ran = run("train", method, *options, "--json")
-    assert ran.code == 0, ran.err
-    entry = Registry(tmp_path / "home").load("mine")
-    assert entry.recipe.pooling == pooling
-    assert entry.scores[0]["value"] == pytest.approx(json.loads(ran.out)["scores"][0]["trained"], abs=0.01)
-    assert bool([name for name in entry.tensors if name.startswith("cnn.")]) is (method == "isbert")
-    if method == "defsent":
-        assert "1 words that are not a single token left out: guitars" in ran.err
-
-
-@pytest.mark.parametrize(
-    ("method", "content", "message"),
-    [
-        ("sbert", "premise\thypothesis\tlabel\na\tb\tmaybe\n", "labels are entailment"),
-        ("consert", "premise\thypothesis\tlabel\na\tb\t0\nc\td\t0\n", "all 2 labels are 'entailment'"),
-        ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\tmuch\n", "row 1 has the score 'much'"),
-        ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t3\nc\td\t3\n", "all 2 scores are '3.0'"),
-        (
-            "sbert-regression",
-            "sentence1\tsentence2\tscore\na\tb\t7\nc\td\t3\n",
-            "a score of 7 is above `top_score`, 5",
-        ),
-        ("defsent", "guitars\tThey are plucked.\nharps\tThey too.\n", "none of the 2 words, 'guitars' first"),
-        ("defsent", "definition\tsource\na\tb\n", "give a file with the columns definition, word"),
-        ("defsent", "word\tdefinition\n\t\n", "has no word with a definition to train on"),
-        ("isbert", "\n\n", "no sentence to train on"),
-    ],
-)
-def test_data_that_cannot_be_learned_from_are_one_line(method, content, message, run, tiny_folder, tmp_path):
-    (tmp_path / "data.tsv").write_text(content)
-    options = ["--backbone", tiny_folder("bert"), "--batch-size", 2, "--offline", "-q"]
-    ran = run("train", method, "--data", tmp_path / "data.tsv", *options)
-    assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1), ran.err
-    assert message in ran.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["consert", "--set", "augment-second=adversarial"],
-            "unknown augment-second 'adversarial'; valid: none, shuffle",
-        ),
-        (["isbert", "--set", "activation=tanh"], "unknown activation 'tanh'; valid: relu, linear"),
-        (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], "`template` is given 4 times; there are 3 views"),
-        (["cotbert", "--prompt", "[X] [MASK]"], "reads the mask, but template"),
-    ],
-)
-def test_settings_that_are_refused(arguments, message, run):
-    ran = run("train", *arguments, "--offline", "-q")
-    assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1), ran.err
-    assert message in ran.err
-
-
-def test_a_run_goes_on_from_a_model(run, tiny_folder, tmp_path, data_stsb):
-    small = ["--batch-size", 4, "--set", "eval-steps=1", "--epochs", 1, "--learning-rate", 0.01, "--offline"]
-    small += ["--on", graded(tmp_path)]
-    first = ["--backbone", tiny_folder("bert"), "--data", labelled(tmp_path)]
-    assert run("train", "sbert", *first, *small).code == 0
-    ran = run(
-        "train", "sbert-regression", "--from", "sbert", "--data", "STS-B:train", "--data-dir", data_stsb, *small,
-        "--name", "both", "--json",
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    registry = Registry(tmp_path / "home")
-    sbert, both = registry.load("sbert"), registry.load("both")
-    trained = both.provenance["trained"]
-    assert (trained["started_from"], trained["examples"], len(trained["from"])) == ("sbert", 8, 64)
-    untrained, start = trained["untrained"][0]["value"], both.provenance["trained"]["curve"][0]["value"]
-    assert untrained == pytest.approx(start, abs=0.01)
-    assert untrained == pytest.approx(sbert.scores[0]["value"], abs=0.01)
-    for word, message in (
-        (["dcpcse"], "`start` starts from a trained backbone, and dcpcse does not train it"),
-        (["simcse", "--backbone", "mini-bert"], "not 'mini-bert'; leave out `backbone`"),
-    ):
-        ran = run("train", *word, "--from", "sbert", "--offline", "-q")
-        assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1)
-        assert message in ran.err
-    assert run("train", "dcpcse", "--data", text(tmp_path), *small, "--set", "prefix-length=2", *first[:2]).code == 0
-    ran = run("train", "simcse", "--from", "dcpcse", "--offline", "-q")
-    assert "model 'dcpcse' has no trained backbone to start from; give `backbone`" in ran.err
-    assert run("train", "simcse", "--from", "nobody", "-q").code == 3
-
-
-@pytest.fixture
-def data_stsb(tmp_path):
-    """A SentEval folder with a few training pairs of STS-B, as the benchmark's own file has them."""
-    folder = tmp_path / "downstream" / "STS" / "STSBenchmark"
-    folder.mkdir(parents=True)
-    rows = [f"a\tb\tc\t{at}\t{at % 6}\t{SENTENCES[at]}\t{SENTENCES[-1 - at]}" for at in range(8)]
-    (folder / "sts-train.csv").write_text("\n".join(rows) + "\n")
-    return tmp_path / "downstream"
+def test_transfer_tasks_may_read_an_encoder_by_another_recipe():
+    method = find_method("promptbert", supervised=False)
+    recipe = method.recipe("x", "bert", method.small)
+    other = method.transfer_recipe(recipe, method.small.replace(transfer_recipe="first-last-avg"))
+    assert other == RECIPES["first-last-avg"].replace(backbone="x").explicit()
+    assert method.transfer_recipe(recipe, method.small) is None

@@ -1,6 +1,5 @@
 """Objectives and methods as rows of tables: SBERT's classifier against a plain loop, a method made here and trained."""
 
-import json
 from dataclasses import dataclass, replace
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 import promptcli as pc
 from promptcli.data.dialect import SENTENCES as ALONE
 from promptcli.errors import UsageError
-from promptcli.models.registry import Registry
 from promptcli.training import methods, objectives
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import TrainingSettings, setting
@@ -50,33 +48,6 @@ def test_the_learning_rate_rises_and_falls_linearly():
     assert rates[:3] == [0.0, 0.5, 1.0]
     assert rates[2:] == pytest.approx([(20 - step) / 18 for step in range(2, 20)])
     assert learning_rate(settings.replace(warmup=0.0), 5, 20) == 0.75
-
-
-@pytest.mark.usefixtures("few_demo_pairs")
-@pytest.mark.parametrize("word", [("sbert",), ("--method", "sbert")])
-def test_sbert_trains_from_a_table_of_labelled_pairs(word, run, tiny_folder, tmp_path):
-    data = tmp_path / "nli.tsv"
-    rows = [f"{LABELS[at % 4]}\t{SENTENCES[at]}\t{SENTENCES[-at]}" for at in range(8)]
-    data.write_text("label\tpremise\thypothesis\n" + "\n".join([*rows, "-\tNobody\tagreed"]))
-    options = ["--backbone", tiny_folder("bert"), "--data", data, "--batch-size", 4, "--set", "eval-steps=1"]
-    ran = run("train", *word, *options, "--epochs", 2, "--offline", "--json")
-    assert ran.code == 0, ran.err
-    assert "1 rows without a label left out" in ran.err
-    assert json.loads(ran.out)["steps"] == 4
-    trained = Registry(tmp_path / "home").load("sbert").provenance["trained"]
-    assert (trained["method"], trained["warmup"], trained["examples"]) == ("sbert", 0.1, 8)
-
-
-def test_sbert_wants_labelled_pairs(run):
-    ran = run("train", "sbert", "--offline", "-q")
-    assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1)
-    assert "columns premise, hypothesis, label" in ran.err
-
-
-def test_what_is_typed_instead_of_a_method(run):
-    assert "did you mean dcpcse?" in run("train", "dcpse").err
-    assert "which method? e.g. `promptcli train simcse`" in run("train").err
-    assert "'simcse' is not expected here" in run("train", "--method", "dcpcse", "simcse").err
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """Training: objectives, prefixes, soft templates against plain loops and peft; runs that end where they should."""
 
 import itertools
-import json
 import math
-import os
 
 import numpy as np
 import pytest
@@ -11,18 +9,15 @@ import torch
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch, Needs
-from promptcli.data.training_examples import read_examples
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix, soft_template, start_numbers
 from promptcli.errors import UsageError
-from promptcli.models.registry import Registry, home
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import Recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.run import batch_lengths, batches, source_shares, steps_of
+from promptcli.training.run import DevScore, batch_lengths, batches, has_diverged, source_shares, steps_of
 from tests.learning import learner_of
-from tests.processes import Program
 from tests.reference.losses import cosine
 from tests.tiny import SENTENCES
 
@@ -257,130 +252,26 @@ def test_what_a_source_does_not_give_to_an_epoch_comes_in_the_next():
     assert np.unique(rows[rows >= 60], return_counts=True)[1].tolist() == [6] * 20
 
 
-@pytest.mark.parametrize("changes", [{"learning_rate": float("1e400")}, {"epochs": float("inf")}, {"batch_size": -3}])
-def test_numbers_out_of_range_are_refused_before_the_work(changes):
-    with pytest.raises(UsageError, match=r"is not allowed; valid: (at least 0|above 0|at least 2)"):
-        METHODS["simcse"][0].changed(METHODS["simcse"][0].small, changes)
-
-
-def test_examples_of_every_form(tmp_path):
-    text = tmp_path / "a.txt"
-    text.write_text("one\n\ntwo\n")
-    assert read_examples(text).columns == (["one", "two"],)
-    triplets = tmp_path / "b.csv"
-    triplets.write_text('sent0,sent1,hard_neg\n"a, b",c,d\ne,,f\n')
-    assert read_examples(triplets).columns == (["a, b"], ["c"], ["d"])
-    pairs = tmp_path / "c.jsonl"
-    pairs.write_text('{"sent0": "x", "sent1": "y"}\n')
-    assert read_examples(pairs).columns == (["x"], ["y"])
-    blank = tmp_path / "d.txt"
-    blank.write_text("\n \n")
-    with pytest.raises(UsageError, match="no sentence to train on"):
-        read_examples(blank)
-    ragged = tmp_path / "ragged.csv"
-    for rows in ("a,b,c\na,b,c,d\n", "a,b,c,d\n"):
-        ragged.write_text("sent0,sent1,hard_neg\n" + rows)
-        with pytest.raises(UsageError, match="4 columns, but the header has 3"):
-            read_examples(ragged)
-
-
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]))
-    return path
-
-
-@pytest.mark.usefixtures("few_demo_pairs")
-@pytest.mark.parametrize(("name", "supervised"), CONTRASTIVE)
-def test_a_trained_entry_is_used_like_any_other(name, supervised, run, text, tiny_folder, tmp_path):
-    data = text
-    if supervised:
-        data = tmp_path / "triplets.csv"
-        rows = [
-            f"{one},{other},{third}" for one, other, third in zip(SENTENCES, SENTENCES[1:], SENTENCES[2:], strict=False)
-        ]
-        data.write_text("sent0,sent1,hard_neg\n" + "\n".join(row for row in rows if row.count(",") == 2))
-    options = ["--backbone", tiny_folder(FAMILY[name]), "--data", data, "--name", "mine"]
-    options += ["--batch-size", 4, "--set", "eval-steps=2", "--learning-rate", 0.01, "--offline"]
-    options += ["--epochs", 3 if supervised else 0.5]
-    options += ["--set", "prefix-length=3"] if name == "dcpcse" else []
-    ran = run("train", "--method", name, *options, "--json")
-    assert ran.code == 0, ran.err
-    told = json.loads(ran.out)
-    assert [row["task"] for row in told["scores"]] == ["demo:dev", "demo"]
-    shown = json.loads(run("models", "show", "mine", "--json").out)
-    assert shown["provenance"]["trained"]["method"] == name
-    again = json.loads(run("eval", "-m", "mine", "--task", "demo", "--json", "--offline").out)["results"][0]
-    assert again["value"] == pytest.approx(told["scores"][1]["trained"], abs=0.01)
-    again = run("train", "--method", name, *options)
-    assert again.code == 2 and "'mine' is there already" in again.err and "`force`" in again.err
-    entry = Registry(home(os.environ)).load("mine")
-    if name == "dcpcse" and not supervised:
-        assert set(entry.tensors) == {deep_prefix.TENSOR}
-    plain = {"transforms": (), "denoise": "none"} if (name, supervised) == ("promptbert", True) else None
-    assert entry.transfer == (plain and entry.recipe.replace(**plain))
-
-
-def test_transfer_tasks_may_read_an_encoder_by_another_recipe(run, text, tiny_folder):
-    options = ["--backbone", tiny_folder("bert"), "--data", text, "--steps", 1, "--batch-size", 4, "--offline"]
-    train = ["train", "promptbert", *options, "--name", "mine", "--set"]
-    assert run(*train, "transfer-recipe=first-last-avg").code == 0
-    entry = Registry(home(os.environ)).load("mine")
-    assert entry.transfer == RECIPES["first-last-avg"].replace(backbone=entry.recipe.backbone).explicit()
-    for wrong in ("whitening", "nothing"):  # fitted; unknown
-        refused = run(*train, f"transfer-recipe={wrong}", "--name", "other")
-        assert (refused.code, wrong in refused.err) == (2, True)
-    assert not (home(os.environ) / "runs").exists() or not list((home(os.environ) / "runs").iterdir())
-
-
-def launch(*arguments, home):
-    return Program(*arguments, "--threads", "1", "--offline", environment={"PROMPTCLI_HOME": str(home)})
-
-
-def test_a_killed_run_ends_at_the_same_numbers(text, tiny_folder, tmp_path, monkeypatch):
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setenv("TMPDIR", str(scratch))
-    pairs = tmp_path / "pairs.tsv"
-    rows = [f"{one}\t{other}\t{len(one) % 6}" for one, other in itertools.product(SENTENCES, repeat=2)]
-    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
-    data = ["--on", pairs, "--backbone", tiny_folder("bert"), "--data", text]
-    settings = ["--batch-size", 4, "--set", "eval-steps=2", "--epochs", 3, "--learning-rate", 0.01]
-    arguments = ["train", "--method", "dcpcse", *data, *settings, "--json"]
-    whole = launch(*arguments, home=tmp_path / "whole")
-    killed = launch(*arguments, home=tmp_path / "killed")
-    killed.kill_once_there(tmp_path / "killed" / "runs" / "dcpcse" / "state.safetensors")
-    assert not (tmp_path / "killed" / "models" / "dcpcse").exists() and not list(scratch.iterdir())
-    other = launch(*arguments, "--resume", "--temperature", "0.1", home=tmp_path / "killed")
-    assert other.wait() == 2
-    assert "was started with temperature 0.05, not 0.1" in other.stderr.read().decode()
-    resumed = launch(*arguments, "--resume", home=tmp_path / "killed")
-    assert resumed.wait() == 0, resumed.stderr.read()
-    assert whole.wait() == 0, whole.stderr.read()
-    one, two = json.loads(whole.stdout.read()), json.loads(resumed.stdout.read())
-    assert {**one, "seconds": 0} == {**two, "seconds": 0}
-    first, second = (Registry(tmp_path / name).load("dcpcse").tensors for name in ("whole", "killed"))
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-def test_learned_prompts_need_their_numbers(tiny_backbone):
+@pytest.mark.parametrize(
+    ("prompt", "transforms"),
+    [("deep-prefix:4", ()), ("soft-template:[X] is [MASK]", ()), ("[X]", ("projection:tanh",))],
+)
+def test_what_is_learned_needs_its_numbers(prompt, transforms, tiny_backbone):
     with pytest.raises(UsageError, match="train it first"):
-        build_encoder(Recipe("x", prompt="deep-prefix:4", pooling="last/cls"), backbone=tiny_backbone("bert"))
-    with pytest.raises(UsageError, match="train it first"):
-        build_encoder(
-            Recipe("x", prompt="soft-template:[X] is [MASK]", pooling="last/mask"), backbone=tiny_backbone("bert")
-        )
-    with pytest.raises(UsageError, match="train it first"):
-        build_encoder(Recipe("x", transforms=("projection:tanh",)), backbone=tiny_backbone("bert"))
+        build_encoder(Recipe("x", prompt=prompt, transforms=transforms), backbone=tiny_backbone("bert"))
 
 
-def test_dry_run_prints_the_published_settings(run):
-    ran = run("train", "--method", "promptbert", "--paper", "--dry-run", "--json")
-    shown = json.loads(ran.out)
-    assert (shown["backbone"], shown["batch_size"], shown["learning_rate"]) == ("bert-base-uncased", 256, 1e-5)
-    assert (shown["epochs"], shown["eval_steps"], shown["temperature"], shown["max_length"]) == (1, 125, 0.05, 32)
-    assert shown["views"] == ['This sentence of "[X]" means [MASK] .', 'This sentence : "[X]" means [MASK] .']
-    ran = run("train", "--method", "dcpcse", "--paper", "--dry-run")
-    assert "prefix-length = 16" in ran.out
-    assert "learning-rate = 0.03" in ran.out
+@pytest.mark.parametrize(
+    ("first", "value", "pairs", "diverged"),
+    [
+        (60.0, 3.0, 200, True),
+        (60.0, 40.0, 200, False),  # lower, and not noise
+        (5.0, 8.0, 200, False),  # noise from the start, and it rises
+        (20.0, 5.0, 40, False),  # too few pairs to tell
+        (20.0, -60.0, 40, False),
+    ],
+)
+def test_a_run_has_diverged_when_its_score_fell_to_noise(first, value, pairs, diverged):
+    start = DevScore(0, None, first, True, 0.0, None, False)
+    assert has_diverged(value, [start], pairs) is diverged
+    assert not has_diverged(value, [], pairs)

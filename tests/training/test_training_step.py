@@ -47,20 +47,15 @@ CERTAIN = {"consert": {"augment_first": "none", "augment_second": "none"}}
 
 
 @pytest.mark.parametrize("name", ["promptbert", "dcpcse", "optiprompt", "simcse"])
-def test_cached_gradients_equal_those_of_the_plain_step_dropout_included(name, tiny_folder):
+def test_gradients_in_chunks_or_cached_equal_those_of_the_plain_step(name, tiny_folder):
+    still = {"dropout": 0.0, "chunk_tokens": 10**6}
+    whole = gradients(learner_of(name, tiny_folder("bert"), **still))
+    assert_equal(whole, gradients(learner_of(name, tiny_folder("bert"), **{**still, "chunk_tokens": 64})))
     plain = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64))
     cached = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64, gradient_caching=True))
     assert_equal(plain, cached)
     other = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64), number=1)
     assert other[0] != plain[0]  # each step has dropout of its own
-
-
-def test_chunks_change_nothing_but_the_draw_of_dropout(tiny_folder):
-    whole = gradients(learner_of("promptbert", tiny_folder("bert"), dropout=0.0, chunk_tokens=10**6))
-    chunks = gradients(
-        learner_of("promptbert", tiny_folder("bert"), dropout=0.0, chunk_tokens=64, gradient_caching=True)
-    )
-    assert_equal(whole, chunks)
 
 
 def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, monkeypatch, caplog):
@@ -82,22 +77,25 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, 
     ]
 
 
-def test_memory_that_holds_nothing_is_said(tiny_folder, monkeypatch):
-    learner = learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=256)
-
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+            PromptcliError,
+            "out of memory at step 4 even with 64 tokens a pass",
+        ),
+        (IndexError("another error"), IndexError, "another error"),
+    ],
+)
+def test_memory_that_holds_nothing_is_told_from_other_errors(error, raised, message, tiny_folder, monkeypatch):
     def run(batch, needs):
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+        raise error
 
+    learner = learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=256)
     monkeypatch.setattr(learner.backbone, "run", run)
-    with pytest.raises(PromptcliError, match="out of memory at step 4 even with 64 tokens a pass"):
+    with pytest.raises(raised, match=message):
         gradients(learner, number=3)
-
-
-def test_another_error_is_not_taken_for_memory(tiny_folder, monkeypatch):
-    learner = learner_of("dcpcse", tiny_folder("bert"))
-    monkeypatch.setattr(learner.backbone, "run", lambda batch, needs: [][1])
-    with pytest.raises(IndexError):
-        gradients(learner)
 
 
 def test_equal_sentences_are_those_a_loop_finds():
