@@ -1,6 +1,6 @@
 """What differs between the families of backbones, as a table: heads, positions, floor plan. No code but look-ups."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,35 +46,37 @@ def _roberta(model: str) -> Family:
     return Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, plan=plan, pooler=True)
 
 
-FAMILIES: MutableMapping[str, Family] = {
-    "bert": Family(
-        ("cls.predictions.transform",), "cls.predictions.decoder", plan=BertPlan("BertModel", "bert"), pooler=True
-    ),
-    "roberta": _roberta("RobertaModel"),
-    "xlm-roberta": _roberta("XLMRobertaModel"),
-    "camembert": _roberta("CamembertModel"),
-    "electra": Family(
-        ("generator_predictions",), "generator_lm_head", plan=BertPlan("ElectraModel", "electra", projected=True)
-    ),
-    "modernbert": Family(("head",), "decoder"),
-    "albert": Family(
-        ("predictions.dense", "predictions.activation", "predictions.LayerNorm"), "predictions.decoder", pooler=True
-    ),
-    "distilbert": Family(("vocab_transform", "activation", "vocab_layer_norm"), "vocab_projector"),
-    "mpnet": Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, seam=False, pooler=True),
-    "deberta": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
-    "deberta-v2": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
-    "gpt2": Family((), "lm_head", causal=True, layers="h"),
-    "opt": Family((), "lm_head", causal=True, layers="decoder.layers"),
-    "llama": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen2": _LLAMA,
-    "qwen3": _LLAMA,
-    "gemma2": _LLAMA,
-    "gemma3_text": _LLAMA,
-    "gemma3_text-bidirectional": Family((), "lm_head"),
-}
-FAMILIES = Table("families", FAMILIES)
+FAMILIES: Table[Family] = Table(
+    "families",
+    {
+        "bert": Family(
+            ("cls.predictions.transform",), "cls.predictions.decoder", plan=BertPlan("BertModel", "bert"), pooler=True
+        ),
+        "roberta": _roberta("RobertaModel"),
+        "xlm-roberta": _roberta("XLMRobertaModel"),
+        "camembert": _roberta("CamembertModel"),
+        "electra": Family(
+            ("generator_predictions",), "generator_lm_head", plan=BertPlan("ElectraModel", "electra", projected=True)
+        ),
+        "modernbert": Family(("head",), "decoder"),
+        "albert": Family(
+            ("predictions.dense", "predictions.activation", "predictions.LayerNorm"), "predictions.decoder", pooler=True
+        ),
+        "distilbert": Family(("vocab_transform", "activation", "vocab_layer_norm"), "vocab_projector"),
+        "mpnet": Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, seam=False, pooler=True),
+        "deberta": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
+        "deberta-v2": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
+        "gpt2": Family((), "lm_head", causal=True, layers="h"),
+        "opt": Family((), "lm_head", causal=True, layers="decoder.layers"),
+        "llama": _LLAMA,
+        "mistral": _LLAMA,
+        "qwen2": _LLAMA,
+        "qwen3": _LLAMA,
+        "gemma2": _LLAMA,
+        "gemma3_text": _LLAMA,
+        "gemma3_text-bidirectional": Family((), "lm_head"),
+    },
+)
 
 
 def family_of(config: Mapping[str, Any]) -> str | None:

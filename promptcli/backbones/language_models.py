@@ -112,17 +112,16 @@ class MaskedLM:
         logits = self._logits(states[len(masks) :])
         loss = functional.cross_entropy(logits, gold)
         right = (logits.detach().argmax(dim=1) == gold).sum()
-        return loss, right, self._bag_loss(states[: len(masks)], *bags) if bags else loss.new_zeros(())
+        if not bags:
+            return loss, right, loss.new_zeros(())
+        # the mean over masks of the cross-entropy against their words' weights (Ma et al. 2024, eq. 3)
+        _, owners, words, weights = bags
+        log_p = self._logits(states[: len(masks)]).log_softmax(dim=1)
+        return loss, right, -(weights * log_p[owners, words]).sum() / len(masks)
 
     def _logits(self, states: Tensor) -> Tensor:
         logits: Tensor = functional.linear(states, self._decoder.weight.to(self._dtype)).float() + self._decoder.bias
         return logits
-
-    def _bag_loss(self, states: Tensor, places: Tensor, owners: Tensor, words: Tensor, weights: Tensor) -> Tensor:
-        """Return the mean over masks of the cross-entropy against their words' weights (Ma et al. 2024, eq. 3)."""
-        log_p = self._logits(states).log_softmax(dim=1)
-        loss: Tensor = -(weights * log_p[owners, words]).sum() / len(places)
-        return loss
 
     def _states(self, ids: Tensor, real: Tensor | None, begins: Tensor, places: Tensor, drop: Dropout) -> Tensor:
         """Return the decoder's inputs at the places, (k, d); after the last attention nothing else is computed."""

@@ -66,29 +66,21 @@ class T5:
         }
 
     @torch.inference_mode()
-    def read(self, inputs: Sequence[Sequence[int]]) -> "list[tuple[Tensor, Tensor]]":
-        """Run the encoder over n inputs, once.
-
-        Returns:
-            Groups of examples: hidden states (k, t, d) and the mask of real tokens (k, t).
-        """
+    def read(self, inputs: Sequence[Sequence[int]]) -> list[tuple[Tensor, Tensor]]:
+        """Return the encoder's states (k, t, d) and the mask of real tokens (k, t) of n inputs, in groups."""
         groups = []
         for start in range(0, len(inputs), _ROWS):
             batch = inputs[start : start + _ROWS]
             longest = max(len(ids) for ids in batch)
-            real = torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in batch])
-            padded = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in batch])
-            real, padded = real.to(self._model.device), padded.to(self._model.device)
-            states = self._model.encoder(input_ids=padded, attention_mask=real).last_hidden_state
-            groups.append((states, real))
+            device = self._model.device
+            real = torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in batch], device=device)
+            padded = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in batch], device=device)
+            groups.append((self._model.encoder(input_ids=padded, attention_mask=real).last_hidden_state, real))
         return groups
 
     @torch.inference_mode()
-    def next_logits(self, examples: "list[tuple[Tensor, Tensor]]", written: Sequence[int]) -> Tensor:
-        """Return the logits of the token that follows ``written`` (without the decoder's start), (n, v) float32.
-
-        Examples are what ``read`` returned for n inputs.
-        """
+    def next_logits(self, examples: list[tuple[Tensor, Tensor]], written: Sequence[int]) -> Tensor:
+        """Return the logits (n, v) float32 of the token that follows ``written`` in examples that ``read`` returned."""
         prefix = torch.tensor([[self._model.config.decoder_start_token_id, *written]], device=self._model.device)
         logits = [
             self._model(

@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import hashlib
 import math
+import re
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
@@ -154,7 +155,7 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
     for number, line in _lines(path):
         place = f"{path}: line {number}"
         fields = line.strip(_BLANKS).split(" ") if width is None else line.strip(_BLANKS).rsplit(" ", width)
-        if number == 1 and _is_header(fields):
+        if number == 1 and len(fields) == 2 and all(re.fullmatch("0*[1-9][0-9]*", field) for field in fields):
             header = (int(fields[0]), int(fields[1]))
             width = header[1]
             continue
@@ -173,10 +174,6 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
     for row, word in enumerate(words, start=1):
         row_of.setdefault(word, row)
     return row_of, np.frombuffer(numbers, dtype=np.float32).reshape(-1, width)
-
-
-def _is_header(fields: list[str]) -> bool:
-    return len(fields) == 2 and all(field.isdecimal() and field.isascii() and int(field) > 0 for field in fields)
 
 
 def _numbers(fields: list[str], place: str) -> list[float]:

@@ -32,6 +32,7 @@ TEMPLATES = [
 
 
 def test_every_family_has_a_tiny_model():
+    assert {name for name, family in ROWS.items() if family.causal} == set(CAUSAL)
     assert set(ROWS) - set(FAMILIES) - set(CAUSAL) == {
         "deberta",  # shares deberta-v2's row
         "gemma3_text-bidirectional",  # EmbeddingGemma: tests/published.py
@@ -122,9 +123,9 @@ def test_a_typed_mask_token_does_not_move_the_slot(family, tiny_backbone):
     )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_head_equals_the_masked_lm(family, tiny_backbone, tiny_folder):
-    reference = plain.Plain(tiny_folder(family))
+@pytest.mark.parametrize("family", [*FAMILIES, *CAUSAL])
+def test_the_head_equals_that_of_the_language_model(family, tiny_backbone, tiny_folder):
+    reference = plain.Plain(tiny_folder(family), causal=family in CAUSAL)
     head = tiny_backbone(family).head
     hidden = torch.randn(3, tiny_backbone(family).width)
     for row, logits in zip(hidden, head.to_logits(head.to_hidden(hidden)), strict=True):

@@ -61,16 +61,17 @@ def _first_last(context: BuildContext) -> States:
             f"states 'first-last' have no mean in backbone {context.backbone.name!r}: {context.backbone.width} numbers"
             f" in its layers, {context.backbone.last_width} after the last one; take last or layer-K"
         )
-    return States(Needs(frozenset({first, last})), lambda hidden: (hidden.layers[first] + hidden.layers[last]) / 2)
+    return _mean_of(first, last)
 
 
 def _last_two(context: BuildContext) -> States:
     """Mean of the last two layers (ConSERT's at test)."""
     context.no_argument("states 'last-two' take")
-    last = context.backbone.n_layers
-    return States(
-        Needs(frozenset({last - 1, last})), lambda hidden: (hidden.layers[last - 1] + hidden.layers[last]) / 2
-    )
+    return _mean_of(context.backbone.n_layers - 1, context.backbone.n_layers)
+
+
+def _mean_of(first: int, second: int) -> States:
+    return States(Needs(frozenset({first, second})), lambda hidden: (hidden.layers[first] + hidden.layers[second]) / 2)
 
 
 def _layer(context: BuildContext) -> States:
