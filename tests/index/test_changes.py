@@ -28,11 +28,9 @@ ORIGIN = Origin("a" * 64, {"backbone": "mini-bert"}, None, {"dtype": "float32"})
 FACTORIES = ["Flat", "HNSW8", "IVF2,SQ4,Refine(SQfp16)", "IVF2,Flat"]
 
 
-def built(n=100, factory="Flat", ids=None, texts=True):
-    names = [f"id {row}" for row in range(n)] if ids is None else ids
-    return VectorIndex.build(
-        ArrayRows(vectors(n), names, [f"text {row}" for row in range(n)] if texts else None), factory
-    )
+def built(n=100, factory="Flat"):
+    source = ArrayRows(vectors(n), [f"id {row}" for row in range(n)], [f"text {row}" for row in range(n)])
+    return VectorIndex.build(source, factory)
 
 
 def brute(known, query, k):
@@ -120,27 +118,17 @@ def test_replaced_and_deleted_rows_are_no_answers(factory, tmp_path):
     assert sum(agree) >= 9
 
 
-def test_row_numbers_go_on_after_deletes():
-    index = VectorIndex.build(ArrayRows(vectors(5), range(5), None))
-    index.delete([4])
-    index.compact()
-    index.add(ArrayRows(vectors(1, seed=2), range(1), None))
-    assert index.search(vectors(1, seed=2), 1)[0][0].id == 5, "the number 4 was given once"
-
-
-def test_unknown_ids_and_ids_given_twice_change_nothing():
-    index = built(10)
-    with pytest.raises(UsageError, match=r"'x', 'y'.*nothing was deleted"):
-        index.delete(["id 1", "x", "y"])
-    with pytest.raises(UsageError, match="'a' is given twice"):
-        index.upsert(ArrayRows(vectors(2), ["a", "a"], ["x", "x"]))
-    broken = vectors(2)
+def test_a_change_that_is_refused_changes_nothing():
+    index, broken = built(10), vectors(2)
     broken[1, 0] = np.nan
-    with pytest.raises(UsageError, match="NaN"):
-        index.upsert(ArrayRows(broken, ["id 1", "id 2"], ["x", "x"]))
-    assert index.rows == 10 and {hit.text for hit in index.search(vectors(1), 10)[0]} == {
-        f"text {n}" for n in range(10)
-    }
+    for said, change in (
+        (r"'x', 'y'.*nothing was deleted", lambda: index.delete(["id 1", "x", "y"])),
+        ("'a' is given twice", lambda: index.upsert(ArrayRows(vectors(2), ["a", "a"], ["x", "x"]))),
+        ("NaN", lambda: index.upsert(ArrayRows(broken, ["id 1", "id 2"], ["x", "x"]))),
+    ):
+        with pytest.raises(UsageError, match=said):
+            change()
+    assert sorted(hit.text for hit in index.search(vectors(1), 100)[0]) == [f"text {row}" for row in range(10)]
 
 
 class Held:
@@ -159,29 +147,28 @@ class Held:
 def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blocks, monkeypatch):
     monkeypatch.setitem(embed_stream.__kwdefaults__, "window", 24)
     encoder, held = FakeEncoder(), Held()
-    whole = encoder.encode_report
+    encode_report = encoder.encode_report
 
-    def encode_report(texts, *, progress, most=None):
-        made = whole(texts, progress=progress)
-        held.one_more(made.vectors)
-        return made
+    def watched(texts, **options):
+        encoded = encode_report(texts, **options)
+        held.one_more(encoded.vectors)
+        return encoded
 
-    encoder.encode_report = encode_report
+    encoder.encode_report = watched
     texts = [f"line {number} ä" for number in range(150)]
-    records = [{"text": text, **({"id": f"id {row}"} if named else {})} for row, text in enumerate(texts)]
+    ids = [f"id {row}" if named else row for row in range(150)]
+    records = [{"text": text, **({"id": id} if named else {})} for text, id in zip(texts, ids, strict=True)]
     stdin = io.BytesIO("".join(f"{json.dumps(record)}\n" for record in records).encode())
     files = RowFiles(Path("-"), None, Fields("text", "id" if named else None), stdin, spool=tmp_path)
     incoming, _ = files.encode(lambda: encoder)
     assert not list(tmp_path.iterdir()), "the file has no name"
+    assert incoming.report.rows == 150 and incoming.rows.shape == (150, 8)
     expected, blocks = FakeEncoder().encode(texts), list(incoming.rows.blocks())
     assert len(blocks) > 6 and np.array_equal(np.concatenate([block.vectors for block in blocks]), expected)
-    assert [one for block in blocks for one in block.ids] == (
-        [f"id {row}" for row in range(150)] if named else [*range(150)]
-    )
+    assert [id for block in blocks for id in block.ids] == ids
     assert [text for block in blocks for text in block.texts] == texts
     numbers, sampled = incoming.rows.sample(40)
     assert len(set(numbers.tolist())) == 40 and np.array_equal(sampled, expected[numbers])
-    assert incoming.report.rows == 150 and incoming.rows.shape == (150, 8)
 
 
 class Streamed:

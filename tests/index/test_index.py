@@ -180,7 +180,8 @@ def test_ids_of_additions(first, second, ids):
     index.add(ArrayRows(vectors(2, seed=2), range(2), None))
     queries = np.concatenate([vectors(2, seed=seed) for seed in range(3)])
     assert [hits[0].id for hits in index.search(queries, 1)] == ids
-    assert index.upsert(ArrayRows(vectors(1, seed=3), [ids[2]], None)) == 1 and index.rows == 6
+    assert index.upsert(ArrayRows(vectors(1, seed=3), [str(ids[2])], None)) == 1 and index.rows == 6
+    assert index.search(vectors(1, seed=3), 1)[0][0].id == ids[2], "numbers stay numbers"
 
 
 @pytest.mark.parametrize("factory", ["Flat", "HNSW8"])

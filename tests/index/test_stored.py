@@ -80,8 +80,7 @@ def test_a_missing_index_is_refused(tmp_path):
 def test_no_file_of_the_user_is_replaced(tmp_path):
     folder = tmp_path / "idx"
     folder.mkdir()
-    check_target(folder, force=False)  # an empty folder is free
-    save(folder, stored())
+    save(folder, stored())  # an empty folder is free
     with pytest.raises(UsageError, match="`force`"):
         save(folder, stored(1))
     save(folder, stored(1), force=True)
@@ -91,10 +90,9 @@ def test_no_file_of_the_user_is_replaced(tmp_path):
         with pytest.raises(UsageError, match=r"notes\.txt"):
             write()
     assert (folder / "notes.txt").read_text() == "mine"
-    for name in ("file", "x" * 255):
-        (tmp_path / "file").write_text("x")
+    for target in (folder / "notes.txt", tmp_path / ("x" * 255)):
         with pytest.raises(UsageError):
-            check_target(tmp_path / name, force=True)
+            check_target(target, force=True)
 
 
 def test_a_link_to_a_folder_is_followed_and_nothing_stays_beside_it(tmp_path):
@@ -127,8 +125,8 @@ def test_small_additions_are_joined_and_large_segments_are_linked(tmp_path):
     assert set(os.listdir(folder)) == {"index.json", ".lock", *manifest.files} and len(manifest.files) == 4
 
 
-def test_an_index_of_which_all_was_deleted_takes_rows_again(tmp_path):
-    folder, index = tmp_path / "idx", built(5)
+def test_an_index_of_which_all_was_deleted_takes_rows_again_and_row_numbers_go_on(tmp_path):
+    folder, index = tmp_path / "idx", VectorIndex.build(ArrayRows(vectors(5), range(5), None))
     index.delete(range(5))
     assert index.search(vectors(1), 3) == [[]]
     save(folder, StoredIndex(index, ORIGIN, "now"))
@@ -136,8 +134,8 @@ def test_an_index_of_which_all_was_deleted_takes_rows_again(tmp_path):
         held.index.compact()
     with change(folder) as held:
         assert held.index.rows == 0 and held.index.search(vectors(1), 3) == [[]]
-        held.index.add(ArrayRows(vectors(2), ["a", "b"], None))
-    assert load(folder).index.search(vectors(1), 3)[0][0].id == "a"
+        held.index.add(ArrayRows(vectors(2), range(2), None))
+    assert load(folder).index.search(vectors(1), 3)[0][0].id == 5, "the numbers before were given once"
 
 
 def test_a_reader_goes_on_with_the_index_that_it_opened(tmp_path):

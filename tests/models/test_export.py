@@ -15,6 +15,7 @@ from promptcli.models.reading import read_folder
 from promptcli.models.registry import Entry, Registry, load_encoder
 from promptcli.models.target import PROBES, TYPED, Source, check_parity, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
+from tests.embed_running import refused
 from tests.making import random_encoder, random_numbers
 from tests.reference import sentence_transformers_folder
 from tests.tiny import SENTENCES
@@ -118,47 +119,37 @@ def test_parity_is_refused_where_it_is_not_there():
             check_parity(ours, theirs, "x")
 
 
-def test_the_command_writes_a_folder_and_says_what_loads_it(run, tmp_path):
-    made = run("export", "last-avg", "-o", tmp_path / "st", "--to", "sentence-transformers", "--json")
-    assert made.code == 0, made.err
-    told = json.loads(made.out)
-    assert told["load"] == f'SentenceTransformer("{tmp_path / "st"}")' and told["bytes"] > 30e6
-    about = json.loads((tmp_path / "st" / "promptcli.json").read_text())
-    assert about["recipe"]["pooling"] == "last/avg" and len(about["fingerprint"]) == 64
-    assert load_file(tmp_path / "st" / "model.safetensors")["embeddings.word_embeddings.weight"].dtype == torch.float32
-    assert (tmp_path / "st" / "README.md").read_text().startswith("---\nlibrary_name")
-    assert {path.name for path in tmp_path.iterdir()} == {"st"}
-    refused = run("export", "last-avg", "-o", tmp_path / "st", "--to", "sentence-transformers")
-    assert refused.code == 2 and "exists; choose another name, or give `force`" in refused.err
-
-
-def test_the_card_has_the_figures_that_the_entry_has_and_no_path_of_this_machine(run, tmp_path, home, tiny_folder):
+def test_the_command_writes_a_folder_with_a_card_and_says_what_loads_it(run, tmp_path, home, tiny_folder):
     scores = [{"task": "STS12", "split": "test", "metric": "spearman", "value": value} for value in (61.0, 62.5)]
     recipe = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
     Registry(home).save(Entry("scored", recipe, {}, {}, scores))
-    made = run("export", "scored", "-o", tmp_path / "st", "--to", "sentence-transformers")
+    folder = tmp_path / "st"
+    made = run("export", "scored", "-o", folder, "--to", "sentence-transformers", "--json")
     assert made.code == 0, made.err
-    text = (tmp_path / "st" / "README.md").read_text()
-    [result] = yaml.safe_load(text.split("---\n")[1])["model-index"][0]["results"]
+    told = json.loads(made.out)
+    assert told["load"] == f'SentenceTransformer("{folder}")' and told["bytes"] > 0
+    about = json.loads((folder / "promptcli.json").read_text())
+    assert about["recipe"]["pooling"] == "last/avg" and len(about["fingerprint"]) == 64
+    assert load_file(folder / "model.safetensors")["embeddings.word_embeddings.weight"].dtype == torch.float32
+    card = (folder / "README.md").read_text()
+    [result] = yaml.safe_load(card.split("---\n")[1])["model-index"][0]["results"]
     assert result["dataset"] == {"name": "STS12", "type": "mteb/sts12-sts", "split": "test"}
-    assert result["metrics"][0]["value"] == 62.5 and str(tiny_folder("bert")) not in text
+    assert result["metrics"][0]["value"] == 62.5 and str(tiny_folder("bert")) not in card
+    assert {path.name for path in tmp_path.iterdir()} == {"st", "home"}
+    refused(run("export", "scored", "-o", folder, "--to", "sentence-transformers"), 2, "exists", "`force`")
 
 
 def test_bad_input_is_one_line_and_nothing_is_written(run, tmp_path, home, tiny_backbone, tiny_folder):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary.txt").write_text("dear")
-    to = ("--to", "sentence-transformers")
-    folder = tmp_path / "copy"
-    folder.mkdir()
-    for path in tiny_folder("bert").iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
+    folder, backbone = shutil.copytree(tiny_folder("bert"), tmp_path / "copy"), tiny_backbone("bert")
     recipe = Recipe(backbone=str(folder), prompt="deep-prefix:3", pooling="last/cls")
-    backbone = tiny_backbone("bert")
-    about = backbone.provenance.to_dict()
-    Registry(home).save(Entry("prefix", recipe, random_numbers(recipe, backbone), about))
+    numbers = random_numbers(recipe, backbone)
+    Registry(home).save(Entry("prefix", recipe, numbers, backbone.provenance.to_dict()))
     tensors = load_file(folder / "model.safetensors")
     save_file({name: tensor + 1e-3 for name, tensor in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
-    cases = [
+    to = ("--to", "sentence-transformers")
+    for arguments, code, said in (
         (("last-avg", "-o", tmp_path / "x", "--to", "onxx"), 2, "unknown target 'onxx'"),
         (("last-avg", "-o", tmp_path / "mine", *to, "--force"), 2, "it holds no promptcli.json"),
         (("last-avg", "-o", tmp_path / "no" / "x", *to), 3, "no folder"),
@@ -166,11 +157,9 @@ def test_bad_input_is_one_line_and_nothing_is_written(run, tmp_path, home, tiny_
         (("last-avg", "--model", "cls", "-o", tmp_path / "x", *to), 2, "give one"),
         (("prefix", "-o", tmp_path / "x", *to), 2, "was made with other weights"),
         (("first-last-tfidf", "-o", tmp_path / "x", *to), 2, "promptcli fit"),
-    ]
-    for arguments, code, said in cases:
+    ):
         ran = run("export", *arguments)
-        assert (ran.code, ran.out) == (code, ""), ran.err
-        assert said in ran.err and ran.err.count("promptcli: ") == 1
+        assert (ran.code, ran.out) == (code, "") and said in ran.err and ran.err.count("promptcli: ") == 1, ran.err
         assert {path.name for path in tmp_path.iterdir()} <= {"mine", "copy", "home"}
     (folder / "config.json").unlink()
     ran = run("export", "prefix", "-o", tmp_path / "x", *to)

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from promptcli.backbones.saving import file_inputs
-from promptcli.errors import UsageError
 from promptcli.models.onnx import EncoderGraph, TableGraph, encode_with, export_onnx
 from promptcli.models.registry import Entry
 from promptcli.models.tables import static_table
-from promptcli.models.target import PROBES, InexactError, Source, lowest_cosine
+from promptcli.models.target import PROBES, Source, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
 from tests.making import random_encoder
 
@@ -65,19 +64,6 @@ def test_a_static_recipe_is_its_table(tiny_backbone, tmp_path):
 
     there = encode_with(run, tmp_path, list(PROBES), encoder.backbone.tokenizer.pad)
     assert lowest_cosine(encoder.encode(PROBES), there) > 0.999999
-
-
-def test_what_is_a_program_is_refused(tiny_backbone):
-    with pytest.raises(InexactError, match="rewrite or cut sentences"):
-        EncoderGraph(random_encoder(Recipe(pooling="first-last/unbiased"), tiny_backbone("bert")))
-
-
-def test_a_missing_library_is_one_line(tiny_backbone, tmp_path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    encoder = random_encoder(PROMPT, tiny_backbone("bert"))
-    with pytest.raises(UsageError, match=r"needs onnx, onnxscript, onnxruntime.*pip install 'promptcli\[onnx\]'"):
-        export_onnx(Source(Entry("x", PROMPT), encoder), tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_onnxruntime_computes_the_same(tiny_backbone, tmp_path):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import yaml
 from huggingface_hub import HfApi, constants
-from safetensors.torch import load_file, save_file
 
 import promptcli as pc
 from promptcli.encoder.encoder import TUNED, build_encoder
@@ -16,6 +15,7 @@ from promptcli.models import hub as publishing
 from promptcli.models.hub import pull, push
 from promptcli.models.registry import Entry, Registry
 from promptcli.recipe import Recipe
+from tests.embed_running import refused
 from tests.hub_stand_in import READER, WRITER, Hub
 from tests.making import random_numbers
 from tests.tiny import SENTENCES
@@ -23,29 +23,23 @@ from tests.tiny import SENTENCES
 REPO = "me/mine"
 
 
-@pytest.fixture(scope="module")
-def server():
-    started = Hub()
-    yield started
-    started.close()
-
-
 @pytest.fixture
-def hub(server, tmp_path, monkeypatch):
-    """The stand-in, empty, as the hub of the client's settings."""
-    server.repos.clear(), server.blobs.clear(), server.asked.clear()
-    server.cut = None
-    monkeypatch.setattr(constants, "ENDPOINT", server.url)
-    monkeypatch.setattr(
-        constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
-    )
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # large files by LFS, which the stand-in knows
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+def hub(tmp_path, monkeypatch):
+    """The stand-in as the hub of the client's settings."""
+    server = Hub()
+    settings = {
+        "ENDPOINT": server.url,
+        "HUGGINGFACE_CO_URL_TEMPLATE": server.url + "/{repo_id}/resolve/{revision}/{filename}",
+        "HF_HUB_OFFLINE": False,
+        "HF_HUB_CACHE": str(tmp_path / "cache"),
+        "HF_TOKEN_PATH": str(tmp_path / "token"),
+    }
+    for name, value in settings.items():
+        monkeypatch.setattr(constants, name, value)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     monkeypatch.delenv("HF_TOKEN", raising=False)
-    return server
+    yield server
+    server.close()
 
 
 @pytest.fixture
@@ -64,16 +58,11 @@ def entry(tiny_folder, tiny_backbone):
 
     def make(prompt="[X]", transforms=(), *, backbone=None, tuned=False, **about):
         own = tiny_backbone("bert")
-        recipe = Recipe(
-            backbone=str(tiny_folder("bert")), prompt=prompt, pooling="last/avg", transforms=tuple(transforms)
-        )
+        recipe = Recipe(str(tiny_folder("bert")), prompt=prompt, pooling="last/avg", transforms=tuple(transforms))
         tensors = random_numbers(recipe, own)
         if tuned:
-            weights = {
-                name: value + 0.01 for name, value in own.model.state_dict().items() if value.is_floating_point()
-            }
-            kept = {name: weights.get(name, value) for name, value in own.model.state_dict().items()}
-            tensors |= {TUNED + name: value for name, value in kept.items()}
+            weights = own.model.state_dict().items()
+            tensors |= {TUNED + name: value + 0.01 if value.is_floating_point() else value for name, value in weights}
         return Entry("mine", recipe.replace(backbone=backbone or recipe.backbone), tensors, **about)
 
     return make
@@ -119,16 +108,14 @@ def test_what_was_pushed_comes_back_bit_by_bit(
     else:
         assert pushed.backbone is None and kept == ("backbone" if "prompt" in kind else ".")
         assert ("backbone/" if "prompt" in kind else "") + "model.safetensors" in files
-    numbers = "tensors.safetensors" in files
-    assert numbers == ("tuned" not in kind or where == "hub")
+    assert ("tensors.safetensors" in files) == ("tuned" not in kind or where == "hub")
     assert f"MB to {hub.url}/{REPO}: README.md" in heard[-1][0] and "; the backbone" in heard[-1][0]
     assert not any(REPO in request for request in heard[-1][1])  # said before it is done
     types = {module["type"] for module in json.loads(files["modules.json"])}
-    own = where == "folder" and "prompt" not in kind
-    assert all(one.startswith("sentence_transformers.") for one in types) == own
-    assert not any(
-        str(tmp_path).encode() in content or str(tiny_folder("bert")).encode() in content for content in files.values()
-    )
+    configured = where == "folder" and "prompt" not in kind
+    assert all(one.startswith("sentence_transformers.") for one in types) == configured
+    for path in (tmp_path, tiny_folder("bert")):
+        assert not any(str(path).encode() in content for content in files.values())
 
     card = yaml.safe_load(files["README.md"].decode().split("---\n")[1])
     assert (card["library_name"], card["datasets"]) == ("promptcli", ["princeton-nlp/datasets-for-simcse"])
@@ -158,7 +145,7 @@ def test_the_same_content_makes_no_new_commit_and_an_earlier_model_s_files_go(hu
     hub.asked.clear()
     second = push(api, entry(transforms=["whitening"]), REPO)
     assert (first.changed, second.changed) == (True, False) and len(hub.repos[REPO].log) == commits
-    assert not any(request.startswith("PUT") or "/commit/" in request for request in hub.asked)
+    assert not any("/commit/" in request for request in hub.asked)
     third = push(api, entry(), REPO)
     assert third.changed and len(hub.repos[REPO].log) == commits + 1  # one commit, whatever changed
     assert "tensors.safetensors" not in hub.repos[REPO].files() and hub.repos[REPO].files()["LICENSE"] == b"mine"
@@ -176,25 +163,25 @@ def test_branches_and_commits(hub, api, entry, registry):
         pull(api, registry, REPO, "d", revision="black")
 
 
-def test_private_is_private_or_nothing_is_sent(hub, api, entry, registry):
+def test_what_the_hub_refuses_is_one_line_and_nothing_is_sent(hub, api, entry, registry, monkeypatch):
+    push(api, entry(), REPO)
     push(api, entry(), "me/hidden", private=True)
     assert hub.repos["me/hidden"].private
-    with pytest.raises(NotFoundError, match="that is public; for private ones type `hf auth login`"):
-        pull(HfApi(token=None), registry, "me/hidden", "x")
-    pull(HfApi(token=READER), registry, "me/hidden", "x")
-    push(api, entry(), REPO)
-    with pytest.raises(UsageError, match="is public; nothing was sent"):
-        push(api, entry(transforms=["whitening"]), REPO, private=True)
+    pull(HfApi(token=READER), registry, "me/hidden", "hidden")
+    other = entry(transforms=["whitening"])
+    for error, said, ask in (
+        (NotFoundError, "for private ones type `hf auth login`", lambda: pull(HfApi(), registry, "me/hidden", "x")),
+        (UsageError, "is public; nothing was sent", lambda: push(api, other, REPO, private=True)),
+        (UsageError, "may not do this with me/mine", lambda: push(HfApi(token=READER), other, REPO)),
+        (UsageError, "does not know this token", lambda: push(HfApi(token="hf_wrong"), other, REPO)),
+    ):
+        with pytest.raises(error, match=said):
+            ask()
     assert len(hub.repos[REPO].log) == 2
-
-
-def test_what_the_hub_refuses_is_one_line(hub, api, entry):
-    push(api, entry(), REPO)
-    with pytest.raises(UsageError, match="the token of the hub may not do this with me/mine"):
-        push(HfApi(token=READER), entry(transforms=["whitening"]), REPO)
-    with pytest.raises(UsageError, match="the hub does not know this token"):
-        push(HfApi(token="hf_wrong"), entry(), REPO)
-    assert "tensors.safetensors" not in hub.repos[REPO].files()
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    for ask in (lambda: pull(HfApi(), registry, REPO, "x"), lambda: push(HfApi(token=WRITER), other, REPO)):
+        with pytest.raises(NotFoundError, match=f"{REPO}: the hub did not do it: ConnectError"):
+            ask()
 
 
 def marked(**changes):
@@ -220,26 +207,22 @@ def other_weights(files):
 
 #: What somebody did to the files of a repository, and what pull says.
 TAMPERED = [
-    (lambda files: {"modules.json": files["modules.json"] + b" "}, CheckFailedError, "modules.json"),
-    (marked(recipe={"pooling": "last/cls"}), CheckFailedError, "another encoder than was pushed"),
-    (other_weights, CheckFailedError, "another encoder than was pushed"),
-    (
-        marked(files={"backbone/../../evil.json": {"size": 1, "sha256": "0"}}),
-        CheckFailedError,
-        "which no model of promptcli has",
-    ),
-    (marked(files={"modeling.py": {"size": 1, "sha256": "0"}}), CheckFailedError, "which no model of promptcli has"),
-    (marked(files={"backbone/vocab.txt": {"size": 1, "sha256": "0"}}), CheckFailedError, "no backbone/vocab.txt"),
-    (marked(scores="none"), CheckFailedError, "'scores': must be a list"),
+    (lambda files: {"modules.json": files["modules.json"] + b" "}, "modules.json"),
+    (marked(recipe={"pooling": "last/cls"}), "another encoder than was pushed"),
+    (other_weights, "another encoder than was pushed"),
+    (marked(files={"backbone/../../evil.json": {"size": 1, "sha256": "0"}}), "which no model of promptcli has"),
+    (marked(files={"modeling.py": {"size": 1, "sha256": "0"}}), "which no model of promptcli has"),
+    (marked(files={"backbone/vocab.txt": {"size": 1, "sha256": "0"}}), "no backbone/vocab.txt"),
+    (marked(scores="none"), "'scores': must be a list"),
 ]
 
 
 def test_what_was_tampered_with_is_refused_and_nothing_is_left(hub, api, entry, registry, home):
     push(api, entry(transforms=["whitening"]), REPO)
     sound = hub.repos[REPO].files()
-    for change, error, said in TAMPERED:
+    for change, said in TAMPERED:
         hub.add(REPO, {**sound, **change(sound)})
-        with pytest.raises(error, match=said):
+        with pytest.raises(CheckFailedError, match=said):
             pull(api, registry, REPO, "x")
         assert leftovers(registry, home) == ([], [], [])
 
@@ -258,28 +241,10 @@ def test_half_a_download_leaves_nothing_and_what_was_there_stays(hub, api, entry
         pull(api, registry, REPO, "x")
 
 
-def test_what_is_damaged_on_the_way_out_is_not_sent(hub, api, entry, monkeypatch):
-    real = publishing.save_encoder
-
-    def other(entry, encoder, folder, **options):
-        real(entry, encoder, folder, **options)
-        tensors = load_file(folder / "tensors.safetensors")
-        save_file({name: tensor * 1.001 for name, tensor in tensors.items()}, folder / "tensors.safetensors")
-
-    monkeypatch.setattr(publishing, "save_encoder", other)
-    with pytest.raises(CheckFailedError, match="was changed after the manifest was written"):
-        push(api, entry(transforms=["whitening"]), REPO)
-    assert not hub.asked
-
-
 def test_the_commands(hub, entry, registry, run, tmp_path, monkeypatch):
     registry.save(entry(transforms=["whitening"]))
-    refused = run("push", "mine", REPO)
-    assert (refused.code, refused.out) == (2, "") and not hub.asked
-    assert (
-        refused.err
-        == "promptcli: push needs a token of the hub that may write: type `hf auth login`, or set HF_TOKEN\n"
-    )
+    refused(run("push", "mine", REPO), 2, "hf auth login", "HF_TOKEN")
+    assert not hub.asked
     monkeypatch.setenv("HF_TOKEN", WRITER)
     (tmp_path / "work" / "me" / "mine").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work")
@@ -335,11 +300,3 @@ def test_the_library(hub, entry, monkeypatch):
         opened = pc.load(REPO, revision=revision, device="cpu")
         np.testing.assert_array_equal(opened.encode(SENTENCES), encoder.encode(SENTENCES))
     assert encoder.push_to_hub("me/other").fingerprint == opened.fingerprint == encoder.fingerprint
-
-
-def test_a_hub_that_does_not_answer_is_one_line(entry, registry, hub, monkeypatch):
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(NotFoundError, match=f"{REPO}: the hub did not do it: ConnectError"):
-        pull(HfApi(token=WRITER), registry, REPO, "x")
-    with pytest.raises(NotFoundError, match="the hub did not do it"):
-        push(HfApi(token=WRITER), entry(), REPO)

@@ -22,8 +22,8 @@ from promptcli.models.registry import Entry, Registry
 from promptcli.models.target import Source
 from promptcli.notes import offline
 from promptcli.recipe import Recipe
-from tests.killing import in_a_process_that_dies
 from tests.making import random_encoder
+from tests.published import write, write_modules
 from tests.tiny import SENTENCES
 
 WIDTH, LAYERS, HEADS, LENGTH = 16, 2, 4, 3
@@ -40,14 +40,13 @@ def authors(tiny_folder, tmp_path):
     """Return a function that makes a folder as training code saves it: the encoder under ``bert.``, and more."""
 
     def make(name, extra, *, pickled=False):
-        folder = tmp_path / name
-        folder.mkdir()
-        for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-            shutil.copy(tiny_folder("bert") / file, folder / file)
-        stored = load_file(tiny_folder("bert") / "model.safetensors")
+        folder = shutil.copytree(tiny_folder("bert"), tmp_path / name)
+        stored = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
         stored = {key: value for key, value in stored.items() if key.startswith("bert.")} | extra
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**config, "architectures": ["BertForCL"]}))
+        write(
+            folder, "config.json", {**json.loads((folder / "config.json").read_text()), "architectures": ["BertForCL"]}
+        )
         if pickled:
             torch.save(stored, folder / "pytorch_model.bin")
         else:
@@ -91,12 +90,9 @@ def test_simcse_unsupervised_has_no_head_and_supervised_has_one(registry, author
 
 def test_promptbert_is_read_at_its_mask(registry, authors, tiny_folder):
     made = import_model(registry, str(authors("unsup-PromptBERT", head())), "p")
-    assert (made.kind, made.entry.recipe.prompt, made.entry.recipe.pooling) == (
-        "PromptBERT checkpoint",
-        OF,
-        "last/mask",
-    )
-    ids, layer = states(tiny_folder("bert"), f"{OF.replace('[X]', SENTENCES[0])}")
+    recipe = made.entry.recipe
+    assert (made.kind, recipe.prompt, recipe.pooling) == ("PromptBERT checkpoint", OF, "last/mask")
+    ids, layer = states(tiny_folder("bert"), OF.replace("[X]", SENTENCES[0]))
     np.testing.assert_allclose(vectors(registry, "p")[0], layer[ids.tolist().index(4)], atol=1e-5)
     supervised = import_model(registry, str(authors("sup-PromptBERT", head(norm=True))), "s").entry
     assert (supervised.recipe.transforms, supervised.recipe.denoise) == (("projection:mlm",), "head")
@@ -157,8 +153,7 @@ def test_lora_adapters_are_backbones(registry, tiny_folder, tmp_path):
 
 
 def test_weights_in_several_files_come_with_their_index(registry, tiny_folder, tmp_path):
-    folder = tmp_path / "sharded"
-    shutil.copytree(tiny_folder("modernbert"), folder)
+    folder = shutil.copytree(tiny_folder("modernbert"), tmp_path / "sharded")
     (folder / "model.safetensors").unlink()
     AutoModel.from_pretrained(tiny_folder("modernbert")).save_pretrained(folder, max_shard_size="10KB")
     assert len(list(folder.glob("*.safetensors"))) > 1
@@ -167,56 +162,31 @@ def test_weights_in_several_files_come_with_their_index(registry, tiny_folder, t
     assert np.array_equal(vectors(registry, "whole"), own.encode(SENTENCES))
 
 
-def sentence_transformers(folder, body, modules):
-    for file in body.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    listed = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
-    for number, (kind, config, tensors) in enumerate(modules, 1):
-        path = f"{number}_{kind}"
-        listed.append(
-            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        )
-        (folder / path).mkdir()
-        (folder / path / "config.json").write_text(json.dumps(config))
-        if tensors:
-            save_file(tensors, folder / path / "model.safetensors")
-    (folder / "modules.json").write_text(json.dumps(listed))
-    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 20, "do_lower_case": False}))
+@pytest.fixture
+def layered(tiny_folder, tmp_path):
+    """Return a function that makes a folder of sentence-transformers, with modules after its pooling."""
+
+    def make(after=()):
+        folder = shutil.copytree(tiny_folder("bert"), tmp_path / "st")
+        write_modules(folder, {"pooling_mode_mean_tokens": True}, after)
+        write(folder, "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": False})
+        return folder
+
+    return make
 
 
-def test_a_sentence_transformers_folder(registry, tiny_folder, tmp_path):
+def test_a_sentence_transformers_folder(registry, layered, tiny_folder):
     generator = torch.Generator().manual_seed(2)
     weight, bias = torch.randn(8, WIDTH, generator=generator), torch.randn(8, generator=generator)
-    folder = tmp_path / "st"
-    folder.mkdir()
     activation = {"activation_function": "torch.nn.modules.linear.Identity"}
-    dense = ("Dense", activation, {"linear.weight": weight, "linear.bias": bias})
-    sentence_transformers(
-        folder, tiny_folder("bert"), [("Pooling", {"pooling_mode_mean_tokens": True}, {}), dense, ("Normalize", {}, {})]
-    )
-    made = import_model(registry, str(folder), "st")
-    recipe = made.entry.recipe
+    folder = layered([("Dense", activation, {"linear.weight": weight, "linear.bias": bias}), ("Normalize", {}, {})])
+    recipe = import_model(registry, str(folder), "st").entry.recipe
     assert (recipe.pooling, recipe.max_length) == ("last/avg", 20)
     assert recipe.transforms == ("dense:0:identity", "normalize")
+    shutil.rmtree(folder)  # the entry has what it needs
     for row, text in enumerate(SENTENCES[8:10], 8):
         expected = weight @ states(tiny_folder("bert"), text)[1].mean(0) + bias
-        expected = expected / expected.norm()
-        np.testing.assert_allclose(vectors(registry, "st")[row], expected, atol=1e-4)
-    shutil.rmtree(folder)  # the entry has what it needs
-    assert np.isfinite(vectors(registry, "st")).all()
-    in_a_process_that_dies(2, lambda: import_model(registry, str(tiny_folder("bert")), "st", force=True))
-    assert np.isfinite(vectors(registry, "st")).all()
-
-
-def test_what_no_recipe_has_is_refused(registry, tiny_folder, tmp_path):
-    folder = tmp_path / "st"
-    folder.mkdir()
-    sentence_transformers(
-        folder, tiny_folder("bert"), [("Pooling", {"pooling_mode_max_tokens": True}, {}), ("CNN", {}, {})]
-    )
-    with pytest.raises(UsageError, match="has a module CNN"):
-        import_model(registry, str(folder), "x")
-    assert "x" not in registry.names()
+        np.testing.assert_allclose(vectors(registry, "st")[row], expected / expected.norm(), atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -228,16 +198,15 @@ def test_what_no_recipe_has_is_refused(registry, tiny_folder, tmp_path):
         ("config_sentence_transformers.json", {"prompts": ["x"]}, "prompts"),
         ("config_sentence_transformers.json", {"prompts": {"query": ["x"]}}, "prompts"),
         ("config_sentence_transformers.json", {"default_prompt_name": ["query"]}, "query"),
+        ("2_CNN/config.json", {}, "has a module CNN"),
     ],
 )
-def test_a_malformed_sentence_transformers_folder_is_refused(registry, tiny_folder, tmp_path, file, content, says):
-    folder = tmp_path / "st"
-    folder.mkdir()
-    pooling = ("Pooling", {"pooling_mode_mean_tokens": True}, {})
-    sentence_transformers(folder, tiny_folder("bert"), [pooling])
-    (folder / file).write_text(json.dumps(content))
+def test_a_sentence_transformers_folder_that_no_recipe_says_is_refused(registry, layered, file, content, says):
+    folder = layered([("CNN", {}, {})] if "CNN" in file else [])
+    write(folder, file, content)
     with pytest.raises(UsageError, match=says):
         import_model(registry, str(folder), "new")
+    assert "new" not in registry.names()
 
 
 class Payload:
@@ -282,19 +251,18 @@ def test_the_recipe_is_changed_by_options_and_names_may_have_slashes_after_the_a
     assert asked == [("owner/name", "refs/pr/5")]
 
 
-@pytest.mark.parametrize("content", ["[]", "null", "3", '"text"'])
-def test_a_configuration_that_is_no_object_is_said(registry, authors, content):
+def test_a_configuration_that_is_no_object_is_said(registry, authors):
     folder = authors("my-unsup-simcse", head())
-    (folder / "config.json").write_text(content)
-    with pytest.raises(UsageError, match=r"config.json of .* is not a (JSON )?object"):
-        import_model(registry, str(folder), "new")
+    for content in ("[]", "null", "3", '"text"'):
+        (folder / "config.json").write_text(content)
+        with pytest.raises(UsageError, match=r"config.json of .* is not a (JSON )?object"):
+            import_model(registry, str(folder), "new")
 
 
-def test_links_out_of_a_foreign_folder_are_not_followed(registry, authors, tmp_path):
-    secret = tmp_path / "secret.txt"
-    secret.write_text("[PAD]\nsecret\n")
+def test_links_out_of_a_foreign_folder_are_not_followed_except_those_of_the_hub_s_cache(registry, authors, tmp_path):
+    (tmp_path / "secret.txt").write_text("[PAD]\nsecret\n")
     folder = authors("my-unsup-simcse", head())
-    (folder / "vocab_more.txt").symlink_to(secret)
+    (folder / "vocab_more.txt").symlink_to(tmp_path / "secret.txt")
     with pytest.raises(UsageError, match=r"vocab_more.txt is a link that leads out of the folder"):
         import_model(registry, str(folder), "new")
     assert "new" not in registry.names()
@@ -302,16 +270,13 @@ def test_links_out_of_a_foreign_folder_are_not_followed(registry, authors, tmp_p
     (folder / "vocab_more.txt").symlink_to("config.json")
     import_model(registry, str(folder), "new")
 
-
-def test_folders_of_the_hub_s_cache_link_to_its_files(registry, authors, tmp_path):
-    cached = tmp_path / "models--me--mine" / "snapshots" / "abc"
+    (folder / "vocab_more.txt").unlink()
+    cached, blobs = (tmp_path / "models--me--mine" / name for name in ("snapshots/abc", "blobs"))
     cached.mkdir(parents=True)
-    (tmp_path / "models--me--mine" / "blobs").mkdir()
-    for number, path in enumerate(sorted(authors("my-unsup-simcse", head()).iterdir())):
-        blob = tmp_path / "models--me--mine" / "blobs" / str(number)
-        path.rename(blob)
-        (cached / path.name).symlink_to(blob)
-    import_model(registry, str(cached), "new")
+    blobs.mkdir()
+    for path in folder.iterdir():
+        (cached / path.name).symlink_to(path.rename(blobs / f"of {path.name}"))
+    import_model(registry, str(cached), "cached")
 
 
 def test_a_pipe_in_a_model_folder_is_refused_and_not_waited_for(registry, authors):
