@@ -110,20 +110,12 @@ def test_a_model_with_code_of_its_own_is_refused_and_another_named(folder, tmp_p
         pc.load(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "pooling", "transforms", "prompt"),
-    [
-        ("unsup-simcse-bert-base-uncased", "last/cls", (), "[X]"),
-        ("sup-simcse-bert-base-uncased", "last/cls", ("cls-pooler",), "[X]"),
-        ("unsup-PromptBERT", "last/mask", (), 'This sentence of "[X]" means [MASK] .'),
-    ],
-)
-def test_an_author_s_checkpoint_is_told_by_its_name(tmp_path, caplog, name, pooling, transforms, prompt):
+def test_an_author_s_checkpoint_is_told_by_its_name(tmp_path, caplog):
     config, fields, tokenizer, *_ = MODELS["all-MiniLM-L6-v2"]
-    save_body(tmp_path / name, config, fields, tokenizer)
+    save_body(tmp_path / "sup-simcse-bert-base-uncased", config, fields, tokenizer)
     with caplog.at_level("INFO", logger="promptcli"):
-        recipe = pc.load(tmp_path / name, device="cpu").recipe
-    assert (recipe.pooling, recipe.transforms, recipe.prompt) == (pooling, transforms, prompt)
+        recipe = pc.load(tmp_path / "sup-simcse-bert-base-uncased", device="cpu").recipe
+    assert (recipe.pooling, recipe.transforms, recipe.prompt) == ("last/cls", ("cls-pooler",), "[X]")
     assert "is taken for a" in caplog.text and "supervised by its name" in caplog.text
 
 
