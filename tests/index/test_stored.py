@@ -186,14 +186,8 @@ def _add_one(folder, letter, number):
     add(folder, [f"{letter}{number}"], seed=number)
 
 
-def _read(folder, letter, number):
-    assert load(folder).index.rows in range(50, 56)
-
-
-@pytest.mark.parametrize("other", [(_add_one, 5), (_read, 20)])
-def test_two_processes_at_once_lose_nothing(tmp_path, other):
+def test_two_processes_at_once_lose_nothing(tmp_path):
     save(tmp_path / "idx", stored())
-    processes.at_once(tmp_path / "idx", (_add_one, 5), other)
+    processes.at_once(tmp_path / "idx", (_add_one, 5), (_add_one, 5))
     found = {hit.id for hit in load(tmp_path / "idx").index.search(vectors(1), 100)[0]}
-    letters = "ab" if other[0] is _add_one else "a"
-    assert found - set(map(str, range(50))) == {f"{letter}{number}" for letter in letters for number in range(5)}
+    assert found - set(map(str, range(50))) == {f"{letter}{number}" for letter in "ab" for number in range(5)}

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import re
 import threading
 from unittest import mock
 
@@ -179,24 +178,17 @@ def test_similarity_is_the_cosine(client, other):
 
 
 def test_health_and_metrics(client):
-    assert client.get("/health").json() == {
-        "status": "ok",
-        "models": ["tiny", "other"],
-        "indexes": ["first", "second", "foreign"],
-    }
+    names = {"models": ["tiny", "other"], "indexes": ["first", "second", "foreign"]}
+    assert client.get("/health").json() == {"status": "ok", **names}
     client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES})
     client.get("/nowhere")
     response = client.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    sample = r'promptcli_\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [0-9.e+-]+'
-    comment = r"# (HELP promptcli_\w+ .+|TYPE promptcli_\w+ (counter|gauge|histogram))"
-    assert all(re.fullmatch(f"{sample}|{comment}", line) for line in response.text.splitlines())
     values = dict(line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#"))
     assert values['promptcli_requests_total{path="/v1/embeddings",status="200"}'] == "1.0"
     assert values['promptcli_requests_total{path="other",status="404"}'] == "1.0"
     assert values["promptcli_texts_total"] == "12.0" and values["promptcli_waiting_texts"] == "0.0"
-    buckets = [float(value) for name, value in values.items() if "_bucket{" in name and 'path="/health"' in name]
-    assert buckets == sorted(buckets) and buckets[-1] == 1
+    assert values['promptcli_request_seconds_count{path="/health"}'] == "1.0"
 
 
 # What the page asks for
