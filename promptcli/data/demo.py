@@ -1,4 +1,4 @@
-"""The demo sets: sentences and graded pairs of our own inside the package. No benchmark, and figures say so."""
+"""The demo sets of the package: sentences and graded pairs. They are not a benchmark, and figures say so."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from promptcli.storage.files import check_output, write_text
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
 #: Varied sentences, one a line.
 SENTENCES = _FOLDER / "sentences.txt"
-#: Words and what they mean, a table.
+#: Words and their meanings, a table.
 DEFINITIONS = _FOLDER / "definitions.tsv"
 #: How figures on the demo pairs name their text.
 TEXT = "our own demo pairs, no benchmark"
@@ -28,8 +28,8 @@ def read_demo(split: str) -> Parts:
     return dict(sorted(kinds.items()))
 
 
-#: Sentences, pairs and triplets of the example files; of the development pairs one in so many, so that all kinds occur.
-_SENTENCES, _MORE, _ONE_IN, _TRIPLETS = 500, 50, 7, 128
+#: Sizes of the example files; one of 7 development pairs is taken, so that all kinds occur.
+_SENTENCES, _MORE, _STEP, _TRIPLETS = 500, 50, 7, 128
 
 
 def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, str]:
@@ -47,10 +47,10 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
     except (FileExistsError, NotADirectoryError):
         raise UsageError(f"{str(folder)!r} is a file; give a folder, or none for this one") from None
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()
-    # the development pairs: what is chosen by them can be scored on the test pairs
-    pairs = [(one, other or "", score) for part in read_demo("dev").values() for one, other, score in part]
+    # the development pairs: a choice by them can be scored on the test pairs
+    pairs = [(first, second or "", score) for rows in read_demo("dev").values() for first, second, score in rows]
     more = [(f"s{number}", text) for number, text in enumerate(lines[_SENTENCES : _SENTENCES + _MORE], 1)]
-    graded = [(one, other, f"{score:.1f}") for one, other, score in pairs[::_ONE_IN]]
+    graded = [(first, second, f"{score:.1f}") for first, second, score in pairs[::_STEP]]
     triplets = _triplets(pairs)
     tables = {
         "sentences.txt": (f"{_SENTENCES:,} sentences, one a line", "\n".join(lines[:_SENTENCES]) + "\n"),
@@ -60,31 +60,31 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
             _table(("sentence1", "sentence2", "score"), graded, "\t"),
         ),
         "triplets.csv": (
-            f"{len(triplets)} triplets: a sentence, its paraphrase, one that misleads",
+            f"{len(triplets)} triplets: a sentence, its paraphrase, a misleading one",
             _table(("sent0", "sent1", "hard_neg"), triplets, ","),
         ),
     }
-    new = {name: text for name, (_, text) in tables.items() if not _holds(folder / name, text)}
+    files = [folder / name for name in tables]
+    present = {file.name: file.read_bytes() for file in files if file.is_file()}
+    new = {name: text for name, (_, text) in tables.items() if present.get(name) != text.encode()}
     for name in new:
         check_output(folder / name, force=force, option="examples")
     for name, text in new.items():
         write_text(folder / name, text)
     if not new:
         note("already there, unchanged")
-    return {name: about for name, (about, _) in tables.items()}
-
-
-def _holds(path: Path, text: str) -> bool:
-    return path.is_file() and path.read_bytes() == text.encode()
+    return {name: content for name, (content, _) in tables.items()}
 
 
 def _triplets(pairs: Sequence[tuple[str, str, float]]) -> list[tuple[str, str, str]]:
-    """Return paraphrases, each with that unlike sentence of the pairs which shares most words with it."""
-    unlike = [(other, set(other.lower().split())) for _, other, score in pairs if score <= 2]
-    alike = [(one, other) for one, other, score in pairs if score >= 4][:_TRIPLETS]
-    return [
-        (one, other, max(unlike, key=lambda item: len(item[1] & set(one.lower().split())))[0]) for one, other in alike
-    ]
+    """Return paraphrases, each with the dissimilar sentence of the pairs that shares most words with it."""
+    negatives = [second for _, second, score in pairs if score <= 2]
+    words = [set(negative.lower().split()) for negative in negatives]
+    triplets = []
+    for first, second, _ in [pair for pair in pairs if pair[2] >= 4][:_TRIPLETS]:
+        shared = [len(others & set(first.lower().split())) for others in words]
+        triplets.append((first, second, negatives[shared.index(max(shared))]))
+    return triplets
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], separator: str) -> str:

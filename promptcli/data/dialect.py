@@ -12,6 +12,8 @@ SENTENCES: tuple[str, ...] = ()
 TEXT, ID = "text", "id"
 #: A column that a row may leave empty, or an object leave out: a triplet's hard negative.
 OPTIONAL = "hard_neg"
+#: Columns whose cells may be numbers.
+NUMERIC = ("label", "score")
 
 #: Column of a batch -> names of it in files, best first; other columns go by their own name only.
 ALIASES: dict[str, tuple[str, ...]] = {
@@ -80,9 +82,9 @@ class Fields:
                 raise UsageError(f"{name} is plain text and has no fields; leave out `text_field` and `id_field`")
             return {TEXT: ""}
         listed = ", ".join(header)
-        for option, given in (("`text_field`", self.text), ("`id_field`", self.id)):
-            if given is not None and given not in unique:
-                raise UsageError(f"{name}: {option} {given!r} is not a column, or not unique; columns: {listed}")
+        for option, column in (("`text_field`", self.text), ("`id_field`", self.id)):
+            if column is not None and column not in unique:
+                raise UsageError(f"{name}: {option} {column!r} is not a column, or not unique; columns: {listed}")
         id_column = self.id or (ID if ID in header and self.text != ID else None)
         if id_column is not None and id_column not in unique:
             raise UsageError(f"{name}: several columns are named {id_column!r}; rename them; columns: {listed}")
@@ -103,7 +105,7 @@ class Dialect:
 
 
 def dialect_of(name: str | Path) -> Dialect:
-    """Return the dialect that the extension of a file stands for."""
+    """Return the dialect of a file by its extension."""
     path = Path(name)
     gzipped = path.suffix.lower() == ".gz"
     suffix = (Path(path.stem) if gzipped else path).suffix.lower()

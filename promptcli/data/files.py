@@ -1,4 +1,4 @@
-r"""Files, pipes and URLs: what their names stand for, their bytes with a SHA-256, and their lines.
+r"""Files, pipes and URLs: their names, their bytes with a SHA-256, and their lines.
 
 A line ends at ``\n`` only: U+2028, form feeds and the like may occur inside a sentence.
 """
@@ -149,7 +149,7 @@ def state_of(name: str) -> tuple[int, str]:
 
 
 def find_inputs(names: Sequence[str]) -> list[str]:
-    """Return the files that names, globs, folders of Parquet files and URLs stand for, in order; globs sorted."""
+    """Return the files of names, globs, folders of Parquet files and URLs, in order; globs sorted."""
     files: list[str] = []
     for name in names:
         if not name.strip():

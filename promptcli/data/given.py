@@ -35,7 +35,7 @@ def check_texts(sentences: str | Sequence[str]) -> list[str]:
 
 
 def check_ids(ids: Any) -> Sequence[Any]:
-    """Return ids as whole numbers of 64 bits and texts; a range as it is."""
+    """Return ids as 64-bit integers and texts; a range is unchanged."""
     if isinstance(ids, range):
         return ids
     names = check_rows(ids, "ids", "numbers or text")
@@ -69,7 +69,7 @@ def are_sentences(given: Sequence[str]) -> bool:
 
 
 def note_no_file(word: str) -> None:
-    """Say that a word that looks like the name of a file is read as a sentence, since there is no such file."""
+    """Say that a word that looks like the name of a file is read as a sentence, since the file is missing."""
     if " " not in word and re.fullmatch(r"\.[a-z][a-z0-9]+", Path(word).suffix) and not os.path.exists(word):
         note(f"{word}: no such file; read as a sentence")
 

@@ -1,6 +1,6 @@
 """The Hugging Face hub, or its cache on this machine: the STS tasks' data sets and the papers' training files.
 
-The one place that imports `datasets`, and only where a data set is read: it is slow to import.
+The only place that imports `datasets`, when a data set is read: it is slow to import.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from promptcli.notes import is_offline, warn
 
 @dataclass(frozen=True)
 class HubSet:
-    """Where a task's pairs lie: a data set of the hub, or a local folder of JSONL or Parquet files."""
+    """The source of a task's pairs: a data set of the hub, or a local folder of JSONL or Parquet files."""
 
     path: str
     split: str = "test"
@@ -60,7 +60,7 @@ def _table(source: HubSet) -> Any:
             raise UnreachableError(
                 f"data set {source.path} cannot be reached and is not in the cache; {hint}"
             ) from None
-        except Exception as error:  # the hub and its file formats have classes of their own
+        except Exception as error:  # the hub and its file formats raise many classes
             reason = one_line(f"{type(error).__name__}: {error}")
             raise NotFoundError(f"data set {source.path} cannot be loaded ({reason}); {hint}") from error
 

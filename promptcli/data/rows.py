@@ -7,6 +7,7 @@ Batches of another layout (see ``dialect``) have its columns, all of them text.
 import contextlib
 import csv
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from promptcli.data.dialect import ID, OPTIONAL, TEXT, Columns, Dialect, Fields, dialect_of, headless
+from promptcli.data.dialect import ID, NUMERIC, OPTIONAL, TEXT, Columns, Dialect, Fields, dialect_of, headless
 from promptcli.data.files import (
     LONGEST_LINE,
     STANDARD,
@@ -38,7 +39,7 @@ BATCH, _CHARACTERS = 4096, 1 << 20
 
 #: A ``pyarrow.RecordBatch``.
 Batch = Any
-#: Numbered rows of a file: of JSON an object, else its fields; None if the line is blank.
+#: Numbered rows of a file: a JSON object, or the fields; None if the line is empty.
 _Numbered = Iterator[tuple[int, Any]]
 
 
@@ -80,7 +81,7 @@ def open_rows(
         path: A file or URL in the format of its extension (see ``dialect.FORMATS``), or ``-``.
         fields: Which columns are read.
         stdin: Read if the path is ``-``: JSON lines if a field is named, else plain text.
-        skip_blank: Leave out blank sentences and number the others.
+        skip_blank: Leave out empty sentences and number the others.
     """
     with _open(path, fields, stdin if str(path) == str(STANDARD) else None) as rows:
         batches = _without_blank(rows.batches) if skip_blank else rows.batches
@@ -112,16 +113,16 @@ def open_pairs(a: str, b: str, fields: Fields = Fields()) -> Iterator[tuple[Iter
         sides, counts = list[Iterator[str]](), list[int]()
         for name in (a, b):
             with open_rows(name, fields) as rows:
-                kept = None if Path(name).is_file() else list(rows.texts())
-                counts.append(sum(map(len, rows)) if kept is None else len(kept))
-            sides.append(stack.enter_context(open_rows(name, fields)).texts() if kept is None else iter(kept))
+                texts = None if Path(name).is_file() else list(rows.texts())
+                counts.append(sum(map(len, rows)) if texts is None else len(texts))
+            sides.append(stack.enter_context(open_rows(name, fields)).texts() if texts is None else iter(texts))
         if counts[0] != counts[1]:
-            raise UsageError(f"{a} has {counts[0]:,} rows and {b} has {counts[1]:,}; give as many of each")
+            raise UsageError(f"{a} has {counts[0]:,} rows and {b} has {counts[1]:,}; give the same number")
         yield zip(*sides, strict=True), counts[0]
 
 
-def windows(batches: Iterable[Batch], rows: int, characters: int) -> Iterator[Batch]:
-    """Yield batches of ``rows`` rows; fewer at the end, and as soon as they hold so many bytes of text."""
+def windows(batches: Iterable[Batch], rows: int, most_bytes: int) -> Iterator[Batch]:
+    """Yield batches of ``rows`` rows; of fewer at the end, and when they hold ``most_bytes`` of text."""
     import pyarrow as pa
 
     held, count, size = list[Batch](), 0, 0
@@ -130,7 +131,7 @@ def windows(batches: Iterable[Batch], rows: int, characters: int) -> Iterator[Ba
             held.append(batch.slice(0, rows - count))
             batch = batch.slice(len(held[-1]))
             count, size = count + len(held[-1]), size + held[-1].nbytes
-            if count == rows or size >= characters:
+            if count == rows or size >= most_bytes:
                 yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
                 held, count, size = [], 0, 0
     if held:
@@ -144,11 +145,11 @@ def windows(batches: Iterable[Batch], rows: int, characters: int) -> Iterator[Ba
 class InputFile:
     """A counted file of sentences."""
 
-    path: str  #: as it was given
+    path: str  #: as the user wrote it
     size: int
     sha256: str
     rows: int
-    stamp: str  #: time of its last change, or what a remote store says of it
+    stamp: str  #: time of its last change, or a remote store's version
     text: str | None = None  #: column of the sentence; None in plain text
     id: str | None = None  #: column of the id
 
@@ -266,9 +267,9 @@ def _without_blank(batches: Iterator[Batch]) -> Iterator[Batch]:
     import pyarrow.compute as pc
 
     for batch in batches:
-        kept = batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(TEXT)), ""))
-        if len(kept):
-            yield kept
+        with_text = batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(TEXT)), ""))
+        if len(with_text):
+            yield with_text
 
 
 def _read_lines(
@@ -390,9 +391,7 @@ def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: 
 
 
 def _read_parquet(file: BinaryIO, fields: Fields, name: str, start: int) -> tuple[Columns, Iterator[Batch], int]:
-    def opened() -> contextlib.AbstractContextManager[Any]:
-        return open_parquet(file, name, hint="give another file", error=UsageError)
-
+    opened = functools.partial(open_parquet, file, name, hint="give another file", error=UsageError)
     with opened() as parquet:
         columns = fields.choose(parquet.schema_arrow.names, name)
         sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
@@ -421,7 +420,7 @@ def open_parquet(
     error: type[PromptcliError] = CheckFailedError,
     sums: bool = False,
 ) -> Iterator[Any]:
-    """Yield an open ``pyarrow.parquet.ParquetFile``; ``name``, ``hint`` and ``error`` are for what is wrong with it.
+    """Yield an open ``pyarrow.parquet.ParquetFile``; the others are for the refusal of a damaged one.
 
     With ``sums`` the checksum of each page is compared when it is read.
     """
@@ -447,20 +446,26 @@ def values_of(batch: Batch, column: str, name: Path | str) -> list[Any]:
     """Return a column of a batch as Python's values; ``name`` is the file's."""
     array = batch.column(column)
     try:
-        values: list[Any] = array.to_pylist()
+        return cast(list[Any], array.to_pylist())
     except (OverflowError, ValueError) as problem:  # such as a date after the year 9999
         why = f"cannot be read ({one_line(problem, 80)}); give text or whole numbers"
         raise UsageError(f"{name}: column {column!r} of {array.type} {why}") from None
-    return values
 
 
 def _batch(columns: Columns, values: Sequence[Sequence[Any]], name: str, kind: str, numbers: Sequence[int]) -> Batch:
-    """Return the batch of some columns, all text; ``numbers`` are those of its lines or rows in the file."""
     import pyarrow as pa
 
-    arrays = {}
-    for place, ((column, in_file), cells) in enumerate(zip(columns.items(), values, strict=True)):
-        as_text = id_text if column == ID else _cell_text if place else _sentence_text
+    texts = column_texts(columns, values, name, kind, numbers)
+    return pa.record_batch({column: pa.array(cells, pa.string()) for column, cells in texts.items()})
+
+
+def column_texts(
+    columns: Columns, values: Sequence[Sequence[Any]], name: str, kind: str, numbers: Sequence[int]
+) -> dict[str, list[str]]:
+    """Return columns as texts; ``numbers`` are those of the lines or rows (``kind``), for messages."""
+    checked = {}
+    for (column, in_file), cells in zip(columns.items(), values, strict=True):
+        as_text = id_text if column == ID else _number_text if column in NUMERIC else _sentence_text
         texts = list[str]()
         for number, cell in zip(numbers, cells, strict=True):
             try:
@@ -469,8 +474,8 @@ def _batch(columns: Columns, values: Sequence[Sequence[Any]], name: str, kind: s
                 )
             except ValueError as problem:
                 raise UsageError(f"{name}: {kind} {number}: {in_file!r} {problem}") from None
-        arrays[column] = pa.array(texts, pa.string())
-    return pa.record_batch(arrays)
+        checked[column] = texts
+    return checked
 
 
 def id_text(value: Any, column: str = ID) -> str:
@@ -481,6 +486,8 @@ def id_text(value: Any, column: str = ID) -> str:
 
 
 def _sentence_text(value: Any, column: str) -> str:
+    if value is None and column == OPTIONAL:
+        return ""
     if not isinstance(value, str):
         raise ValueError(f"is {shown(value)}; a sentence is text")
     if "\0" in value:
@@ -490,10 +497,8 @@ def _sentence_text(value: Any, column: str) -> str:
     return value
 
 
-def _cell_text(value: Any, column: str) -> str:
-    """Return a cell other than the sentence as text; a label or a score may be a number."""
-    if value is None and column == OPTIONAL:
-        return ""
+def _number_text(value: Any, column: str) -> str:
+    """Return a label or a score as text."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError("is empty; give text or a number")
     number = isinstance(value, int | float) and not isinstance(value, bool)

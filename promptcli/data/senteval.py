@@ -6,11 +6,12 @@ whether the files are its own or the raw ones; TREC loses its quotes; SST and MR
 
 What is done to raw text: the Moses tokeniser for STS, visible bytes and Treebank words for the rest. Source: SentEval,
 data/downstream/get_transfer_data.bash (`cat -v`, then the Treebank's tokeniser). Its own output is a fixed point of all
-three, so a folder that the script made is left as it is.
+three, so a folder that the script made is unchanged.
 """
 
 import contextlib
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -28,8 +29,7 @@ Parts = dict[str, list[GoldRow]]
 
 _BOM = b"\xef\xbb\xbf"
 
-
-Given = ParamSpec("Given")
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 _FOLDER: ContextVar[Path | None] = ContextVar("promptcli_senteval", default=None)
@@ -50,15 +50,15 @@ def tasks_from(folder: str | Path | None) -> Iterator[None]:
         _FOLDER.reset(before)
 
 
-def reads_data_dir(function: Callable[Given, Result]) -> Callable[Given, Result]:
+def reads_data_dir(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Let a function's parameter ``data_dir`` be the folder of the tasks that are named in all that it calls."""
 
     @functools.wraps(function)
-    def reading(*given: Given.args, **named: Given.kwargs) -> Result:
+    def reading(*args: Arguments.args, **named: Arguments.kwargs) -> Result:
         folder = named.get("data_dir")
         assert folder is None or isinstance(folder, str | Path)
         with tasks_from(folder):
-            return function(*given, **named)
+            return function(*args, **named)
 
     return reading
 
@@ -77,15 +77,8 @@ def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
     )
 
 
-def existing(path: Path) -> Path:
-    """Return the path."""
-    if not path.exists():
-        raise NotFoundError(f"{path} is missing")
-    return path
-
-
 def read_file_lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    r"""Return the text between line feeds: `splitlines` would also split at characters that stand inside sentences."""
+    """Return the text between line feeds: `splitlines` would also split at characters inside sentences."""
     check_file(path)
     data = path.read_bytes().removeprefix(_BOM)
     try:
@@ -96,13 +89,15 @@ def read_file_lines(path: Path, encoding: str = "utf-8") -> list[str]:
 
 
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt")
-#: Files that are no subsets: all of them together, and the one that was left out for its licence.
+#: Not subsets: all of them together, and one that was left out for its licence.
 _NO_SUBSETS = {"ALL", "SMT"}
 
 
 def read_year(root: Path, task: str) -> Parts:
     """Read the subsets of STS12 ... STS16: `STS.input.NAME.txt` (2 columns or more), scores in `STS.gs.NAME.txt`."""
-    folder = existing(root / "STS" / f"{task}-en-test")
+    folder = root / "STS" / f"{task}-en-test"
+    if not folder.is_dir():
+        raise NotFoundError(f"{folder} is missing")
     subsets = {}
     for path in sorted(folder.iterdir()):
         match = _INPUT.fullmatch(path.name)
@@ -151,7 +146,10 @@ def read_splits(
     With ``by_length`` rows are in the order by which SentEval draws the folds of a transfer task: by words, then by
     label.
     """
-    paths = {split: [existing(root / folder / file) for file in files] for split, files in splits.items()}
+    paths = {split: [root / folder / file for file in files] for split, files in splits.items()}
+    for path in itertools.chain(*paths.values()):
+        if not path.exists():
+            raise NotFoundError(f"{path} is missing")
     parts = {split: [row for path in listed for row in read(path)] for split, listed in paths.items()}
     for split, rows in parts.items():
         if not any(row[0] for row in rows):
@@ -179,7 +177,7 @@ def read_sick(path: Path) -> Iterator[GoldRow]:
 
 
 def read_polarity(path: Path) -> Iterator[GoldRow]:
-    """Read one class of MR, CR, SUBJ or MPQA: Latin-1, a sentence a line; blank lines are examples, too."""
+    """Read one class of MR, CR, SUBJ or MPQA: Latin-1, a sentence a line; empty lines are examples, too."""
     lines = read_file_lines(path, "latin-1")
     label = int(path.name in _FIRST_CLASS)
     for line in lines[: None if lines[-1] else -1]:
@@ -214,7 +212,7 @@ def read_paraphrases(path: Path) -> Iterator[GoldRow]:
 
 
 def _table(path: Path, columns: int, *, start: int = 1, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
-    """Yield number and fields of the non-blank lines from ``start`` on; quotes are text, often unbalanced."""
+    """Yield number and fields of the lines from ``start`` on, without empty ones; quotes are text, often unbalanced."""
     for number, line in enumerate(read_file_lines(path, encoding), start=1):
         if number < start or not line.strip():
             continue
@@ -245,7 +243,7 @@ def _words(sentence: str) -> str:
 def moses(sentences: Sequence[str], *, lower: bool) -> list[str]:
     """Tokenise like Moses' `tokenizer.perl -l en -no-escape`, joined by spaces, and lower-case on request.
 
-    The text that circulates under SentEval's name is a fixed point of that tokeniser: it holds ``russia ' s`` where one
+    SentEval's published text is a fixed point of that tokeniser: it holds ``russia ' s`` where one
     pass makes ``russia 's`` and a second one ``russia ' s``. So two passes are made; a tokeniser that splits at
     punctuation itself, like BERT's, sees no difference.
     """
@@ -274,7 +272,7 @@ def visible(text: str) -> str:
     return text.translate(_VISIBLE)
 
 
-#: A double quote opens at the start, and after a blank or an opening bracket; every other one closes.
+#: A double quote opens at the start, and after a space or an opening bracket; every other one closes.
 _OPENING = re.compile(r'(^|[ (\[{<])"')
 #: The last full stop is split off: one inside may belong to an abbreviation.
 _LAST_STOP = re.compile(r"""(?<=[^.])\.([\])}>"']*)[ \t]*$""")

@@ -1,4 +1,4 @@
-"""Where sentences to fit on and pairs to choose by come from: ``demo``, a task, a file. Does not depend on encoders."""
+"""Sentences to fit or train on and pairs to choose by, from ``demo``, a task or a file."""
 
 import itertools
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from promptcli.data.training_examples import (
 )
 from promptcli.errors import NotFoundError, UsageError
 
-_SOURCES = 100  # of a longer list of texts is never taken as names of files
+_SOURCES = 100  # the first texts of a list are tried as names of files
 #: Columns of both sides of a pair: SimCSE's, and those of natural language inference.
 SIDES = (PAIRS, ("premise", "hypothesis"))
 
@@ -44,7 +44,7 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
         try:
             name = fitting_task(on)
         except UsageError as error:
-            raise NotFoundError(f"no file {on!r} with sentences, and no task: {error}; or `demo`") from None
+            raise NotFoundError(f"no file {on!r} with sentences, and {error}; or `demo`") from None
         pairs = _task(name).pairs()
         return [*pairs.first, *pairs.second]
     fields = Fields(text=text_field) if text_field else Fields(layouts=(*SIDES, SENTENCES))
@@ -59,20 +59,21 @@ def training_examples(data: Any, *, layouts: Sequence[tuple[str, ...]] | None = 
         data: ``demo``, a file, or a name of the papers' training files (``wiki1m_for_simcse``, ``nli_for_simcse``); or
             a list, or a ``datasets.Dataset`` (see ``examples_of``); or a list of files or of such names (see
             ``is_sources``), which are read one after the other.
-        layouts: What is asked for, best first; triplets, pairs or sentences where it is None. Where graded pairs are
-            among them a task's may be named (``STS-B:train``).
+        layouts: The layouts asked for, best first; default: triplets, pairs or sentences. If graded pairs are among
+            them, ``data`` may be a task (``STS-B:train``).
     """
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
-        parts = [training_examples(one, layouts=layouts) for one in data]
-        return join_examples(parts, [source_name(one) for one in data])
+        return join_examples(
+            [training_examples(source, layouts=layouts) for source in data], [source_name(source) for source in data]
+        )
     if not isinstance(data, str | Path):
         return examples_of(data, layouts)
     if data == DEMO and SENTENCES not in layouts:
         if DEFINITIONS in layouts:
             return read_examples(demo.DEFINITIONS, layouts)
         wanted = " or ".join(", ".join(layout) for layout in layouts)
-        raise UsageError(f"there are no demo examples of this kind; give `data` FILE with the columns {wanted}")
+        raise UsageError(f"demo has no such examples; give `data` FILE with the columns {wanted}")
     if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
         pairs = development_task(str(data)).pairs()
         return examples_of(list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts)
@@ -83,22 +84,22 @@ def is_sources(data: Any) -> bool:
     """Return whether data are a list of sources, not of examples: paths, data sets, or names of which a file is one."""
     if not isinstance(data, list | tuple) or not data:
         return False
-    if all(isinstance(one, str) for one in data):
+    if all(isinstance(item, str) for item in data):
         return any(map(_is_file, data[:_SOURCES]))
-    return all(isinstance(one, Path) or hasattr(one, "column_names") for one in data)
+    return all(isinstance(item, Path) or hasattr(item, "column_names") for item in data)
 
 
 def is_fetched(data: Any) -> bool:
-    """Return whether training data, or some of them, are files of the papers that their names stand for."""
+    """Return whether training data, or some of them, are names of the papers' files."""
     if is_sources(data):
         return any(map(is_fetched, data))
     return isinstance(data, str) and data in FILES and not Path(data).exists()
 
 
 def source_name(data: Any) -> str:
-    """Return how messages and provenance call training data."""
+    """Return the name of training data in messages and provenance."""
     if is_sources(data):
-        return ", ".join(source_name(one) for one in data)
+        return ", ".join(map(source_name, data))
     return str(data) if isinstance(data, str | Path) else type(data).__name__
 
 
@@ -115,7 +116,7 @@ def _task(name: TaskName) -> STSTask:
 
 
 def _training_file(name: str) -> Path:
-    """Return the demo sentences, a file of the papers fetched by its name, or a file that may be there."""
+    """Return the demo sentences, a file of the papers fetched by its name, or a file that may be missing."""
     if name == DEMO:
         return demo.SENTENCES
     return hub_file(name) if is_fetched(name) else Path(name)

@@ -1,4 +1,4 @@
-"""The table of tasks: data and a metric each. STS, transfer, and what is measured on a file of one's own.
+"""The table of tasks, each with data and a metric: STS, transfer, and tasks on the user's files.
 
 Pair sets and aggregation of STS follow SentEval's `sts.py` as the papers use it: all subsets of a year are put together
 and scored at once ("all"); STS-B is scored on its test (or dev) pairs; no regressor is trained.
@@ -19,7 +19,7 @@ from promptcli.data.senteval import GoldRow, Parts
 from promptcli.errors import look_up
 from promptcli.extensions import Table
 
-#: Pairs of our own, inside the package.
+#: The demo pairs and sentences of the package.
 DEMO = "demo"
 
 
@@ -42,10 +42,10 @@ class TaskRow:
     #: the gold of every part, {part: (first (n, d), second (n, d) or None, gold (n,))}, that returns the figure
     metric: str | Callable[[Any], float]
     read: Callable[[Path], Parts]  # takes SentEval's `downstream` folder
-    folder: str | None = None  # in which `downstream` folder its files stand; None: it needs none
+    folder: str | None = None  # the folder of its files inside `downstream`; None: it needs none
     sizes: Mapping[str, int] = field(default_factory=dict)  # examples in print, by part; "all": of all parts together
     hub: HubSet | None = None
-    text: str | None = None  # what its text is, where that does not depend on where it was read
+    text: str | None = None  # describes its text; None: this depends on the source
     cased: bool = False  # the folder's text, and Moses-tokenised text, keep upper case
     fit_only: bool = False  # to fit on, never to score
 
@@ -59,11 +59,11 @@ _EVERY_SPLIT = "train+validation+test"
 
 
 def _benchmark(split: str, pairs: int, *, hub_split: str | None = None) -> TaskRow:
-    whole = split == "all"
-    splits = {part: [f"sts-{part}.csv"] for part in (("train", "dev", "test") if whole else (split,))}
+    every = split == "all"
+    splits = {name: [f"sts-{name}.csv"] for name in (("train", "dev", "test") if every else (split,))}
     read = partial(senteval.read_splits, folder="STS/STSBenchmark", splits=splits, read=senteval.read_benchmark)
     hub = HubSet("mteb/stsbenchmark-sts", split=hub_split or split)
-    return TaskRow("spearman", read, "STS", {"all": pairs}, hub, fit_only=whole)
+    return TaskRow("spearman", read, "STS", {"all": pairs}, hub, fit_only=every)
 
 
 _SICK_FILES = {"train": "SICK_train.txt", "trial": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
@@ -90,8 +90,8 @@ def _transfer(
     folder: str, read: Callable[[Path], Iterator[GoldRow]], sizes: Mapping[str, int] | None = None, **splits: str
 ) -> TaskRow:
     files = {split: listed.split() for split, listed in splits.items()}
-    given = partial(senteval.read_splits, folder=folder, splits=files, read=read, by_length=True)
-    return TaskRow("accuracy", given, folder, sizes or {})
+    read_all = partial(senteval.read_splits, folder=folder, splits=files, read=read, by_length=True)
+    return TaskRow("accuracy", read_all, folder, sizes or {})
 
 
 #: Every task, in the column order of the papers' tables. MR, CR, SUBJ and MPQA have no splits.
@@ -140,27 +140,27 @@ TASKS = Table("tasks", TASKS)
 GROUPS = {"sts": tuple(map(str, TEST_TASKS)), "transfer": TRANSFER_TASKS}
 
 
-def _retrieval(given: str) -> TaskRow:
-    path, columns = split_columns(given, RETRIEVAL)
-    return TaskRow("ndcg@10", lambda _: {"all": read_rows(path, columns)}, text="own documents, as they are")
+def _retrieval(file: str) -> TaskRow:
+    path, columns = split_columns(file, RETRIEVAL)
+    return TaskRow("ndcg@10", lambda _: {"all": read_rows(path, columns)}, text="own documents, unchanged")
 
 
-def _perplexity(given: str) -> TaskRow:
+def _perplexity(file: str) -> TaskRow:
     def read(_: Path) -> Parts:
-        with open_rows(demo.SENTENCES if given == DEMO else Path(given), skip_blank=True) as rows:
+        with open_rows(demo.SENTENCES if file == DEMO else Path(file), skip_blank=True) as rows:
             return {"all": [(text, None, 0.0) for text in rows.texts()]}
 
     return TaskRow("perplexity", read, text="held-out lines")
 
 
-#: Word before a colon -> the task that what stands behind it makes. ``retrieval:FILE`` or
+#: Word before a colon -> the task of the argument after it: ``retrieval:FILE`` or
 #: ``retrieval:FILE:query,document,grade``; ``perplexity:FILE``; ``mteb:TASK``, whose data mteb has.
 FAMILIES: dict[str, Callable[[str], TaskRow]] = {
     "retrieval": _retrieval,
     "perplexity": _perplexity,
-    "mteb": lambda given: TaskRow("mteb", lambda _: {}, text="as mteb has it"),
+    "mteb": lambda name: TaskRow("mteb", lambda _: {}, text="as mteb has it"),
 }
-#: mteb's name of a task -> ours, where the pairs of a SentEval folder are the same.
+#: mteb's name of a task -> our name, if the pairs of a SentEval folder are the same.
 MTEB_LOCAL = {**{f"STS{year}": f"STS{year}" for year in range(12, 17)}, "STSBenchmark": "STS-B", "SICK-R": "SICK-R"}
 
 
@@ -187,11 +187,11 @@ PROTOCOLS = {
 
 
 def task_row(name: TaskName, protocol: str = "senteval") -> TaskRow:
-    """Return the row of a task under a protocol; a task that is none of the table's is a file of graded pairs."""
-    found = look_up("protocol", protocol, PROTOCOLS).rows.get(str(name)) or TASKS.get(str(name))
-    if found is not None:
-        return found
+    """Return the row of a task under a protocol; any name outside the table is a file of graded pairs."""
+    row = look_up("protocol", protocol, PROTOCOLS).rows.get(str(name)) or TASKS.get(str(name))
+    if row is not None:
+        return row
     if name.task in FAMILIES and name.split != "test":
         return FAMILIES[name.task](name.split)
     path, columns = split_columns(str(name))
-    return TaskRow("spearman", lambda _: {"all": read_graded_pairs(path, columns)}, text="own pairs, as they are")
+    return TaskRow("spearman", lambda _: {"all": read_graded_pairs(path, columns)}, text="own pairs, unchanged")

@@ -1,6 +1,7 @@
 """Tasks by name, from a folder, the hub, the package or a file: graded pairs (STS), labelled sentences, others."""
 
 import hashlib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from promptcli.notes import offline
 
 @dataclass(frozen=True)
 class Pairs:
-    """n sentence pairs with gold scores (n,); equal pairs may stand in it more than once, as in SMTeuroparl."""
+    """n sentence pairs with gold scores (n,); a pair may occur more than once, as in SMTeuroparl."""
 
     first: list[str]
     second: list[str]
@@ -47,7 +48,7 @@ class LabelledExamples:
     """n labelled sentences, or pairs, in the order by which SentEval draws its folds."""
 
     first: list[str]
-    second: list[str] | None  # where single sentences are classified
+    second: list[str] | None  # None if single sentences are classified
     labels: NDArray[np.int64]  # (n,) class numbers from 0
 
     def __len__(self) -> int:
@@ -61,85 +62,84 @@ class STSTask:
     name: str
     split: str
     protocol: str
-    text: str  # what was done to it, as printed with every figure
+    text: str  # how it was treated, printed with every figure
     subsets: dict[str, Pairs]
 
     @property
     def label(self) -> str:
-        """The task as it is written on the command line, e.g. ``STS-B:dev``."""
+        """The name of the task on the command line, e.g. ``STS-B:dev``."""
         return str(TaskName(self.name, self.split))
 
     @property
     def expected_pairs(self) -> int:
-        """How many pairs the protocol says there are."""
+        """The number of pairs under the protocol."""
         row = task_row(TaskName(self.name, self.split), self.protocol)
         return row.sizes.get("all", len(self.pairs()))
 
     def pairs(self) -> Pairs:
         """Return the pairs of all subsets, one subset after the other ("all" aggregation)."""
-        parts = self.subsets.values()
-        return Pairs(
-            [sentence for part in parts for sentence in part.first],
-            [sentence for part in parts for sentence in part.second],
-            np.concatenate([part.gold for part in parts]),
+        subsets = self.subsets.values()
+        first, second = (
+            [*itertools.chain(*(getattr(pairs, side) for pairs in subsets))] for side in ("first", "second")
         )
+        return Pairs(first, second, np.concatenate([pairs.gold for pairs in subsets]))
 
     def sentences(self) -> Iterator[str]:
         """Yield every sentence, as often as it occurs."""
-        for part in self.subsets.values():
-            yield from part.first
-            yield from part.second
+        for pairs in self.subsets.values():
+            yield from pairs.first
+            yield from pairs.second
 
     def sha256(self) -> str:
         """Return the hex SHA-256 over the subsets' names, sentences and gold scores."""
         digest = hashlib.sha256()
-        for name, part in self.subsets.items():
-            for first, second, gold in zip(part.first, part.second, part.gold.tolist(), strict=True):
+        for name, pairs in self.subsets.items():
+            for first, second, gold in zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True):
                 digest.update(f"{name}\t{first}\t{second}\t{gold!r}\n".encode())
         return digest.hexdigest()
 
 
 @dataclass(frozen=True)
 class TransferTask:
-    """A task: ``all`` its examples, or those of its splits ``train``, ``test`` and, for SST-2, ``dev``."""
+    """A classification task, by split: ``all``, or ``train``, ``test`` and, for SST-2, ``dev``."""
 
     name: str
     splits: dict[str, LabelledExamples]
 
     def sentences(self) -> Iterator[str]:
         """Yield every sentence, as often as it occurs."""
-        for part in self.splits.values():
-            yield from part.first
-            yield from part.second or ()
+        for examples in self.splits.values():
+            yield from examples.first
+            yield from examples.second or ()
 
     def unexpected_counts(self) -> dict[str, tuple[int, int]]:
-        """Return, for each split whose size is not the printed one, its number of examples and the printed one."""
+        """Return the number of examples and the printed number of each split in which they differ."""
         counts = {split: (len(self.splits[split]), size) for split, size in TASKS[self.name].sizes.items()}
-        return {split: pair for split, pair in counts.items() if pair[0] != pair[1]}
+        return {split: (count, size) for split, (count, size) in counts.items() if count != size}
 
 
 @dataclass(frozen=True)
 class RetrievalTask:
-    """Queries, the documents among which theirs are to be found, and how well they go together."""
+    """Queries, the documents to be ranked for each, and graded relevance."""
 
     name: str
     queries: list[str]  # q distinct ones
     documents: list[str]  # m distinct ones
-    grades: list[dict[int, float]]  # of each query: number of a document -> its grade above 0
+    grades: list[dict[int, float]]  # by query: number of a document -> its grade above 0
 
     @classmethod
     def of(cls, name: str, rows: Sequence[GoldRow]) -> "RetrievalTask":
-        """Return the task of rows (query, document, grade); a document of grade 0 is one of the others."""
+        """Return the task of rows (query, document, grade); a document of grade 0 is irrelevant."""
         documents = {document: number for number, document in enumerate(dict.fromkeys(row[1] or "" for row in rows))}
-        found: dict[str, dict[int, float]] = {}
+        relevant: dict[str, dict[int, float]] = {}
         for query, document, grade in rows:
             if grade > 0 and query:
-                grades = found.setdefault(query, {})
+                grades = relevant.setdefault(query, {})
                 number = documents[document or ""]
                 grades[number] = max(grade, grades.get(number, 0.0))
-        if not found:
-            raise UsageError(f"{name}: no query has a document with a grade above 0; so nothing can be found")
-        return cls(name, list(found), list(documents), list(found.values()))
+        if not relevant:
+            raise UsageError(f"{name}: no query has a document with a grade above 0")
+        return cls(name, list(relevant), list(documents), list(relevant.values()))
 
     def sentences(self) -> Iterator[str]:
         """Yield every query and document."""
@@ -155,7 +155,7 @@ class PerplexityTask:
     lines: list[str]
 
     def sentences(self) -> Iterator[str]:
-        """Yield nothing: no vectors are made of the lines."""
+        """Yield nothing: lines have no vectors."""
         return iter(())
 
 
@@ -164,7 +164,7 @@ class MtebTask:
     """A task of mteb, run by mteb itself."""
 
     name: str
-    pairs: STSTask | None = None  # stand in for mteb's own data
+    pairs: STSTask | None = None  # replace mteb's data
 
     def sentences(self) -> Iterator[str]:
         """Yield nothing: mteb asks for its vectors itself."""
@@ -173,7 +173,7 @@ class MtebTask:
 
 @dataclass(frozen=True)
 class OwnTask:
-    """A task with a metric of its own: a function of the vectors and the gold of every part."""
+    """A task with its own metric, a function of the vectors and the gold of every part."""
 
     name: str
     metric: Callable[[Any], float]
@@ -183,7 +183,9 @@ class OwnTask:
         """Yield every sentence, as often as it occurs."""
         for rows in self.parts.values():
             for first, second, _ in rows:
-                yield from (first,) if second is None else (first, second)
+                yield first
+                if second is not None:
+                    yield second
 
 
 #: Anything that ``evaluate`` scores.
@@ -193,20 +195,19 @@ Task = TypeVar("Task", STSTask, TransferTask, AnyTask)
 
 @dataclass(frozen=True)
 class Loaded(Generic[Task]):
-    """The tasks that are there, and for each that is not the reason, by its label."""
+    """The tasks that have data, and the reason for each that does not, by its label."""
 
     tasks: list[Task]
     missing: dict[str, str]
 
 
-def any_task_names(given: str | Path | Sequence[str | Path]) -> list[TaskName]:
-    """Return the tasks named, whatever their metric: those of the table in the papers' order, then the others.
+def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
+    """Return the tasks named, whatever their metric: those of ``TASKS`` in the papers' order, then the others.
 
-    The others are files of graded pairs (``FILE`` or ``FILE:first,second,score``) and the tasks of ``FAMILIES``,
-    ``retrieval:FILE``, ``perplexity:FILE``, ``mteb:NAME``.
+    The others are files of graded pairs (``FILE`` or ``FILE:first,second,score``) and the tasks of ``FAMILIES``.
     """
     names: list[str] = []
-    for name in [given] if isinstance(given, str | Path) else check_rows(given, "tasks"):
+    for name in [words] if isinstance(words, str | Path) else check_rows(words, "tasks"):
         if not isinstance(name, str | Path):
             raise UsageError(
                 f"task {name!r} is {type(name).__name__}, not a name; give e.g. 'STS-B' or a file of pairs"
@@ -222,32 +223,28 @@ def any_task_names(given: str | Path | Sequence[str | Path]) -> list[TaskName]:
             others[TaskName(name)] = None
         else:
             raise unknown("task", name, [*known, *GROUPS, *(f"{family}:..." for family in FAMILIES)])
-    return [*(_name_of(label) for label in known if label in names), *others]
+    return [*(TaskName(*label.split(":")) for label in known if label in names), *others]
 
 
-def task_names(given: Sequence[str]) -> list[TaskName]:
-    """Return the STS tasks named, as ``any_task_names`` does; none: the papers' seven."""
-    names = any_task_names(list(given))
+def task_names(words: Sequence[str]) -> list[TaskName]:
+    """Return the STS tasks named, as ``any_task_names`` does; without words the papers' seven."""
+    names = any_task_names(list(words))
     for name in names:
         if task_row(name).metric != "spearman":
             raise unknown("task", str(name), [label for label, row in TASKS.items() if row.metric == "spearman"])
     return names or list(TEST_TASKS)
 
 
-def fitting_task(given: str) -> TaskName:
-    """Return the task whose sentences are fitted on: one of ``task_names``, or all splits of one, ``STS-B:all``."""
+def fitting_task(word: str) -> TaskName:
+    """Return the task whose sentences are fitted on: an STS task, or all splits of one, ``STS-B:all``."""
     known = [label for label, row in TASKS.items() if row.metric == "spearman"]
-    if given not in known:
-        raise unknown("task", given, known)
-    return _name_of(given)
-
-
-def _name_of(label: str) -> TaskName:
-    return TaskName(*label.split(":"))
+    if word not in known:
+        raise unknown("task", word, known)
+    return TaskName(*word.split(":"))
 
 
 def load_any(folder: Path | None, names: Sequence[TaskName], protocol: str = "senteval") -> Loaded[AnyTask]:
-    """Load tasks from a SentEval folder or else from the hub, ``demo`` from the package, and own files.
+    """Load tasks from a SentEval folder or else from the hub, ``demo`` from the package, and files.
 
     Args:
         folder: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`, `downstream` or
@@ -276,7 +273,7 @@ def load_any(folder: Path | None, names: Sequence[TaskName], protocol: str = "se
             unreachable = unreachable or isinstance(error, UnreachableError)
             missing[str(name)] = str(error)
             continue
-        tasks.append(_made(name, row, parts, text, protocol, folder))
+        tasks.append(_task(name, row, parts, text, protocol, folder))
     return Loaded(tasks, missing)
 
 
@@ -290,63 +287,54 @@ def load_transfer(folder: Path | None, names: Sequence[str]) -> Loaded[TransferT
     return cast(Loaded[TransferTask], load_any(folder, [TaskName(name) for name in names]))
 
 
-def _made(name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, folder: Path | None) -> AnyTask:
+def _task(name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, folder: Path | None) -> AnyTask:
     """Return the task of the rows that were read, by its metric."""
     if callable(row.metric):
         return OwnTask(str(name), row.metric, parts)
-    if row.metric == "spearman":
-        return STSTask(name.task, name.split, protocol, text, {part: _pairs(rows) for part, rows in parts.items()})
-    return _MAKERS[row.metric](name, parts, folder)
-
-
-def _mteb(name: TaskName, parts: Parts, folder: Path | None) -> MtebTask:
-    local = [] if folder is None else [TaskName(MTEB_LOCAL[it]) for it in [name.split] if it in MTEB_LOCAL]
+    every = [row for rows in parts.values() for row in rows]
+    match row.metric:
+        case "spearman":
+            subsets = {subset: Pairs(*_columns(pairs, np.float64)) for subset, pairs in parts.items()}
+            return STSTask(name.task, name.split, protocol, text, subsets)
+        case "accuracy":
+            return TransferTask(name.task, {split: _labelled(examples) for split, examples in parts.items()})
+        case "ndcg@10":
+            return RetrievalTask.of(str(name), every)
+        case "perplexity":
+            return PerplexityTask(str(name), [line for line, *_ in every])
+    local = [TaskName(MTEB_LOCAL[name.split])] if folder is not None and name.split in MTEB_LOCAL else []
     return MtebTask(name.split, next(iter(load_tasks(folder, local, "mteb").tasks), None))
 
 
-def _rows_of(parts: Parts) -> list[GoldRow]:
-    return [row for rows in parts.values() for row in rows]
-
-
-#: Metric -> the task of some rows.
-_MAKERS: dict[str, Callable[[TaskName, Parts, Path | None], AnyTask]] = {
-    "accuracy": lambda name, parts, _: TransferTask(name.task, {part: _labelled(rows) for part, rows in parts.items()}),
-    "ndcg@10": lambda name, parts, _: RetrievalTask.of(str(name), _rows_of(parts)),
-    "perplexity": lambda name, parts, _: PerplexityTask(str(name), [line for line, *_ in _rows_of(parts)]),
-    "mteb": _mteb,
-}
-
-
 def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[Parts, str]:
-    """Return the pairs of a data set of the hub, treated as the protocol says, and what was done to the text."""
+    """Return the pairs of a data set of the hub, treated by the protocol, and how."""
     if row.hub is None:
         raise NotFoundError("transfer tasks are read from a folder; give `data_dir` FOLDER, SentEval's `downstream`")
-    found = read_hub_set(row.hub)
+    rows = read_hub_set(row.hub)
     if not rules.moses:
-        return {name.split: found}, "raw text"
-    lower = not row.cased
-    done = moses([sentence for first, second, _ in found for sentence in (first, second or "")], lower=lower)
-    rows: list[GoldRow] = [(done[2 * i], done[2 * i + 1], gold) for i, (_, _, gold) in enumerate(found)]
-    return {name.split: rows}, f"Moses-tokenised, {'lower-cased' if lower else 'cased'}"
+        return {name.split: rows}, "raw text"
+    first, second, gold = zip(*rows, strict=True)
+    sides = (moses(side, lower=not row.cased) for side in (first, second))
+    rows = list(zip(*sides, gold, strict=True))
+    return {name.split: rows}, f"Moses-tokenised, {'cased' if row.cased else 'lower-cased'}"
 
 
 _UPPER_CASE = re.compile("[A-Z]")
 
 
 def _text_of(row: TaskRow, parts: Parts) -> str:
-    """Return what the folder's text is: SentEval's own is lower-cased, except for SICK; official files are raw."""
+    """Describe a folder's text: SentEval's own is lower-cased, except for SICK; official files are raw."""
     sides = (side for rows in parts.values() for first, second, _ in rows for side in (first, second))
     if not any(side and _UPPER_CASE.search(side) for side in sides):
         return "as in the folder, lower-cased"
     return "as in the folder, cased" if row.cased else "raw text, as in the folder"
 
 
-def _pairs(rows: Sequence[GoldRow]) -> Pairs:
-    first, second, gold = zip(*rows, strict=True)
-    return Pairs(list(first), list(second), np.array(gold, dtype=np.float64))
-
-
 def _labelled(rows: Sequence[GoldRow]) -> LabelledExamples:
-    first, second, labels = zip(*rows, strict=True)
-    pairs: Any = None if second[0] is None else list(second)
-    return LabelledExamples(list(first), pairs, np.array(labels, dtype=np.int64))
+    first, second, labels = _columns(rows, np.int64)
+    return LabelledExamples(first, None if second[0] is None else second, labels)
+
+
+def _columns(rows: Sequence[GoldRow], dtype: Any) -> tuple[list[str], list[str], NDArray[Any]]:
+    first, second, gold = zip(*rows, strict=True)
+    return list(first), list(second), np.array(gold, dtype=dtype)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from promptcli.data.dialect import OPTIONAL, SENTENCES, TEXT, Fields
-from promptcli.data.given import check_rows, finite_number, is_unicode
-from promptcli.data.rows import open_rows
+from promptcli.data.dialect import ID, OPTIONAL, SENTENCES, TEXT, Fields
+from promptcli.data.given import check_rows, finite_number
+from promptcli.data.rows import column_texts, open_rows
 from promptcli.errors import UsageError
 
 
 class Table(Protocol):
-    """What has columns by name, as a ``datasets.Dataset`` has."""
+    """A table with columns by name, such as a ``datasets.Dataset``."""
 
     @property
     def column_names(self) -> Sequence[str]:
@@ -33,7 +33,7 @@ PAIRS = ("sent0", "sent1")
 TRIPLETS = (*PAIRS, OPTIONAL)
 #: A pair of natural language inference.
 LABELLED_PAIRS = ("premise", "hypothesis", "label")
-#: A pair graded for its likeness, and a word's definition.
+#: A pair graded for its similarity, and a word's definition.
 GRADED_PAIRS = ("sentence1", "sentence2", "score")
 DEFINITIONS = ("definition", "word")
 
@@ -48,13 +48,12 @@ class TrainingExamples:
     """n examples."""
 
     columns: tuple[list[str], ...]  #: one list of n texts per column; a hard negative may be "", for none
-    sha256: str  #: of the file; of a list or a data set, of its texts; of several sources, of theirs
-    blank: int = 0  #: rows that were left out because a text is blank, other than a hard negative
+    sha256: str  #: the file's; a list's or data set's is that of its texts
+    blank: int = 0  #: rows left out because a text other than a hard negative is empty
     layout: tuple[str, ...] | None = None  #: names of the columns; empty for sentences alone
-    unlabelled: int = 0  #: rows that were left out because they have no label
-    #: Words whose rows were left out because they are no single token of the backbone.
-    untokenised: tuple[str, ...] = ()
-    source_sizes: tuple[int, ...] = ()  #: rows of each source, one after the other; empty where there is one source
+    unlabelled: int = 0  #: rows left out because they have no label
+    untokenised: tuple[str, ...] = ()  #: words whose rows were left out: not a single token of the backbone
+    source_sizes: tuple[int, ...] = ()  #: rows of each source; empty if there is only one
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -66,7 +65,7 @@ class TrainingExamples:
 
     @property
     def repeated(self) -> int:
-        """Rows that say the same as one before them."""
+        """Rows that repeat an earlier one."""
         return len(self) - len(set(zip(*self.columns, strict=True)))
 
     @property
@@ -74,41 +73,42 @@ class TrainingExamples:
         """Rows of each source."""
         return self.source_sizes or (len(self),)
 
-    def only(self, chosen: Sequence[bool]) -> "TrainingExamples":
-        """Return the examples without those rows that are not chosen."""
-        rows = iter(chosen)
+    def only(self, selected: Sequence[bool]) -> "TrainingExamples":
+        """Return the selected examples."""
+        rows = iter(selected)
         sizes = tuple(sum(itertools.islice(rows, size)) for size in self.source_sizes)
-        columns = tuple(list(itertools.compress(column, chosen)) for column in self.columns)
+        columns = tuple(list(itertools.compress(column, selected)) for column in self.columns)
         return dataclasses.replace(self, columns=columns, source_sizes=sizes)
 
 
-def join_examples(parts: Sequence[TrainingExamples], names: Sequence[str]) -> TrainingExamples:
-    """Return the examples of several sources, one after the other; pairs and triplets may stand together."""
-    if len(parts) == 1:
-        return parts[0]
-    layouts = {part.layout: name for part, name in zip(reversed(parts), reversed(names), strict=True)}
+def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> TrainingExamples:
+    """Return the examples of several sources, one after the other; pairs and triplets may be mixed."""
+    if len(sources) == 1:
+        return sources[0]
+    layouts = {source.layout: name for source, name in zip(reversed(sources), reversed(names), strict=True)}
     if len(layouts) > 1 and not set(layouts) <= {PAIRS, TRIPLETS}:
-        found = "; ".join(f"{name}: {', '.join(layout or ()) or 'sentences'}" for layout, name in layouts.items())
-        raise UsageError(f"data of one run have the same columns, or are pairs and triplets; {found}")
-    layout = max(layouts, key=lambda one: len(one or ()))
-    wide = [(*part.columns, *[[""] * len(part)] * (len(layout or "1") - len(part.columns))) for part in parts]
+        columns = "; ".join(f"{name}: {', '.join(layout or ()) or 'sentences'}" for layout, name in layouts.items())
+        raise UsageError(f"data of one run have the same columns, or are pairs and triplets; {columns}")
+    layout = max(layouts, key=lambda layout: len(layout or ()))
+    width = len(layout or (TEXT,))
+    wide = [(*source.columns, *[[""] * len(source)] * (width - len(source.columns))) for source in sources]
     return TrainingExamples(
         tuple(list(itertools.chain(*column)) for column in zip(*wide, strict=True)),
-        hashlib.sha256("".join(part.sha256 for part in parts).encode()).hexdigest(),
-        sum(part.blank for part in parts),
+        hashlib.sha256("".join(source.sha256 for source in sources).encode()).hexdigest(),
+        sum(source.blank for source in sources),
         layout,
-        sum(part.unlabelled for part in parts),
-        source_sizes=tuple(len(part) for part in parts),
+        sum(source.unlabelled for source in sources),
+        source_sizes=tuple(len(source) for source in sources),
     )
 
 
 def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
-    """Read examples in one pass; rows with a blank text are left out, but a triplet may lack its hard negative.
+    """Read examples in one pass, without rows that lack a text other than a hard negative.
 
     Args:
         path: Text (a sentence a line), CSV, TSV, JSONL or Parquet; labelled pairs and definitions also without a
-            header, as lines of label, premise and hypothesis, or of word and definition, tabs between them.
-        layouts: What is asked for, best first; ``SENTENCES`` stands for one text field, or lines.
+            header, as tab-separated lines of label, premise and hypothesis, or of word and definition.
+        layouts: The layouts asked for, best first; ``SENTENCES`` is one text field, or lines.
     """
     with open_rows(path, Fields(layouts=tuple(layouts))) as rows:
         layout = SENTENCES if TEXT in rows.columns else tuple(rows.columns)
@@ -116,58 +116,46 @@ def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PA
 
 
 def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
-    """Return examples from memory; rows with a blank text are left out, but a triplet may lack its hard negative.
+    """Return examples from memory, without rows that lack a text other than a hard negative.
 
     Args:
         data: A list of sentences, of tuples (pairs, triplets, premise, hypothesis and label, or definition and word),
-            or of dictionaries; or what has ``column_names`` and columns by name, as a ``datasets.Dataset`` has.
-        layouts: What is asked for, best first.
+            or of dictionaries; or a ``Table``, such as a ``datasets.Dataset``.
+        layouts: The layouts asked for, best first.
 
     Example:
         >>> examples_of([("A dog runs.", "An animal moves."), ("He sleeps.", "He is not awake.")]).columns[1]
         ['An animal moves.', 'He is not awake.']
     """
     if hasattr(data, "column_names"):
-        names, where = list(data.column_names), "the data set"
-        rows: Iterable[tuple[Any, ...]] = zip(*(data[name] for name in names), strict=True)
+        table, name = {column: data[column] for column in data.column_names}, "the data set"
     else:
-        items, where = check_rows(data, "examples"), "the list"
+        items, name = check_rows(data, "examples"), "the list"
         if not items:
             raise UsageError("the list has no sentence to train on")
         if isinstance(items[0], dict):
-            names = list(items[0])
-            rows = (tuple(item.get(name, "") for name in names) for item in items)
+            table = {column: [item.get(column, "") for item in items] for column in items[0]}
         else:
-            rows = [tuple(item) if isinstance(item, tuple | list) else (item,) for item in items]
-            widest = max(map(len, rows)) if len(rows[0]) > 1 else 1  # pairs and triplets may stand together
-            names = next((list(layout) for layout in layouts if len(layout or "1") == widest), [])
-            names = names or ["text"]
-    columns = Fields(layouts=tuple(layouts)).choose(names, where)
-    layout = SENTENCES if TEXT in columns else tuple(columns)
-    at = [names.index(columns[name]) for name in layout or (TEXT,)]
-    least = len(PAIRS) if layout == TRIPLETS else len(at)
-    graded = at[-1] if layout in _LABEL_READERS else None
-    texts = [_texts(row, at, least, graded, f"{where}: row {number}") for number, row in enumerate(rows, 1)]
+            rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
+            width = max(map(len, rows)) if len(rows[0]) > 1 else 1  # pairs and triplets may be mixed
+            columns = next((layout for layout in layouts if len(layout or (TEXT,)) == width), ()) or (TEXT,)
+            table = {
+                column: [row[place] if place < len(row) else None for row in rows]
+                for place, column in enumerate(columns)
+            }
+    chosen = Fields(layouts=tuple(layouts)).choose(list(table), name)
+    chosen.pop(ID, None)
+    cells = [table[column] for column in chosen.values()]
+    texts = list(zip(*column_texts(chosen, cells, name, "row", range(1, len(cells[0]) + 1)).values(), strict=True))
     digest = hashlib.sha256("\0".join("\0".join(row) for row in texts).encode()).hexdigest()
-    return _examples(texts, layout, where, lambda: digest)
-
-
-def _texts(row: tuple[Any, ...], at: Sequence[int], least: int, graded: int | None, where: str) -> tuple[str, ...]:
-    """Return the texts of a row's columns, of which ``least`` must be there; column ``graded`` may hold a number."""
-    found = {place: row[place] if place < len(row) else None for place in at}
-    found |= {place: "" for place in at[least:] if found[place] is None}
-    for place, value in found.items():
-        number = place == graded and isinstance(value, int | float) and not isinstance(value, bool)
-        if not number and not (isinstance(value, str) and is_unicode(value)):
-            raise UsageError(f"{where} holds {value!r:.60}; a sentence is UTF-8 text")
-    return tuple(str(value) for value in found.values())
+    return _examples(texts, SENTENCES if TEXT in chosen else tuple(chosen), name, lambda: digest)
 
 
 def _examples(
-    rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], where: str, digest: Callable[[], str]
+    rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], name: str, digest: Callable[[], str]
 ) -> TrainingExamples:
-    """Return the rows that are whole, in columns."""
-    kept: list[tuple[str, ...]] = []
+    """Return the complete rows, in columns."""
+    complete: list[tuple[str, ...]] = []
     blank = unlabelled = 0
     read = _LABEL_READERS.get(layout)
     for number, row in enumerate(rows, 1):
@@ -175,40 +163,40 @@ def _examples(
             if row[-1].strip() in _UNLABELLED:
                 unlabelled += 1
                 continue
-            row = (*row[:-1], read(row[-1], f"{where}: row {number}"))
+            row = (*row[:-1], read(row[-1], f"{name}: row {number}"))
+        elif layout == TRIPLETS and not row[2].strip():
+            row = (*row[:2], "")
         if all(text.strip() for text in (row[:2] if layout == TRIPLETS else row)):
-            kept.append((*row[:2], row[2] if row[2].strip() else "") if layout == TRIPLETS else row)
+            complete.append(row)
         else:
             blank += 1
-    if not kept:
-        what = "word with a definition" if layout == DEFINITIONS else "sentence"
-        raise UsageError(f"{where} has no {what} to train on")
-    if read is not None and len({row[-1] for row in kept}) == 1:
+    if not complete:
+        raise UsageError(f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on")
+    if read is not None and len({row[-1] for row in complete}) == 1:
         raise UsageError(
-            f"{where}: all {len(kept):,} {layout[-1]}s are {kept[0][-1]!r}; there is nothing to learn from one alone"
+            f"{name}: all {len(complete):,} {layout[-1]}s are {complete[0][-1]!r}; give two different ones"
         )
-    columns = tuple(list(column) for column in zip(*kept, strict=True))
+    columns = tuple(list(column) for column in zip(*complete, strict=True))
     if layout == TRIPLETS and not any(columns[2]):
         columns, layout = columns[:2], PAIRS
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 
-def _label(text: str, where: str) -> str:
+def _label(text: str, row: str) -> str:
     label = _LABELS.get(text.strip().lower())
     if label is None:
         raise UsageError(
-            f"{where} has the label {text!r}; labels are entailment, neutral, contradiction (or 0, 1, 2), and - or -1"
-            " where there is none"
+            f"{row} has the label {text!r}; give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
         )
     return label
 
 
-def _score(text: str, where: str) -> str:
+def _score(text: str, row: str) -> str:
     number = finite_number(text)
     if number is None or number < 0:
-        raise UsageError(f"{where} has the score {text!r}; a score is a number from 0, such as 3.8")
+        raise UsageError(f"{row} has the score {text!r}; a score is a number from 0, such as 3.8")
     return repr(number)
 
 
-#: How the last column is read, of layouts whose last column is no text.
+#: Layout whose last column is a label or a score -> its reader.
 _LABEL_READERS: dict[tuple[str, ...], Callable[[str, str], str]] = {LABELLED_PAIRS: _label, GRADED_PAIRS: _score}

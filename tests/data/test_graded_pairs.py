@@ -59,7 +59,7 @@ def test_every_format_with_usual_and_with_named_columns(suffix, tmp_path):
         ("a.csv", 'sentence1,sentence2,score\n"a\nb",c,1\nd,e,high\n', "a.csv: row 2: the score 'high' in 'score'"),
         ("a.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "a.tsv: row 1: the score 'nan'"),
         ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": null}\n', "line 1: 'score' is empty"),
-        ("a.csv", "sentence1,sentence2,score\na,b,3\nc,d,3.0\n", "all 2 scores are 3; a rank correlation takes two"),
+        ("a.csv", "sentence1,sentence2,score\na,b,3\nc,d,3.0\n", "all 2 scores are 3; a rank correlation needs two"),
         ("a.csv", "sentence1,sentence2,score\n", "a.csv is empty"),
         ("a.csv", "", "a.csv is empty"),
         ("a.csv", "sentence1,sentence2,score\n\n\n", "holds no pairs"),
@@ -78,9 +78,7 @@ def test_what_is_no_task_is_said_in_one_line(name, text, message, tmp_path):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(
-        NotFoundError, match=r"no task and no file '.*gone.csv'; give a task's name, or graded pairs as"
-    ):
+    with pytest.raises(NotFoundError, match=r"no task and no file '.*gone.csv'; give a task, or graded pairs as"):
         task_names([str(tmp_path / "gone.csv")])
     with pytest.raises(UsageError, match="unknown task"):
         task_names(["gone"])
@@ -107,7 +105,7 @@ def test_scores_of_eval_and_the_choice_of_a_search(run, tiny_folder, tmp_path):
     backbone = ["--backbone", tiny_folder("bert"), "--offline"]
     ran = run("eval", "--model", "cls", *backbone, "--task", path, "--task", "demo:dev", "--json", "-q")
     ours = {result["task"]: result for result in json.loads(ran.out)["results"]}[str(path)]
-    assert (ours["pairs"], ours["text"], ours["metric"]) == (4, "own pairs, as they are", "spearman")
+    assert (ours["pairs"], ours["text"], ours["metric"]) == (4, "own pairs, unchanged", "spearman")
     shown = run("eval", "--model", "cls", *backbone, "--task", f"{path}:sentence2,sentence1,score")
     assert shown.code == 0 and "Avg" not in shown.out and "not comparable" not in shown.out
     found = run("ditto-search", *backbone, "--on", path, "-q")

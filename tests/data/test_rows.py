@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from promptcli.data import files
 from promptcli.data.files import STANDARD
-from promptcli.data.rows import open_rows
+from promptcli.data.rows import open_rows, windows
 from promptcli.errors import NotFoundError, PromptcliError
 from tests.reading import fails, parquet, read, texts, write
 
@@ -269,6 +269,20 @@ def test_broken_csv_quotes(tmp_path):
     fails(write(tmp_path, "a.csv", 'text\nok\n"never closed\nmore\n'), "a.csv: line 4")
     fails(write(tmp_path, "a.csv", 'text\n"one" two\n'), "a.csv: line 2")
     fails(write(tmp_path, "a.csv", "text\rone\rtwo\r"), "a.csv: line")
+
+
+# --- windows
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "lengths"), [(4, 1 << 20, [4, 4, 2]), (100, 2500, [3, 3, 3, 1]), (2, 1, [1] * 10)]
+)
+def test_windows_have_at_most_so_many_rows_and_end_when_full(rows, size, lengths):
+    lines = [f"{number:01000}" for number in range(10)]
+    batches = [pa.record_batch({"text": [line]}) for line in lines]
+    found = list(windows(batches, rows, size))
+    assert [len(batch) for batch in found] == lengths
+    assert [text for batch in found for text in batch.column("text").to_pylist()] == lines
 
 
 # --- Parquet

@@ -105,7 +105,7 @@ def test_all_splits_of_a_task(run, tmp_path):
         assert fitting_sentences("STS-B") == ["c", "other c"]
         with pytest.raises(NotFoundError, match="task SICK-R:all is missing: "):
             fitting_sentences("SICK-R:all")
-        with pytest.raises(NotFoundError, match="no file 'STS12:all' with sentences, and no task: unknown task"):
+        with pytest.raises(NotFoundError, match="no file 'STS12:all' with sentences, and unknown task"):
             fitting_sentences("STS12:all")
     ran = run("fit", "--model", "first-last-tfidf", "--on", "STS-B:all", "--data-dir", tmp_path, "--name", "t")
     assert ran.code == 0 and "fitted on 6 sentences of STS-B:all" in ran.err
