@@ -1,4 +1,4 @@
-"""Checks that a foreign model folder must pass before use.
+"""Checks that a foreign model folder must pass before use, and transformers, imported when needed and kept silent.
 
 Transformers fills missing tensors with random numbers and missing tokens with its own, and fails in many ways on
 a faulty one. Here the former is refused and the latter becomes one line.

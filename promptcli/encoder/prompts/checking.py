@@ -46,16 +46,11 @@ class Checked:
     truncation: Truncation  #: the same for the sentence repeated until it is too long
 
 
-def check_masked(text: str) -> None:
-    """Check the slots of a template that is to be read at its mask."""
-    check_template(text)
-    if MASK not in text:
-        raise UsageError(f"template {text!r} has no {MASK}; put one at the position to be read")
-
-
 def check(text: str, tokens: PieceTokenizer, max_tokens: int, sentence: str) -> Checked:
     """Return what a template becomes, with one sentence in it; ``max_tokens`` is the longest input."""
-    (check_template if tokens.causal else check_masked)(text)
+    check_template(text)
+    if not tokens.causal and MASK not in text:
+        raise UsageError(f"template {text!r} has no {MASK}; put one at the position to be read")
     template = Template(text, tokens)
     if not sentence.strip():
         raise UsageError("the sentence is empty; give one with `sentence`")

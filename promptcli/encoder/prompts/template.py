@@ -144,11 +144,7 @@ def _is_punctuation(sign: str) -> bool:
 
 
 def check_template(text: str) -> None:
-    """Check the slots of a template's text.
-
-    Raises:
-        UsageError: Not exactly one [X].
-    """
+    """Refuse a template without exactly one [X]."""
     if text.count(SLOT) != 1:
         raise UsageError(
             f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; it needs exactly one, for the sentence"
