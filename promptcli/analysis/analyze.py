@@ -95,8 +95,7 @@ def _mask_tokens(encoders: "Encoders", texts: Sequence[str], *, top: int = 5) ->
 def _impact(encoders: "Encoders", text: str) -> "list[Impact]":
     from promptcli.analysis.impact import impact
 
-    with working("impact", None) as advance:
-        return [impact(encoder.backbone, text, progress=advance) for encoder in encoders]
+    return [impact(encoder.backbone, text) for encoder in encoders]
 
 
 def _impact_tfidf(
@@ -120,9 +119,10 @@ def _map(encoders: "Encoders", texts: Sequence[str], *, first: int = 2000) -> "l
     from promptcli.analysis.sentence_map import sentence_map
     from promptcli.encoder.encoder import encode_together
 
-    chosen = [text for text in texts if text.strip()][:first]
-    with working("map", len(encoders) * len(chosen)) as advance:
-        return [sentence_map(one.vectors, chosen) for one in encode_together(list(encoders), chosen, progress=advance)]
+    texts = [text for text in texts if text.strip()][:first]
+    with working("map", len(encoders) * len(texts)) as advance:
+        encoded = encode_together(list(encoders), texts, progress=advance)
+        return [sentence_map(each.vectors, texts) for each in encoded]
 
 
 #: By the name that ``promptcli.analyze`` takes.
@@ -189,18 +189,25 @@ def analyze(
 @reads_data_dir
 def analyze_all(
     name: str,
-    models: "Sequence[Model]",
-    on: "Sentences" = BARE.corpus,
+    models: "Sequence[Model]" = (),
+    on: "Sentences | None" = None,
     *,
     data_dir: str | Path | None = None,
     text_field: str | None = None,
     skip_unfit: bool = False,
     settings: Mapping[str, Setting] = MappingProxyType({}),
 ) -> "dict[Label, Any]":
-    """Look inside several models as ``analyze`` does; those of one model input share a forward pass.
+    """Look inside models: how their vectors lie, what their tokens and heads do.
 
-    ``text_field`` is the column of the sentence in a file. With ``skip_unfit`` models that do not fit their backbone
-    are reported and left out.
+    Args:
+        name: Name of an analysis.
+        models: Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy and uniformity six
+            recipes on it.
+        on: As in ``analyze``.
+        data_dir: SentEval folder of the tasks.
+        text_field: Column of the sentence. Default: `text`, else `sentence`, else the only one.
+        skip_unfit: Report models that do not fit their backbone, and leave them out.
+        settings: Of the analysis.
     """
     from promptcli.data.sources import fitting_sentences
     from promptcli.evaluation.candidates import candidates_of, open_candidates
@@ -209,23 +216,29 @@ def analyze_all(
     for setting in settings:
         if setting not in analysis.settings:
             raise unknown(f"setting of {name}", setting, analysis.settings)
-    given = _data(analysis.takes, on, text_field)
-    chosen, corpus = dict(settings), settings.get("corpus", BARE.corpus)
+    content = _content(analysis.takes, BARE.corpus if on is None else on, text_field)
+    values, corpus = dict(settings), settings.get("corpus", BARE.corpus)
     if "corpus" in analysis.settings and isinstance(corpus, str):
-        chosen["corpus"] = fitting_sentences(corpus)
-    opened = open_candidates(candidates_of(models), skip_unfit=skip_unfit)
-    results = analysis.run([encoder for _, encoder in opened], given, **chosen)
+        values["corpus"] = fitting_sentences(corpus)
+    opened = open_candidates(candidates_of(models or [BARE.backbone]), skip_unfit=skip_unfit)
+    results = analysis.run([encoder for _, encoder in opened], content, **values)
     return dict(zip((candidate.label for candidate, _ in opened), results, strict=True))
 
 
-def _data(takes: str, on: "Sentences", text_field: str | None) -> Any:
-    """Return the input of an analysis."""
+def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:
+    """Return the input of an analysis; tasks by their names, all splits of one by ``STS-B:all``, or files of pairs."""
     from promptcli.data.sources import fitting_sentences
+    from promptcli.data.tasks import fitting_task, load_tasks, task_names
 
     if takes == "nothing":
         return None
     if takes == "pairs":
-        return _pairs(on)
+        names = [str(on)] if isinstance(on, str | Path) else list(on)
+        tasks = [fitting_task(name) if name.endswith(":all") else task_names([name])[0] for name in names]
+        loaded = load_tasks(senteval_folder(), tasks)
+        for label, reason in loaded.missing.items():
+            raise NotFoundError(f"{label} is missing: {reason}")
+        return loaded.tasks
     if takes == "sentence":
         if not isinstance(on, str):
             raise UsageError(f"the analysis takes one sentence, not {type(on).__name__}; give a string")
@@ -235,15 +248,3 @@ def _data(takes: str, on: "Sentences", text_field: str | None) -> Any:
     if isinstance(on, str | Path):
         return fitting_sentences(str(on), text_field=text_field)
     return list(on)
-
-
-def _pairs(on: "Sentences") -> "list[STSTask]":
-    """Return tasks of graded pairs by their names, all splits of one by ``STS-B:all``, or files of pairs."""
-    from promptcli.data.tasks import fitting_task, load_tasks, task_names
-
-    given = [str(on)] if isinstance(on, str | Path) else list(on)
-    names = [fitting_task(name) if name.endswith(":all") else task_names([name])[0] for name in given]
-    loaded = load_tasks(senteval_folder(), names)
-    for label, reason in loaded.missing.items():
-        raise NotFoundError(f"{label} is missing: {reason}")
-    return loaded.tasks

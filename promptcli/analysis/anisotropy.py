@@ -90,14 +90,9 @@ def sentence_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str]) -
     """Return the anisotropy of each encoder's sentence vectors (PromptBERT, table 1; Ditto, table 5).
 
     The vectors of a window of sentences are held at a time. A sentence counts as often as it occurs.
-
-    Args:
-        encoders: Those of the same model input share a forward pass.
-        sentences: n texts, prepared.
     """
     check_enough(len(sentences))
-    means = [MeanCosine() for _ in encoders]
-    cut = [0] * len(encoders)
+    means, cut = [MeanCosine() for _ in encoders], [0] * len(encoders)
     with working("anisotropy", len(sentences)) as advance:
         for start in range(0, len(sentences), _WINDOW):
             window = sentences[start : start + _WINDOW]

@@ -13,20 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from promptcli.analysis.sentence import (
-    Correlation,
-    Tokenized,
-    corpus_idf,
-    correlate,
-    plain_encoder,
-    tfidf_weights,
-    tokenize,
-)
+from promptcli.analysis.sentence import Correlation, corpus_idf, correlate, plain_encoder, tfidf_weights, tokenize
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, Needs
-from promptcli.encoder.batching import TOKEN_BUDGET, Progress, silent
+from promptcli.encoder.batching import TOKEN_BUDGET
 from promptcli.errors import UsageError
-from promptcli.notes import working
+from promptcli.notes import Advance, working
 
 
 @dataclass(frozen=True)
@@ -55,18 +47,13 @@ class ImpactStudy:
     left_out: int  #: number of the others: empty, or longer than the longest input
 
 
-def impact(backbone: Backbone, sentence: str, *, progress: Progress = silent) -> Impact:
-    """Return the impact matrix of one sentence.
-
-    Args:
-        backbone: With a mask token; ELECTRA's works though its discriminator never saw it (table 3).
-        sentence: A text.
-        progress: Called with the number of model inputs newly done.
-    """
+def impact(backbone: Backbone, sentence: str) -> Impact:
+    """Return the impact matrix of one sentence; ELECTRA's works though its discriminator never saw a mask (table 3)."""
     check_mask(backbone)
-    given = tokenize(plain_encoder(backbone), sentence)
-    matrix = _impact(backbone, torch.tensor(given.ids, device=backbone.device), progress)
-    return Impact(given.tokens[1:-1], matrix.cpu().numpy())
+    ids, tokens = tokenize(plain_encoder(backbone), sentence)
+    with working("impact", None) as advance:
+        matrix = _impact(backbone, torch.tensor(ids, device=backbone.device), advance)
+    return Impact(tokens[1:-1], matrix.cpu().numpy())
 
 
 def check_mask(backbone: Backbone) -> int:
@@ -76,7 +63,7 @@ def check_mask(backbone: Backbone) -> int:
     return backbone.tokenizer.mask
 
 
-def _impact(backbone: Backbone, row: Tensor, progress: Progress) -> Tensor:
+def _impact(backbone: Backbone, row: Tensor, advance: Advance) -> Tensor:
     """Return the impact matrix (N, N) of token ids (N + 2,) without waiting for the device."""
     mask, count = check_mask(backbone), len(row) - 2
     alone = torch.zeros(count, backbone.width, dtype=torch.float64, device=backbone.device)
@@ -100,7 +87,7 @@ def _impact(backbone: Backbone, row: Tensor, progress: Progress) -> Tensor:
             matrix[i, j] = (alone[i] - at_i).norm(dim=1)
             matrix[j, i] = (alone[j] - at_j).norm(dim=1)
             done += len(chunk)
-            progress(len(chunk))
+            advance(len(chunk))
     return matrix
 
 
@@ -117,28 +104,25 @@ def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Seq
     check_mask(backbone)
     encoder = plain_encoder(backbone)
     idf = corpus_idf(encoder, corpus)
-    given: list[Tokenized] = []
+    rows: list[list[int]] = []
     for sentence in sentences:
         with contextlib.suppress(UsageError):  # empty or too long
-            given.append(tokenize(encoder, sentence))
-    if not given:
+            rows.append(tokenize(encoder, sentence).ids)
+    if not rows:
         raise UsageError("there is no usable sentence; give a file with one sentence a line")
-    lengths = [len(tokenized.ids) for tokenized in given]
-    ids = torch.tensor([token for tokenized in given for token in tokenized.ids], device=backbone.device)
+    lengths = [len(row) for row in rows]
+    ids = torch.tensor([token for row in rows for token in row], device=backbone.device)
     columns = []
-    with working("impact", len(given)) as advance:
+    with working("impact", len(rows)) as advance:
         for row in torch.split(ids, lengths):
-            columns.append(_impact(backbone, row, silent).mean(0))
+            columns.append(_impact(backbone, row, lambda done: None).mean(0))
             advance(1)
     means = np.split(torch.cat(columns).cpu().numpy(), np.cumsum([length - 2 for length in lengths])[:-1])
-    weights = [tfidf_weights(tokenized.ids, idf)[1:-1] for tokenized in given]
+    weights = [tfidf_weights(tokens, idf)[1:-1] for tokens in rows]
     inside = [_correlation(*sides) for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]
-    mean = Correlation(
-        float(np.mean([each.pearson for each in inside] or [0.0])),
-        float(np.mean([each.spearman for each in inside] or [0.0])),
-    )
+    mean = Correlation(*np.mean([[each.pearson, each.spearman] for each in inside] or [[0.0, 0.0]], axis=0).tolist())
     together = np.concatenate(means), np.concatenate(weights)
-    return ImpactStudy(_correlation(*together), mean, *together, len(given), len(sentences) - len(given))
+    return ImpactStudy(_correlation(*together), mean, *together, len(rows), len(sentences) - len(rows))
 
 
 def _correlation(means: NDArray[np.float64], weights: NDArray[np.float64]) -> Correlation:

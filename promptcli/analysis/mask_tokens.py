@@ -44,13 +44,9 @@ PLACES: dict[str, Callable[[MLMHead, Tensor, Tensor], Tensor]] = {
 def predict_mask_tokens(
     backbone: Backbone, recipe: Recipe, sentences: Sequence[str], *, count: int = 5
 ) -> list[MaskTokens]:
-    """Return the most probable tokens at the mask for n sentences.
+    """Return the ``count`` most probable tokens at the mask for n sentences.
 
-    Args:
-        backbone: Needs its masked-LM head.
-        recipe: Only its prompt, period, max_length and denoise are read.
-        sentences: n texts.
-        count: Number of tokens of each list.
+    Of the recipe only prompt, period, max_length and denoise are read.
     """
     denoising = Denoising.from_spec(recipe.denoise)
     if denoising.place not in PLACES:
@@ -76,8 +72,8 @@ def predict_mask_tokens(
 
 def _best(backbone: Backbone, logits: Tensor, count: int) -> list[list[Guess]]:
     """Return the most probable tokens of each row of logits (n, v)."""
-    probabilities, found = logits.softmax(-1).topk(count, dim=-1)
+    probabilities, ids = logits.softmax(-1).topk(count, dim=-1)
     return [
         [Guess(backbone.tokenizer.text(token), value) for token, value in zip(tokens, values, strict=True)]
-        for tokens, values in zip(found.tolist(), probabilities.tolist(), strict=True)
+        for tokens, values in zip(ids.tolist(), probabilities.tolist(), strict=True)
     ]

@@ -5,6 +5,7 @@ Ditto's figure 2 (a head's matrix; its diagonal is Ditto's weights) and table 4 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -58,8 +59,7 @@ def _pearson(first: NDArray[np.floating], second: NDArray[np.float64]) -> float:
     return float((a * b).sum() / norms) if norms > 0 else 0.0
 
 
-@dataclass(frozen=True)
-class Tokenized:
+class Tokenized(NamedTuple):
     """A sentence's input."""
 
     ids: list[int]  #: t token ids, the special token at either end included
@@ -76,8 +76,8 @@ def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
     texts = [sentence for sentence in corpus if sentence.strip()]
     if not texts:
         raise UsageError("there is no sentence to count idf on; give another `corpus`: a file, or demo")
-    counted: NDArray[np.float32] = fit_idf(encoder.inputs(texts).rows, len(encoder.backbone.token_rows)).numpy()
-    return counted
+    idf: NDArray[np.float32] = fit_idf(encoder.inputs(texts).rows, len(encoder.backbone.token_rows)).numpy()
+    return idf
 
 
 def tokenize(encoder: Encoder, sentence: str) -> Tokenized:
@@ -110,19 +110,13 @@ class Attention:
 
 
 def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Attention:
-    """Return one head's attention on one sentence.
-
-    Args:
-        backbone: Of a family that opens its attention.
-        sentence: A text.
-        head: Layer-head, 1-based; None for the backbone's best known one.
-    """
+    """Return one head's attention on one sentence; ``head`` is layer-head, 1-based, None the best known one."""
     pooling = "last/ditto" if head is None else f"last/ditto:{head}"
     encoder = Encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
     name = encoder.pooling.weights.spec.removeprefix("ditto:")
-    layer, number = (int(part) - 1 for part in name.split("-"))
-    given = tokenize(encoder, sentence)
-    batch = make_batch([given.ids], None, backbone.tokenizer.pad, backbone.device, len(given.ids))
+    layer, number = (int(number) - 1 for number in name.split("-"))
+    ids, tokens = tokenize(encoder, sentence)
+    batch = make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():
         matrices = backbone.run(batch, Needs(matrices=frozenset({layer}))).matrices[layer]
-    return Attention(name, given.tokens, matrices[0, number].double().cpu().numpy())
+    return Attention(name, tokens, matrices[0, number].double().cpu().numpy())

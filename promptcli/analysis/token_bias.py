@@ -30,7 +30,7 @@ class TokenGroup:
     bias: str  #: ``frequency``, ``subword`` or ``case``
     name: str
     tokens: int  #: their number
-    mean: tuple[float, float]  #: mean position in the plane
+    mean: tuple[float, ...]  #: mean position in the plane, two coordinates
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,16 @@ class TokenBias:
 
 
 def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "static") -> TokenBias:
-    """Project all tokens' embeddings on the plane of most variance, and group them.
-
-    Args:
-        backbone: Whose tokens.
-        corpus: Sentences to count tokens in.
-        states: One of ``STATES``.
-    """
+    """Project all tokens' embeddings on the plane of most variance, and group them; they are counted in ``corpus``."""
     if states not in STATES:
         raise unknown("states", states, STATES)
     rows = backbone.token_rows if states == "static" else backbone.head.rows
     texts = {token: text for token, text in backbone.tokenizer.items().items() if token < len(rows)}
     for special in backbone.tokenizer.specials:
         texts.pop(special, None)
-    chosen = np.fromiter(texts, np.int64, len(texts))
-    counts = _count(backbone, corpus)[chosen]
-    points, variance = project(rows.detach().float().cpu().numpy()[chosen])
+    ids = np.fromiter(texts, np.int64, len(texts))
+    counts = _count(backbone, corpus)[ids]
+    points, variance = project(rows.detach().float().cpu().numpy()[ids])
     subword = np.array(continues_word(backbone.tokenizer, list(texts.values())))
     capital = np.array([re.search("[A-Z]", text) is not None for text in texts.values()])
     labels = {
@@ -71,7 +65,7 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
         "case": np.where(capital, "with a capital", "no capital"),
     }
     groups = [
-        TokenGroup(bias, name, int((named == name).sum()), _position(points[named == name]))
+        TokenGroup(bias, name, int((named == name).sum()), tuple(points[named == name].mean(0).tolist()))
         for bias, named in labels.items()
         for name in dict.fromkeys(named[np.argsort(-counts, kind="stable")].tolist())
     ]
@@ -127,11 +121,6 @@ def _bands(counts: NDArray[np.int64]) -> NDArray[np.str_]:
     names += [f"beyond {_BANDS[-1]:,}"]
     named = np.array(names)[np.searchsorted(_BANDS, ranks)]
     return np.where(counts == 0, "never", named)
-
-
-def _position(points: NDArray[np.float64]) -> tuple[float, float]:
-    first, second = points.mean(0).tolist()
-    return first, second
 
 
 def _between(points: NDArray[np.float64], named: NDArray[np.str_]) -> float:

@@ -32,42 +32,28 @@ class Uniformity:
     positives: int  #: pairs of ``alignment``
     sentences: int  #: of ``uniformity``: both sides of every pair, repeated ones included
 
-    def to_dict(self) -> dict[str, float | int]:
-        """Return the figures as JSON-ready values."""
-        shown = {"alignment": round(self.alignment, 6), "uniformity": round(self.uniformity, 6)}
-        return {**shown, "positives": self.positives, "sentences": self.sentences}
-
 
 def measure(encoders: Sequence[Encoder], tasks: Sequence[STSTask]) -> list[Uniformity]:
     """Return each encoder's alignment and uniformity on graded pairs.
 
     There is no official code. SimCSE's authors take all of STS-B and normalise the vectors first; repeated sentences
-    are kept here, since they do not mention them.
-
-    Args:
-        encoders: Those of the same model input share a forward pass.
-        tasks: Splits whose pairs are joined.
+    are kept here, since they do not mention them. The pairs of all ``tasks`` are joined.
     """
-    pairs = [task.pairs() for task in tasks]
-    first = [sentence for part in pairs for sentence in part.first]
-    second = [sentence for part in pairs for sentence in part.second]
-    positive = np.concatenate([part.gold for part in pairs]) > POSITIVE
+    splits = [task.pairs() for task in tasks]
+    first = [sentence for pairs in splits for sentence in pairs.first]
+    second = [sentence for pairs in splits for sentence in pairs.second]
+    positive = np.concatenate([pairs.gold for pairs in splits]) > POSITIVE
     if not positive.any():
         raise UsageError(
             f"no pair of {', '.join(task.label for task in tasks)} is graded above {POSITIVE:g}, so"
             " alignment is undefined; give pairs graded from 0 to 5"
         )
-    results = []
     with working("uniformity", 2 * len(first)) as advance:
-        every = encode_together(encoders, [*first, *second], progress=advance)
-    for encoded in every:
-        vectors = unit(encoded.vectors)
-        one, other = vectors[: len(first)], vectors[len(first) :]
-        results.append(
-            Uniformity(
-                alignment(one[positive], other[positive]), uniformity(vectors), int(positive.sum()), len(vectors)
-            )
-        )
+        encoded = encode_together(encoders, [*first, *second], progress=advance)
+    results = []
+    for vectors in (unit(each.vectors) for each in encoded):
+        aligned = alignment(*(side[positive] for side in np.split(vectors, 2)))
+        results.append(Uniformity(aligned, uniformity(vectors), int(positive.sum()), len(vectors)))
     return results
 
 

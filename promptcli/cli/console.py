@@ -1,6 +1,7 @@
 """What a person sees: notes and progress on stderr, results and tables on stdout. Part of the entrance."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import logging
@@ -73,9 +74,19 @@ def result_json(value: Any) -> None:
     result(json.dumps(value, ensure_ascii=not unicode))
 
 
-def rounded(values: Sequence[float]) -> list[float]:
-    """Return figures as JSON documents hold them."""
-    return [round(value, 6) for value in values]
+def json_ready(value: Any) -> Any:
+    """Return dataclasses, arrays and figures as JSON documents hold them: with six decimals."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {key: json_ready(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(item) for item in value]
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def half_interval(interval: tuple[float, float]) -> str:

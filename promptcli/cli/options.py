@@ -31,7 +31,6 @@ _PANEL = "Model"
 model_option, _runtime_option = option_in(_PANEL), option_in("Options of every command")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="SentEval folder of the tasks.")]
 BackboneName = Annotated[
     str | None,
     typer.Option(

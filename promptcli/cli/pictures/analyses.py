@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: The default sentence.
 SENTENCE = "A baker opens her shop before sunrise and lights the oven."
+#: All pairs of STS-B, on which alignment and uniformity are compared.
+ALL_STS_B = ["STS-B:train", "STS-B:dev", "STS-B"]
 #: Colours of clusters, the largest first; dark enough for letters on white.
 CLUSTERS = ("#0072B2", "#B34700", "#007A5A", "#A8327E", "#7A6A00", "#4B4FC4", "#8A2B2B", "#4D5A66")
 #: Names of the states of token embeddings.
