@@ -54,7 +54,7 @@ class MeasurementContext:
     #: Draws a figure of the papers into a file and returns the file's name.
     draw: "Callable[[str, MeasurementContext], str] | None" = None
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
-    _examples: dict[tuple[str, str], TrainingExamples] = field(default_factory=dict, init=False)
+    _examples: dict[str, TrainingExamples] = field(default_factory=dict, init=False)
 
     @functools.cached_property
     def backbone(self) -> Backbone:
@@ -90,10 +90,10 @@ class MeasurementContext:
         source, (layouts, what, columns) = getattr(self.texts, kind), EXAMPLES[kind]
         if source is None:
             raise UsageError(f"supervised rows need `{kind}` with columns {columns}")
-        if (kind, source) not in self._examples:
-            every = dict.fromkeys([*layouts, *(layout for known, *_ in EXAMPLES.values() for layout in known)])
-            self._examples[kind, source] = training_examples(source, layouts=tuple(every))
-        examples = self._examples[kind, source]
+        if kind not in self._examples:
+            known = dict.fromkeys([*layouts, *(layout for kinds, *_ in EXAMPLES.values() for layout in kinds)])
+            self._examples[kind] = training_examples(source, layouts=tuple(known))
+        examples = self._examples[kind]
         if (examples.layout or SENTENCES) not in layouts:
             raise UsageError(f"{kind} are {what}; {Path(source).name} is not")
         return examples
@@ -113,7 +113,11 @@ class MeasurementContext:
 
         def load() -> MeasureData:
             loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL)
-            return MeasureData({task.label: _task_facts(task) for task in loaded.tasks}, loaded.missing, loaded.tasks)
+            facts: dict[str, dict[str, Any]] = {}
+            for task in loaded.tasks:
+                size = {"pairs": len(task.pairs()), "expected_pairs": task.expected_pairs}
+                facts[task.label] = {**size, "text": task.text, "sha256": task.sha256()}
+            return MeasureData(facts, loaded.missing, loaded.tasks)
 
         return self.once(" ".join(names), load)
 
@@ -135,12 +139,3 @@ class MeasurementContext:
 def hash_of(value: Any) -> str:
     """Return the hex SHA-256 of JSON-ready values."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
-
-
-def _task_facts(task: STSTask) -> dict[str, Any]:
-    return {
-        "pairs": len(task.pairs()),
-        "expected_pairs": task.expected_pairs,
-        "text": task.text,
-        "sha256": task.sha256(),
-    }

@@ -23,7 +23,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SEED
 from promptcli.evaluation.evaluator import evaluate, read_embedded
-from promptcli.evaluation.scores import Label, SpearmanScore
+from promptcli.evaluation.scores import Label
 from promptcli.recipe import split_spec
 from promptcli.reproducing.measurement_context import MeasureData, MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow, Value, published_tables, short_name
@@ -63,38 +63,25 @@ def over_runs(runs: Sequence[Figures]) -> Figures:
 
 
 def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield each system's figure on every task with data."""
-    for scores in _score(systems, data, context):
-        yield _figures(scores)
-
-
-def measure_sts_average(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield each system's figure on every task with data, and their average."""
-    rows = _score(systems, data, context)
-    by_task = list(zip(*rows, strict=True))
-    intervals = statistics.average_intervals(
-        [np.stack([score.cosines for score in scores]) for scores in by_task], [scores[0].gold for scores in by_task]
-    )
-    for scores, (low, high) in zip(rows, intervals, strict=True):
-        figures = _figures(scores)
-        yield {**figures, "Avg": rounded(evaluator.average(scores), (100 * low, 100 * high), list(figures))}
-
-
-def _score(systems: Systems, data: MeasureData, context: MeasurementContext) -> list[list[SpearmanScore]]:
     tasks: list[STSTask] = data.content
-    if systems[0].vectors is not None:  # a group of its own, since it is slow
-        return [evaluator.score_vectors([_read(systems[0].vectors, tasks, systems[0].row)], tasks)]
-    scores = evaluate([system.encoder for system in systems], tasks)
-    return [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
+    if systems[0].vectors is not None:  # a group by itself, since it is slow
+        scores = evaluator.score_vectors([_read(systems[0].vectors, tasks, systems[0].row)], tasks)
+    else:
+        scores = evaluate([system.encoder for system in systems], tasks)
+    rows = [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
+    intervals = statistics.average_intervals(
+        [np.stack([score.cosines for score in task]) for task in zip(*rows, strict=True)],
+        [task.pairs().gold for task in tasks],
+    )
+    for row, (low, high) in zip(rows, intervals, strict=True):
+        figures = {score.column: rounded(score.value, score.ci95, [score.column]) for score in row}
+        yield {**figures, "Avg": rounded(evaluator.average(row), (100 * low, 100 * high), list(figures))}
 
 
 def _read(path: Path, tasks: Sequence[STSTask] | Sequence[TransferTask], row: PublishedRow) -> evaluator.Embedded:
     table = next(table.name for table in published_tables().values() if row in table.rows)
     return read_embedded(path, tasks, f"promptcli reproduce {table} --list-sentences")
-
-
-def _figures(scores: Sequence[SpearmanScore]) -> Figures:
-    return {score.column: rounded(score.value, score.ci95, [score.column]) for score in scores}
 
 
 def transfer_data(context: MeasurementContext) -> MeasureData:
@@ -163,8 +150,8 @@ def measure_cosines(
     systems: Systems, data: MeasureData, context: MeasurementContext, *, column: str
 ) -> Iterator[Figures]:
     """Yield the mean cosine of each system's sentence vectors (PromptBERT, table 1; Ditto, table 5)."""
-    for one in sentence_anisotropy([system.encoder for system in systems], data.content):
-        yield {column: rounded(one.value, None, _CORPUS)}
+    for result in sentence_anisotropy([system.encoder for system in systems], data.content):
+        yield {column: rounded(result.value, None, _CORPUS)}
 
 
 def measure_vocabulary(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
@@ -176,8 +163,8 @@ def measure_vocabulary(systems: Systems, data: MeasureData, context: Measurement
 
 def diagonal_data(context: MeasurementContext) -> MeasureData:
     """Return the development pairs, and which sentences idf is counted on."""
-    found = context.tasks(["STS-B:dev"])
-    return MeasureData({**found.facts, "idf": context.corpus_facts} if found.facts else {}, found.missing)
+    pairs = context.tasks(["STS-B:dev"])
+    return MeasureData({**pairs.facts, "idf": context.corpus_facts} if pairs.facts else {}, pairs.missing)
 
 
 def measure_diagonals(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
@@ -223,22 +210,17 @@ def measure_tokens(systems: Systems, data: MeasureData, context: MeasurementCont
 def measure_settings(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield the settings in promptcli's own tables for each row's columns, as far as they have them."""
     for system in systems:
-        held = _HELD.get(system.row.argument, _method_settings)(system.row)
-        yield {name: figure(value) for name, value in held.items() if name in system.row.published}
+        yield {name: figure(value) for name, value in _settings(system.row).items() if name in system.row.published}
 
 
-def _method_settings(row: PublishedRow) -> dict[str, Any]:
+def _settings(row: PublishedRow) -> dict[str, Any]:
+    if row.argument == "ditto":
+        return {"head": {short_name(name): head for name, head in KNOWN_HEADS.items()}[short_name(row.backbone)]}
     method = find_method(row.argument, supervised=row.setting == "sup")
     views = method.variant("roberta" if row.backbone.startswith("roberta") else "bert").views
     settings = vars(method.paper[row.backbone])
     return {**settings, "masked_lm": settings.get("mlm_weight", 0) > 0, "view-1": views[0], "view-2": views[1]}
 
-
-def _chosen_head(row: PublishedRow) -> dict[str, Any]:
-    return {"head": {short_name(name): head for name, head in KNOWN_HEADS.items()}[short_name(row.backbone)]}
-
-
-_HELD: dict[str, Callable[[PublishedRow], dict[str, Any]]] = {"ditto": _chosen_head}
 
 #: Data of a picture.
 _DRAWN_ON = {"token-bias": _CORPUS, "token-bias-output": _CORPUS, "uniformity": ["STS-B"]}
@@ -302,7 +284,7 @@ MEASURES: dict[str, Measure] = {
             **{name: Column(name, mean_of=_TESTS) for name in ("Avg", *EXTREMES)},
         },
         "STS12-16, STS-B, SICK-R",
-        measure_sts_average,
+        measure_sts,
         lambda context: context.tasks(_TESTS),
     ),
     "development": Measure(

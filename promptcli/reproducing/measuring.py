@@ -67,17 +67,17 @@ def _measure(name: str, systems: Sequence[MeasuredSystem], context: MeasurementC
     known: dict[str, Figures] = {}
     todo: dict[str, int] = {}
     for number, (key, digest) in enumerate(zip(keys, hashes, strict=True)):
-        kept = context.cache.get(key) if measure.cached else None
-        if kept is None:
+        cached = context.cache.get(key) if measure.cached else None
+        if cached is None:
             todo.setdefault(digest, number)
         else:
-            known[digest] = kept
+            known[digest] = cached
     for members in grouped_by_input([systems[number] for number in todo.values()]):
         for system, figures in zip(members, measure.run(members, data, context), strict=True):
             number = systems.index(system)
-            known[hashes[number]] = figures
+            known[hashes[number]] = {column: figures[column] for column in figures if column in measure.columns}
             if measure.cached:
-                context.cache.put(keys[number], figures)
+                context.cache.put(keys[number], known[hashes[number]])
     return [known[digest] for digest in hashes]
 
 

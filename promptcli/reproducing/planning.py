@@ -47,12 +47,6 @@ def needs_backbone(table: PublishedTable, *, train: bool) -> bool:
     return any(SYSTEMS[row.kind].on_backbone(train=train) for row in table.rows)
 
 
-def own_backbones(table: PublishedTable, *, train: bool) -> list[str]:
-    """Return the backbones that rows of a table were published on and can be measured on."""
-    kinds = ((row.backbone, SYSTEMS[row.kind]) for row in table.rows if row.backbone != NO_MODEL)
-    return list(dict.fromkeys(name for name, kind in kinds if kind.on_backbone(train=train)))
-
-
 def wanted_tables(
     names: Sequence[str], backbone: str | None, default: str, *, paper: bool, train: bool
 ) -> list[tuple[PublishedTable, str]]:
@@ -60,7 +54,11 @@ def wanted_tables(
     tables = find_tables(names)
     if backbone is not None or not paper:
         return [(table, backbone or default) for table in tables]
-    return [(table, name) for table in tables for name in own_backbones(table, train=train) or [default]]
+    pairs = []
+    for table in tables:
+        rows = (row for row in table.rows if row.backbone != NO_MODEL and SYSTEMS[row.kind].on_backbone(train=train))
+        pairs += [(table, name) for name in dict.fromkeys(row.backbone for row in rows) or [default]]
+    return pairs
 
 
 def table_sentences(tables: Sequence[PublishedTable], context: MeasurementContext) -> list[str]:

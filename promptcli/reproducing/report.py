@@ -6,10 +6,8 @@ from typing import Any
 
 from promptcli.reproducing.measures import column_named
 from promptcli.reproducing.planning import grouped
-from promptcli.reproducing.published import PublishedTable, published_tables
+from promptcli.reproducing.published import published_tables
 from promptcli.reproducing.systems import SYSTEMS
-
-NONE = "-"
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,13 @@ class TableLine:
 
 def heads(document: Mapping[str, Any]) -> list[str]:
     """Return the heads of the columns; an average over fewer tasks names their number."""
-    return [_head(column, document) for column in document["columns"]]
+    names = []
+    for name in document["columns"]:
+        column = column_named(name)
+        tasks = max((len(row["figures"][name]["on"]) for row in document["rows"] if name in row["figures"]), default=0)
+        fewer = 0 < tasks < len(column.mean_of)
+        names.append(f"{column.head} ({tasks} of {len(column.mean_of)})" if fewer else column.head)
+    return names
 
 
 def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
@@ -49,7 +53,7 @@ def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]
         values = {column: figure["value"] for column, figure in shown.items()}
         halves = {name: (figure["ci95"][1] - figure["ci95"][0]) / 2 for name, figure in shown.items() if figure["ci95"]}
         stds = {column: figure["std"] for column, figure in shown.items() if "std" in figure}
-        yield TableLine("measured", label, [_text(column, values.get(column)) or NONE for column in columns])
+        yield TableLine("measured", label, [_text(column, values.get(column)) or "-" for column in columns])
         if halves:
             yield _spread(f"recipe {row['recipe_id']}" if row["recipe_id"] else "±", halves, columns)
         if stds:
@@ -169,23 +173,13 @@ def _fitted_on(document: Mapping[str, Any]) -> Iterator[str]:
     if "training" in document["seeds"]:
         seeds = document["seeds"]["training"]
         listed = ", ".join(map(str, seeds))
-        runs = (
-            f"one run each, seed {listed}" if len(seeds) == 1 else f"{len(seeds)} runs each, seeds {listed}, mean ± std"
-        )
+        runs = f"one run each, seed {listed}"
+        if len(seeds) > 1:
+            runs = f"{len(seeds)} runs each, seeds {listed}, mean ± std"
         yield f"trained rows: {runs}; the notes say what the papers' are"
     for kind, what in _EXAMPLES.items():
         if (examples := document.get(kind)) is not None:
-            about = f"{examples['name']}, {examples['examples']:,} examples, {examples['sha256'][:8]}"
-            yield f"{what} {about}"
-
-
-def _head(column: str, document: Mapping[str, Any]) -> str:
-    head = column_named(column).head
-    tasks = len(column_named(column).mean_of)
-    counts = {len(row["figures"][column]["on"]) for row in document["rows"] if column in row["figures"]}
-    if counts and max(counts) < tasks:
-        return f"{head} ({max(counts)} of {tasks})"
-    return head
+            yield f"{what} {examples['name']}, {examples['examples']:,} examples, {examples['sha256'][:8]}"
 
 
 #: Kind of line -> its first two columns; the braces are its label.
@@ -199,13 +193,7 @@ _NAMES = {
 
 
 def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "") -> str:
-    """Return one result document as Markdown.
-
-    Args:
-        document: Of ``measure_table``.
-        level: Of its heading.
-        folder: Of its pictures, relative to the page, with a slash at the end.
-    """
+    """Return one result document as Markdown; ``folder`` of its pictures is relative to the page, with a last slash."""
     columns = heads(document)
     backbone = "" if document["backbone"] is None else f", {document['backbone']['name']}"
     parts = [f"{'#' * level} {document['table']}{backbone}: {document['title']}", ""]
@@ -220,12 +208,7 @@ def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "")
 
 
 def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../results/") -> str:
-    """Return the page of all results and of the tables without one, with the reason.
-
-    Args:
-        documents: Of ``measure_table``.
-        folder: Of their files, relative to the page, with a slash at the end.
-    """
+    """Return the page of all results, whose ``folder`` is relative to it, and of the tables without one."""
     done = {document["table"] for document in documents}
     backbones = dict.fromkeys(document["backbone"]["name"] for document in documents if document["backbone"])
     parts = [
@@ -241,14 +224,9 @@ def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../resul
     parts += ["## Tables without a measured figure", "", _row(["table", "what", "why"]), "|---|---|---|"]
     for table in published_tables().values():
         if table.name not in done:
-            parts.append(_row([table.name, table.title, _why(table)]))
+            lacks = (SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows)
+            parts.append(_row([table.name, table.title, "; ".join(grouped(filter(None, lacks))) or "not run yet"]))
     return "\n".join(parts) + "\n"
-
-
-def _why(table: PublishedTable) -> str:
-    """Return what its rows lack on any backbone."""
-    reasons = (SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows)
-    return "; ".join(grouped(filter(None, reasons))) or "not run yet"
 
 
 def _line(line: TableLine, columns: int) -> str:

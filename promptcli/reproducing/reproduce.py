@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
     from promptcli.reproducing.measurement_context import MeasurementContext
     from promptcli.reproducing.planning import TableOverview
-    from promptcli.reproducing.published import PublishedTable
     from promptcli.reproducing.results import Repetition
 
 #: Draws a figure of the papers in a context; returns the file's name.
@@ -76,7 +75,9 @@ def reproduce(
         UsageError: An unknown table, or several seeds without training.
         NotFoundError: The data folder is missing.
     """
+    from promptcli.reproducing.measuring import measure_table
     from promptcli.reproducing.planning import wanted_tables
+    from promptcli.reproducing.results import write_result
 
     if seeds > 1 and not train:
         raise UsageError(f"`seeds` {seeds} is for rows that are trained; give `train`, too")
@@ -85,30 +86,23 @@ def reproduce(
     runs = () if not train else (42,) if seeds == 1 else range(seeds)
     _check_folder(data_dir)
 
-    def open_on(name: str) -> "MeasurementContext":
-        where = dataclasses.replace(choice, model=name)
-        return open_context(where, texts=texts, seeds=runs, data_dir=data_dir, vectors=vectors, draw=draw, fresh=force)
+    def measured() -> Iterator[Reproduction]:
+        contexts: dict[str, MeasurementContext] = {}
+        for table, name in wanted:
+            if name not in contexts:
+                on = dataclasses.replace(choice, model=name)
+                contexts[name] = open_context(on, texts, data_dir, vectors, seeds=runs, draw=draw, fresh=force)
+            context = contexts[name]
+            try:
+                document = measure_table(table, context)
+            except PromptcliError as error:
+                yield Reproduction(f"{table.name} on {name}", error=error, missing=context.missing)
+            else:
+                figures = any(row["figures"] for row in document["rows"])
+                file = write_result(Path(output), document) if figures else None
+                yield Reproduction(table.name, document, file, missing=context.missing)
 
-    return _measured(wanted, open_on, Path(output))
-
-
-def _measured(
-    wanted: "Sequence[tuple[PublishedTable, str]]", open_on: "Callable[[str], MeasurementContext]", output: Path
-) -> Iterator[Reproduction]:
-    from promptcli.reproducing.measuring import measure_table
-    from promptcli.reproducing.results import write_result
-
-    contexts: dict[str, MeasurementContext] = {}
-    for table, name in wanted:
-        context = contexts[name] = contexts.get(name) or open_on(name)
-        try:
-            document = measure_table(table, context)
-        except PromptcliError as error:
-            yield Reproduction(f"{table.name} on {name}", error=error, missing=context.missing)
-        else:
-            measured = any(row["figures"] for row in document["rows"])
-            file = write_result(output, document) if measured else None
-            yield Reproduction(table.name, document, file, missing=context.missing)
+    return measured()
 
 
 def overviews(
@@ -124,7 +118,7 @@ def overviews(
     from promptcli.reproducing.published import published_tables
 
     with offline():
-        context = open_context(_choice(backbone), texts=texts, data_dir=data_dir, vectors=vectors)
+        context = open_context(_choice(backbone), texts, data_dir, vectors)
         return [overview(table, context) for table in published_tables().values()]
 
 
@@ -154,39 +148,43 @@ def repeat(
 
     before, choice, usual = read_result(Path(file)), _choice(backbone), Texts()
     names = {kind: (before.get(kind) or {}).get("name") for kind in vars(usual)}
-    kept = {kind: name for kind, name in names.items() if name and getattr(texts, kind) == getattr(usual, kind)}
-    context = open_context(
-        dataclasses.replace(choice, model=choice.model or (before["backbone"] or {}).get("name")),
-        texts=dataclasses.replace(texts, **kept),
-        seeds=before["seeds"].get("training", ()),
-        data_dir=data_dir,
-        vectors=vectors,
-        fresh=True,
-    )
+    same = {kind: name for kind, name in names.items() if name and getattr(texts, kind) == getattr(usual, kind)}
+    choice = dataclasses.replace(choice, model=choice.model or (before["backbone"] or {}).get("name"))
+    texts, seeds = dataclasses.replace(texts, **same), before["seeds"].get("training", ())
+    context = open_context(choice, texts, data_dir, vectors, seeds=seeds, fresh=True)
     after = measure_table(find_tables([before["table"]])[0], context)
     return after, compare_results(before, after)
 
 
 def open_context(
     choice: Choice,
-    *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
-    seeds: Sequence[int] = (),
     data_dir: str | Path | None = None,
     vectors: str | Path | None = None,
+    *,
+    seeds: Sequence[int] = (),
     draw: Draw | None = None,
     fresh: bool = False,
 ) -> "MeasurementContext":
     """Return the context of measurements on a backbone; a ``fresh`` one takes no figure from the cache."""
+    from promptcli.backbones.devices import TF32, choose_device, weights_dtype
+    from promptcli.backbones.loading import load_backbone
     from promptcli.models.loading import home_folder
     from promptcli.reproducing.measurement_context import MeasurementContext
     from promptcli.storage.cache import Cache
 
     _check_folder(data_dir)
     name = choice.model or choice.backbone
+
+    def open_backbone() -> "Backbone":
+        device, dtype = choose_device(choice.device), choice.dtype or "stored"
+        backbone = load_backbone(name, words=True, device=device, dtype=weights_dtype(dtype, device))
+        backbone.tf32 = dtype == TF32
+        return backbone
+
     return MeasurementContext(
         name,
-        lambda: _open_backbone(name, choice),
+        open_backbone,
         Cache(home_folder() / "cache" / "figures", fresh=fresh),
         data_dir=None if data_dir is None else Path(data_dir),
         texts=texts,
@@ -194,16 +192,6 @@ def open_context(
         vectors=None if vectors is None else Path(vectors),
         draw=draw,
     )
-
-
-def _open_backbone(name: str, choice: Choice) -> "Backbone":
-    from promptcli.backbones.devices import TF32, choose_device, weights_dtype
-    from promptcli.backbones.loading import load_backbone
-
-    device, dtype = choose_device(choice.device), choice.dtype or "stored"
-    backbone = load_backbone(name, words=True, device=device, dtype=weights_dtype(dtype, device))
-    backbone.tf32 = dtype == TF32
-    return backbone
 
 
 def _choice(backbone: str | Choice | None) -> Choice:

@@ -84,9 +84,7 @@ class Repetition:
 def compare_results(before: Mapping[str, Any], after: Mapping[str, Any]) -> Repetition:
     """Compare two result documents of the same table, figure by figure."""
     if len(before["rows"]) != len(after["rows"]):
-        raise CheckFailedError(
-            f"the file has {len(before['rows'])} rows, the table {len(after['rows'])}; make it again"
-        )
+        raise CheckFailedError(f"the file has {len(before['rows'])} rows, not {len(after['rows'])}; make it again")
     count, largest, changed = 0, 0.0, []
     for number, (old, new) in enumerate(zip(before["rows"], after["rows"], strict=True), 1):
         for column in dict.fromkeys([*old["figures"], *new["figures"]]):

@@ -6,15 +6,13 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from promptcli.backbones.devices import choose_dtype
-from promptcli.data.tasks import STSTask
-from promptcli.data.training_examples import TrainingExamples
 from promptcli.encoder.encoder import Encoder, tuned_weights
-from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.measurement_context import EXAMPLES, MeasurementContext, hash_of
 from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
@@ -84,10 +82,6 @@ def recipe_id(system: MeasuredSystem) -> str:
     return hash_of({key: value for key, value in system.identity.items() if key not in _OF_BACKBONE})[:12]
 
 
-if TYPE_CHECKING:
-    from promptcli.training.run import TrainedWeights
-
-
 @dataclass(frozen=True)
 class TrainedForm:
     """A method with changes of its settings."""
@@ -99,21 +93,16 @@ class TrainedForm:
 
 #: DCPCSE's rows differ in the masked-LM term, whatever a backbone's own settings (its table 2).
 FORMS = {
-    "simcse": TrainedForm("simcse"),
-    "promptbert": TrainedForm("promptbert"),
+    **{
+        name: TrainedForm(name)
+        for name in ("simcse", "promptbert", "cotbert", "isbert", "consert", "sbert", "defsent", "optiprompt", "scpcse")
+    },
     "promptbert-one-template": TrainedForm("promptbert", {"two_templates": False, "denoising": False}),
     "promptbert-no-denoising": TrainedForm("promptbert", {"denoising": False}),
-    "cotbert": TrainedForm("cotbert"),
-    "isbert": TrainedForm("isbert"),
-    "consert": TrainedForm("consert"),
-    "sbert": TrainedForm("sbert"),
     "sbert-flow": TrainedForm("sbert", then="flow"),
     "sbert-whitening": TrainedForm("sbert", then="whitening"),
-    "defsent": TrainedForm("defsent"),
     "defsent-cls": TrainedForm("defsent", {"pool": "cls"}),
     "defsent-max": TrainedForm("defsent", {"pool": "max"}),
-    "optiprompt": TrainedForm("optiprompt"),
-    "scpcse": TrainedForm("scpcse"),
     "dcpcse": TrainedForm("dcpcse", {"mlm_weight": 0.0}),
     "dcpcse-mlm": TrainedForm("dcpcse", {"mlm_weight": 0.1}),
     **{
@@ -128,8 +117,7 @@ def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None
     from promptcli.training.run import steps_of
 
     try:
-        method, settings = _method(row, context)
-        steps_of(settings, context.examples(_kind(method, row)).sizes)
+        steps_of(_method(row, context)[1], context.examples(examples_kind(row, context)).sizes)
         context.development()
         _ = context.corpus_facts
     except PromptcliError as error:
@@ -149,7 +137,7 @@ def trained_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSy
 def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
     method, settings = _method(row, context)
     settings = settings.replace(seed=seed)
-    examples, development = context.examples(_kind(method, row)), context.development()
+    examples, development = context.examples(examples_kind(row, context)), context.development()
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
     mixed = "bfloat16" in str(choose_dtype("auto", str(backbone.device)))
@@ -164,16 +152,26 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
     }
 
     def make() -> Encoder:
-        """Return the encoder of cached weights, else train and cache them."""
-        kept = context.cache.get_tensors(identity)
-        if kept is None:
-            encoder, trained = _train(method, settings, examples, development, context, mixed=mixed)
-            context.cache.put_tensors(identity, trained.tensors)
-            return encoder
-        loaded, tuned = context.open_backbone(), tuned_weights(kept)
-        if tuned:
-            loaded.tune(tuned)
-        return Encoder(recipe, loaded, kept)
+        """Return the encoder of cached weights, or train and cache them, on a new copy of the backbone."""
+        from promptcli.training.objectives import find_objective
+        from promptcli.training.processes import start_processes
+        from promptcli.training.run import TrainingRun
+
+        copy = context.open_backbone()
+        tensors = context.cache.get_tensors(identity)
+        if tensors is not None:
+            tuned = tuned_weights(tensors)
+            if tuned:
+                copy.tune(tuned)
+            return Encoder(recipe, copy, tensors)
+        run = TrainingRun(
+            method, settings, find_objective(method).choose(examples, settings, copy), "corpus", development
+        )
+        with tempfile.TemporaryDirectory(prefix="promptcli-") as folder:
+            processes = start_processes(str(copy.device), mixed=mixed, trackers=[], folder=Path(folder))
+            encoder, trained = run.train(copy, Path(folder), processes)
+        context.cache.put_tensors(identity, trained.tensors)
+        return encoder
 
     then = FORMS[row.argument].then
     if then is None:
@@ -191,14 +189,10 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
 
 def examples_kind(row: PublishedRow, context: MeasurementContext) -> str:
     """Return the kind of a trained row's data in ``EXAMPLES``."""
-    return _kind(_method(row, context)[0], row)
-
-
-def _kind(method: Method, row: PublishedRow) -> str:
     from promptcli.training.objectives import find_objective
 
-    read = find_objective(method).layouts
-    kinds = [kind for kind, (layouts, *_) in EXAMPLES.items() if set(layouts) & set(read)]
+    read = set(find_objective(_method(row, context)[0]).layouts)
+    kinds = [kind for kind, (layouts, *_) in EXAMPLES.items() if read & set(layouts)]
     return kinds[-1] if row.setting == "sup" else kinds[0]
 
 
@@ -207,28 +201,6 @@ def _method(row: PublishedRow, context: MeasurementContext) -> tuple[Method, Tra
     method = find_method(form.method, supervised=row.setting == "sup")
     settings = method.settings(short_name(context.backbone_name), context.backbone.width)
     return method, settings.replace(**form.changes)
-
-
-def _train(
-    method: Method,
-    settings: TrainingSettings,
-    examples: TrainingExamples,
-    development: STSTask,
-    context: MeasurementContext,
-    *,
-    mixed: bool,
-) -> "tuple[Encoder, TrainedWeights]":
-    """Train on a new copy of the backbone, since training changes it."""
-    from promptcli.training.objectives import find_objective
-    from promptcli.training.processes import start_processes
-    from promptcli.training.run import TrainingRun
-
-    backbone = context.open_backbone()
-    examples = find_objective(method).choose(examples, settings, backbone)
-    with tempfile.TemporaryDirectory(prefix="promptcli-") as temporary:
-        folder = Path(temporary)
-        processes = start_processes(str(backbone.device), mixed=mixed, trackers=[], folder=folder)
-        return TrainingRun(method, settings, examples, "corpus", development).train(backbone, folder, processes)
 
 
 Make = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
@@ -262,20 +234,12 @@ def _plain(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> Me
 
 
 def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    return _fitted_on(context.sentences, {"corpus": context.corpus_facts["sha256"]}, row, context)
-
-
-def _fitted_nli(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    """Fit on both sides of the triplets, if given, as published on NLI pairs; else on the corpus."""
-    if context.texts.triplets is None:
-        return _fitted(row, context)
-    first, second, *_ = context.examples("triplets").columns
-    return _fitted_on([*first, *second], {"triplets": context.example_facts("triplets")["sha256"]}, row, context)
-
-
-def _fitted_on(
-    sentences: list[str], source: dict[str, str], row: PublishedRow, context: MeasurementContext
-) -> MeasuredSystem:
+    """Fit on the corpus; rows published on NLI pairs on both sides of the triplets, if given."""
+    if row.kind == "fitted-nli" and context.texts.triplets is not None:
+        examples = context.examples("triplets")
+        sentences, source = [*examples.columns[0], *examples.columns[1]], {"triplets": examples.sha256}
+    else:
+        sentences, source = context.sentences, {"corpus": context.corpus_facts["sha256"]}
     recipe = _on(RECIPES[row.argument], context)
     identity = {**identity_of(recipe, context), **source}
     return MeasuredSystem(
@@ -289,32 +253,23 @@ def _head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     if not same_backbone(row.backbone, context.backbone_name):
         ranked = ranked_heads(context)
         if int(rank) > len(ranked):
-            raise UsageError(
-                f"backbone {context.backbone_name!r} has {len(ranked)} heads, this row is the {rank}. best"
-            )
+            raise UsageError(f"{context.backbone_name!r} has {len(ranked)} heads, this row is the {rank}. best")
         head = ranked[int(rank) - 1]["head"]
     return _plain(Recipe(pooling=f"first-last/ditto:{head}"), row, context)
 
 
 def _external(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    path = vector_file(row, context)
+    path = _vector_files(row, context)[0]
     return MeasuredSystem(row, {"vectors": sha256(path)}, vectors=path, slow=True)
 
 
-def vector_file(row: PublishedRow, context: MeasurementContext) -> Path:
-    """Return the file of another program's vectors for the sentences of a row's table."""
-    files = sorted(context.vectors.glob(f"{row.argument}.*")) if context.vectors is not None else []
-    if not files:
-        raise NotFoundError(f"another program's `vectors`: a folder with {row.argument}.npy")
-    return files[0]
+def _vector_files(row: PublishedRow, context: MeasurementContext) -> list[Path]:
+    """Return the file of another program's vectors for the sentences of a row's table, if it exists."""
+    return sorted(context.vectors.glob(f"{row.argument}.*")) if context.vectors is not None else []
 
 
 def _lacks_vectors(row: PublishedRow, context: MeasurementContext) -> str | None:
-    try:
-        vector_file(row, context)
-    except NotFoundError as error:
-        return str(error)
-    return None
+    return None if _vector_files(row, context) else f"another program's `vectors`: a folder with {row.argument}.npy"
 
 
 def _tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
@@ -327,26 +282,25 @@ def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
     task, backbone = context.development(), context.backbone
     facts = context.tasks([task.label]).facts
     key = {"search": "heads", **weights_of(context), "data": facts, "corpus": context.corpus_facts["sha256"]}
-    kept = context.cache.get(key)
-    if kept is None:
+    cached = context.cache.get(key)
+    if cached is None:
         encoder = Encoder(Recipe(backbone=backbone.name), backbone, {})
         count = backbone.n_layers * backbone.n_heads
         ranked = search_heads(encoder, task, context.sentences, states=["first-last"], top=count).ranked
         heads = [{"head": row.choice.partition(":")[2], "tfidf": row.tfidf and row.tfidf.to_dict()} for row in ranked]
-        kept = {"heads": heads}
-        context.cache.put(key, kept)
-    return list(kept["heads"])
+        cached = {"heads": heads}
+        context.cache.put(key, cached)
+    return list(cached["heads"])
 
 
 def _lacks_tie(tied: bool) -> Lacks:
     """PromptBERT, table 12: rows of the user's own pre-training, with tied or untied output embeddings."""
+    flag, kind = ("", "tied") if tied else (" --set tied=false", "untied")
 
     def lacks(row: PublishedRow, context: MeasurementContext) -> str | None:
         head = context.backbone.head
-        if torch.equal(head.rows.cpu(), context.backbone.token_rows.cpu()) is tied:
-            return None
-        command = f"promptcli pretrain{'' if tied else ' --set tied=false'}"
-        return f"needs a backbone with {'tied' if tied else 'untied'} output embeddings: `{command}`"
+        fits = torch.equal(head.rows.cpu(), context.backbone.token_rows.cpu()) is tied
+        return None if fits else f"needs a backbone with {kind} output embeddings: `promptcli pretrain{flag}`"
 
     return lacks
 
@@ -376,7 +330,7 @@ SYSTEMS: dict[str, RowKind] = {
     "template": RowKind(_encodes(lambda template: RECIPES["prompt"].replace(prompt=template))),
     "word-vectors": RowKind(_encodes(lambda name: Recipe(pooling="static/avg")), backbone="own"),
     "fitted": RowKind(_fitted, lacks=_lacks_recipe),
-    "fitted-nli": RowKind(_fitted_nli, lacks=_lacks_recipe),
+    "fitted-nli": RowKind(_fitted, lacks=_lacks_recipe),
     "head": RowKind(_head),
     "tokens": RowKind(_tokens),
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),

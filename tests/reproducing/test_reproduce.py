@@ -23,7 +23,7 @@ from promptcli.errors import CheckFailedError
 from promptcli.evaluation.evaluator import average, distinct_sentences, embed_tasks, evaluate, score_vectors
 from promptcli.evaluation.scores import Label
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.reproducing import measures, systems
+from promptcli.reproducing import measures
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.measuring import measure_table
@@ -37,7 +37,7 @@ from promptcli.storage.cache import Cache
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import start_processes
-from promptcli.training.run import Learner, Trainer
+from promptcli.training.run import Learner, Trainer, TrainingRun
 
 ROOT = Path(__file__).parents[2]
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
@@ -384,13 +384,14 @@ def test_trained_rows_are_those_of_training(
 
 
 def test_several_seeds_are_their_mean_spread_and_extremes(context, examples, monkeypatch):
-    told, train_one = [], systems._train
+    told, train_one = [], TrainingRun.train
 
-    def telling(method, settings, *rest, **named):
-        told.append((method.name, settings.seed))
-        return train_one(method, settings.replace(learning_rate=1e-2, eval_steps=1), *rest, **named)
+    def telling(run, *rest):
+        told.append((run.method.name, run.settings.seed))
+        settings = run.settings.replace(learning_rate=1e-2, eval_steps=1)
+        return train_one(dataclasses.replace(run, settings=settings), *rest)
 
-    monkeypatch.setattr(systems, "_train", telling)
+    monkeypatch.setattr(TrainingRun, "train", telling)
     document = measure_table(table("promptbert/10"), context(corpus=examples, seeds=(0, 1)))
     assert told == [("simcse", 0), ("simcse", 1), ("promptbert", 0), ("promptbert", 1)]
     singles = [measure_table(table("promptbert/10"), context(corpus=examples, seeds=(seed,))) for seed in (0, 1)]
@@ -536,18 +537,18 @@ def test_rows_that_one_measurement_stands_for_are_put_together(context):
 def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, tmp_path, monkeypatch):
     here = context(corpus=examples, seeds=(42,))
     plain = measure_table(table("promptbert/9"), here)
-    told, train_one = [], systems._train
+    told, train_one = [], TrainingRun.train
 
-    def telling(method, settings, *rest, **named):
-        told.append((settings.two_templates, settings.denoising))
-        return train_one(method, settings, *rest, **named)
+    def telling(run, *rest):
+        told.append((run.settings.two_templates, run.settings.denoising))
+        return train_one(run, *rest)
 
-    monkeypatch.setattr(systems, "_train", telling)
+    monkeypatch.setattr(TrainingRun, "train", telling)
     found = measure_table(table("promptbert/8"), here)
     # dropout only, two templates, two templates with denoising; whatever backbone they were published for
     assert told == [(False, False), (True, False), (True, True)]
     assert all(row["figures"]["Avg"]["value"] for row in found["rows"])
-    monkeypatch.setattr(systems, "_train", lambda *args, **named: pytest.fail("trained again"))
+    monkeypatch.setattr(TrainingRun, "train", lambda *args: pytest.fail("trained again"))
     assert measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found
     for figures in (tmp_path / "figures").glob("*.json"):
         figures.unlink()  # the learned numbers are kept next to them
