@@ -17,7 +17,7 @@ from promptcli.evaluation.evaluator import (
     score_vectors,
 )
 from promptcli.evaluation.scores import Comparison, Label, Score, SpearmanScore, recipe_name
-from promptcli.models import loading as encoders
+from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.models.loading import Model, entry_of
 from promptcli.models.resolving import is_recipe
@@ -58,7 +58,7 @@ class Candidate:
         """Return a candidate: a named model under its name, a recipe under its backbone's."""
         entry = entry_of(model)
         word = model.model if isinstance(model, Choice) else str(model) if isinstance(model, str | Path) else None
-        named = word is not None and not is_recipe(encoders.open_registry(), word)
+        named = word is not None and not is_recipe(loading.open_registry(), word)
         return cls(
             Label(str(word) if named else entry.recipe.backbone, recipe_name(entry.recipe)),
             model if isinstance(model, Encoder) else entry,
@@ -81,15 +81,8 @@ def evaluate_all(
 ) -> Evaluation:
     """Score models, each once, and compare them with ``against``, task by task.
 
-    Args:
-        models: As in ``evaluate``.
-        tasks: Of ``load_named_tasks``.
-        settings: The choices that tasks leave open.
-        against: The baseline of the comparisons.
-        save: Store the scores on graded pairs with the registry's models.
-        skip_unfit: Report models that do not fit their backbone, and leave them out.
-        vectors: As in ``evaluate``.
-        listing: The command that lists the tasks' sentences, for messages about vectors.
+    ``save`` stores the scores on graded pairs with the registry's models; ``skip_unfit`` leaves out models that do not
+    fit their backbone; ``listing`` is the command that lists the tasks' sentences, for messages about vectors.
     """
     candidates = candidates_of(models)
     baseline = None if against is None else Candidate.of(against)
@@ -115,7 +108,7 @@ def evaluate_all(
     for candidate, _ in opened if save else []:
         if candidate.saved_as is not None:
             rows = [score.to_dict() for score in graded[candidate.label]]
-            encoders.open_registry().add_scores(candidate.saved_as, rows)
+            loading.open_registry().add_scores(candidate.saved_as, rows)
     return Evaluation(scores, comparisons)
 
 
@@ -149,9 +142,9 @@ def open_candidates(candidates: Sequence[Candidate], *, skip_unfit: bool) -> lis
     refused: list[tuple[Candidate, UsageError]] = []
     for candidate in candidates:
         choice = candidate.choice
-        backbone = encoders.shared_backbone((encoder for _, encoder in opened), candidate.model.recipe.backbone)
+        backbone = loading.shared_backbone((encoder for _, encoder in opened), candidate.model.recipe.backbone)
         try:
-            encoder = encoders.open_model(
+            encoder = loading.open_model(
                 candidate.model,
                 device=choice.device,
                 dtype=choice.dtype or "stored",
@@ -176,34 +169,28 @@ def _score_models(
     opened: Sequence[tuple[Candidate, Encoder]], tasks: Sequence[AnyTask], settings: EvalSettings
 ) -> dict[Label, list[Score]]:
     """Return each encoder's scores; transfer tasks are read by the candidate's recipe for them."""
+    if not opened:
+        return {}
     transfer = [task for task in tasks if isinstance(task, TransferTask)]
     others = [task for task in tasks if not isinstance(task, TransferTask)]
-    readers = []
-    for candidate, encoder in opened:
-        label, recipe = candidate.label, candidate.transfer
-        if transfer and recipe is not None:
-            note(f"{label.model}: transfer tasks use its recipe for them, {recipe_name(recipe)}")
-            label = Label(label.model, recipe_name(recipe))
-            encoder = Encoder(recipe, encoder.backbone, encoder.tensors())
-        readers.append((label, encoder))
-    graded = iter(_scores(others, [(candidate.label, encoder) for candidate, encoder in opened], settings))
-    accuracies = iter(_scores(transfer, readers, settings))
+    labels, encoders = [candidate.label for candidate, _ in opened], [encoder for _, encoder in opened]
+    graded = iter(score_vectors(embed_tasks(encoders, others, labels), others, settings) if others else [])
+    for number, (candidate, encoder) in enumerate(opened):
+        if transfer and candidate.transfer is not None:
+            name = recipe_name(candidate.transfer)
+            note(f"{candidate.label.model}: transfer tasks use its recipe for them, {name}")
+            labels[number] = Label(candidate.label.model, name)
+            encoders[number] = Encoder(candidate.transfer, encoder.backbone, encoder.tensors())
+    accuracies = iter(score_vectors(embed_tasks(encoders, transfer, labels), transfer, settings) if transfer else [])
     return {
         candidate.label: [next(accuracies if isinstance(task, TransferTask) else graded) for task in tasks]
         for candidate, _ in opened
     }
 
 
-def _scores(tasks: Sequence[AnyTask], labelled: Sequence[tuple[Label, Encoder]], settings: EvalSettings) -> list[Score]:
-    if not tasks or not labelled:
-        return []
-    labels, readers = zip(*labelled, strict=True)
-    return score_vectors(embed_tasks(readers, tasks, labels), tasks, settings)
-
-
 def _check_savable(candidates: Sequence[Candidate]) -> None:
     """Refuse, before anything is scored, models whose scores could not be stored."""
-    registry = encoders.open_registry()
+    registry = loading.open_registry()
     named = [candidate for candidate in candidates if candidate.saved_as is not None]
     if not named:
         raise UsageError("`save` stores scores with a model of the registry; name one")

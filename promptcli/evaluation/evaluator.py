@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -118,12 +118,9 @@ def embed_tasks(
 
 
 def read_embedded(path: Path, tasks: Sequence[AnyTask], listing: str) -> Embedded:
-    """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``.
+    """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``; texts in the file must be the sentences.
 
-    Args:
-        path: A file that ``read_vectors`` reads; if it holds texts, they must be the sentences.
-        tasks: Whose sentences.
-        listing: The command that lists the sentences, for messages.
+    ``listing`` is the command that lists them, for messages.
     """
     read, sentences = read_vectors(path), distinct_sentences(tasks)
     if len(read.matrix) != len(sentences):
@@ -149,18 +146,13 @@ def evaluate(
     return score_vectors(embed_tasks(encoders, tasks, labels), tasks)
 
 
-@overload
-def score_vectors(
-    embedded: Sequence[Embedded], tasks: Sequence[STSTask], settings: EvalSettings = ...
-) -> list[SpearmanScore]: ...
-@overload
-def score_vectors(
-    embedded: Sequence[Embedded], tasks: Sequence[AnyTask], settings: EvalSettings = ...
-) -> list[Score]: ...
 def score_vectors(
     embedded: Sequence[Embedded], tasks: Sequence[AnyTask], settings: EvalSettings = EvalSettings()
 ) -> list[Any]:
-    """Return the scores of each set of vectors, one row per sentence of ``distinct_sentences(tasks)``, task by task."""
+    """Return the scores of each set of vectors, one row per sentence of ``distinct_sentences(tasks)``, task by task.
+
+    A score is of the class that belongs to the kind of task: ``METRICS``.
+    """
     if not embedded:
         return []
     rows = rows_of(tasks)
@@ -215,7 +207,7 @@ def spearman_score(
     zero_vectors: int = 0,
 ) -> SpearmanScore:
     """Return the score of an encoder's cosines (pairs,) and of each subset; ``interval`` is -1 to 1."""
-    pairs, stops = task.pairs(), np.cumsum([len(part) for part in task.subsets.values()])
+    pairs, stops = task.pairs(), np.cumsum([len(subset) for subset in task.subsets.values()])
     subsets = zip(task.subsets.items(), np.split(cosines, stops[:-1]), strict=True)
     return SpearmanScore(
         label=label,
@@ -231,7 +223,8 @@ def spearman_score(
         ci95=(100 * interval[0], 100 * interval[1]),
         pairs=len(pairs),
         subsets={
-            name: SubsetScore(100 * statistics.spearman(row, part.gold), len(part)) for (name, part), row in subsets
+            name: SubsetScore(100 * statistics.spearman(row, subset.gold), len(subset))
+            for (name, subset), row in subsets
         },
         cosines=cosines,
         gold=pairs.gold,
@@ -351,11 +344,7 @@ def average(scores: Iterable[Score]) -> float:
 
 
 def compare(first: SpearmanScore, second: SpearmanScore) -> Comparison:
-    """Compare two encoders' scores on one task by a paired bootstrap over its pairs.
-
-    Raises:
-        UsageError: The scores are not of the same pairs.
-    """
+    """Compare two encoders' scores on one task by a paired bootstrap over its pairs."""
     if (first.column, first.data_sha256) != (second.column, second.data_sha256):
         raise UsageError(f"{first.column} and {second.column} do not have the same pairs; compare figures of one task")
     test = statistics.paired_bootstrap(first.cosines, second.cosines, first.gold)

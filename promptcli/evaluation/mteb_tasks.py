@@ -53,11 +53,7 @@ class MtebEncoder:
 def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path, names: dict[str, Any]) -> MtebScore:
     """Run a task of mteb on an encoder and write its result file, ``FOLDER/results/MODEL/REVISION/TASK.json``.
 
-    Args:
-        encoder: The encoder to score.
-        task: Its pairs, if any, replace mteb's data set; their hash is then the data set's revision.
-        folder: Created if it is missing.
-        names: The fields of a score that name the encoder: label, recipe, fingerprint.
+    The task's pairs, if any, replace mteb's data set; their hash is then the data set's revision.
     """
     try:
         import mteb

@@ -3,20 +3,18 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Needs
 from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.errors import UsageError
 from promptcli.notes import working
-
-if TYPE_CHECKING:
-    from promptcli.backbones.backbone import Backbone
 
 #: How WikiText and similar corpora write joined punctuation and rare words.
 _WRITTEN = {" @-@ ": "-", " @,@ ": ",", " @.@ ": "."}
@@ -33,8 +31,7 @@ class PredictionAccuracy:
     sentences: int  #: lines with at least one of them
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     """The ids of a line, the positions whose states predict something, and the right ids."""
 
     ids: list[int]
@@ -43,7 +40,7 @@ class _Line:
 
 
 def prediction_accuracy(
-    backbone: "Backbone", sentences: Sequence[str], *, share: float = 0.15, seed: int = 0
+    backbone: Backbone, sentences: Sequence[str], *, share: float = 0.15, seed: int = 0
 ) -> PredictionAccuracy:
     """Measure how well a backbone predicts tokens of held-out lines, each line by itself.
 
@@ -69,26 +66,24 @@ def prediction_accuracy(
     needs = Needs(layers=frozenset({backbone.n_layers}))
     with working("predict", len(lines)) as advance, torch.inference_mode():
         for numbers in plan_batches(np.array([len(line.ids) for line in lines])):
-            chosen = [lines[number] for number in np.unique(numbers)]
-            ids = [line.ids for line in chosen]
+            ids, positions, gold = zip(*(lines[number] for number in np.unique(numbers)), strict=True)
             batch = make_batch(ids, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
             hidden = backbone.run(batch, needs).layers[backbone.n_layers]
             # one copy a batch, and nothing is read before the end: no wait that grows with the number of lines
-            line_numbers = np.repeat(np.arange(len(chosen)), [len(line.gold) for line in chosen])
-            places = [line.positions for line in chosen], [line.gold for line in chosen]
-            index = torch.from_numpy(np.stack([line_numbers, *map(np.concatenate, places)])).to(backbone.device)
-            row, place, wanted = index
+            line_numbers = np.repeat(np.arange(len(ids)), [len(tokens) for tokens in gold])
+            index = np.stack([line_numbers, np.concatenate(positions), np.concatenate(gold)])
+            row, place, wanted = torch.from_numpy(index).to(backbone.device)
             logits = backbone.head.to_logits(backbone.head.to_hidden(hidden[row, place]))
             losses.append(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
             right.append((logits.argmax(dim=1) == wanted).sum())
             predicted += len(line_numbers)
-            advance(len(chosen))
+            advance(len(ids))
     loss = float(torch.stack(losses).double().sum())
     accuracy = 100 * int(torch.stack(right).sum()) / predicted
     return PredictionAccuracy(accuracy, math.exp(loss / predicted), predicted, len(lines))
 
 
-def _causal_lines(backbone: "Backbone", sentences: Sequence[str]) -> Iterator[_Line]:
+def _causal_lines(backbone: Backbone, sentences: Sequence[str]) -> Iterator[_Line]:
     tokens = backbone.tokenizer
     unknown = "" if tokens.unk is None else tokens.text(tokens.unk)
     first = max(1, len(tokens.start))
@@ -99,7 +94,7 @@ def _causal_lines(backbone: "Backbone", sentences: Sequence[str]) -> Iterator[_L
 
 
 def _masked_lines(
-    backbone: "Backbone", sentences: Sequence[str], share: float, rng: np.random.Generator
+    backbone: Backbone, sentences: Sequence[str], share: float, rng: np.random.Generator
 ) -> Iterator[_Line]:
     """Yield the lines with randomly masked tokens, except those without any."""
     tokens = backbone.tokenizer

@@ -53,9 +53,7 @@ def recall(ranked: NDArray[np.int64], grades: Grades, depth: int) -> NDArray[np.
 def bootstrap_mean(values: NDArray[np.float64]) -> tuple[float, float]:
     """Return the 95% bootstrap interval of the mean of n values."""
     counts = statistics.resample_counts(len(values), statistics.RESAMPLES, statistics.SEED)
-    means = np.concatenate([values @ chunk for chunk in counts]) / len(values)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
+    return statistics.interval(np.concatenate([values @ chunk for chunk in counts]) / len(values))
 
 
 def _directions(vectors: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -59,7 +59,7 @@ class Score:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figure as JSON-ready values."""
-        named = {"model": self.label.model, "recipe": self.label.recipe, "task": self.task}
+        named = {**vars(self.label), "task": self.task}
         return {**named, **self.figures(), "fingerprint": self.fingerprint, "recipe_fields": self.recipe}
 
 
@@ -86,7 +86,7 @@ class SpearmanScore(Score):
 
     def figures(self) -> dict[str, Any]:
         """Return the metric's fields as JSON-ready values."""
-        subsets = {name: {"value": round(one.value, 4), "pairs": one.pairs} for name, one in self.subsets.items()}
+        subsets = {name: {"value": round(each.value, 4), "pairs": each.pairs} for name, each in self.subsets.items()}
         return {**super().figures(), "subsets": subsets}
 
 
@@ -150,19 +150,10 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON-ready values."""
-        return {
-            "model": self.first.model,
-            "recipe": self.first.recipe,
-            "against": {"model": self.second.model, "recipe": self.second.recipe},
-            "task": self.task,
-            "split": self.split,
-            "protocol": self.protocol,
-            "metric": "spearman difference",
-            "value": round(self.difference, 4),
-            "ci95": [round(bound, 4) for bound in self.ci95],
-            "p_value": round(self.p_value, 4),
-            "pairs": self.pairs,
-        }
+        on = {"task": self.task, "split": self.split, "protocol": self.protocol, "metric": "spearman difference"}
+        figures = {"value": round(self.difference, 4), "ci95": [round(bound, 4) for bound in self.ci95]}
+        tested = {"p_value": round(self.p_value, 4), "pairs": self.pairs}
+        return {**vars(self.first), "against": vars(self.second), **on, **figures, **tested}
 
 
 def recipe_name(recipe: Recipe) -> str:

@@ -52,17 +52,12 @@ class PairedTest:
 def bootstrap_intervals(
     scores: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> list[tuple[float, float]]:
-    """Return the 95% percentile interval of each of k Spearman correlations over resampled pairs.
+    """Return the 95% percentile interval of the Spearman correlation of each of k rows (k, n) with gold scores (n,).
 
-    Source: Efron and Tibshirani 1993, section 13.3.
-
-    Args:
-        scores: (k, n) similarities; the pairs are drawn once for all rows.
-        gold: (n,) gold scores.
-        resamples: Number of times that n pairs are drawn with replacement.
-        seed: Of the draws; equal seeds draw equal pairs for equal n.
+    The n pairs are drawn with replacement, once for all rows (Efron and Tibshirani 1993, section 13.3); equal seeds
+    draw equal pairs for equal n.
     """
-    return [_interval(row) for row in _draws(scores, gold, resamples, seed)]
+    return [interval(row) for row in _draws(scores, gold, resamples, seed)]
 
 
 def average_intervals(
@@ -70,16 +65,11 @@ def average_intervals(
 ) -> list[tuple[float, float]]:
     """Return the 95% percentile interval of the mean of each system's Spearman correlations on t tasks.
 
-    Task i's pairs are drawn by ``seed + i``: the tasks are independent samples.
-
-    Args:
-        scores: Per task (k, n) similarities of k systems; n differs from task to task.
-        gold: Per task (n,) gold scores.
-        resamples: Number of times that the pairs of every task are drawn with replacement.
-        seed: Of the first task's draws.
+    Task i has similarities (k, n) of k systems and gold scores (n,). Its pairs are drawn by ``seed + i``: the tasks are
+    independent samples.
     """
     draws = [_draws(rows, of, resamples, seed + i) for i, (rows, of) in enumerate(zip(scores, gold, strict=True))]
-    return [_interval(row) for row in np.mean(draws, axis=0)]
+    return [interval(row) for row in np.mean(draws, axis=0)]
 
 
 def paired_bootstrap(first: Floats, second: Floats, gold: Floats) -> PairedTest:
@@ -92,7 +82,7 @@ def paired_bootstrap(first: Floats, second: Floats, gold: Floats) -> PairedTest:
     differences = np.subtract(*_draws(np.stack([first, second]), gold, RESAMPLES, SEED))
     smaller = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
     p_value = min(1.0, 2 * (smaller + 1) / (RESAMPLES + 1))
-    return PairedTest(spearman(first, gold) - spearman(second, gold), _interval(differences), p_value)
+    return PairedTest(spearman(first, gold) - spearman(second, gold), interval(differences), p_value)
 
 
 def resample_counts(size: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
@@ -166,6 +156,7 @@ def _draws(scores: Floats, gold: Floats, resamples: int, seed: int) -> NDArray[n
     return np.concatenate([resampled_spearman(rows, gold_ranks, counts) for counts in chunks], axis=1)
 
 
-def _interval(values: NDArray[np.float64]) -> tuple[float, float]:
+def interval(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the 95% percentile interval of resampled figures."""
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
