@@ -4,6 +4,7 @@ One beam is shared by all (word, definition) pairs: the next token is the one th
 template fits every sentence.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,21 +33,11 @@ class Definition(NamedTuple):
     meaning: str
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """The position of the sentence in T5's input and in the template."""
 
     lead: str  #: text at the start of the input
     sentence_first: bool  #: the sentence comes before the gaps, else after them
-
-    def cut(self, ids: list[int]) -> list[int]:
-        """Cut ids to the longest input: keep its end if the sentence comes first, else its start."""
-        return ids[-_LONGEST_INPUT:] if self.sentence_first else ids[:_LONGEST_INPUT]
-
-    def template(self, before: str, after: str) -> str:
-        """Return the template with T5's words before and after the mask."""
-        middle = f"{before} {MASK}{after}"
-        return f"{SLOT}{middle}" if self.sentence_first else f"{middle} {SLOT}".strip()
 
 
 #: LM-BFF's two forms for single sentences; the leading "." of the second is T5's alone, no part of the template.
@@ -77,51 +68,51 @@ def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer
 
     The word takes the place of the template's mask, and a mask is one token (DefSent's choice).
     """
-    ids = tokens.encode([f" {pair.word}" for pair in definitions])
-    fitting = [pair for pair, row in zip(definitions, ids, strict=True) if _is_token(pair.word, row, tokens)]
+    rows = tokens.encode([f" {pair.word}" for pair in definitions])
+    fitting = [
+        pair
+        for pair, ids in zip(definitions, rows, strict=True)  # an unknown word is one token that does not spell it
+        if len(ids) == 1 and tokens.text(ids[0]).lstrip("Ġ▁").lower() == pair.word.lower()
+    ]
     if not fitting:
         raise UsageError(f"none of the {len(definitions)} words is a single token of the backbone; give other pairs")
     count = min(limit, len(fitting))
     return [fitting[number * len(fitting) // count] for number in range(count)]
 
 
-def _is_token(word: str, ids: list[int], tokens: PieceTokenizer) -> bool:
-    """Whether a word's ids are one token that spells it; an unknown word is one token that does not."""
-    return len(ids) == 1 and tokens.text(ids[0]).lstrip("Ġ▁").lower() == word.lower()
-
-
 def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int = BEAM) -> list[str]:
     """Return distinct templates with one [X] and one [MASK], the best of each form in turn.
 
-    Args:
-        t5: Fills the gaps before and after the word.
-        definitions: n pairs; the definition takes the place of the sentence, the word that of the mask.
-        beam: Hypotheses kept at each step; half of the finished ones are taken of each form.
+    A definition takes the place of the sentence, its word that of the mask. ``beam`` hypotheses stay at each step; half
+    of the finished ones are taken of each form.
     """
     if beam < len(FORMS):
         raise UsageError(f"beam {beam} is not allowed; give at least {len(FORMS)}, one for each form")
     if not definitions:
         raise UsageError("no (word, definition) pairs to generate templates from")
-    kept = []
+    by_form = []
     with working("generate", len(FORMS) * (_LONGEST - 2)) as advance:
         for form in FORMS:
             examples = t5.read([_input(t5, form, pair) for pair in definitions])
             finished = _search(t5, examples, beam, advance)
             texts = dict.fromkeys(_template(t5, form, item) for item in finished)
-            kept.append([text for text in texts if _well_formed(text)][: beam // len(FORMS)])
-    if not any(kept):
+            by_form.append([text for text in texts if _well_formed(text)][: beam // len(FORMS)])
+    if not any(by_form):
         raise UsageError(f"the T5 finished no template within {_LONGEST} tokens at beam {beam}; give a larger beam")
-    longest = max(map(len, kept))
-    return list(dict.fromkeys(row[place] for place in range(longest) for row in kept if place < len(row)))
+    return list(dict.fromkeys(text for texts in itertools.zip_longest(*by_form) for text in texts if text is not None))
 
 
 def _input(t5: T5, form: Form, pair: Definition) -> list[int]:
-    """Return T5's input: sentence and word with a sentinel for each gap (LM-BFF's single-sentence forms)."""
+    """Return T5's input: sentence and word with a sentinel for each gap (LM-BFF's single-sentence forms).
+
+    An input that is too long is cut at the end of the sentence that is away from the gaps.
+    """
     sentence = t5.encode(pair.meaning[0].upper() + pair.meaning[1:])
     gaps = [t5.sentinels[0], *t5.encode(f" {pair.word}"), t5.sentinels[1]]
     lead = t5.encode(form.lead) if form.lead else []
-    ids = [*lead, *sentence, *gaps, t5.end] if form.sentence_first else [*lead, *gaps, *sentence]
-    return form.cut(ids)
+    if form.sentence_first:
+        return [*lead, *sentence, *gaps, t5.end][-_LONGEST_INPUT:]
+    return [*lead, *gaps, *sentence][:_LONGEST_INPUT]
 
 
 def _search(t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, advance: Advance) -> list[_Beam]:
@@ -173,7 +164,8 @@ def _forbidden(text: str) -> bool:
 
 def _template(t5: T5, form: Form, item: _Beam) -> str:
     first, second = item.ends
-    return form.template(t5.text(item.written[1:first]), t5.text(item.written[first + 1 : second]))
+    middle = f"{t5.text(item.written[1:first])} {MASK}{t5.text(item.written[first + 1 : second])}"
+    return f"{SLOT}{middle}" if form.sentence_first else f"{middle} {SLOT}".strip()
 
 
 def _well_formed(text: str) -> bool:

@@ -98,13 +98,8 @@ class _Pass:
         """Encode one batch and score every pair whose two sentences are now encoded."""
         encoder = self._encoder
         backbone, template = encoder.backbone, encoder.template
-        batch = make_batch(
-            ids,
-            [template.mask_slots(len(row)) for row in ids],
-            backbone.tokenizer.pad,
-            backbone.device,
-            encoder.max_length,
-        )
+        slots = [template.mask_slots(len(row)) for row in ids]
+        batch = make_batch(ids, slots, backbone.tokenizer.pad, backbone.device, encoder.max_length)
         parts = self._parts(batch, backbone.run(batch, self._needs))
         if backbone.device.type != "cuda":  # the products are taken in float64, which not every device has
             parts = [part.cpu() for part in parts]

@@ -7,6 +7,7 @@ and the result does not depend on the order of the candidates.
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,6 @@ from promptcli.notes import working
 from promptcli.searching.search import Ranked
 from promptcli.searching.template_scorer import TemplateScorer
 
-FINAL = "final"
-
-
 #: How fast a race narrows; about 12% of what scoring every candidate on every pair costs.
 _FIRST = 1 / 20  # share of the pairs in the first rung
 _LEAST = 48  # pairs of the first rung at least: on fewer a correlation says too little
@@ -26,8 +24,7 @@ _GROWTH = 2.0  # pairs of a rung over those of the one before
 _CUT = 2.5  # candidates of a rung over those of the next
 
 
-@dataclass(frozen=True)
-class Rung:
+class Rung(NamedTuple):
     """A comparison of some candidates on some pairs."""
 
     candidates: int
@@ -80,13 +77,9 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
 
 
 def race(templates: Sequence[str], scorer: TemplateScorer, *, seed: int = 42, finalists: int = 10) -> RaceResult:
-    """Find the best templates without scoring every one on every pair.
+    """Find the best templates, whose order does not matter; only the ``finalists`` are scored on all pairs.
 
-    Args:
-        templates: The candidates; their order does not matter.
-        scorer: Of the task.
-        seed: Of the order of the pairs.
-        finalists: Number of candidates scored on all pairs in the end.
+    ``seed`` is that of the order of the pairs.
     """
     distinct: dict[Hashable, str] = {}
     for template in sorted(set(templates)):
@@ -99,14 +92,14 @@ def race(templates: Sequence[str], scorer: TemplateScorer, *, seed: int = 42, fi
     done = 0
     with working("race", planned_pairs(rungs, len(alive), scorer.size, finalists)) as advance:
         for rung, keep in zip(rungs, sizes, strict=False):
-            part, gold = order[done : rung.pairs], scorer.gold[order[: rung.pairs]]
+            added, gold = order[done : rung.pairs], scorer.gold[order[: rung.pairs]]
             values = {}
             for template in alive:
-                seen[template] = np.concatenate([seen[template], scorer.cosines(template, part)])
+                seen[template] = np.concatenate([seen[template], scorer.cosines(template, added)])
                 values[template] = 100 * statistics.spearman(seen[template], gold)
-                advance(len(part))
+                advance(len(added))
             alive = sorted(alive, key=lambda template: (-values[template], template))[:keep]
             done = rung.pairs
-        final = scorer.score(alive, FINAL, advance)
+        final = scorer.score(alive, "final", advance)
     best = sorted(final, key=lambda item: (-item.value, item.choice))
     return RaceResult(best, rungs, len(set(templates)) - len(distinct))

@@ -57,9 +57,7 @@ class CrossValidation:
 
     def to_dict(self) -> dict[str, float]:
         """Return the figures as JSON-ready values."""
-        figures = {"choices": self.choices, "chosen": self.chosen, "held_out": self.held_out, "gap": self.gap}
-        figures |= {"gain": self.gain, "agreement": self.agreement}
-        return {name: round(value, 4) for name, value in figures.items()}
+        return {name: round(value, 4) for name, value in {**vars(self), "gap": self.gap}.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,12 +151,8 @@ def cross_validate(
 ) -> CrossValidation:
     """Choose the best head on a random half of the pairs and score it on the other half, both ways.
 
-    Args:
-        heads: (s, H, n) cosines of H heads on s kinds of states.
-        plain: (s, n) cosines of the states' plain averages.
-        gold: (n,) gold scores.
-        halvings: Number of random halvings.
-        seed: Of the halvings.
+    ``heads`` are cosines (s, H, n) of H heads on s kinds of states, ``plain`` (s, n) those of the states' plain
+    averages, ``gold`` the gold scores (n,).
     """
     flat = heads.reshape(-1, len(gold))
     generator = np.random.default_rng(seed)
@@ -183,12 +177,9 @@ def cross_validate(
 def correlations(
     cosines: NDArray[np.float64], gold: NDArray[np.float64], counts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return Spearman's correlation of k rows of cosines with gold inside each of r selections of the pairs, (k, r).
+    """Return Spearman's correlation of cosines (k, n) with gold (n,) inside each of r selections of the pairs, (k, r).
 
-    Args:
-        cosines: (k, n).
-        gold: (n,).
-        counts: (n, r), how often each pair is in each selection.
+    ``counts`` (n, r) says how often each pair is in each selection.
     """
     ranks = [statistics.ResampledRanks(row) for row in cosines]
     return statistics.resampled_spearman(ranks, statistics.ResampledRanks(gold), counts)

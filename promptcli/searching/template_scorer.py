@@ -14,9 +14,8 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.encoder.prompts.template import Inputs
-from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.evaluation.evaluator import distinct_sentences, spearman_score
+from promptcli.evaluation.evaluator import check_rankable, rows_of, spearman_score
 from promptcli.evaluation.scores import Label, SpearmanScore, recipe_name
 from promptcli.notes import Advance
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe
@@ -43,20 +42,14 @@ class TemplateScorer:
     def __init__(
         self, backbone: Backbone, task: STSTask, *, recipe: Recipe = PROTOCOL, cache: Cache | None = None
     ) -> None:
-        pairs = task.pairs() if task.subsets else None
-        if pairs is None or len(pairs) < 2:
-            raise UsageError(f"development set {task.label} holds no pairs to choose by; choose another by `on`")
-        if len(np.unique(pairs.gold)) < 2:
-            raise UsageError(
-                f"development set {task.label} has the same gold score for all {len(pairs)} pairs, so no template is"
-                " better than another; choose another by `on`"
-            )
+        check_rankable(task)
+        pairs = task.pairs()
         self.backbone, self.task, self.recipe = backbone, task, recipe
         self.gold = pairs.gold
         self.size = len(pairs)
         self.tokens = 0
-        self._sentences = distinct_sentences([task])
-        row_of = {sentence: row for row, sentence in enumerate(self._sentences)}
+        row_of = rows_of([task])
+        self._sentences = list(row_of)
         self._first = np.array([row_of[sentence] for sentence in pairs.first])
         self._second = np.array([row_of[sentence] for sentence in pairs.second])
         self._all = np.arange(self.size)
@@ -77,19 +70,14 @@ class TemplateScorer:
 
     def encoder(self, template: str) -> Encoder:
         """Return the encoder of a template, sharing the sentences' tokens with every other one of this scorer."""
-        recipe = self.recipe.replace(prompt=template)
-        return _SharedTokens(recipe, self)
+        return _SharedTokens(self.recipe.replace(prompt=template), self)
 
     def identity(self, template: str) -> Hashable:
         """Return a key that is equal for templates with the same model input, even if their text differs."""
         built = self.encoder(template).template
         frame = built.pieces(["\0"], False)[0]
-        return (
-            *built.prefix,
-            -1,
-            *built.suffix,
-            frame.strip() if self.backbone.tokenizer.splits_punctuation else frame,
-        )
+        frame = frame.strip() if self.backbone.tokenizer.splits_punctuation else frame
+        return (*built.prefix, -1, *built.suffix, frame)
 
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all."""
@@ -100,25 +88,25 @@ class TemplateScorer:
         first, second = self._first[wanted], self._second[wanted]
         rows = np.unique(np.concatenate([first, second]))
         sentences = [self._sentences[row] for row in rows]
-        vectors = self._encode(self.encoder(template), sentences, whole=pairs is None)
+        vectors = self._encode(self.encoder(template), sentences, complete=pairs is None)
         cosines = statistics.cosine(vectors[np.searchsorted(rows, first)], vectors[np.searchsorted(rows, second)])
         if self._cached is not None:
             self._cached.put(template, wanted, cosines)
         return cosines
 
-    def _encode(self, encoder: Encoder, sentences: Sequence[str], *, whole: bool) -> NDArray[np.float32]:
+    def _encode(self, encoder: Encoder, sentences: Sequence[str], *, complete: bool) -> NDArray[np.float32]:
         """Return vectors (n, d): of all sentences in the same batches as ``eval``'s, of a subset in small ones.
 
         On a GPU a subset has large batches too: a wait costs more than padding there.
         """
-        if whole or self.backbone.device.type == "cuda":
+        if complete or self.backbone.device.type == "cuda":
             return encode_together([encoder], sentences)[0].vectors
         by_length = np.argsort([len(sentence) for sentence in sentences], kind="stable")
-        parts = [
-            encode_together([encoder], [sentences[row] for row in chosen])[0].vectors
-            for chosen in np.array_split(by_length, -(-len(by_length) // _TOGETHER))
+        batches = [
+            encode_together([encoder], [sentences[row] for row in rows])[0].vectors
+            for rows in np.array_split(by_length, -(-len(by_length) // _TOGETHER))
         ]
-        vectors: NDArray[np.float32] = np.concatenate(parts)[np.argsort(by_length)]
+        vectors: NDArray[np.float32] = np.concatenate(batches)[np.argsort(by_length)]
         return vectors
 
     def score(

@@ -1,6 +1,7 @@
 """The search for the template that suits a backbone best (PromptBERT, section 4.2); a killed search resumes."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -57,17 +58,12 @@ def search_templates(
         note(f"backbone {backbone.name!r}: an ELECTRA discriminator never saw a mask in training")
     outcome = STRATEGIES[mode].search(SearchContext(scorer, settings, candidates))
     best = outcome.ranked[0]
+    reading = {"seed": settings.seed, "period": settings.period, "denoise": settings.denoise}
     return Search(
         encoder=scorer.encoder(best.choice),
         task=task,
         ranked=outcome.ranked if len(outcome.stages) > 1 else outcome.ranked[: settings.top],
-        about={
-            "mode": mode,
-            "compared": outcome.compared,
-            "seed": settings.seed,
-            "period": settings.period,
-            "denoise": settings.denoise,
-        },
+        about={"mode": mode, "compared": outcome.compared, **reading},
         stages=outcome.stages,
         score=scorer.full_score(best),
     )
@@ -99,9 +95,7 @@ def _search_greedily(context: SearchContext) -> SearchOutcome:
 def search_greedily(score: Callable[[Sequence[str], str], list[Ranked]], space: GreedySpace) -> SearchOutcome:
     """Find the best relation, then the best prefix around it (PromptBERT, section 4.2).
 
-    Args:
-        score: Scores templates, in their order; the second argument names the stage.
-        space: The candidates.
+    ``score`` takes templates and the name of the stage.
     """
     relations = score([space.template(space.start, relation) for relation in space.relations], "relation")
     best = max(range(len(relations)), key=lambda number: relations[number].value)
@@ -118,22 +112,22 @@ def _race_freely(context: SearchContext) -> SearchOutcome:
     """Race the templates of a grammar or a file, or those that a T5 writes."""
     settings, always = context.settings, list[str]()
     if settings.t5 is not None:
-        everything, source = _written_by_t5(context), "that t5 wrote"
+        templates, source = _written_by_t5(context), "that t5 wrote"
     elif context.candidates is not None:
-        everything, source = list(context.candidates), f"of {settings.candidates}"
+        templates, source = list(context.candidates), f"of {settings.candidates}"
     else:
-        everything, source, always = grammar_templates(), "of the grammar", published_templates()
-    drawn = draw(everything, settings.limit or (DRAWN if always else len(everything)), settings.seed, always)
-    if len(drawn) < len(everything):
-        note(f"{len(drawn):,} of the {len(everything):,} templates {source}; more: `limit`")
+        templates, source, always = grammar_templates(), "of the grammar", published_templates()
+    drawn = draw(templates, settings.limit or (DRAWN if always else len(templates)), settings.seed, always)
+    if len(drawn) < len(templates):
+        note(f"{len(drawn):,} of the {len(templates):,} templates {source}; more: `limit`")
     return _race(context, drawn, "Free search")
 
 
 def _race_demonstrations(context: SearchContext) -> SearchOutcome:
     """Race (text, word) examples in front of the template, and no example (PromptEOL, in-context learning)."""
     settings, plain = context.settings, DEMONSTRATIONS.prompt
-    everything = [plain, *demonstrations(_definitions(context), DEMONSTRATIONS)]
-    drawn = draw(everything, 1 + (settings.limit or len(everything)), settings.seed, [plain])
+    templates = [plain, *demonstrations(_definitions(context), DEMONSTRATIONS)]
+    drawn = draw(templates, 1 + (settings.limit or len(templates)), settings.seed, [plain])
     return _race(context, drawn, "Search for a demonstration")
 
 
@@ -183,13 +177,7 @@ def entry_names(name: str, backbones: Sequence[str]) -> list[str]:
     """Return the name of each backbone's entry: ``name``, or of several ``name-BACKBONE``."""
     if len(backbones) == 1:
         return [name]
-    parts = [
-        "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in last)
-        for last in (backbone.rstrip("/").split("/")[-1] for backbone in backbones)
-    ]
-    if len(set(parts)) < len(parts):
-        raise UsageError(
-            f"backbones {', '.join(map(repr, backbones))} would be saved under one name; search them one by one, each"
-            " with a `name`"
-        )
-    return [f"{name}-{part}" for part in parts]
+    ends = [re.sub(r"[^A-Za-z0-9._-]", "-", backbone.rstrip("/").split("/")[-1]) for backbone in backbones]
+    if len(set(ends)) < len(ends):
+        raise UsageError(f"backbones {', '.join(map(repr, backbones))} would share a name; search them one by one")
+    return [f"{name}-{end}" for end in ends]

@@ -62,9 +62,7 @@ class GreedySpace:
         words = tuple(relation.strip() for relation in relations)
         for relation in words:
             if SLOT in relation or MASK in relation:
-                raise UsageError(
-                    f"relation {relation!r} is not allowed; write its words alone, no {SLOT} and no {MASK}"
-                )
+                raise UsageError(f"relation {relation!r} is not allowed; write its words, no {SLOT} and no {MASK}")
         return GreedySpace(
             self.start,
             tuple(dict.fromkeys((*self.relations, *words))),
@@ -114,9 +112,7 @@ def read_candidates(path: Path) -> list[str]:
             ``templates/search.toml``; any other file: one template a line, empty lines skipped.
     """
     if not path.is_file():
-        raise NotFoundError(
-            f"no file {str(path)!r} of candidates; give one template a line, e.g. {SLOT} means {MASK} ."
-        )
+        raise NotFoundError(f"no file {str(path)!r} of candidates")
     if path.suffix == ".toml":
         templates = _read_toml(path)
     else:
@@ -124,21 +120,17 @@ def read_candidates(path: Path) -> list[str]:
             templates = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         except (OSError, ValueError) as error:  # undecodable bytes are a ValueError
             raise UsageError(f"candidate file {str(path)!r} cannot be read: {error}") from None
-    kept = check_candidates(templates, str(path))
-    if len(kept) < len(templates):
-        note(f"{path}: {len(templates) - len(kept)} templates are repeated; each is tried once")
-    return kept
+    distinct = check_candidates(templates, str(path))
+    if len(distinct) < len(templates):
+        note(f"{path}: {len(templates) - len(distinct)} templates are repeated; each is tried once")
+    return distinct
 
 
 def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str]:
-    """Return a recipe's template with one example in front of it, one template for each pair.
+    """Return a recipe's template with one example in front of it, one template for each (word, text that it sums up).
 
     The example is written as the evaluation writes a sentence, the word with a capital and closed by a quotation mark
     and a full stop: ``This sentence : "meat from a deer." means in one word:"Venison".This sentence : "[X]" ...``.
-
-    Args:
-        pairs: Of a word and the text that it sums up.
-        recipe: Its prompt is the template; its text rule is that of the text.
 
     Example:
         >>> demonstrations([("rain", "water that falls")], Recipe(prompt='"[X]" is:"'))

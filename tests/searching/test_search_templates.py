@@ -104,8 +104,8 @@ def test_twins_are_those_with_the_same_input(tiny_backbone, task):
 
 
 def test_development_sets_that_cannot_choose(tiny_backbone, task):
-    flat = Pairs(["a", "b"], ["c", "d"], np.array([3.0, 3.0]))
-    for subsets, message in (({}, "holds no pairs"), ({"one": flat}, "same gold score for all 2 pairs")):
+    flat = Pairs(["a", "b"] * 2, ["c", "d"] * 2, np.array([3.0] * 4))
+    for subsets, message in (({}, "has 0 pairs"), ({"one": flat}, "all gold scores")):
         with pytest.raises(UsageError, match=message):
             TemplateScorer(tiny_backbone("bert"), STSTask("demo", "dev", "senteval", "", subsets))
 
