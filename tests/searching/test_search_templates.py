@@ -199,7 +199,7 @@ def test_a_race_finds_the_winner_in_every_order_at_a_bounded_cost(seed):
         assert best - result.finalists[0].value <= 0.2
         assert table.pairs <= 0.15 * 500 * 1500
         assert result == table.run(table.templates, seed=order)
-    assert all(item.stage == racing.FINAL and item.value == table.value(item.choice) for item in found)
+    assert all(item.stage == "final" and item.value == table.value(item.choice) for item in found)
 
 
 def test_a_race_accounts_for_every_pair():
@@ -216,7 +216,7 @@ def test_small_races_end_on_all_pairs(number, size):
     table = Table(number, size)
     result = table.run()
     assert len(result.finalists) == (min(number, 10) if result.rungs else number)
-    assert all(item.stage == racing.FINAL for item in result.finalists)
+    assert all(item.stage == "final" for item in result.finalists)
     assert table.pairs == racing.planned_pairs(result.rungs, number, size, 10)
 
 
