@@ -295,12 +295,12 @@ def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
 
 def _lacks_tie(tied: bool) -> Lacks:
     """PromptBERT, table 12: rows of the user's own pre-training, with tied or untied output embeddings."""
-    flag, kind = ("", "tied") if tied else (" --set tied=false", "untied")
+    kind, command = ("tied", "promptcli pretrain") if tied else ("untied", "promptcli pretrain --set tied=false")
 
     def lacks(row: PublishedRow, context: MeasurementContext) -> str | None:
         head = context.backbone.head
         fits = torch.equal(head.rows.cpu(), context.backbone.token_rows.cpu()) is tied
-        return None if fits else f"needs a backbone with {kind} output embeddings: `promptcli pretrain{flag}`"
+        return None if fits else f"needs a backbone with {kind} output embeddings: `{command}`"
 
     return lacks
 
