@@ -1,12 +1,11 @@
 """Readers next to writers, in real processes, and how many ever read a mixture of two writes.
 
-    TMPDIR=/dev/shm python benchmarks/races.py [--kind entry|index|vectors] [--writes 10000] [--reads 100000]
+    TMPDIR=/dev/shm python benchmarks/races.py [--kind entry|index] [--writes 10000] [--reads 100000]
         [--readers 2] [--minutes 30]
 
-One process replaces a registry entry, an index or a vector file with its manifest again and again; every number in a
-version is the version's own number. The others read all the time, and look whether what they got is of one version.
-Ends when the writes are done and the reads are enough, or the minutes of a kind are over; prints writes, reads,
-versions seen and mixtures, which must be none.
+One process replaces a registry entry or an index again and again; every number in a version is that version's number.
+The others read all the time and check that what they read is of one version. It ends when all writes and reads are
+done, or the minutes of a kind are over, and prints writes, reads, versions seen and mixtures, which must be 0.
 """
 
 import argparse
@@ -71,37 +70,7 @@ class IndexThing:
         return {number} | found
 
 
-class VectorsThing:
-    """A vector file and its manifest."""
-
-    def write(self, folder: Path, number: int) -> None:
-        """Replace the pair."""
-        from promptcli.storage.documents import to_json
-        from promptcli.storage.parts import replace_with_sidecar
-
-        target, rows = folder / "v.npy", 1 + number % 5
-
-        def document(digest: str) -> str:
-            return to_json(
-                {"rows": rows, "dim": 4, "output": {"path": "v.npy", "sha256": digest}, "model": {"n": number}}
-            )
-
-        with (
-            replace_with_sidecar(target, folder / "v.npy.manifest.json", document) as path,
-            path.open("wb") as file,
-        ):
-            np.save(file, np.full((rows, 4), number, np.float32))
-
-    def read(self, folder: Path) -> set[int]:
-        """Return the versions that are found in file and manifest."""
-        from promptcli.data.vectors import read_vectors
-
-        found = read_vectors(folder / "v.npy")
-        manifest = found.manifest or {"model": {"n": -1}}
-        return {int(value) for value in found.matrix.flatten().tolist()} | {manifest["model"]["n"]}
-
-
-THINGS = {"entry": EntryThing, "index": IndexThing, "vectors": VectorsThing}
+THINGS = {"entry": EntryThing, "index": IndexThing}
 
 
 def read_often(

@@ -1,4 +1,4 @@
-"""What a program hands over in memory is text, in order, or refused in one line: never turned into something else."""
+"""What a program passes in memory is text, in order, or refused in one line: it is never converted."""
 
 import json
 import os
@@ -19,9 +19,9 @@ from promptcli.encoder import streams
 from tests.tiny import SENTENCES
 
 NAN = float("nan")
-#: What has no order of its own, or is walked by something else than its rows.
+#: Without an order, or iterated by something other than rows.
 NO_ROWS = [{"a": 1, "b": 2}, {"a", "b"}, frozenset("ab"), b"ab", pd.DataFrame({"text": ["a", "b"]}), 5, None]
-#: What holds something that is no text.
+#: With items that are not text.
 NO_TEXTS = [["a", NAN], [1, 2], [True], np.arange(4.0), np.eye(2), [b"a"], ["a", "half \ud800"], pd.Series([1.5])]
 
 
@@ -36,7 +36,7 @@ def index(encoder):
 
 
 @pytest.mark.parametrize("given", [*NO_ROWS, *NO_TEXTS], ids=lambda given: type(given).__name__)
-def test_what_is_no_list_of_texts_is_refused_wherever_it_is_given(given, encoder, index):
+def test_what_is_not_a_list_of_texts_is_refused_everywhere(given, encoder, index):
     for take in (
         encoder.encode,
         examples_of,
@@ -56,13 +56,6 @@ def test_lists_of_other_kinds_are_read_in_order(given, index):
     ]
 
 
-def test_only_a_label_or_a_score_may_be_a_number():
-    with pytest.raises(pc.PromptcliError, match=r"row 2: .sent1. is nan; a sentence is text"):
-        examples_of([("a", "b"), ("c", NAN)], [PAIRS])
-    with pytest.raises(pc.PromptcliError, match=r"row 1: .sent1. is 3; a sentence"):
-        examples_of([("a", 3)], [PAIRS])
-
-
 @pytest.mark.parametrize(
     "ids", [["a", NAN], [1.5, 2.5], [None, "a"], ["half \ud800", "b"], [b"a", b"b"], [True, False], [1 << 63, 1], "ab"]
 )
@@ -73,26 +66,24 @@ def test_an_id_is_text_or_a_whole_number(ids, encoder, index):
     assert len(index) == 2
 
 
-def test_a_single_text_is_no_list_of_ids(index):
-    for take in (
-        lambda: index.delete("xy"),
-        lambda: index.search("a", allow="xy"),
-        lambda: index.search("a", deny="x"),
-    ):
-        with pytest.raises(pc.PromptcliError, match="ids are str, not a list"):
-            take()
-
-
-@pytest.mark.parametrize("k", [0, 2.5, "3", None, NAN])
-def test_k_is_a_whole_number(k, index):
-    with pytest.raises(pc.PromptcliError, match="give an integer, at least 1"):
-        index.search("a", k=k)
-
-
-@pytest.mark.parametrize("tasks", [5, [5], {"demo": 1}, {"demo"}])
-def test_tasks_are_names_in_a_list(tasks, encoder):
-    with pytest.raises(pc.PromptcliError, match="task"):
-        pc.evaluate(encoder, tasks=tasks)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda index: index.delete("xy"), "ids are str, not a list"),
+        (lambda index: index.search("a", allow="xy"), "ids are str, not a list"),
+        (lambda index: index.search("a", deny="x"), "ids are str, not a list"),
+        *((lambda index, k=k: index.search("a", k=k), "at least 1") for k in (0, 2.5, "3", None, NAN)),
+        *((lambda index, t=t: pc.evaluate("mini-static", tasks=t), "task") for t in (5, [5], {"demo": 1}, {"demo"})),
+        (lambda index: examples_of([("a", "b"), ("c", NAN)], [PAIRS]), r"row 2: .sent1. is nan"),
+        (lambda index: examples_of([("a", 3)], [PAIRS]), r"row 1: .sent1. is 3"),
+        (lambda index: index.encoder.encode(["a", 3]), r"sentence 1 is int \(3\)"),
+        (lambda index: index.encoder.encode([["a"]]), "sentence 0 is list"),
+        (lambda index: index.encoder.encode(5), "sentences are int"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused(call, message, index):
+    with pytest.raises(pc.PromptcliError, match=message):
+        call(index)
 
 
 def test_an_index_of_which_all_was_deleted_has_no_near_duplicates(encoder):

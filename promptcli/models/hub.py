@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
 from promptcli.backbones.backbone import OWN_TOKENIZER
 from promptcli.backbones.checking import opening
@@ -28,7 +29,7 @@ from promptcli.models.reading import read_folder
 from promptcli.models.registry import Registry, load_encoder
 from promptcli.models.saving import save_encoder
 from promptcli.models.target import PROBES
-from promptcli.notes import is_offline, note, offline
+from promptcli.notes import is_offline, is_shown, note, offline
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or deletes others.
 _FILE = re.compile(
@@ -195,8 +196,11 @@ def _check_repo(repo: str, action: str) -> None:
 
 @contextlib.contextmanager
 def _asking(api: HfApi, repo: str) -> Iterator[None]:
-    """Turn the client's exceptions into one line."""
+    """Turn the client's exceptions into one line; its progress bars are drawn only if ours are."""
+    quiet = not is_shown() and not are_progress_bars_disabled()
     try:
+        if quiet:
+            disable_progress_bars()
         yield
     except PromptcliError:
         raise
@@ -210,3 +214,6 @@ def _asking(api: HfApi, repo: str) -> Iterator[None]:
             seen = "this token may see" if api.token else f"is public; for private ones {_LOGIN}"
             raise NotFoundError(f"the hub has no {repo} of that revision that {seen}") from None
         raise NotFoundError(f"{repo}: the hub did not do it: {type(error).__name__}: {one_line(error, 160)}") from None
+    finally:
+        if quiet:
+            enable_progress_bars()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import yaml
 from huggingface_hub import HfApi, constants
+from huggingface_hub.utils.tqdm import enable_progress_bars
 
 import promptcli as pc
 from promptcli.encoder.encoder import TUNED, build_encoder
@@ -251,8 +252,10 @@ def test_the_commands(hub, entry, registry, run, tmp_path, monkeypatch):
     assert "me/mine means the hub's here; the folder of that name is left alone" in made.err and "commit " in made.err
     told = json.loads(run("push", "mine", REPO, "--json").out)
     assert not told["changed"] and told["files"]["tensors.safetensors"] > 0 and told["backbone"] is None
+    enable_progress_bars()
     pulled = run("pull", REPO, "--name", "again", "--json")
     assert pulled.code == 0 and json.loads(pulled.out)["fingerprint"] == told["fingerprint"], pulled.err
+    assert "it/s" not in pulled.err, "a bar of the client"
     assert f"fetching {REPO} from {hub.url}" in pulled.err and not list((tmp_path / "work" / REPO).iterdir())
     np.testing.assert_array_equal(vectors(registry.load("again")), vectors(registry.load("mine")))
     hub.asked.clear()
