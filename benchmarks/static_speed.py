@@ -28,7 +28,7 @@ def peer_of(encoder):
     """Return model2vec's model of a static, bias-free recipe with transforms."""
     tokens = encoder.backbone.tokenizer
     pieces = tokens.items()
-    kept = [token for token, ids in enumerate(encoder.pooling.weights._left_of_each(tokens)) if ids == [token]]
+    kept = [token for token, ids in enumerate(encoder.pooling.weights._rewritten_tokens(tokens)) if ids == [token]]
     table = np.zeros((len(pieces), encoder.width), np.float32)
     rows = encoder.backbone.token_rows[kept].detach()
     for _, step in encoder._stages:
