@@ -31,7 +31,7 @@ def peer_of(encoder):
     kept = [token for token, ids in enumerate(encoder.pooling.weights._rewritten_tokens(tokens)) if ids == [token]]
     table = np.zeros((len(pieces), encoder.width), np.float32)
     rows = encoder.backbone.token_rows[kept].detach()
-    for _, step in encoder._stages:
+    for _, step in encoder.stages:
         rows = step(rows)
     table[kept] = rows.numpy()
     tokenizer = Tokenizer(models.WordPiece({text: token for token, text in pieces.items()}, unk_token="[UNK]"))
