@@ -342,15 +342,6 @@ def test_a_sample_of_parts_is_rows_of_them(tmp_path, monkeypatch):
 # The real thing
 
 
-def test_mini_finds_the_paraphrase(run, tmp_path):
-    import promptcli
-
-    demo = Path(promptcli.__file__).parent / "shipped" / "demo" / "sentences.txt"
-    assert run("index", "build", demo, "-o", tmp_path / "i", "-m", "first-last-avg", "-q").code == 0
-    found = lines(run("index", "search", tmp_path / "i", "The bakery starts its work before the sun is up.", "--json"))
-    assert found[0]["text"] == "The bakery starts work early, long before the sun is up."
-
-
 def test_a_local_backbone_is_found_from_another_folder(run, tiny_folder, text, tmp_path, monkeypatch):
     shutil.copytree(tiny_folder("bert"), tmp_path / "bert")
     monkeypatch.chdir(tmp_path)

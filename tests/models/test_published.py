@@ -6,13 +6,12 @@ import pickle
 
 import numpy as np
 import pytest
-import torch
-from torch.nn import functional
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer
 
 import promptcli as pc
 from promptcli.errors import UsageError
 from tests.published import MODELS, save_body, save_published, write
+from tests.reference import sentence_transformers_folder
 from tests.tiny import SENTENCES
 
 TEXTS = [*SENTENCES, *(" ".join(["dog runs ,"] * count) for count in (2, 9, 50, 130, 200)), "Straße 12.", "A\nB"]
@@ -32,43 +31,6 @@ def folder(tmp_path_factory):
     return get
 
 
-class Plain:
-    """What a folder's modules say, computed by transformers alone, one text a time."""
-
-    def __init__(self, folder):
-        self.tokenizer, self.model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-        self.limits = json.loads((folder / "sentence_bert_config.json").read_text())
-        self.pooling = json.loads((folder / "1_Pooling/config.json").read_text())
-        self.prompts = {"query": "", "document": ""}
-        self.prompts |= json.loads((folder / "config_sentence_transformers.json").read_text())["prompts"]
-        self.after = json.loads((folder / "modules.json").read_text())[2:]
-        self.folder = folder
-
-    def encode(self, texts, prompt=""):
-        return np.stack([self._vector(prompt + text) for text in texts])
-
-    @torch.inference_mode()
-    def _vector(self, text):
-        text = text.lower() if self.limits["do_lower_case"] else text
-        longest = self.limits["max_seq_length"] or self.model.config.max_position_embeddings
-        tokens = self.tokenizer(text, truncation=True, max_length=longest, return_tensors="pt", padding=False)
-        states = self.model(input_ids=tokens["input_ids"]).last_hidden_state[0]
-        mode = next(name for name, on in self.pooling.items() if name.startswith("pooling_mode_") and on)
-        vector = {
-            "pooling_mode_cls_token": states[0],
-            "pooling_mode_mean_tokens": states.mean(0),
-            "pooling_mode_lasttoken": states[-1],
-        }[mode]
-        for module in self.after:
-            if module["type"].endswith("Dense"):
-                from safetensors.torch import load_file
-
-                vector = load_file(self.folder / module["path"] / "model.safetensors")["linear.weight"] @ vector
-            else:
-                vector = functional.normalize(vector, dim=0)
-        return vector.numpy()
-
-
 def close(ours, theirs):
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
@@ -78,12 +40,16 @@ def close(ours, theirs):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_published_model_is_read_as_it_says(folder, name):
     path = folder(name)
-    ours, plain = pc.load(path, device="cpu", dtype="float32"), Plain(path)
-    assert close(ours.encode(TEXTS), plain.encode(TEXTS))
-    for prompt in {*plain.prompts} - {""}:
-        assert close(ours.encode(TEXTS, prompt_name=prompt), plain.encode(TEXTS, plain.prompts[prompt]))
-    assert close(ours.encode_query(TEXTS), plain.encode(TEXTS, plain.prompts["query"]))
-    assert close(ours.encode_document(TEXTS), plain.encode(TEXTS, plain.prompts["document"]))
+    ours, prompts = pc.load(path, device="cpu", dtype="float32"), MODELS[name].prompts or {}
+
+    def wanted(prompt):
+        return sentence_transformers_folder.vectors(path, [prompts.get(prompt, "") + text for text in TEXTS])
+
+    assert close(ours.encode(TEXTS), wanted(None))
+    for prompt in prompts:
+        assert close(ours.encode(TEXTS, prompt_name=prompt), wanted(prompt))
+    assert close(ours.encode_query(TEXTS), wanted("query"))
+    assert close(ours.encode_document(TEXTS), wanted("document"))
     if not INSTALLED:
         return
     from sentence_transformers import SentenceTransformer

@@ -10,6 +10,7 @@ import json
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
+from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 
 
@@ -28,9 +29,11 @@ def _vector(folder, modules, text):
 
 
 def _transformer(folder, state, text):
-    limit = json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"]
+    limits = json.loads((folder / "sentence_bert_config.json").read_text())
     tokenizer, model = _loaded(folder)
-    tokens = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
+    text = text.lower() if limits["do_lower_case"] else text
+    limit = limits["max_seq_length"] or model.config.max_position_embeddings
+    tokens = tokenizer(text, truncation=True, max_length=limit, padding=False, return_tensors="pt")
     with torch.inference_mode():
         output = model(**tokens, output_hidden_states=True)
     state["ids"] = tokens["input_ids"][0].tolist()
@@ -71,7 +74,7 @@ def _pooling(folder, state, text):
 def _dense(folder, state, text):
     module, _, name = json.loads((folder / "config.json").read_text())["activation_function"].rpartition(".")
     tensors = load_file(folder / "model.safetensors")
-    linear = tensors["linear.weight"] @ state["vector"] + tensors["linear.bias"]
+    linear = tensors["linear.weight"] @ state["vector"] + tensors.get("linear.bias", 0)
     state["vector"] = getattr(importlib.import_module(module), name)()(linear)
 
 
@@ -79,6 +82,10 @@ def _norm(folder, state, text):
     tensors, vector = load_file(folder / "model.safetensors"), state["vector"]
     centred = vector - vector.mean()
     state["vector"] = centred / (centred.square().mean() + 1e-5).sqrt() * tensors["norm.weight"] + tensors["norm.bias"]
+
+
+def _normalize(folder, state, text):
+    state["vector"] = functional.normalize(state["vector"], dim=0)
 
 
 def _static(folder, state, text):
@@ -94,5 +101,6 @@ _MODULES = {
     "Pooling": _pooling,
     "Dense": _dense,
     "LayerNorm": _norm,
+    "Normalize": _normalize,
     "StaticEmbedding": _static,
 }
