@@ -1,9 +1,8 @@
 """For tests: the command line, or a function, in a process of its own that costs milliseconds.
 
-A new interpreter takes seconds to import torch and transformers before it comes to what a test looks at. Here processes
-are forked from a server that has imported them and done nothing else, one server for each worker of pytest-xdist. They
-have their own id, folder, environment, descriptors, signals and exit code.
-Only what concerns the start of an interpreter (imports, streams that are closed already) needs ``subprocess``.
+A new interpreter takes seconds to import torch and transformers. These processes are forked from a server that has
+imported them, one server for each worker of pytest-xdist; they have their own id, folder, environment, descriptors,
+signals and exit code. Only tests of an interpreter's start (imports, closed streams) need ``subprocess``.
 """
 
 import contextlib

@@ -40,7 +40,7 @@ TEMPLATES = [
 
 
 def _unigram():
-    """XLM-R's: blanks split first, then every word gets its mark; <mask> swallows the blank before it."""
+    """XLM-R's: split at spaces first, then every word gets its mark; <mask> takes the space before it."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -154,19 +154,13 @@ def test_an_end_mark_is_put_once_and_ascii_follows_the_published_rule(text):
 
 
 def test_own_pairs_across_languages(run, tmp_path, multilingual):
-    """STS17's cross-lingual form: a pair's sides may be of two languages; right-to-left text comes through as it is."""
+    """STS17's cross-lingual form: the sides of a pair in two languages; right-to-left text is unchanged."""
     rows = [(one, SENTENCES[9 - row], row) for row, one in enumerate(SENTENCES[:8])]
     lines = [{"sentence1": one, "sentence2": other, "score": score} for one, other, score in rows]
-    (tmp_path / "paare.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in lines))
-    given = ("--backbone", multilingual[0], "--prompt", 'تعني "[X]" [MASK] .', "--pooling", "last/mask", "--offline")
-    ran = run("eval", "--task", tmp_path / "paare.jsonl", *given, "--json")
-    (score,) = json.loads(ran.out)["results"]
-    assert ran.code == 0 and score["pairs"] == 8 and score["recipe_fields"]["prompt"] == 'تعني "[X]" [MASK] .'
-    listed = run("eval", "--task", tmp_path / "paare.jsonl", "--list-sentences").out.splitlines()
+    file = tmp_path / "paare.jsonl"
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in lines))
+    recipe = ("--backbone", multilingual[0], "--prompt", 'تعني "[X]" [MASK] .', "--pooling", "last/mask", "--offline")
+    (score,) = json.loads(run("eval", "--task", file, *recipe, "--json").out)["results"]
+    assert score["pairs"] == 8 and score["recipe_fields"]["prompt"] == 'تعني "[X]" [MASK] .'
+    listed = run("eval", "--task", file, "--list-sentences").out.splitlines()
     assert set(listed) == {side for one, other, _ in rows for side in (one, other)}
-
-
-def test_pairs_that_are_not_utf_8(run, tmp_path):
-    (tmp_path / "pairs.tsv").write_bytes("sentence1\tsentence2\tscore\nКошка\tСобака\t1\n".encode("cp1251"))
-    ran = run("eval", "--task", tmp_path / "pairs.tsv", "--offline")
-    assert ran.code == 2 and "UTF-8" in ran.err and ran.err.count("\n") == 1 and ran.out == ""

@@ -151,7 +151,7 @@ def test_any_bytes_are_refused_in_one_line(content):
             assert "\n" not in str(error)
 
 
-def test_what_cannot_be_opened_is_one_line(tmp_path):
+def test_a_folder_and_a_missing_file_are_not_documents(tmp_path):
     (tmp_path / "folder.json").mkdir()
     for name in ("folder.json", "none.json"):
         with pytest.raises(UsageError, match=name):
