@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import TEST_TASKS, TaskName
 from promptcli.data.tasks import AnyTask, TransferTask, any_task_names, load_any
 from promptcli.encoder.encoder import Encoder
@@ -113,14 +114,10 @@ def evaluate_all(
 
 
 def load_named_tasks(
-    tasks: str | Path | Sequence[str | Path] = (),
-    *,
-    data_dir: str | Path | None = None,
-    protocol: str = "senteval",
-    skip_missing: bool = False,
+    tasks: str | Path | Sequence[str | Path] = (), *, protocol: str = "senteval", skip_missing: bool = False
 ) -> NamedTasks:
     """Load tasks by their names, see ``evaluate``."""
-    folder = None if data_dir is None else Path(data_dir)
+    folder = senteval_folder()
     names = any_task_names(tasks) or any_task_names(BARE.tasks if folder is None else list(map(str, TEST_TASKS)))
     loaded = load_any(folder, names, protocol)
     reasons = [f"{label} is missing: {why}" for label, why in loaded.missing.items()]

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from promptcli.data.senteval import reads_data_dir
+
 if TYPE_CHECKING:
     from promptcli.evaluation.scores import Score
     from promptcli.models.loading import Model
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 Tasks = str | Path | Sequence[str | Path]
 
 
+@reads_data_dir
 def evaluate(
     models: "Model | Sequence[Model]" = (),
     tasks: Tasks = (),
@@ -63,12 +66,13 @@ def evaluate(
     from promptcli.evaluation.evaluator import EvalSettings
 
     given = list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
-    named = load_named_tasks(tasks, data_dir=data_dir, protocol=protocol, skip_missing=skip_missing)
+    named = load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
     settings = EvalSettings(FAST if fast else FULL, seed, Path(output))
     scores = evaluate_all(given, named.tasks, settings, vectors=vectors).scores
     return [score for row in scores.values() for score in row]
 
 
+@reads_data_dir
 def task_sentences(tasks: Tasks = (), *, data_dir: str | Path | None = None, protocol: str = "senteval") -> list[str]:
     """Return every sentence of tasks once, in order, for another program to embed: see ``vectors`` of ``evaluate``.
 
@@ -80,4 +84,4 @@ def task_sentences(tasks: Tasks = (), *, data_dir: str | Path | None = None, pro
     from promptcli.evaluation.candidates import load_named_tasks
     from promptcli.evaluation.evaluator import distinct_sentences
 
-    return distinct_sentences(load_named_tasks(tasks, data_dir=data_dir, protocol=protocol).tasks)
+    return distinct_sentences(load_named_tasks(tasks, protocol=protocol).tasks)

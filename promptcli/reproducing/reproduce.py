@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.recipe import Choice
 from promptcli.reproducing.texts import Texts
@@ -91,7 +92,8 @@ def reproduce(
         for table, name in wanted:
             if name not in contexts:
                 on = dataclasses.replace(choice, model=name)
-                contexts[name] = open_context(on, texts, data_dir, vectors, seeds=runs, draw=draw, fresh=force)
+                with tasks_from(data_dir):
+                    contexts[name] = open_context(on, texts, vectors, seeds=runs, draw=draw, fresh=force)
             context = contexts[name]
             try:
                 document = measure_table(table, context)
@@ -109,7 +111,6 @@ def overviews(
     backbone: str | Choice | None = None,
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
-    data_dir: str | Path | None = None,
     vectors: str | Path | None = None,
 ) -> "list[TableOverview]":
     """Return the needs of every table and the number of its figures that can be measured here, offline."""
@@ -118,16 +119,16 @@ def overviews(
     from promptcli.reproducing.published import published_tables
 
     with offline():
-        context = open_context(_choice(backbone), texts, data_dir, vectors)
+        context = open_context(_choice(backbone), texts, vectors)
         return [overview(table, context) for table in published_tables().values()]
 
 
-def table_sentences(tables: str | Sequence[str], *, data_dir: str | Path | None = None) -> list[str]:
+def table_sentences(tables: str | Sequence[str]) -> list[str]:
     """Return the distinct sentences of the tables' tasks, for another program to embed."""
     from promptcli.reproducing import planning
     from promptcli.reproducing.published import find_tables
 
-    return planning.table_sentences(find_tables(_names(tables)), open_context(Choice(), data_dir=data_dir))
+    return planning.table_sentences(find_tables(_names(tables)), open_context(Choice()))
 
 
 def repeat(
@@ -135,7 +136,6 @@ def repeat(
     backbone: str | Choice | None = None,
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
-    data_dir: str | Path | None = None,
     vectors: str | Path | None = None,
 ) -> "tuple[dict[str, Any], Repetition]":
     """Measure a result file of ``reproduce`` again, without the cache; return the new document and the comparison.
@@ -151,7 +151,7 @@ def repeat(
     same = {kind: name for kind, name in names.items() if name and getattr(texts, kind) == getattr(usual, kind)}
     choice = dataclasses.replace(choice, model=choice.model or (before["backbone"] or {}).get("name"))
     texts, seeds = dataclasses.replace(texts, **same), before["seeds"].get("training", ())
-    context = open_context(choice, texts, data_dir, vectors, seeds=seeds, fresh=True)
+    context = open_context(choice, texts, vectors, seeds=seeds, fresh=True)
     after = measure_table(find_tables([before["table"]])[0], context)
     return after, compare_results(before, after)
 
@@ -159,7 +159,6 @@ def repeat(
 def open_context(
     choice: Choice,
     texts: Texts = Texts(),  # noqa: B008 - frozen
-    data_dir: str | Path | None = None,
     vectors: str | Path | None = None,
     *,
     seeds: Sequence[int] = (),
@@ -173,7 +172,8 @@ def open_context(
     from promptcli.reproducing.measurement_context import MeasurementContext
     from promptcli.storage.cache import Cache
 
-    _check_folder(data_dir)
+    folder = senteval_folder()
+    _check_folder(folder)
     name = choice.model or choice.backbone
 
     def open_backbone() -> "Backbone":
@@ -186,7 +186,7 @@ def open_context(
         name,
         open_backbone,
         Cache(home_folder() / "cache" / "figures", fresh=fresh),
-        data_dir=None if data_dir is None else Path(data_dir),
+        data_dir=folder,
         texts=texts,
         seeds=tuple(seeds),
         vectors=None if vectors is None else Path(vectors),
@@ -198,9 +198,9 @@ def _choice(backbone: str | Choice | None) -> Choice:
     return backbone if isinstance(backbone, Choice) else Choice(backbone)
 
 
-def _check_folder(data_dir: str | Path | None) -> None:
-    if data_dir is not None and not Path(data_dir).is_dir():
-        raise NotFoundError(f"{data_dir}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
+def _check_folder(folder: str | Path | None) -> None:
+    if folder is not None and not Path(folder).is_dir():
+        raise NotFoundError(f"{folder}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
 
 
 def _names(tables: str | Sequence[str]) -> list[str]:

@@ -75,6 +75,7 @@ def evaluate_command(
     recipe: RecipeOptions,
 ) -> None:
     """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy on transfer tasks."""
+    from promptcli.data.senteval import tasks_from
     from promptcli.evaluation.candidates import evaluate_all, load_named_tasks
     from promptcli.evaluation.classifier import FAST, FULL
     from promptcli.evaluation.evaluator import EvalSettings
@@ -90,7 +91,8 @@ def evaluate_command(
     changes = recipe.changes()
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
     bare = not words and changes == neutral
-    named = load_named_tasks(tasks, data_dir=folder, protocol=protocol, skip_missing=True)
+    with tasks_from(folder):
+        named = load_named_tasks(tasks, protocol=protocol, skip_missing=True)
     if list_sentences:
         _print_sentences(named.tasks, as_json=json)
         return
@@ -126,9 +128,9 @@ def _chosen(
     return [choice_of(PAPER.recipe if paper else None, changes, paper=paper)]
 
 
-def _listing(tasks: Sequence[str], data_dir: Path | None, protocol: str) -> str:
+def _listing(tasks: Sequence[str], folder: Path | None, protocol: str) -> str:
     parts = ["promptcli", "eval", "--list-sentences"]
-    parts += [] if data_dir is None else ["--data-dir", str(data_dir)]
+    parts += [] if folder is None else ["--data-dir", str(folder)]
     parts += [] if protocol == "senteval" else ["--protocol", protocol]
     return shlex.join([*parts, *(part for task in tasks for part in ("--task", task))])
 

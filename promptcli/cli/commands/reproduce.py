@@ -11,6 +11,7 @@ import typer
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import Json, default_backbone
 from promptcli.cli.signatures import Flag, command_of
+from promptcli.data.senteval import tasks_from
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.reproducing import reproduce as library
 
@@ -46,21 +47,24 @@ def reproduce(
     """
     given = reproduce.keywords
     what, choice, output = given["tables"], given["backbone"], Path(given["output"])
-    context = {name: given[name] for name in ("texts", "data_dir", "vectors")}
+    context = {name: given[name] for name in ("texts", "vectors")}
     if what == ["page"]:
         from promptcli.reproducing.results import write_page
 
         note(f"{page} made of {write_page(output, page)} results")
     elif what == ["list"]:
         name = choice.model or default_backbone(paper=given["paper"])
-        _list(library.overviews(dataclasses.replace(choice, model=name), **context), name, as_json=json)
+        with tasks_from(given["data_dir"]):
+            _list(library.overviews(dataclasses.replace(choice, model=name), **context), name, as_json=json)
     elif what[0].endswith(".json"):
         if len(what) > 1:
             raise UsageError(f"one result file at a time; got {len(what)}")
-        _compare(Path(what[0]).name, *library.repeat(what[0], choice, **context), as_json=json)
+        with tasks_from(given["data_dir"]):
+            _compare(Path(what[0]).name, *library.repeat(what[0], choice, **context), as_json=json)
     elif list_sentences:
-        for sentence in library.table_sentences(what, data_dir=given["data_dir"]):
-            result(sentence)
+        with tasks_from(given["data_dir"]):
+            for sentence in library.table_sentences(what):
+                result(sentence)
     else:
         from promptcli.cli.commands.reproduce_pictures import painter
 
