@@ -136,6 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ending = _ending(error)
         if ending is None:
             raise
+        if isinstance(error, OSError):
+            _drop(sys.stdout)
         _end(*ending)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -176,8 +178,6 @@ def _ending_of_system(error: OSError) -> tuple[int, str]:
 
 
 def _end(code: int, message: str) -> NoReturn:
-    if code:
-        _drop(sys.stdout)
     with contextlib.suppress(OSError):  # a full or closed stderr: the code says it
         if message:
             say(f"promptcli: {message}")

@@ -37,7 +37,6 @@ def bert(tmp_path_factory):
 def invoke(capfd, monkeypatch):
     """Compare two sentences with a backbone; all that reaches the terminal is caught, libraries' own lines too."""
     monkeypatch.setenv("COLUMNS", "3000")
-    monkeypatch.setattr("promptcli.cli.app._drop", lambda stream: None)  # stdout is needed by the next call
 
     def call(folder, *more):
         capfd.readouterr()
