@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 
 LOG = logging.getLogger("promptcli")
 #: Called with the number of steps just done, which may be a fraction.
@@ -26,13 +27,17 @@ _OFFLINE: ContextVar[bool] = ContextVar("promptcli_offline", default=False)
 
 
 @contextlib.contextmanager
-def offline(wanted: bool = True) -> Iterator[None]:
-    """Forbid the network in the block if ``wanted``; a block inside cannot allow it again."""
-    before = _OFFLINE.set(wanted or _OFFLINE.get())
+def _set(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    before = variable.set(value)
     try:
         yield
     finally:
-        _OFFLINE.reset(before)
+        variable.reset(before)
+
+
+def offline(wanted: bool = True) -> AbstractContextManager[None]:
+    """Forbid the network in the block if ``wanted``; a block inside cannot allow it again."""
+    return _set(_OFFLINE, wanted or _OFFLINE.get())
 
 
 def obeys_offline(function: Callable[Given, Result]) -> Callable[Given, Result]:
@@ -51,14 +56,9 @@ def is_offline() -> bool:
     return _OFFLINE.get()
 
 
-@contextlib.contextmanager
-def showing(stage: Stage | None) -> Iterator[None]:
+def showing(stage: Stage | None) -> AbstractContextManager[None]:
     """Show the stages of the work in the block by ``stage``, e.g. as progress bars; None shows nothing."""
-    before = _STAGE.set(stage)
-    try:
-        yield
-    finally:
-        _STAGE.reset(before)
+    return _set(_STAGE, stage)
 
 
 def is_shown() -> bool:
@@ -82,12 +82,8 @@ def describe(advance: Advance, text: str) -> None:
 @contextlib.contextmanager
 def silent(wanted: bool = True) -> Iterator[None]:
     """Suppress notes and progress in the block if ``wanted``, e.g. in all processes of a run but one."""
-    before, stage = _SILENT.set(wanted or _SILENT.get()), _STAGE.set(None if wanted else _STAGE.get())
-    try:
+    with _set(_SILENT, wanted or _SILENT.get()), _set(_STAGE, None if wanted else _STAGE.get()):
         yield
-    finally:
-        _SILENT.reset(before)
-        _STAGE.reset(stage)
 
 
 def note(message: str) -> None:

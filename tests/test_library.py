@@ -144,8 +144,8 @@ def test_several_threads_may_encode(recipe):
         thread.start()
     for thread in threads:
         thread.join()
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    for vectors, others in zip(found, expected, strict=True):
+        np.testing.assert_allclose(vectors, others, atol=1e-5)
 
 
 def test_an_encoder_stands_in_a_pipeline_of_scikit_learn(encoder):

@@ -107,7 +107,7 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
                     )
                 parameter.copy_(weight)
                 moments = {kind: file.get_tensor(f"{kind}.{name}").to(parameter.device) for kind in kinds}
-                # a fused optimiser counts its steps on the parameter's own device, another one on the processor
+                # a fused optimiser counts its steps on the parameter's device, others on the processor
                 device = parameter.device if parameter in fused else "cpu"
                 steps = torch.tensor(float(metadata["step"]), device=device)
                 optimizer.state[parameter] = {"step": steps, **moments}
