@@ -13,7 +13,6 @@ from transformers import AutoModel
 
 import promptcli as pc
 from promptcli.analysis import anisotropy, impact, token_bias, uniformity
-from promptcli.analysis.analyze import ANALYSES
 from promptcli.analysis.anisotropy import MeanCosine, Preparation, sentence_anisotropy, token_anisotropy
 from promptcli.analysis.sentence import attention, plain_encoder, tokenize
 from promptcli.backbones.loading import load_backbone
@@ -86,12 +85,6 @@ def test_anisotropy_of_tokens_is_of_all_rows(tiny_backbone, monkeypatch):
     assert found.vectors == len(rows) and found.value == pytest.approx(mean_cosine(rows), abs=1e-9)
 
 
-@pytest.mark.parametrize("given", [[], ["one"]])
-def test_anisotropy_needs_a_pair(given, tiny_backbone):
-    with pytest.raises(UsageError, match="at least 2"):
-        sentence_anisotropy([plain_encoder(tiny_backbone("bert"))], given)
-
-
 def test_lines_are_prepared_as_in_the_code():
     lines = ["The  Cat\tSAT", "", "  ", "a " * 40, "Third one", "Fourth"]
     assert Preparation().apply(lines) == ["the cat sat", " ".join("a" * 32), "third one", "fourth"]
@@ -141,7 +134,7 @@ def test_positive_pairs_are_graded_above_four_and_all_sentences_count(tiny_backb
     tasks = [task([4.0, 4.01, 0.0]), task([1.0, 5.0])]
     found = uniformity.measure([encoder], tasks)[0]
     pairs = [
-        part for one in tasks for part in zip(one.pairs().first, one.pairs().second, one.pairs().gold, strict=True)
+        row for sides in map(STSTask.pairs, tasks) for row in zip(sides.first, sides.second, sides.gold, strict=True)
     ]
     sentences = [one for one, _, _ in pairs] + [other for _, other, _ in pairs]
     vectors = uniformity.unit(encoder.encode(sentences))
@@ -151,8 +144,6 @@ def test_positive_pairs_are_graded_above_four_and_all_sentences_count(tiny_backb
     assert found.alignment == pytest.approx(expected, abs=1e-6)
     potentials = [math.exp(-2 * ((x - y) ** 2).sum()) for x, y in itertools.combinations(vectors, 2)]
     assert found.uniformity == pytest.approx(math.log(np.mean(potentials)), abs=1e-6)
-    with pytest.raises(UsageError, match="no pair of demo:dev is graded above 4"):
-        uniformity.measure([encoder], [task([4.0, 1.0])])
 
 
 # --- where tokens lie
@@ -211,25 +202,12 @@ def test_output_embeddings_are_the_head_s(tiny_folder):
     backbone = load_backbone(str(tiny_folder("bert")))
     tied = token_bias.token_bias(backbone, SENTENCES, states="mlm-head")
     assert np.allclose(tied.points, token_bias.token_bias(backbone, SENTENCES).points)
-    other = torch.nn.Linear(16, len(backbone.token_rows))
-    backbone.head.decoder = other
+    backbone.head.decoder = other = torch.nn.Linear(16, len(backbone.token_rows))
     untied = token_bias.token_bias(backbone, SENTENCES, states="mlm-head")
-    special = {
-        backbone.tokenizer.start[0],
-        backbone.tokenizer.end[0],
-        backbone.tokenizer.pad,
-        backbone.tokenizer.unk,
-        backbone.tokenizer.mask,
-    }
-    rows = np.delete(other.weight.detach().numpy(), sorted(special), axis=0)
+    tokens = backbone.tokenizer
+    special = sorted({tokens.start[0], tokens.end[0], tokens.pad, tokens.unk, tokens.mask})
+    rows = np.delete(other.weight.detach().numpy(), special, axis=0)
     assert untied.points == pytest.approx(token_bias.project(rows)[0])
-
-
-def test_what_token_bias_refuses(tiny_backbone):
-    with pytest.raises(UsageError, match="unknown states 'last'; valid: static, mlm-head"):
-        token_bias.token_bias(tiny_backbone("bert"), SENTENCES, states="last")
-    with pytest.raises(UsageError, match="no sentence to count tokens in"):
-        token_bias.token_bias(tiny_backbone("bert"), [" "])
 
 
 # --- perturbed masking
@@ -290,22 +268,6 @@ def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
     assert len(inside) == 2 and found.by_sentence.pearson == pytest.approx(sum(inside) / 2, abs=1e-6)
 
 
-def test_what_perturbed_masking_refuses(tiny_backbone, monkeypatch):
-    backbone = tiny_backbone("bert")
-    with pytest.raises(UsageError, match=r"the sentence has 320 tokens, and backbone .* has room for 64"):
-        impact.impact(backbone, "the cat " * 80)
-    with pytest.raises(UsageError, match="has no tokens"):
-        impact.impact(backbone, "  ")
-    with pytest.raises(UsageError, match="no usable sentence"):
-        impact.compare_with_tfidf(backbone, [" "], SENTENCES)
-    with pytest.raises(UsageError, match="no sentence to count idf on"):
-        impact.compare_with_tfidf(backbone, SENTENCES, [" "])
-    monkeypatch.setattr(backbone.tokenizer, "mask", None)
-    for call in (impact.impact, lambda *given: impact.compare_with_tfidf(*given, SENTENCES)):
-        with pytest.raises(UsageError, match="has no mask token"):
-            call(backbone, "the dog")
-
-
 # --- attention
 
 
@@ -341,49 +303,49 @@ def test_matrices_of_a_padded_batch_ignore_the_padding(tiny_backbone):
 
 
 @pytest.mark.parametrize(
-    ("family", "sentence", "head", "message"),
+    ("call", "message"),
     [
-        ("bert", "the dog", "3-1", "head '3-1'"),
-        ("bert", "the dog", "one", "head 'one'"),
-        ("bert", "the dog", None, "no head is known"),
-        ("bert", "", "1-1", "has no tokens"),
-        ("bert", "the cat " * 80, "1-1", "the sentence has 320 tokens"),
-        ("mpnet", "the dog", "1-1", "family 'mpnet'"),
+        (lambda bert: sentence_anisotropy([plain_encoder(bert)], []), "at least 2"),
+        (lambda bert: sentence_anisotropy([plain_encoder(bert)], ["one"]), "at least 2"),
+        (lambda bert: uniformity.measure([plain_encoder(bert)], [task([4.0, 1.0])]), "demo:dev is graded above 4"),
+        (lambda bert: token_bias.token_bias(bert, SENTENCES, states="last"), "unknown states 'last'"),
+        (lambda bert: token_bias.token_bias(bert, [" "]), "no sentence to count tokens in"),
+        (lambda bert: impact.impact(bert, "the cat " * 80), "320 tokens, .* has room for 64"),
+        (lambda bert: impact.impact(bert, "  "), "has no tokens"),
+        (lambda bert: impact.compare_with_tfidf(bert, [" "], SENTENCES), "no usable sentence"),
+        (lambda bert: impact.compare_with_tfidf(bert, SENTENCES, [" "]), "no sentence to count idf on"),
+        (lambda bert: attention(bert, "the dog", "3-1"), "head '3-1'"),
+        (lambda bert: attention(bert, "the dog", "one"), "head 'one'"),
+        (lambda bert: attention(bert, "the dog", None), "no head is known"),
+        (lambda bert: attention(bert, "", "1-1"), "has no tokens"),
     ],
 )
-def test_what_attention_refuses(family, sentence, head, message, tiny_backbone):
+def test_refusals(call, message, tiny_backbone):
     with pytest.raises(UsageError, match=message):
-        attention(tiny_backbone(family), sentence, head)
+        call(tiny_backbone("bert"))
 
 
-# --- the table
-
-
-@pytest.mark.parametrize("name", ANALYSES)
-def test_every_analysis_of_the_table_runs_by_its_name(name, tiny_backbone, tmp_path):
+def test_what_a_backbone_cannot_show(tiny_backbone, monkeypatch):
+    with pytest.raises(UsageError, match="family 'mpnet'"):
+        attention(tiny_backbone("mpnet"), "the dog", "1-1")
     backbone = tiny_backbone("bert")
-    recipe = pc.RECIPES["prompt-denoised"].replace(backbone=backbone.name) if name == "mask-tokens" else pc.Recipe()
-    encoder = pc.Encoder(recipe.replace(backbone=backbone.name), backbone, {})
-    pairs = tmp_path / "pairs.tsv"
-    rows = [
-        f"{one}\t{other}\t{5 - 2 * (number % 2)}" for number, (one, other) in enumerate(itertools.pairwise(SENTENCES))
-    ]
-    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
-    looked_at = {
-        "sentence": SENTENCES[0],
-        "sentences": SENTENCES[:4],
-        "texts": SENTENCES[:4],
-        "pairs": pairs,
-        "nothing": "demo",
-    }
-    options = {"attention": {"head": "1-2"}, "token-bias": {"states": "mlm-head"}}.get(name, {})
-    assert pc.analyze(name, encoder, looked_at[ANALYSES[name].takes], **options) is not None
-    with pytest.raises(pc.PromptcliError, match=f"unknown setting of {name} 'wrong'"):
-        pc.analyze(name, encoder, looked_at[ANALYSES[name].takes], wrong=1)
+    monkeypatch.setattr(backbone.tokenizer, "mask", None)
+    for call in (impact.impact, lambda *given: impact.compare_with_tfidf(*given, SENTENCES)):
+        with pytest.raises(UsageError, match="has no mask token"):
+            call(backbone, "the dog")
 
 
-def test_wrong_analyses_are_one_line(tiny_backbone):
-    with pytest.raises(pc.PromptcliError, match=r"unknown analysis 'atention'; .*; did you mean attention"):
-        pc.analyze("atention", "mini")
-    with pytest.raises(pc.PromptcliError, match="one sentence, not list"):
-        pc.analyze("attention", "mini", ["a"])
+# --- what cannot be analysed
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "message"),
+    [
+        (("atention", "mini"), {}, "unknown analysis 'atention'; .*; did you mean attention"),
+        (("attention", "mini", ["a"]), {}, "one sentence, not list"),
+        (("attention", "mini", "a"), {"wrong": 1}, "unknown setting of attention 'wrong'"),
+    ],
+)
+def test_wrong_analyses(given, settings, message):
+    with pytest.raises(pc.PromptcliError, match=message):
+        pc.analyze(*given, **settings)

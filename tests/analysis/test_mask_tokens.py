@@ -1,7 +1,5 @@
 """Tokens at the mask, with and without the template's bias, against transformers' own masked LM."""
 
-import json
-
 import pytest
 import torch
 from transformers import AutoModelForMaskedLM
@@ -90,34 +88,3 @@ def test_neither_company_nor_order_matters(tiny_backbone):
 def test_what_gives_no_tokens_is_refused(made, count, message, tiny_backbone):
     with pytest.raises(UsageError, match=message):
         predict_mask_tokens(tiny_backbone("bert"), made, ["one"], count=count)
-
-
-def test_command(run, tiny_folder):
-    backbone = tiny_folder("bert")
-    ran = run("analyze", "mask-tokens", *SENTENCES[:2], "--backbone", backbone, "--prompt", TEMPLATE, "--json")
-    assert ran.code == 0 and ran.err == ""
-    document = json.loads(ran.out)
-    (found,) = document["results"]
-    assert TEMPLATE in found["recipe"] and [row["sentence"] for row in found["sentences"]] == SENTENCES[:2]
-    for row in found["sentences"]:
-        assert len(row["tokens"]) == len(row["tokens_denoised"]) == 5
-        probabilities = [guess["probability"] for guess in row["tokens"]]
-        assert probabilities == sorted(probabilities, reverse=True)
-    ran = run("analyze", "mask-tokens", "one [bold]", "--backbone", backbone, "--prompt", "bare", "--set", "top=2")
-    assert ran.code == 0 and "one [bold]" in ran.out and "prompt=bare" in ran.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--prompt", "[X] means"], "has no [MASK]"),
-        (["--prompt", "the [MASK]"], "has no [X]"),
-        (["--prompt", "nosuch"], "unknown template 'nosuch'"),
-        (["--set", "denoise=nosuch"], "unknown denoise 'nosuch'"),
-        (["--set", "denoise=none"], "valid: hidden, head, logits"),
-    ],
-)
-def test_command_refuses_in_one_line(arguments, message, run, tiny_folder):
-    ran = run("analyze", "mask-tokens", "one", "--backbone", tiny_folder("bert"), *arguments)
-    assert (ran.code, ran.out) == (2, "")
-    assert message in ran.err and ran.err.count("\n") == 1

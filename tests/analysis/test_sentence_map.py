@@ -39,17 +39,10 @@ def test_a_telling_word_is_of_its_cluster_and_not_of_all():
     assert telling_words(texts, np.array([0, 0, 1, 1]), 1) == [["cat"], ["dog"]]
 
 
-@pytest.mark.parametrize("count", [3, 4, 13])
-def test_few_sentences(count):
-    found = sentence_map(np.eye(count, 8, dtype=np.float32))
-    assert np.isfinite(found.points).all() and found.words == [[]]
-
-
 @pytest.mark.filterwarnings("ignore")  # scikit-learn's, of a variance of 0 and of fewer points than clusters
-def test_copies_and_zeros_have_a_place():
-    assert np.isfinite(sentence_map(np.zeros((30, 4), np.float32)).points).all()
-
-
-def test_too_few_are_refused():
+def test_few_sentences_and_equal_ones():
+    for vectors in (*(np.eye(count, 8) for count in (3, 4, 13)), np.zeros((30, 4))):
+        found = sentence_map(vectors.astype(np.float32))
+        assert np.isfinite(found.points).all() and found.words == [[]]
     with pytest.raises(UsageError):
         sentence_map(np.eye(2, dtype=np.float32))

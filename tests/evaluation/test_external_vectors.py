@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import spearmanr
 
+from promptcli.evaluation import evaluator
+
 WORDS = ["river", "stone", "lamp", "cloud", "bread", "chair", "flute", "garden", "horse", "window"]
 
 
@@ -45,21 +47,22 @@ def pairs(data, year):
 
 
 def test_the_list_holds_every_sentence_once(run, arguments, data, sentences):
-    there = {sentence for year in ("12", "14") for pair in pairs(data, year)[0] for sentence in pair}
-    assert len(sentences) == len(there) and set(sentences) == there
-    assert sentences[0] == "a river here"
+    expected = {sentence for year in ("12", "14") for pair in pairs(data, year)[0] for sentence in pair}
+    assert len(sentences) == len(expected) and set(sentences) == expected and sentences[0] == "a river here"
     document = json.loads(run(*arguments, "--list-sentences", "--json").out)
     assert document == {"tasks": ["STS12", "STS14"], "sentences": sentences}
 
 
-def test_the_figure_is_the_plain_one(run, arguments, data, sentences, matrix, tmp_path):
+def test_the_figure_is_the_plain_one_and_nothing_else_is_encoded(
+    run, arguments, data, sentences, matrix, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(evaluator, "encode_together", lambda *given, **more: pytest.fail("nothing is to be encoded"))
     np.save(tmp_path / "use.npy", matrix)
     ran = run(*arguments, "--vectors", tmp_path / "use.npy", "--json")
     assert ran.code == 0, ran.err
     rows = json.loads(ran.out)["results"]
     assert [(row["model"], row["recipe"], row["task"]) for row in rows] == [
-        ("vectors", "use.npy", "STS12"),
-        ("vectors", "use.npy", "STS14"),
+        ("vectors", "use.npy", task) for task in ("STS12", "STS14")
     ]
     for row, year in zip(rows, ("12", "14"), strict=True):
         lines, gold = pairs(data, year)
@@ -68,8 +71,7 @@ def test_the_figure_is_the_plain_one(run, arguments, data, sentences, matrix, tm
             u, v = matrix[sentences.index(one)].astype(float), matrix[sentences.index(other)].astype(float)
             cosines.append(u @ v / np.sqrt((u @ u) * (v @ v)))
         assert row["value"] == pytest.approx(100 * spearmanr(cosines, gold).statistic, abs=1e-3)
-    assert rows[0]["recipe_fields"] == {"vectors": "use.npy"}
-    assert len(rows[0]["fingerprint"]) == 64
+    assert rows[0]["recipe_fields"] == {"vectors": "use.npy"} and len(rows[0]["fingerprint"]) == 64
 
 
 @pytest.mark.parametrize(
@@ -111,15 +113,3 @@ def test_our_own_vectors_get_our_own_figure_and_stand_beside_it(run, arguments, 
     assert document["results"][0]["recipe_fields"]["pooling"] == "last/avg"  # from the manifest next to the file
     table = run(*arguments, *chosen, "--vectors", vectors).out
     assert any(line.startswith("vectors own.npy") for line in table.splitlines())
-
-
-def test_only_the_vectors_are_scored_where_nothing_else_is_named(run, arguments, matrix, tmp_path, monkeypatch):
-    from promptcli.evaluation import evaluator as evaluation
-
-    def encode_together(*given, **more):
-        raise AssertionError("nothing is to be encoded")
-
-    monkeypatch.setattr(evaluation, "encode_together", encode_together)
-    np.save(tmp_path / "v.npy", matrix)
-    ran = run(*arguments, "--vectors", tmp_path / "v.npy")
-    assert ran.code == 0 and any(line.startswith("v.npy") for line in ran.out.splitlines())

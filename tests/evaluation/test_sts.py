@@ -16,7 +16,7 @@ from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import offline
 
 #: All splits of a task: to fit on.
-WHOLE = [TaskName("STS-B", "all"), TaskName("SICK-R", "all")]
+ALL_SPLITS = [TaskName("STS-B", "all"), TaskName("SICK-R", "all")]
 SICK_HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
 
 
@@ -45,14 +45,17 @@ def write_sick(root: Path) -> None:
 # --- the quirks of the years' files
 
 
+def year(root: Path, name: str, subset: str, text: str | bytes, gold: str, prefix: str = "STS") -> None:
+    """Write one subset of a year: its pairs and their gold scores."""
+    folder = root / "STS" / f"{name}-en-test"
+    write(folder / f"{prefix}.input.{subset}.txt", text)
+    write(folder / f"{prefix}.gs.{subset}.txt", gold)
+
+
 def test_year_puts_subsets_together_and_skips_what_is_none(tmp_path):
-    folder = tmp_path / "STS" / "STS12-en-test"
-    write(folder / "STS.input.MSRpar.txt", 'a " quote\tb\nsame\tsame\nsame\tsame\n')
-    write(folder / "STS.gs.MSRpar.txt", "4.400\n0.6\n0.6\n")
-    write(folder / "STS.input.surprise.OnWN.txt", "c\td\n")
-    write(folder / "STS.gs.surprise.OnWN.txt", "3\n")
-    write(folder / "STS.gs.ALL.txt", "4.400\n0.6\n0.6\n3\n")
-    write(folder / "STS.input.ALL.txt", "a\tb\nsame\tsame\nsame\tsame\nc\td\n")
+    year(tmp_path, "STS12", "MSRpar", 'a " quote\tb\nsame\tsame\nsame\tsame\n', "4.400\n0.6\n0.6\n")
+    year(tmp_path, "STS12", "surprise.OnWN", "c\td\n", "3\n")
+    year(tmp_path, "STS12", "ALL", "a\tb\nsame\tsame\nsame\tsame\nc\td\n", "4.400\n0.6\n0.6\n3\n")
     task = one(tmp_path, "STS12")
     assert {name: len(part) for name, part in task.subsets.items()} == {"MSRpar": 3, "surprise.OnWN": 1}
     pairs = task.pairs()
@@ -63,50 +66,46 @@ def test_year_puts_subsets_together_and_skips_what_is_none(tmp_path):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_smt_is_left_out_with_and_without_its_input(tmp_path, protocol):
-    folder = tmp_path / "STS" / "STS13-en-test"
-    write(folder / "STS.input.FNWN.txt", "a\tb\n")
-    write(folder / "STS.gs.FNWN.txt", "1\n")
-    write(folder / "STS.gs.SMT.txt", "1\n2\n")
+    year(tmp_path, "STS13", "FNWN", "a\tb\n", "1\n")
+    write(tmp_path / "STS/STS13-en-test/STS.gs.SMT.txt", "1\n2\n")
     assert list(one(tmp_path, "STS13", protocol).subsets) == ["FNWN"]
-    write(folder / "STS.input.SMT.txt", "x\ty\nx\ty\n")
+    year(tmp_path, "STS13", "SMT", "x\ty\nx\ty\n", "1\n2\n")
     assert list(one(tmp_path, "STS13", protocol).subsets) == ["FNWN"]
 
 
-@pytest.mark.parametrize("ending", ["", "\n", "\n\n", "\n\n\n"])
-def test_unscored_pairs_are_dropped_by_line_number(tmp_path, ending):
-    folder = tmp_path / "STS" / "STS15-en-test"
-    write(folder / "STS.input.belief.txt", "a\tb\nc\td\ne\tf\ng\th\n")
-    write(folder / "STS.gs.belief.txt", "\n2\n \n4" + ending)
-    pairs = one(tmp_path, "STS15").pairs()
-    assert (pairs.first, pairs.gold.tolist()) == (["c", "g"], [2.0, 4.0])
-
-
-@pytest.mark.parametrize("gold", ["1\n\n", "1\n", "1\n\n\n\n"])
-def test_the_last_pair_may_be_unscored_whatever_the_gold_file_ends_in(tmp_path, gold):
-    """ "1\\n" is a scored line and an empty one without a line feed."""
-    folder = tmp_path / "STS" / "STS15-en-test"
-    write(folder / "STS.input.images.txt", "a\tb\nc\td\n")
-    write(folder / "STS.gs.images.txt", gold)
-    assert one(tmp_path, "STS15").pairs().first == ["a"]
-
-
-def test_official_names_and_columns_of_sts16(tmp_path):
-    folder = tmp_path / "STS" / "STS16-en-test"
-    write(folder / "STS2016.input.plagiarism.txt", "A first.\tA second.\tsource 1\tsource 2\nB\tC\ts\ts\n")
-    write(folder / "STS2016.gs.plagiarism.txt", "\n5\n")
-    write(folder / "LICENSE.txt", "text")
-    write(folder / "correlation-noconfidence.pl", "#!/usr/bin/perl")
-    task = one(tmp_path, "STS16")
-    assert task.subsets["plagiarism"].first == ["B"]
-    assert task.subsets["plagiarism"].second == ["C"]
+@pytest.mark.parametrize(
+    ("text", "golds", "first", "scores"),
+    [
+        (
+            "a\tb\nc\td\ne\tf\ng\th\n",
+            [f"\n2\n \n4{end}" for end in ("", "\n", "\n\n", "\n\n\n")],
+            ["c", "g"],
+            [2.0, 4.0],
+        ),
+        # the last pair may be unscored: "1\n" is a scored line and an empty one without a line feed
+        ("a\tb\nc\td\n", ["1\n\n", "1\n", "1\n\n\n\n"], ["a"], [1.0]),
+    ],
+)
+def test_unscored_pairs_are_dropped_by_line_number(tmp_path, text, golds, first, scores):
+    for gold in golds:
+        year(tmp_path, "STS15", "belief", text, gold)
+        pairs = one(tmp_path, "STS15").pairs()
+        assert (pairs.first, pairs.gold.tolist()) == (first, scores)
 
 
 def test_lines_end_at_line_feeds_only_and_fields_are_stripped(tmp_path):
-    folder = tmp_path / "STS" / "STS14-en-test"
-    write(folder / "STS.input.deft-news.txt", "a\u2028b  c \t d \x0ce\x85 \r\n")
-    write(folder / "STS.gs.deft-news.txt", "1.0\r\n")
+    year(tmp_path, "STS14", "deft-news", "a\u2028b  c \t d \x0ce\x85 \r\n", "1.0\r\n")
     pairs = one(tmp_path, "STS14").pairs()
     assert (pairs.first, pairs.second) == (["a b c"], ["d e"])
+
+
+def test_official_names_and_columns_of_sts16(tmp_path):
+    text = "A first.\tA second.\tsource 1\tsource 2\nB\tC\ts\ts\n"
+    year(tmp_path, "STS16", "plagiarism", text, "\n5\n", prefix="STS2016")
+    for name in ("LICENSE.txt", "correlation-noconfidence.pl"):
+        write(tmp_path / "STS/STS16-en-test" / name, "text")
+    pairs = one(tmp_path, "STS16").subsets["plagiarism"]
+    assert (pairs.first, pairs.second) == (["B"], ["C"])
 
 
 # --- STS-B and SICK-R
@@ -127,17 +126,12 @@ def test_benchmark_has_7_columns_or_9_and_no_header(tmp_path):
 
 def test_sick_protocols_differ_in_their_pairs(tmp_path):
     write_sick(tmp_path)
-    senteval = one(tmp_path, "SICK-R")
+    senteval, mteb = one(tmp_path, "SICK-R"), one(tmp_path, "SICK-R", "mteb")
     assert {name: len(part) for name, part in senteval.subsets.items()} == {"test": 1}
     assert senteval.pairs().first == ["No boy"] and senteval.text == "as in the folder, cased"
-    mteb = one(tmp_path, "SICK-R", "mteb")
     assert {name: len(part) for name, part in mteb.subsets.items()} == {"train": 2, "trial": 1, "test": 1}
-    assert senteval.expected_pairs == 4927
-    assert mteb.expected_pairs == 9927
-
-
-def test_sick_columns_are_found_by_name(tmp_path):
-    header = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score"
+    assert (senteval.expected_pairs, mteb.expected_pairs) == (4927, 9927)
+    header = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score"  # columns go by name
     write(tmp_path / "SICK/SICK_test_annotated.txt", f"{header}\n1\ta\tb\tNEUTRAL\t4.5\n")
     assert one(tmp_path, "SICK-R").pairs().gold.tolist() == [4.5]
 
@@ -157,10 +151,9 @@ def test_missing_tasks_are_named_and_the_others_are_there(tmp_path):
     (tmp_path / "STS" / "STS14-en-test").mkdir(parents=True)
     loaded = load(tmp_path, "STS12", "STS14", "STS-B", "SICK-R")
     assert [task.name for task in loaded.tasks] == ["SICK-R"]
-    assert list(loaded.missing) == ["STS12", "STS14", "STS-B"]
-    assert "STS12-en-test" in loaded.missing["STS12"]
-    assert "STS14-en-test" in loaded.missing["STS14"]
-    assert "sts-test.csv" in loaded.missing["STS-B"]
+    for name, file in {"STS12": "STS12-en-test", "STS14": "STS14-en-test", "STS-B": "sts-test.csv"}.items():
+        assert file in loaded.missing.pop(name)
+    assert not loaded.missing
     assert "SICK_trial.txt" in load(tmp_path, "SICK-R", protocol="mteb").missing["SICK-R"]
 
 
@@ -174,51 +167,37 @@ def test_no_folder_and_a_folder_of_something_else_are_not_found(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("task", "sentence", "text"),
-    [
-        ("STS14", "a russian\tb", "as in the folder, lower-cased"),
-        ("STS14", "a Russian\tb", "raw text, as in the folder"),
-    ],
+    ("sentence", "text"),
+    [("a russian", "as in the folder, lower-cased"), ("a Russian", "raw text, as in the folder")],
 )
-def test_text_of_a_folder_is_what_is_found(tmp_path, task, sentence, text):
-    folder = tmp_path / "STS" / f"{task}-en-test"
-    write(folder / "STS.input.images.txt", sentence + "\n")
-    write(folder / "STS.gs.images.txt", "1\n")
-    assert one(tmp_path, task).text == text
-    assert one(tmp_path, task, "mteb").text == text
+def test_text_of_a_folder_is_what_is_found(tmp_path, sentence, text):
+    year(tmp_path, "STS14", "images", f"{sentence}\tb\n", "1\n")
+    assert one(tmp_path, "STS14").text == one(tmp_path, "STS14", "mteb").text == text
 
 
 # --- malformed files: name and line
 
 
-YEAR = "STS/STS14-en-test/"
+INPUT, GOLD = "STS/STS14-en-test/STS.input.x.txt", "STS/STS14-en-test/STS.gs.x.txt"
+BENCHMARK, SICK = "STS/STSBenchmark/sts-test.csv", "SICK/SICK_test_annotated.txt"
 
 
 @pytest.mark.parametrize(
     ("files", "place"),
     [
-        ({YEAR + "STS.input.x.txt": "a\tb\nno tab\n", YEAR + "STS.gs.x.txt": "1\n2\n"}, r"STS.input.x.txt:2: .*tab"),
-        ({YEAR + "STS.input.x.txt": "a\tb\nc\td\n", YEAR + "STS.gs.x.txt": "1\nhigh\n"}, r"STS.gs.x.txt:2: .*'high'"),
-        ({YEAR + "STS.input.x.txt": "a\tb\n", YEAR + "STS.gs.x.txt": "nan\n"}, r"STS.gs.x.txt:1: .*'nan'"),
-        (
-            {YEAR + "STS.input.x.txt": "a\tb\nc\td\ne\tf\n", YEAR + "STS.gs.x.txt": "1\n"},
-            r"STS.gs.x.txt:1: 1 scores for the 3 lines of STS.input.x.txt",
-        ),
-        (
-            {YEAR + "STS.input.x.txt": "a\tb\n", YEAR + "STS.gs.x.txt": "1\n\n2\n"},
-            r"STS.gs.x.txt:3: 3 scores for the 1 lines",
-        ),
-        ({YEAR + "STS.input.x.txt": "a\tb\n"}, r"STS.input.x.txt: its scores, STS.gs.x.txt, are not next to it"),
-        ({YEAR + "STS.input.x.txt": "a\tb\n", YEAR + "STS.gs.x.txt": "\n"}, r"STS.gs.x.txt: holds no scored pairs"),
-        ({YEAR + "STS.input.x.txt": b"a\tb\nc\t\xe9\n", YEAR + "STS.gs.x.txt": "1\n2\n"}, r"x.txt:2: not UTF-8 .*0xe9"),
-        ({"STS/STSBenchmark/sts-test.csv": "a\tb\tc\td\t1\te\tf\ng\th\n"}, r"sts-test.csv:2: expected 7 columns"),
-        ({"STS/STSBenchmark/sts-test.csv": "a\tb\tc\td\tscore\te\tf\n"}, r"sts-test.csv:1: the score 'score'"),
-        ({"SICK/SICK_test_annotated.txt": "1\ta\tb\t4\tNEUTRAL\n"}, r"annotated.txt:1: expected a header"),
-        ({"SICK/SICK_test_annotated.txt": ""}, r"annotated.txt:1: expected a header"),
-        (
-            {"SICK/SICK_test_annotated.txt": f"{SICK_HEADER}\n1\ta\tb\n"},
-            r"annotated.txt:2: expected 5 columns, found 3",
-        ),
+        ({INPUT: "a\tb\nno tab\n", GOLD: "1\n2\n"}, r"STS.input.x.txt:2: .*tab"),
+        ({INPUT: "a\tb\nc\td\n", GOLD: "1\nhigh\n"}, r"STS.gs.x.txt:2: .*'high'"),
+        ({INPUT: "a\tb\n", GOLD: "nan\n"}, r"STS.gs.x.txt:1: .*'nan'"),
+        ({INPUT: "a\tb\nc\td\ne\tf\n", GOLD: "1\n"}, r"STS.gs.x.txt:1: 1 scores for the 3 lines of STS.input.x.txt"),
+        ({INPUT: "a\tb\n", GOLD: "1\n\n2\n"}, r"STS.gs.x.txt:3: 3 scores for the 1 lines"),
+        ({INPUT: "a\tb\n"}, r"STS.input.x.txt: .*STS.gs.x.txt"),
+        ({INPUT: "a\tb\n", GOLD: "\n"}, r"STS.gs.x.txt: holds no scored pairs"),
+        ({INPUT: b"a\tb\nc\t\xe9\n", GOLD: "1\n2\n"}, r"x.txt:2: not UTF-8 .*0xe9"),
+        ({BENCHMARK: "a\tb\tc\td\t1\te\tf\ng\th\n"}, r"sts-test.csv:2: expected 7 columns"),
+        ({BENCHMARK: "a\tb\tc\td\tscore\te\tf\n"}, r"sts-test.csv:1: the score 'score'"),
+        ({SICK: "1\ta\tb\t4\tNEUTRAL\n"}, r"annotated.txt:1: expected a header"),
+        ({SICK: ""}, r"annotated.txt:1: expected a header"),
+        ({SICK: f"{SICK_HEADER}\n1\ta\tb\n"}, r"annotated.txt:2: expected 5 columns, found 3"),
     ],
 )
 def test_a_malformed_file_is_named_with_its_line(tmp_path, files, place):
@@ -233,43 +212,32 @@ def test_a_malformed_file_is_named_with_its_line(tmp_path, files, place):
 
 
 def test_names_come_in_the_papers_order():
-    assert [str(name) for name in task_names([])] == [
-        "STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R",
-    ]  # fmt: skip
-    assert task_names(["SICK-R", "STS-B:dev", "STS12", "STS12"]) == [
-        TaskName("STS12"),
-        TaskName("SICK-R"),
-        TaskName("STS-B", "dev"),
-    ]
+    papers = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
+    assert [str(name) for name in task_names([])] == papers
+    chosen = [TaskName("STS12"), TaskName("SICK-R"), TaskName("STS-B", "dev")]
+    assert task_names(["SICK-R", "STS-B:dev", "STS12", "STS12"]) == chosen
 
 
-@pytest.mark.parametrize("name", ["STS17", "sts12", "STS12:dev", "STS-B:test", ""])
+@pytest.mark.parametrize("name", ["STS17", "sts12", "STS12:dev", "STS-B:test", "", "STS-B:all", "SICK-R:all"])
 def test_an_unknown_task_is_answered_with_the_valid_ones(name):
     with pytest.raises(UsageError, match=r"unknown task .*valid: STS12, .*SICK-R, STS-B:dev"):
         task_names([name])
 
 
-def test_all_splits_are_to_fit_on_and_never_to_score():
-    assert fitting_task("STS-B:all") == TaskName("STS-B", "all")
-    assert fitting_task("STS14") == TaskName("STS14")
-    for name in ("STS-B:all", "SICK-R:all"):
-        with pytest.raises(UsageError, match="unknown task"):
-            task_names([name])
-    with pytest.raises(UsageError, match=r"unknown task 'STS12:all'; valid: STS12, .*STS-B:all, SICK-R:all"):
-        fitting_task("STS12:all")
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_all_splits_of_a_folder(tmp_path, protocol):
+def test_all_splits_are_to_fit_on(tmp_path, protocol):
     write_sick(tmp_path)
     for split, sentence in (("train", "a"), ("dev", "b"), ("test", "c")):
         write(tmp_path / f"STS/STSBenchmark/sts-{split}.csv", f"g\tf\ty\t1\t3\t{sentence}\tother\n")
-    benchmark, sick = load_tasks(tmp_path, WHOLE, protocol).tasks
+    benchmark, sick = load_tasks(tmp_path, list(map(fitting_task, ("STS-B:all", "SICK-R:all"))), protocol).tasks
     assert (benchmark.label, benchmark.pairs().first) == ("STS-B:all", ["a", "b", "c"])
     assert (sick.label, sick.pairs().first) == ("SICK-R:all", ["A dog", "B", "D", "No boy"])
     (tmp_path / "STS/STSBenchmark/sts-train.csv").unlink()
-    missing = load_tasks(tmp_path, WHOLE, protocol).missing
+    missing = load_tasks(tmp_path, ALL_SPLITS, protocol).missing
     assert list(missing) == ["STS-B:all"] and "sts-train.csv is missing" in missing["STS-B:all"]
+    assert fitting_task("STS14") == TaskName("STS14")
+    with pytest.raises(UsageError, match=r"unknown task 'STS12:all'; valid: STS12, .*STS-B:all, SICK-R:all"):
+        fitting_task("STS12:all")
 
 
 def test_all_splits_of_the_hub(sets, tmp_path):
@@ -343,39 +311,32 @@ def local_sets(tmp_path, sets):
     (tmp_path / "sick").mkdir()
     sick = pa.table({"premise": ["A Dog"], "hypothesis": ["A Cat"], "relatedness_score": pa.array([3.3], pa.float32())})
     pa.parquet.write_table(sick, tmp_path / "sick" / "test-00000-of-00001.parquet")
-    shared = {
+    given = {
         "STS12": HubSet(str(tmp_path / "sts12")),
         "STS13": HubSet(str(tmp_path / "nowhere")),
         "STS-B": HubSet(str(tmp_path / "stsb")),
         "STS-B:dev": HubSet(str(tmp_path / "stsb"), split="validation"),
         "SICK-R": HubSet(str(tmp_path / "sick"), columns=("premise", "hypothesis", "relatedness_score")),
     }
-    sets(shared)
+    sets(given)
 
 
-def test_senteval_protocol_treats_raw_hub_text(local_sets):
-    names = task_names(["STS12", "SICK-R"])
-    sts12, sick = load_tasks(None, names, "senteval").tasks
+def test_senteval_protocol_treats_raw_hub_text_and_mteb_leaves_it(local_sets):
+    sts12, sick = load_tasks(None, task_names(["STS12", "SICK-R"]), "senteval").tasks
     assert sts12.text == "Moses-tokenised, lower-cased"
     assert sts12.pairs().first == ["a dog ' s life .", "b"]
     assert sts12.pairs().second == ["one ( small ) cat", "c"]
     assert sts12.pairs().gold.tolist() == [4.0, 0.5]
-    assert sick.text == "Moses-tokenised, cased"
-    assert sick.pairs().first == ["A Dog"]
+    assert sick.text == "Moses-tokenised, cased" and sick.pairs().first == ["A Dog"]
     assert sick.pairs().gold.tolist() == pytest.approx([3.3])
-
-
-def test_mteb_protocol_leaves_hub_text_raw(local_sets):
-    sts12 = load_tasks(None, task_names(["STS12"]), "mteb").tasks[0]
-    assert sts12.text == "raw text"
-    assert sts12.pairs().first == ["A Dog's life.", "B"]
+    (raw,) = load_tasks(None, task_names(["STS12"]), "mteb").tasks
+    assert raw.text == "raw text" and raw.pairs().first == ["A Dog's life.", "B"]
 
 
 def test_hub_dev_split_and_a_data_set_that_is_not_there(local_sets):
     loaded = load_tasks(None, task_names(["STS13", "STS-B:dev", "STS-B"]), "senteval")
     assert [(task.label, len(task.pairs())) for task in loaded.tasks] == [("STS-B", 2), ("STS-B:dev", 1)]
-    assert "nowhere" in loaded.missing["STS13"]
-    assert "`data_dir`" in loaded.missing["STS13"]
+    assert "nowhere" in loaded.missing["STS13"] and "`data_dir`" in loaded.missing["STS13"]
 
 
 def test_hub_columns_that_are_not_there_are_named(tmp_path, sets):
@@ -426,7 +387,7 @@ def test_a_data_set_in_the_cache_is_read_without_the_network(cache, tmp_path, mo
 
 def test_every_task_has_a_data_set_under_every_protocol():
     others = (TaskName("STS-B", "dev"), TaskName("STS-B", "train"))
-    names = {str(name) for name in (*task_names([]), *others, *WHOLE)}
+    names = {str(name) for name in (*task_names([]), *others, *ALL_SPLITS)}
     for protocol in PROTOCOLS:
         rows = {label: task_row(TaskName(*label.split(":")), protocol) for label in TASKS}
         assert {label for label, row in rows.items() if row.hub is not None} == names
@@ -459,7 +420,7 @@ def test_real_pair_counts(data_folder):
         ["STS12", "STS13", "STS14", "STS-B", "STS-B:dev", "STS-B:train"], "as in the folder, lower-cased"
     )
     assert len(one(data_folder, "SICK-R", "mteb").pairs()) == 9927
-    whole = load_tasks(data_folder, WHOLE, "senteval").tasks
+    whole = load_tasks(data_folder, ALL_SPLITS, "senteval").tasks
     assert [(task.label, len(task.pairs())) for task in whole] == [("STS-B:all", 8628), ("SICK-R:all", 9927)]
     assert all(task.expected_pairs == len(task.pairs()) for task in whole)
 

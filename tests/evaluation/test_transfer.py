@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -12,10 +11,11 @@ import torch
 
 import promptcli as pc
 from promptcli.data.senteval import treebank, visible
-from promptcli.data.task_table import TRANSFER_TASKS
+from promptcli.data.task_table import TASKS, TRANSFER_TASKS, TaskRow
 from promptcli.data.tasks import load_transfer
+from promptcli.encoder.encoder import Encoded, Encoder
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.evaluation import statistics
+from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.classifier import (
     DECAYS,
     FAST,
@@ -32,7 +32,9 @@ from promptcli.evaluation.classifier import (
     train,
     with_bias,
 )
+from promptcli.models.registry import Entry, Registry
 from promptcli.notes import showing
+from promptcli.recipe import RECIPES
 from tests.reference import senteval_classifier as plain
 
 SMALL = ClassifierTraining(folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2)
@@ -124,13 +126,12 @@ def load(data, name):
 
 def test_every_task_is_read_in_the_order_of_the_papers(data):
     loaded = load_transfer(data, TRANSFER_TASKS)
-    assert [task.name for task in loaded.tasks] == list(TRANSFER_TASKS)
-    assert loaded.missing == {}
-    assert {split: len(part) for split, part in load(data, "SST-2").splits.items()} == {
-        "train": 40,
-        "dev": 10,
-        "test": 10,
-    }
+    assert [task.name for task in loaded.tasks] == list(TRANSFER_TASKS) and loaded.missing == {}
+    sizes = {split: len(part) for split, part in load(data, "SST-2").splits.items()}
+    assert sizes == {"train": 40, "dev": 10, "test": 10}
+    for name in ("MR", "SUBJ", "MPQA"):  # the first class is positive or objective
+        part = load(data, name).splits["all"]
+        assert {label for text, label in zip(part.first, part.labels, strict=True) if "fine" in text} == {1}
 
 
 def test_examples_stand_in_the_order_of_words_then_label_then_file(data):
@@ -144,81 +145,54 @@ def test_examples_stand_in_the_order_of_words_then_label_then_file(data):
     assert keys == sorted(keys)
 
 
-def test_the_first_class_is_positive_or_objective(data):
-    for name, expected in (("MR", 1), ("SUBJ", 1), ("MPQA", 1)):
-        part = load(data, name).splits["all"]
-        assert {label for sentence, label in zip(part.first, part.labels, strict=True) if "fine" in sentence} == {
-            expected
-        }
-
-
-def test_questions_lose_their_quotes_and_fine_classes(data):
+def test_questions_lose_their_quotes_and_fine_classes_and_pairs_keep_unbalanced_quotes(data):
     part = load(data, "TREC").splits["test"]
     assert part.first[0].startswith("What s ") and not any(quote in " ".join(part.first) for quote in "'`")
     assert sorted(part.labels.tolist()) == sorted([0, 1, 2, 3, 4, 5] * 2)
     assert part.first[part.labels.tolist().index(3)] == "What s hum 3 ?"
-
-
-def test_pairs_keep_their_unbalanced_quotes(data):
     part = load(data, "MRPC").splits["test"]
-    assert all(sentence.startswith('"') for sentence in part.second)
-    assert len(part) == 10
+    assert len(part) == 10 and all(sentence.startswith('"') for sentence in part.second)
 
 
-def test_latin_1_and_blank_lines(data):
+def test_latin_1_blank_lines_and_text_that_went_through_the_script(data):
     path = data / "data/downstream/CR/custrev.pos"
     path.write_bytes(b"the caf\xe9 isn't bad\x85 at all\n\n")
     part = load(data, "CR").splits["all"]
-    assert part.first[0] == "" and part.labels[0] == 1
+    assert (len(part), part.first[0], part.labels[0]) == (22, "", 1)
     assert "the cafM-i is n't badM-^E at all" in part.first
-    assert len(part) == 22
-
-
-def test_text_that_went_through_the_script_stays_as_it_is(data):
-    path = data / "data/downstream/CR/custrev.pos"
     before = "it 's `` so-so '' , I ca n't say M-i more ... \n"
     path.write_text(before)
     assert before.strip() in load(data, "CR").splits["all"].first
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "content", "message"),
+    ("name", "files", "content", "message"),
     [
-        ("TREC", "TREC/TREC_10.label", "HUM:ind Who ?\nWhy not ?\n", "TREC_10.label:2: expected `CLASS:kind question`"),
-        ("TREC", "TREC/TREC_10.label", "ANIMAL:ind Who ?\n", "CLASS one of ABBR, DESC"),
-        ("SST-2", "SST/binary/sentiment-dev", "no label\n", "sentiment-dev:1: expected 2 columns, found 1"),
-        ("SST-2", "SST/binary/sentiment-dev", "fine\t3\n", "the label '3' is neither 0 nor 1"),
-        ("MRPC", "MRPC/msr_paraphrase_test.txt", "head\n1\ta\tb\tc\n", "msr_paraphrase_test.txt:2: expected 5 columns"),
-        ("MR", "MR/rt-polarity.pos", "", "rt-polarity.neg"),
+        ("TREC", ["TREC/TREC_10.label"], b"HUM:ind Who ?\nWhy not ?\n", "TREC_10.label:2: .*`CLASS:kind question`"),
+        ("TREC", ["TREC/TREC_10.label"], b"ANIMAL:ind Who ?\n", "CLASS one of ABBR, DESC"),
+        ("SST-2", ["SST/binary/sentiment-dev"], b"no label\n", "sentiment-dev:1: expected 2 columns, found 1"),
+        ("SST-2", ["SST/binary/sentiment-dev"], b"fine\t3\n", "label '3'"),
+        ("SST-2", ["SST/binary/sentiment-dev"], b"fine\t1\ncaf\xe9\t1\n", "sentiment-dev:2: not UTF-8"),
+        ("MRPC", ["MRPC/msr_paraphrase_test.txt"], b"head\n1\ta\tb\tc\n", "_test.txt:2: expected 5 columns"),
+        ("MR", ["MR/rt-polarity.pos", "MR/rt-polarity.neg"], b"", "holds no sentences"),
+        ("MR", ["MR/rt-polarity.pos"], None, "rt-polarity.pos' is a folder"),
     ],
 )
-def test_a_malformed_file_is_named_with_its_line(data, name, file, content, message):
-    (data / "data/downstream" / file).write_text(content)
-    if name == "MR":
-        (data / "data/downstream/MR/rt-polarity.neg").write_text(content)
-        message = "holds no sentences"
-    with pytest.raises(UsageError, match=message.replace("(", r"\(").replace("`", "`")):
+def test_a_malformed_file_is_named_with_its_line(data, name, files, content, message):
+    for path in (data / "data/downstream" / file for file in files):
+        path.unlink()
+        path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(UsageError, match=message):
         load_transfer(data, [name])
 
 
-def test_a_file_that_cannot_be_read(data):
-    path = data / "data/downstream/MR/rt-polarity.pos"
-    path.unlink()
-    path.mkdir()
-    with pytest.raises(UsageError, match=r"rt-polarity.pos' is a folder"):
-        load_transfer(data, ["MR"])
-    (data / "data/downstream/SST/binary/sentiment-dev").write_bytes(b"fine\t1\ncaf\xe9\t1\n")
-    with pytest.raises(UsageError, match="sentiment-dev:2: not UTF-8"):
-        load_transfer(data, ["SST-2"])
-
-
-def test_what_is_missing_is_named(data, tmp_path):
+def test_missing_files_are_named(data):
     (data / "data/downstream/SST/binary/sentiment-dev").unlink()
     loaded = load_transfer(data, ["SST-2", "MR"])
     assert [task.name for task in loaded.tasks] == ["MR"]
     assert "sentiment-dev is missing" in loaded.missing["SST-2"]
     with pytest.raises(NotFoundError, match="no MR or CR or SUBJ or MPQA or SST or TREC or MRPC folder"):
-        load_transfer(tmp_path / "SentEval" / "data" / "downstream" / "TREC", ["MR"])
+        load_transfer(data / "data" / "downstream" / "TREC", ["MR"])
 
 
 # --- folds
@@ -273,34 +247,19 @@ def test_fits_side_by_side_are_the_plain_fits(training):
             assert torch.allclose(mine[:, -1], layer.bias, atol=2e-4)
 
 
-@pytest.fixture
-def setting():
-    return ClassifierSetting(SMALL, 2, seed=5)
-
-
-def folds(labels):
-    return stratified_folds(labels, SMALL.folds, 5)
-
-
-def test_nested_folds_are_the_plain_ones(setting):
+def test_the_three_ways_are_the_plain_ones():
+    setting = ClassifierSetting(SMALL, 2, seed=5)
     features, labels = points(75)
     done = []
     with showing(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
         found = nested({"all": (features, labels)}, setting)
     drawn = functools.partial(stratified_folds, folds=SMALL.folds, seed=1111)  # whatever the seed, as in SentEval
     assert (found.test, found.dev) == plain.plain_nested(features, labels, drawn, SMALL, 2, 5)
-    assert sum(done) == pytest.approx(1) and len(found.decays) == 3
-    assert 50 < found.test < 100
-
-
-def test_folds_and_a_test_set_are_the_plain_ones(setting):
-    learn, test = points(75), points(60, seed=0)
-    found = cross_validated({"train": learn, "test": test}, setting)
-    assert (found.test, found.dev) == plain.plain_cross_validated(learn, test, folds, SMALL, 2, 5)
-
-
-def test_official_splits_are_the_plain_ones(setting):
+    assert sum(done) == pytest.approx(1) and len(found.decays) == 3 and 50 < found.test < 100
     learn, dev, test = points(75), points(30), points(60)
+    found = cross_validated({"train": learn, "test": test}, setting)
+    drawn = functools.partial(stratified_folds, folds=SMALL.folds, seed=5)
+    assert (found.test, found.dev) == plain.plain_cross_validated(learn, test, drawn, SMALL, 2, 5)
     found = official({"train": learn, "dev": dev, "test": test}, setting)
     assert (found.test, found.dev) == plain.plain_official(learn, dev, test, SMALL, 2, 5)
 
@@ -362,64 +321,61 @@ def test_nothing_global_is_seeded():
 
 
 @pytest.mark.parametrize(
-    ("splits", "message"),
+    ("splits", "training", "message"),
     [
-        ({"all": [1] * 40}, "T: all 40 training labels are 1; a classifier takes two classes"),
-        ({"train": [0] * 9, "dev": [0, 1], "test": [1]}, "T: all 9 training labels are 0"),
-        (
-            {"train": [0] * 40 + [1] * 9, "test": [1]},
-            "T: 9 examples of class 1 are too few for 10 folds; .* at least 10",
-        ),
-        ({"all": [0] * 40 + [1] * 11}, "T: 11 examples of class 1 are too few for 10 folds within folds; .* least 12"),
+        ({"all": [1] * 40}, FULL, "T: all 40 training labels are 1"),
+        ({"train": [0] * 9, "dev": [0, 1], "test": [1]}, FULL, "T: all 9 training labels are 0"),
+        ({"train": [0] * 40 + [1] * 9, "test": [1]}, FULL, "T: 9 examples of class 1 are too few for 10 folds; .* 10"),
+        ({"all": [0] * 40 + [1] * 11}, FULL, "T: 11 examples of class 1 are too few for 10 folds within folds; .* 12"),
+        ({"all": [0, 1] * 8}, FAST, "T: of 12 training examples 5% cannot be held out; .* 20"),
+        ({"train": [0, 1] * 8, "test": [0, 1] * 8}, FAST, "T: of 16 training examples 5%"),
+        ({"all": [0] * 12 + [1] * 12}, FULL, None),  # just enough
+        ({"train": [0] * 10 + [1] * 10, "test": [1]}, FULL, None),
+        ({"train": [0, 1], "dev": [1], "test": [1]}, FULL, None),
     ],
 )
-def test_labels_that_nothing_can_be_learned_from(splits, message):
-    with pytest.raises(UsageError, match=message):
-        check_labels("T", {split: np.array(labels) for split, labels in splits.items()}, FULL)
-
-
-def test_too_few_examples_to_hold_some_out():
-    labels = np.array([0, 1] * 8)
-    with pytest.raises(UsageError, match="T: of 12 training examples 5% cannot be held out; give at least 20"):
-        check_labels("T", {"all": labels}, FAST)
-    with pytest.raises(UsageError, match="T: of 16 training examples 5%"):
-        check_labels("T", {"train": labels, "test": labels}, FAST)
-
-
-def test_labels_that_are_just_enough():
-    check_labels("T", {"all": np.array([0] * 12 + [1] * 12)}, FULL)
-    check_labels("T", {"train": np.array([0] * 10 + [1] * 10), "test": np.array([1])}, FULL)
-    check_labels("T", {"train": np.array([0, 1]), "dev": np.array([1]), "test": np.array([1])}, FULL)
+def test_labels_that_nothing_can_be_learned_from(splits, training, message):
+    with pytest.raises(UsageError, match=message) if message else nullcontext():
+        check_labels("T", {split: np.array(labels) for split, labels in splits.items()}, training)
 
 
 # --- the command
 
 
 @pytest.fixture
-def arguments(data, tiny_folder):
-    return ["eval", "--data-dir", data, "--backbone", tiny_folder("bert"), "--fast", "--offline"]
+def document(run, data):
+    """Run ``eval`` on the tasks, fast; return its JSON document and what it said."""
+
+    def call(*given):
+        ran = run("eval", "--data-dir", data, "--fast", "--offline", "--json", *given)
+        assert ran.code == 0, ran.err
+        return json.loads(ran.out), ran.err
+
+    return call
 
 
-def test_all_seven_in_one_json_document(run, arguments):
-    ran = run(*arguments, "cls", "last-avg", "--task", "transfer", "--json")
-    assert ran.code == 0, ran.err
-    document = json.loads(ran.out)
-    assert document["setting"] == {"folds": 5, "optimizer": "rmsprop", "seed": 1111}
-    assert [(row["recipe"], row["task"]) for row in document["results"]] == [
+@pytest.fixture
+def backbone(tiny_folder):
+    return ("--backbone", tiny_folder("bert"))
+
+
+def test_all_seven_in_one_json_document(document, backbone):
+    found, said = document("cls", "last-avg", "--task", "transfer", *backbone)
+    assert found["setting"] == {"folds": 5, "optimizer": "rmsprop", "seed": 1111}
+    assert [(row["recipe"], row["task"]) for row in found["results"]] == [
         (recipe, task) for recipe in ("cls", "last-avg") for task in TRANSFER_TASKS
     ]
-    by_task = {row["task"]: row for row in document["results"] if row["recipe"] == "cls"}
-    assert by_task["MR"]["examples"] == {"all": 40} and len(by_task["MR"]["weight_decays"]) == 5
-    assert all(0 <= row["value"] <= 100 and row["metric"] == "accuracy" for row in document["results"])
-    assert "MR: 40 examples in all, not 10,662: not comparable" in ran.err
+    row = next(row for row in found["results"] if row["task"] == "MR")
+    assert row["examples"] == {"all": 40} and len(row["weight_decays"]) == 5
+    assert all(0 <= row["value"] <= 100 and row["metric"] == "accuracy" for row in found["results"])
+    assert "MR: 40 examples in all, not 10,662: not comparable" in said
 
 
-def test_the_table_says_what_is_missing_and_averages_the_rest(run, arguments, data):
+def test_the_table_says_what_is_missing_and_averages_the_rest(run, document, backbone, data):
     for path in (data / "data/downstream/CR").iterdir():
         path.unlink()
-    chosen = ["--task", "TREC", "--task", "CR", "--task", "MR", "--model", "cls"]
-    ran = run(*arguments, *chosen)
-    assert ran.code == 0, ran.err
+    chosen = ["--task", "TREC", "--task", "CR", "--task", "MR", "--model", "cls", *backbone]
+    ran = run("eval", "--data-dir", data, "--fast", "--offline", *chosen)
     title, head, row = ran.out.splitlines()
     assert title == "SentEval's linear classifier, 5 folds, rmsprop, seed 1111; accuracy x 100"
     assert head.split() == ["MR", "CR", "TREC", "Avg", "(2", "of", "7)"]
@@ -427,69 +383,48 @@ def test_the_table_says_what_is_missing_and_averages_the_rest(run, arguments, da
     assert (label, missing) == ("cls", "-")
     assert float(mean) == pytest.approx((float(first) + float(second)) / 2, abs=0.006)
     assert "CR is missing: " in ran.err and "custrev.pos is missing" in ran.err
-    assert json.loads(run(*arguments, *chosen, "--json", "-q").out)["missing"].keys() == {"CR"}
+    assert document(*chosen)[0]["missing"].keys() == {"CR"}
 
 
-def test_the_figures_are_those_of_the_encoders_vectors(run, arguments, data, tiny_backbone):
-    from promptcli.encoder.encoder import Encoder
-    from promptcli.recipe import RECIPES
-
-    ran = run(*arguments, "--task", "MRPC", "--model", "cls", "--json", "-q", "--seed", "3")
-    backbone = tiny_backbone("bert")
-    encoder = Encoder(RECIPES["cls"].replace(backbone=backbone.name), backbone, {})
-    task = load(data, "MRPC")
+def test_the_figures_are_those_of_the_encoders_vectors(document, backbone, data, tiny_backbone):
+    found, said = document("--task", "MRPC", "--model", "cls", "-q", "--seed", "3", *backbone)
+    encoder = Encoder(RECIPES["cls"].replace(backbone="tiny"), tiny_backbone("bert"), {})
     splits = {}
-    for name, part in task.splits.items():
+    for name, part in load(data, "MRPC").splits.items():
         one, other = encoder.encode(part.first), encoder.encode(part.second)
         splits[name] = np.hstack([np.abs(one - other), one * other]), part.labels
     test, dev = plain.plain_cross_validated(
         splits["train"], splits["test"], lambda labels: stratified_folds(labels, 5, 3), FAST, 2, 3
     )
-    (row,) = json.loads(ran.out)["results"]
+    (row,) = found["results"]
     assert row["value"] == pytest.approx(test, abs=10.01)  # one of ten examples may stand on the line
     assert row["dev"] == pytest.approx(dev, abs=2.51)
-    assert ran.err == ""
+    assert said == ""
 
 
-def test_mini_reads_transfer_tasks_by_averages(run, arguments):
-    ran = run("eval", "mini", *arguments[1:3], "--fast", "--offline", "--task", "TREC", "--json")
-    assert "mini: transfer tasks use its recipe for them, first-last-avg" in ran.err
-    assert [row["recipe"] for row in json.loads(ran.out)["results"]] == ["first-last-avg"]
-
-
-def test_an_entry_may_hold_another_recipe_for_transfer_tasks(run, arguments, tiny_folder):
-    from promptcli.models.entries import Entry
-    from promptcli.models.registry import Registry, home
-    from promptcli.recipe import RECIPES
-
-    backbone = str(tiny_folder("bert"))
-    cls, average = (RECIPES[name].replace(backbone=backbone) for name in ("cls", "last-avg"))
-    Registry(home(os.environ)).save(Entry("mine", average, transfer=cls))
-    assert Registry(home(os.environ)).load("mine").transfer == cls
-    chosen = ["eval", *arguments[1:3], "--fast", "--offline", "--task", "TREC", "--json", "-m", "mine"]
-    ran = run(*chosen)
-    assert "mine: transfer tasks use its recipe for them, cls" in ran.err
-    (mine,) = json.loads(ran.out)["results"]
-    (other,) = json.loads(run(*arguments, "--task", "TREC", "--json", "--model", "cls").out)["results"]
+def test_a_model_may_hold_another_recipe_for_transfer_tasks(document, backbone, data, home):
+    found, said = document("mini", "--task", "TREC")
+    assert "mini: transfer tasks use its recipe for them, first-last-avg" in said
+    assert [row["recipe"] for row in found["results"]] == ["first-last-avg"]
+    cls, average = (RECIPES[name].replace(backbone=str(backbone[1])) for name in ("cls", "last-avg"))
+    Registry(home).save(Entry("mine", average, transfer=cls))
+    assert Registry(home).load("mine").transfer == cls
+    (mine,) = document("--task", "TREC", "-m", "mine")[0]["results"]
+    (other,) = document("--task", "TREC", "--model", "cls", *backbone)[0]["results"]
     assert mine["recipe"] == other["recipe"] == "cls"
-    assert (mine["value"], mine["dev"], mine["fingerprint"]) == (other["value"], other["dev"], other["fingerprint"])
-    (same,) = pc.evaluate("mine", ["TREC"], data_dir=arguments[2], fast=True)
-    assert (same.value, same.dev, same.fingerprint) == (mine["value"], mine["dev"], mine["fingerprint"])
-    ran = run("eval", *arguments[1:3], "--offline", "--task", "TREC", "--json", "-m", "mine")
-    assert json.loads(ran.out)["results"][0]["fingerprint"] == mine["fingerprint"]
-    (shorter,) = json.loads(run(*chosen, "--set", "max-length=4").out)["results"]
+    (same,) = pc.evaluate("mine", ["TREC"], data_dir=data, fast=True)
+    for row in (other, same.to_dict()):
+        assert (row["value"], row["dev"], row["fingerprint"]) == (mine["value"], mine["dev"], mine["fingerprint"])
+    (shorter,) = document("--task", "TREC", "-m", "mine", "--set", "max-length=4")[0]["results"]
     assert (shorter["recipe_fields"]["pooling"], shorter["recipe_fields"]["max_length"]) == ("last/cls", 4)
 
 
-def test_an_encoder_that_gives_no_number_is_said(run, arguments, monkeypatch):
-    from promptcli.encoder.encoder import Encoded
-    from promptcli.evaluation import evaluator as scoring
-
+def test_an_encoder_that_gives_no_number_is_refused(run, backbone, data, monkeypatch):
     def encode_together(encoders, sentences, *, progress):
         return [Encoded(np.full((len(sentences), 2), np.nan, np.float32), *np.zeros((2, len(sentences)), int))]
 
-    monkeypatch.setattr(scoring, "encode_together", encode_together)
-    ran = run(*arguments, "--task", "MR", "--model", "cls", "-q")
+    monkeypatch.setattr(evaluator, "encode_together", encode_together)
+    ran = run("eval", "--data-dir", data, "--fast", "--offline", *backbone, "--task", "MR", "--model", "cls", "-q")
     assert (ran.code, ran.out) == (1, "") and "is not finite; try `dtype` float32" in ran.err
 
 
@@ -503,15 +438,12 @@ def test_real_files_have_the_printed_counts(data_folder):
 # --- a new task is one row
 
 
-def test_a_row_makes_a_transfer_task(run, arguments, monkeypatch):
-    from promptcli.data.task_table import TASKS, TaskRow
-
+def test_a_row_makes_a_transfer_task(document, backbone, monkeypatch):
     rows = [
         (sentence, None, float(label)) for label, kind in enumerate((GOOD, BAD)) for sentence in sentences(kind, 20)
     ]
     monkeypatch.setitem(TASKS, "TOY", TaskRow("accuracy", lambda root: {"all": rows}, sizes={"all": 41}))
-    ran = run(*arguments, "--task", "TOY", "--model", "cls", "--json")
-    assert ran.code == 0, ran.err
-    (found,) = json.loads(ran.out)["results"]
-    assert (found["task"], found["examples"], found["metric"]) == ("TOY", {"all": 40}, "accuracy")
-    assert "TOY: 40 examples in all, not 41: not comparable" in ran.err
+    found, said = document("--task", "TOY", "--model", "cls", *backbone)
+    (row,) = found["results"]
+    assert (row["task"], row["examples"], row["metric"]) == ("TOY", {"all": 40}, "accuracy")
+    assert "TOY: 40 examples in all, not 41: not comparable" in said

@@ -1,30 +1,19 @@
 """``search-templates --mode demonstrations``: examples as PromptEOL writes them, raced against none."""
 
-import itertools
 import json
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.recipe import RECIPES
 from promptcli.searching.template_space import demonstrations
-from tests.tiny import SENTENCES
+from tests.searching.pairs import TASK, write_pairs
 
 PLAIN = 'This sentence : "[X]" means in one word:"'
 PAIRS = 'rain\twater that falls\ncat\ta small animal\nwalk\tWho is "walking" here?\n'
-
-
-@pytest.fixture(scope="module")
-def task():
-    first, second = (list(side) for side in zip(*itertools.combinations(SENTENCES, 2), strict=True))
-    gold = np.random.default_rng(0).permutation(len(first)) / 10
-    return STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(first, second, gold)})
 
 
 @pytest.fixture
@@ -45,50 +34,41 @@ def test_an_example_is_written_as_the_papers():
         demonstrations([("slot", "this [X] here")], RECIPES["prompteol"])
 
 
-def test_every_example_and_none_have_their_own_figures(tiny_backbone, task, file):
+def test_every_example_and_none_have_their_own_figures(tiny_backbone, file, caplog):
+    caplog.set_level("INFO")
     backbone = tiny_backbone("llama")
-    found = searched(backbone, task, pairs=file, top=4)
-    assert {row.choice for row in found.ranked} == {PLAIN, *demonstrations(_pairs(), RECIPES["prompteol"])}
+    encoder = pc.Encoder(pc.Recipe(backbone=backbone.name), backbone, {})
+
+    def search(**settings):
+        return pc.search_templates(encoder, TASK, mode="demonstrations", **settings)
+
+    found = search(pairs=file, top=4)
+    pairs = [tuple(line.split("\t")) for line in PAIRS.splitlines()]
+    assert {row.choice for row in found.ranked} == {PLAIN, *demonstrations(pairs, RECIPES["prompteol"])}
     for row in found.ranked:
         recipe = RECIPES["prompteol"].replace(prompt=row.choice)
-        score = evaluate([build_encoder(recipe, backbone=backbone)], [task])[0]
+        score = evaluate([build_encoder(recipe, backbone=backbone)], [TASK])[0]
         assert row.value == pytest.approx(score.value, abs=1e-3)
     assert found.recipe.pooling == "last/last-token" and found.recipe.text_rule == "prompteol"
     assert found.entry("mine").recipe.prompt == found.best.choice
-    one = searched(backbone, task, pairs=file, limit=1)
+    one = search(pairs=file, limit=1)
     assert len(one.ranked) == 2 and PLAIN in {row.choice for row in one.ranked}
+    search(limit=2)
+    assert "assumed: 235 shipped words and definitions; others: `pairs` FILE" in caplog.messages
 
 
-def searched(backbone, task, **settings):
-    encoder = pc.Encoder(pc.Recipe(backbone=backbone.name), backbone, {})
-    return pc.search_templates(encoder, task, mode="demonstrations", **settings)
-
-
-def _pairs():
-    return [tuple(line.split("\t")) for line in PAIRS.splitlines()]
-
-
-def test_the_command_and_what_it_refuses(run, tiny_folder, file, tmp_path):
-    graded = tmp_path / "graded.tsv"
-    rows = [f"{one}\t{other}\t{len(one) % 6}" for one, other in itertools.combinations(SENTENCES, 2)]
-    graded.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
-    arguments = ["search-templates", "--mode", "demonstrations", "--on", graded]
-    ran = run(*arguments, "--backbone", tiny_folder("llama"), "--pairs", file, "--json", "--name", "template")
+def test_the_command_and_its_refusals(run, tiny_folder, file, tmp_path):
+    arguments = ["search-templates", "--mode", "demonstrations", "--on", write_pairs(tmp_path), "--name", "template"]
+    ran = run(*arguments, "--backbone", tiny_folder("llama"), "--pairs", file, "--json")
     assert ran.code == 0, ran.err
     assert len(json.loads(ran.out)["searches"][0]["ranked"]) == 4
-    assert run("embed", graded, "--text-field", "sentence1", "--model", "template", "-o", tmp_path / "x.npy").code == 0
-    masked = run(*arguments, "--backbone", tiny_folder("bert"), "--pairs", file, "--name", "other")
-    assert masked.code != 0 and "last-token" in masked.err and len(masked.err.strip().splitlines()) == 1
-    other = run(*arguments, "--candidates", file, "--name", "other")
-    assert other.code == 2 and "`candidates` belongs to `mode` free" in other.err
-    empty = tmp_path / "empty.tsv"
-    empty.write_text("")
-    assert "empty.tsv" in run(*arguments, "--pairs", empty, "--name", "other").err
-
-
-def test_the_pairs_of_ones_own_are_said(tiny_backbone, task, caplog):
-    caplog.set_level("INFO")
-    searched(tiny_backbone("gpt2"), task, limit=2)
-    assert caplog.messages == ["assumed: 235 shipped words and definitions; others: `pairs` FILE"]
-    with pytest.raises(PromptcliError, match="No such file"):
-        searched(tiny_backbone("gpt2"), task, pairs=Path(__file__ + "x"))
+    assert run("embed", file, "--text-field", "rain", "--model", "template", "-o", tmp_path / "x.npy").code == 0
+    (tmp_path / "empty.tsv").write_text("")
+    for given, message in (
+        (("--backbone", tiny_folder("bert"), "--pairs", file), "last-token"),
+        (("--candidates", file), "`candidates` belongs to `mode` free"),
+        (("--pairs", tmp_path / "empty.tsv"), "empty.tsv"),
+        (("--pairs", tmp_path / "none.tsv"), "No such file"),
+    ):
+        ran = run(*arguments, *given, "--name", "other", "-q")
+        assert ran.code and message in ran.err and ran.err.count("\n") == 1

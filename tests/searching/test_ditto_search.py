@@ -11,8 +11,8 @@ from scipy import stats
 
 import promptcli as pc
 from promptcli.analysis.sentence import correlate, tfidf_weights
-from promptcli.cli.pictures import maps, plots
-from promptcli.data.tasks import Pairs, STSTask
+from promptcli.cli.pictures import maps
+from promptcli.data.tasks import STSTask
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
@@ -23,14 +23,8 @@ from promptcli.searching import head_pass
 from promptcli.searching.head_pass import head_cosines
 from promptcli.searching.search import cross_validate
 from promptcli.searching.search_settings import SEARCHED
+from tests.searching.pairs import make_task
 from tests.tiny import SENTENCES
-
-
-def make_task(pairs, gold=None):
-    first, second = (list(side) for side in zip(*pairs, strict=True))
-    gold = np.random.default_rng(0).permutation(len(pairs)) / 10 if gold is None else np.array(gold, dtype=float)
-    return STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(first, second, gold)})
-
 
 #: Every pair of sentences, a sentence with itself, and one pair twice.
 TASK = make_task([*itertools.combinations(SENTENCES, 2), (SENTENCES[0], SENTENCES[0]), (SENTENCES[1], SENTENCES[0])])
@@ -116,37 +110,29 @@ def test_equal_inputs_tie_at_one(tiny_backbone):
     assert (found.heads == 1).all() and (found.plain == 1).all()
 
 
-def test_search_on_some_states_and_a_bare_corpus(tiny_backbone):
-    found = search_heads(tiny_backbone("bert"), TASK, ["", *SENTENCES], states=["first-last", "static"], top=99)
-    assert list(found.maps) == ["static", "first-last"] and len(found.ranked) == 16
-    assert {head.choice.partition("/")[0] for head in found.ranked} == {"static", "first-last"}
-
-
 @pytest.mark.parametrize(
-    ("task", "options", "message"),
+    ("family", "task", "options", "message"),
     [
-        (make_task([("a", "b")] * 5, [2.0] * 5), {}, "all gold scores of development set demo:dev are 2"),
-        (make_task([("a", "b")] * 3), {}, "has 3 pairs; ranking takes at least 4"),
-        (STSTask("demo", "dev", "senteval", "", {}), {}, "has 0 pairs"),
-        (TASK, {"states": ["first"]}, "unknown states 'first'; valid: static, last, first-last"),
-        (TASK, {"corpus": [" "]}, "no sentence to count idf on"),
+        ("bert", make_task([("a", "b")] * 5, [2.0] * 5), {}, "all gold scores of development set demo:dev are 2"),
+        ("bert", make_task([("a", "b")] * 3), {}, "has 3 pairs; ranking takes at least 4"),
+        ("bert", STSTask("demo", "dev", "senteval", "", {}), {}, "has 0 pairs"),
+        ("bert", TASK, {"states": ["first"]}, "unknown states 'first'; valid: static, last, first-last"),
+        ("bert", TASK, {"corpus": [" "]}, "no sentence to count idf on"),
+        ("mpnet", TASK, {}, "family 'mpnet'"),
     ],
 )
-def test_what_cannot_be_searched(task, options, message, tiny_backbone):
+def test_what_cannot_be_searched(family, task, options, message, tiny_backbone):
     with pytest.raises(UsageError, match=message):
-        search_heads(tiny_backbone("bert"), task, **{"corpus": SENTENCES, **options})
+        search_heads(tiny_backbone(family), task, **options)
 
 
 def test_the_search_takes_names_and_gives_an_entry(tiny_folder):
-    found = pc.search_heads(str(tiny_folder("bert")), TASK, states=["last"], top=1)
+    found = pc.search_heads(str(tiny_folder("bert")), TASK, ["", *SENTENCES], states=["first-last", "static"], top=99)
+    assert list(found.maps) == ["static", "first-last"] and len(found.ranked) == 16
+    assert {head.choice.partition("/")[0] for head in found.ranked} == {"static", "first-last"}
     entry = found.entry("mine")
     assert entry.name == "mine" and entry.recipe == found.recipe and found.recipe.pooling == found.best.choice
     assert entry.provenance["searched_on"]["pairs"] == len(TASK.pairs()) and json.dumps(found.to_dict())
-
-
-def test_a_closed_family_is_refused_by_name(tiny_backbone):
-    with pytest.raises(UsageError, match="family 'mpnet'"):
-        search_heads(tiny_backbone("mpnet"), TASK, SENTENCES)
 
 
 def test_cross_validation_equals_a_plain_loop():
@@ -185,16 +171,13 @@ def test_cross_validation_tells_luck_from_a_find():
     assert (real.gap, real.agreement) == (pytest.approx(0.0), 1.0)
 
 
-def test_tfidf_weights_equal_a_plain_loop():
+def test_tfidf_weights_and_correlations_equal_plain_ones():
     idf = np.array([0.0, 1.5, 0.25, 3.0, 0.0])
     row = [0, 1, 3, 1, 2, 4]
     raw = [row.count(token) * idf[token] for token in row]
     length = sum((row.count(token) * idf[token]) ** 2 for token in set(row)) ** 0.5
     assert tfidf_weights(row, idf) == pytest.approx([weight / length for weight in raw])
     assert (tfidf_weights([0, 4, 4], idf) == 0).all()
-
-
-def test_correlations_with_tfidf():
     generator = np.random.default_rng(0)
     weights = generator.integers(0, 4, 50).astype(float)  # with ties
     diagonals = np.stack([weights + generator.normal(size=50), np.full(50, 0.3)], 1).astype(np.float32)
@@ -221,7 +204,7 @@ def test_tfidf_correlation_of_a_head_is_over_the_words_alone(tiny_backbone):
     assert head.tfidf.pearson == pytest.approx(stats.pearsonr(words, weights).statistic, abs=1e-5)
 
 
-def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder):
+def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp_path):
     options = ("--backbone", tiny_folder("bert"), "--top", 2, "--offline", "--name", "best")
     ran = run("ditto-search", *options, "--json")
     assert ran.code == 0, ran.err
@@ -235,43 +218,34 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder):
     assert document["recipe"]["pooling"] == best["choice"]
     scored = json.loads(run("eval", "--model", "best", "--task", "demo:dev", "--offline", "--json").out)["results"][0]
     assert scored["value"] == pytest.approx(best["value"], abs=0.01)  # one swap of a near tie in 1,390 pairs
-    shown = run("ditto-search", *options, "--force", "-q", "--states", "last", "--on", "demo:dev")
-    assert (shown.code, shown.err) == (0, "")
+    pytest.importorskip("matplotlib")
+    drawn = ("--plot", tmp_path / "map.svg", "--states", "last", "--on", "demo:dev")
+    shown = run("ditto-search", *options, "--force", "-q", *drawn)
+    assert (shown.code, shown.err) == (0, "") and (tmp_path / "map.svg").read_bytes().startswith(b"<?xml")
     assert "best 2 of 8" in shown.out and "last Ditto, every head" in shown.out and "luck:" in shown.out
 
 
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--plot", "map.gif"), 2, "give a name that ends in .png or .svg"),
-        (("--plot", "nowhere/map.png"), 3, "no folder 'nowhere'"),
         (("--on", "STS9"), 2, "unknown task 'STS9'"),
         (("--corpus", "nowhere.txt"), 3, "nowhere.txt"),
         (("--name", "mini"), 2, "shipped with promptcli"),
     ],
 )
-def test_what_the_command_refuses_before_the_work(options, code, message, run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_refusals(options, code, message, run):
     ran = run("ditto-search", "--offline", "-q", *options)
     assert ran.code == code and message in ran.err and ran.err.count("\n") == 1 and ran.out == ""
 
 
-def test_a_picture_needs_matplotlib(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
-    ran = run("ditto-search", "--plot", tmp_path / "map.png")
-    assert ran.code == 2 and "pip install 'promptcli[plot]'" in ran.err
-
-
-def test_pictures(tmp_path):
-    pytest.importorskip("matplotlib")
-    for name, start in (("map.png", b"\x89PNG"), ("map.svg", b"<?xml")):
-        path = tmp_path / name
-        plots.check_picture(path, force=False)
-        plots.draw_head_maps(path, {"static": [[1.0, 2.0]], "last": [[-3.0, 2.0]]}, "title")
-        assert path.read_bytes().startswith(start)
-        with pytest.raises(UsageError, match="`force`"):
-            plots.check_picture(path, force=False)
-    assert sorted(path.name for path in tmp_path.glob("*.*")) == ["map.png", "map.svg"]
+@pytest.mark.data
+def test_the_best_head_beats_the_plain_average_on_real_pairs(data_folder, run):
+    folder = data_folder / "senteval"
+    ran = run("ditto-search", "--data-dir", folder, "--states", "first-last", "--json", "--offline", "--name", "ditto")
+    document = json.loads(ran.out)
+    assert document["task"] == "STS-B:dev" and document["ranked"][0]["gain"] > 0
+    scored = run("eval", "--model", "ditto", "--task", "STS-B:dev", "--data-dir", folder, "--offline", "--json")
+    assert json.loads(scored.out)["results"][0]["value"] == pytest.approx(document["ranked"][0]["value"], abs=0.01)
 
 
 def test_the_heat_map_reads_without_colour():

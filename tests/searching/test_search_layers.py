@@ -1,28 +1,17 @@
 """``search-layers``: one pass for all layers equals the recipes one by one; what it prints, saves and refuses."""
 
-import itertools
 import json
 
-import numpy as np
 import pytest
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.searching.searches import search_layers
-from tests.tiny import SENTENCES
+from tests.searching.pairs import TASK, make_task, write_pairs
 
-
-def make_task():
-    first, second = zip(*itertools.combinations(SENTENCES, 2), strict=True)
-    gold = np.random.default_rng(0).permutation(len(first)) / 10
-    return STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(list(first), list(second), gold)})
-
-
-TASK = make_task()
 CASES = [
     ("bert", RECIPES["prompt"], ()),
     ("bert", Recipe(), ("avg", "cls")),
@@ -57,10 +46,7 @@ def test_every_layer_equals_its_recipe_and_costs_one_pass(family, recipe, weight
 
 
 def test_the_best_is_saved_and_scores_the_same(run, tiny_folder, tmp_path):
-    file = tmp_path / "pairs.tsv"
-    pairs = TASK.pairs()
-    rows = zip(pairs.first, pairs.second, pairs.gold, strict=True)
-    file.write_text("sentence1\tsentence2\tscore\n" + "".join(f"{a}\t{b}\t{gold}\n" for a, b, gold in rows))
+    file = write_pairs(tmp_path)
     arguments = ["search-layers", "--on", file, "--backbone", tiny_folder("llama"), "--model", "prompteol"]
     arguments += ["--name", "layers"]
     ran = run(*arguments, "--json")
@@ -71,20 +57,17 @@ def test_the_best_is_saved_and_scores_the_same(run, tiny_folder, tmp_path):
     assert json.loads(scored.out)["results"][0]["value"] == pytest.approx(found["ranked"][0]["value"], abs=1e-3)
     assert run(*arguments).code == 2  # the name is taken
     table = run(*arguments, "--force")
-    assert table.code == 0
-    assert "luck:" in table.out and "first-last:1/last-token" in table.out
+    assert table.code == 0 and "luck:" in table.out and "first-last:1/last-token" in table.out
 
 
-def test_what_cannot_be_ranked(tiny_backbone):
-    with pytest.raises(UsageError, match="compared without transforms"):
-        search_layers(
-            build_encoder(
-                RECIPES["prompt-topk"].replace(transforms=("topk-tokens:20",)), backbone=tiny_backbone("bert")
-            ),
-            TASK,
-        )
-    with pytest.raises(UsageError, match="weights of pooling"):
-        search_layers(build_encoder(Recipe(), backbone=tiny_backbone("bert")), TASK, weights=["largest"])
-    few = STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(["a", "b"], ["c", "d"], np.array([1.0, 2]))})
-    with pytest.raises(UsageError, match="at least 4"):
-        search_layers(build_encoder(Recipe(), backbone=tiny_backbone("bert")), few)
+@pytest.mark.parametrize(
+    ("recipe", "task", "weights", "message"),
+    [
+        (RECIPES["prompt-topk"].replace(transforms=("topk-tokens:20",)), TASK, (), "compared without transforms"),
+        (Recipe(), TASK, ["largest"], "weights of pooling"),
+        (Recipe(), make_task([("a", "c"), ("b", "d")]), (), "at least 4"),
+    ],
+)
+def test_refusals(recipe, task, weights, message, tiny_backbone):
+    with pytest.raises(UsageError, match=message):
+        search_layers(build_encoder(recipe, backbone=tiny_backbone("bert")), task, weights=weights)

@@ -4,11 +4,13 @@ import contextlib
 import json
 import re
 import tomllib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import promptcli as pc
+from promptcli.cli.commands.searching import print_search
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.named import NamedTemplate
@@ -71,15 +73,11 @@ def test_the_protocol_reaches_every_template(changes, tiny_backbone, task):
 
 def test_each_sentence_is_tokenised_once(tiny_backbone, task, monkeypatch):
     backbone = tiny_backbone("bert")
-    given = []
-    encode = type(backbone.tokenizer).encode
-    monkeypatch.setattr(
-        type(backbone.tokenizer), "encode", lambda self, pieces: given.extend(pieces) or encode(self, pieces)
-    )
-    scorer = TemplateScorer(backbone, task)
-    scorer.score(TEXTS)
-    sentences = [piece for piece in given if "guitar" in piece]
-    assert len(sentences) == 1
+    tokens, given = type(backbone.tokenizer), []
+    encode = tokens.encode
+    monkeypatch.setattr(tokens, "encode", lambda self, pieces: given.extend(pieces) or encode(self, pieces))
+    TemplateScorer(backbone, task).score(TEXTS)
+    assert len([piece for piece in given if "guitar" in piece]) == 1
 
 
 def test_cosines_of_a_subset_are_those_of_the_whole(tiny_backbone, task, monkeypatch):
@@ -92,15 +90,18 @@ def test_cosines_of_a_subset_are_those_of_the_whole(tiny_backbone, task, monkeyp
     assert 0 < scorer.tokens - before < before
 
 
-def test_twins_are_those_with_the_same_input(tiny_backbone, task):
-    def twins(family, one, other):
-        scorer = TemplateScorer(tiny_backbone(family), task)
-        return scorer.identity(one) == scorer.identity(other)
-
-    assert twins("bert", 'This "[X]" is [MASK] .', 'this " [X] " is[MASK].')
-    assert not twins("bert", "the [X] dog [MASK] .", "the [X] barks [MASK] .")
-    assert not twins("roberta", '"[X]" is [MASK].', '" [X] " is [MASK].')
-    assert not twins("roberta", '"[X] is [MASK].', '[X]" is [MASK].')
+@pytest.mark.parametrize(
+    ("family", "one", "other", "same"),
+    [
+        ("bert", 'This "[X]" is [MASK] .', 'this " [X] " is[MASK].', True),
+        ("bert", "the [X] dog [MASK] .", "the [X] barks [MASK] .", False),
+        ("roberta", '"[X]" is [MASK].', '" [X] " is [MASK].', False),
+        ("roberta", '"[X] is [MASK].', '[X]" is [MASK].', False),
+    ],
+)
+def test_twins_are_those_with_the_same_input(family, one, other, same, tiny_backbone, task):
+    scorer = TemplateScorer(tiny_backbone(family), task)
+    assert (scorer.identity(one) == scorer.identity(other)) is same
 
 
 def test_development_sets_that_cannot_choose(tiny_backbone, task):
@@ -114,35 +115,35 @@ def test_development_sets_that_cannot_choose(tiny_backbone, task):
 
 
 def test_the_cache_gives_back_what_it_was_given(tiny_backbone, task, tmp_path):
-    cache = Cache(tmp_path / "new" / "cache")
-    first = TemplateScorer(tiny_backbone("bert"), task, cache=cache)
+    cache, bert = Cache(tmp_path / "new" / "cache"), tiny_backbone("bert")
+    first = TemplateScorer(bert, task, cache=cache)
     plain, some = first.cosines(TEXTS[0]), first.cosines(TEXTS[0], np.array([4, 2]))
-    again = TemplateScorer(tiny_backbone("bert"), task, cache=cache)
+    again = TemplateScorer(bert, task, cache=cache)
     assert (again.cosines(TEXTS[0]) == plain).all() and (again.cosines(TEXTS[0], np.array([4, 2])) == some).all()
     assert again.tokens == 0
     again.cosines(TEXTS[0], np.array([2, 4]))
     assert again.tokens > 0  # other pairs
     for other in (
         TemplateScorer(tiny_backbone("roberta"), task, cache=cache),
-        TemplateScorer(tiny_backbone("bert"), task, recipe=PROTOCOL.replace(denoise="hidden"), cache=cache),
-        TemplateScorer(tiny_backbone("bert"), STSTask("demo", "dev", "", "", {"x": task.subsets["one"]}), cache=cache),
+        TemplateScorer(bert, task, recipe=PROTOCOL.replace(denoise="hidden"), cache=cache),
+        TemplateScorer(bert, STSTask("demo", "dev", "", "", {"x": task.subsets["one"]}), cache=cache),
     ):
         other.cosines(TEXTS[0])
         assert other.tokens > 0
 
 
 def test_a_line_cut_short_costs_only_itself(tmp_path):
-    table, pairs = Cache(tmp_path).table({"data": "x"}), np.arange(3)
-    table.put("a", pairs, np.array([0.1, 0.2, 0.3]))
-    table.put("b", pairs, np.array([0.4, 0.5, 0.6]))
+    def table():
+        return Cache(tmp_path).table({"data": "x"})
+
+    pairs = np.arange(3)
+    for name in "ab":
+        table().put(name, pairs, np.array([0.1, 0.2, 0.3]))
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-9])
-    table = Cache(tmp_path).table({"data": "x"})
-    assert table.get("a", pairs).tolist() == [0.1, 0.2, 0.3] and table.get("b", pairs) is None
-    table.put("c", pairs, np.array([0.7, 0.8, 0.9]))
-    table = Cache(tmp_path).table({"data": "x"})
-    assert table.get("a", pairs) is not None and table.get("c", pairs).tolist() == [0.7, 0.8, 0.9]
-    assert len(Cache(tmp_path).table({"data": "y"})) == 0
+    table().put("c", pairs, np.array([0.7, 0.8, 0.9]))
+    assert table().get("a", pairs).tolist() == [0.1, 0.2, 0.3] and table().get("b", pairs) is None
+    assert table().get("c", pairs).tolist() == [0.7, 0.8, 0.9]
 
 
 # --- racing ---
@@ -245,41 +246,23 @@ def test_greedy_builds_on_the_relation_that_won():
         asked.append(list(templates))
         return [Ranked(text, liked.get(text, 5.0), (0.0, 20.0), stage) for text in templates]
 
-    space = template_space.greedy_space().extended(["implies"], ["The text [X]"])
-    found = search_greedily(score, space)
-    assert asked[0] == [
-        "[X] [MASK] .",
-        "[X] is [MASK] .",
-        "[X] mean [MASK] .",
-        "[X] means [MASK] .",
-        "[X] implies [MASK] .",
-    ]
-    assert asked[1] == [
-        "This [X] is [MASK] .",
-        "This sentence of [X] is [MASK] .",
-        'This sentence of "[X]" is [MASK] .',
-        'This sentence : "[X]" is [MASK] .',
-        "The text [X] is [MASK] .",
-    ]
-    assert [item.choice for item in found.ranked[:3]] == [
-        "The text [X] is [MASK] .", "This [X] is [MASK] .", "[X] is [MASK] .",
-    ]  # fmt: skip
+    found = search_greedily(score, template_space.greedy_space().extended(["implies"], ["The text [X]"]))
+    relations = ("", "is ", "mean ", "means ", "implies ")
+    prefixes = ("This [X]", "This sentence of [X]", 'This sentence of "[X]"', 'This sentence : "[X]"', "The text [X]")
+    assert asked == [[f"[X] {word}[MASK] ." for word in relations], [f"{prefix} is [MASK] ." for prefix in prefixes]]
+    assert [item.choice for item in found.ranked[:3]] == sorted(liked, key=liked.get, reverse=True)
     relations, prefixes = found.stages.values()
     assert {item.stage for item in relations} == {"relation"} and prefixes[0].stage == "prefix"
 
 
 def test_greedy_tries_the_papers_templates_in_its_order():
-    space = template_space.greedy_space()
+    space, scores = template_space.greedy_space(), template_space.published_scores
     first = [space.template(space.start, relation) for relation in space.relations]
     second = [space.template(prefix, "means") for prefix in space.prefixes]
-    published = template_space.published_scores("google-bert/bert-base-uncased", "STS-B:dev")
+    published = scores("google-bert/bert-base-uncased", "STS-B:dev")
     assert [*first, *second] == list(published) == template_space.published_templates()
     assert (published["[X] [MASK] ."], published['This sentence : "[X]" means [MASK] .']) == (39.34, 73.44)
-    assert (
-        template_space.published_scores("mini-bert", "STS-B:dev")
-        == template_space.published_scores("bert-base-uncased", "demo")
-        == {}
-    )
+    assert scores("mini-bert", "STS-B:dev") == scores("bert-base-uncased", "demo") == {}
     for relation, prefix in ((["so [MASK]"], []), ([], ["This"])):
         with pytest.raises(UsageError, match="is not allowed; write"):
             space.extended(relation, prefix)
@@ -300,49 +283,40 @@ def test_the_grammar_holds_thousands_of_templates_and_each_is_one():
 
 
 def test_candidate_files(tmp_path):
-    text = tmp_path / "list.txt"
-    text.write_text('[X] [MASK] .\n\n "[X]" is [MASK] \n[X] [MASK] .\n')
-    assert template_space.read_candidates(text) == ["[X] [MASK] .", '"[X]" is [MASK]']
-    found = {
-        "template": NamedTemplate('a "[X]" \\ [MASK] é', "here", 1.234),
-        "other.name": NamedTemplate("[X] [MASK]", ""),
-    }
-    table = tmp_path / "found.toml"
-    table.write_text(template_space.template_file(found), encoding="utf-8")
-    assert template_space.read_candidates(table) == ['a "[X]" \\ [MASK] é', "[X] [MASK]"]
-    assert tomllib.loads(table.read_text())["template"] == {
-        "text": 'a "[X]" \\ [MASK] é',
-        "source": "here",
-        "score": 1.23,
-    }
-    grammar = tmp_path / "grammar.toml"
-    grammar.write_text(
-        '[grammar]\npatterns = ["<a> [X] <b> [MASK]"]\n[grammar.slots]\na = ["", "The"]\nb = [":", "is"]\n'
+    def read(name, text):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return template_space.read_candidates(tmp_path / name)
+
+    assert read("list.txt", '[X] [MASK] .\n\n "[X]" is [MASK] \n[X] [MASK] .\n') == ["[X] [MASK] .", '"[X]" is [MASK]']
+    odd = 'a "[X]" \\ [MASK] é'
+    found = template_space.template_file(
+        {"template": NamedTemplate(odd, "here", 1.234), "other.name": NamedTemplate("[X] [MASK]", "")}
     )
-    assert template_space.read_candidates(grammar) == [
-        "[X] : [MASK]", "[X] is [MASK]", "The [X] : [MASK]", "The [X] is [MASK]",
-    ]  # fmt: skip
+    assert read("found.toml", found) == [odd, "[X] [MASK]"]
+    assert tomllib.loads(found)["template"] == {"text": odd, "source": "here", "score": 1.23}
+    grammar = '[grammar]\npatterns = ["<a> [X] <b> [MASK]"]\n[grammar.slots]\na = ["", "The"]\nb = [":", "is"]\n'
+    assert read("grammar.toml", grammar) == [f"{a}[X] {b} [MASK]" for a in ("", "The ") for b in (":", "is")]
+    with pytest.raises(NotFoundError, match="no file"):
+        template_space.read_candidates(tmp_path / "nowhere.txt")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "", "holds no candidate"),
-        ("a.txt", "[X] [MASK]\n[X] is\n", "candidate 2: template '[X] is' has no [MASK]"),
-        ("a.txt", "[MASK]\n", "has no [X]"),
+        ("a.txt", b"", "holds no candidate"),
+        ("a.txt", b"[X] [MASK]\n[X] is\n", "candidate 2: template '[X] is' has no [MASK]"),
+        ("a.txt", b"[MASK]\n", "has no [X]"),
         ("a.txt", b"\xff\xfe", "cannot be read"),
-        ("a.toml", "text", "not TOML"),
-        ("a.toml", "[one]\nsource = 'x'\n", "[one]: the field 'text' is missing"),
-        ("a.toml", "[grammar]\npatterns = ['<a> [X]']\n[grammar.slots]\n", "lacks 'a'"),
+        ("a.toml", b"text", "not TOML"),
+        ("a.toml", b"[one]\nsource = 'x'\n", "[one]: the field 'text' is missing"),
+        ("a.toml", b"[grammar]\npatterns = ['<a> [X]']\n[grammar.slots]\n", "lacks 'a'"),
     ],
 )
 def test_candidate_files_that_are_refused(name, content, message, tmp_path):
-    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError) as error:
         template_space.read_candidates(tmp_path / name)
     assert message in str(error.value) and "\n" not in str(error.value)
-    with pytest.raises(NotFoundError, match="no file"):
-        template_space.read_candidates(tmp_path / "nowhere.txt")
 
 
 # --- the command ---
@@ -360,21 +334,16 @@ def search_command(monkeypatch, tiny_folder, run):
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, tiny_folder):
+def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home):
     ran = search("--json", "--name", "template")
     assert ran.code == 0, ran.err
     assert "assumed: `on` demo:dev" in ran.err
-    document = json.loads(ran.out)
-    (found,) = document["searches"]
+    (found,) = json.loads(ran.out)["searches"]
     rows = found["ranked"]
     assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
     best = rows[0]
     assert best["value"] == max(row["value"] for row in rows) and best["ci95"][0] <= best["value"] <= best["ci95"][1]
-    assert (found["task"], found["period"], found["model"]) == (
-        "demo:dev",
-        True,
-        "template",
-    )
+    assert (found["task"], found["period"], found["model"]) == ("demo:dev", True, "template")
     (scored,) = json.loads(run("eval", "--model", "template", "--task", "demo:dev", "--json").out)["results"]
     assert (scored["value"], scored["ci95"]) == (best["value"], best["ci95"])
     card = json.loads(run("models", "show", "template", "--json").out)
@@ -389,11 +358,9 @@ def test_greedy_command_saves_a_model_that_eval_scores_alike(search, run, home, 
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_free_command_with_several_backbones(search, home, tmp_path):
-    file = tmp_path / "candidates.txt"
-    file.write_text(
-        "\n".join(f"{word} [X] {verb} [MASK] ." for word in ("", "the", "this", "a") for verb in ("is", "means", ":"))
-    )
-    target = tmp_path / "best.toml"
+    file, target = tmp_path / "candidates.txt", tmp_path / "best.toml"
+    words = [(word, verb) for word in ("", "the", "this", "a") for verb in ("is", "means", ":")]
+    file.write_text("\n".join(f"{word} [X] {verb} [MASK] ." for word, verb in words))
     ran = search("--candidates", file, "--top", 3, "-o", target, "--name", "free", families=("bert", "roberta"))
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
@@ -404,11 +371,7 @@ def test_free_command_with_several_backbones(search, home, tmp_path):
     assert len([path for path in (home / "models").iterdir() if path.name.startswith("free-")]) == 2
 
 
-def test_published_figures_stand_beside_where_they_belong(capsys, task):
-    from types import SimpleNamespace
-
-    from promptcli.cli.commands.searching import print_search
-
+def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(capsys, task):
     rows = [Ranked("[X] [MASK] .", 39.0, (36.0, 42.0)), Ranked("[X] says [MASK] .", 40.0, (36.0, 42.0))]
     search = SimpleNamespace(
         recipe=PROTOCOL.replace(backbone="google-bert/bert-base-uncased"),
@@ -419,12 +382,9 @@ def test_published_figures_stand_beside_where_they_belong(capsys, task):
         best=rows[1],
     )
     print_search(search)
-    assert capsys.readouterr().out.splitlines()[-4:] == [
-        "template              STS-B:dev         published",
-        "Relations",
-        "[X] [MASK] .              39.00  ±3.00      39.34",
-        "[X] says [MASK] .  *      40.00  ±3.00          -",
-    ]
+    assert [line.split()[-3:] for line in capsys.readouterr().out.splitlines()[-2:]] == [
+        ["39.00", "±3.00", "39.34"], ["40.00", "±3.00", "-"],
+    ]  # fmt: skip
     search.recipe = PROTOCOL.replace(denoise="hidden")
     print_search(search)
     assert "39.34" not in capsys.readouterr().out
@@ -433,26 +393,23 @@ def test_published_figures_stand_beside_where_they_belong(capsys, task):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--mode", "wild"], 2, "unknown mode 'wild'"),
+        (["--mode", "gredy"], 2, "unknown mode 'gredy'; valid: greedy, free, demonstrations; did you mean greedy"),
         (["--mode", "free", "--prefix", "a [X]"], 2, "`prefix` belongs to `mode` greedy"),
         (["--mode", "greedy", "--limit", "5"], 2, "`limit` belongs to `mode` free"),
-        (["--candidates", "nowhere.txt"], 3, "no file 'nowhere.txt'"),
+        (["--candidates", "nowhere.txt"], 3, "'nowhere.txt'"),
         (["--on", "STS99"], 2, "unknown task"),
         (["--denoise", "logits"], 2, "denoise 'logits' needs"),
         (["--name", "mini"], 2, "shipped"),
         (["--t5", "nowhere", "--candidates", __file__], 2, "exclude each other"),
-        (["-o", "/dev/null"], 2, "a device or a pipe, not a file"),
-        (["-o", "nowhere/best.toml"], 3, "no folder 'nowhere'; make it first"),
-        (["-o", __file__], 2, "the file is there; choose another name, or give `force`"),
+        (["-o", __file__], 2, "`force`"),
     ],
 )
-def test_what_the_command_refuses(arguments, code, message, search):
+def test_refusals(arguments, code, message, search):
     ran = search(*arguments, "-q")
     assert (ran.code, ran.out) == (code, "") and message in ran.err and ran.err.count("\n") == 1
 
 
-def test_the_search_is_a_function(tiny_folder, tiny_backbone, task, home, caplog):
-    """The command calls it, and so may anybody."""
+def test_the_search_is_a_function(tiny_folder, tiny_backbone, task, caplog):
     backbone, steps = tiny_backbone("bert"), []
     encoder = pc.Encoder(Recipe(backbone=backbone.name), backbone, {})
     caplog.set_level("INFO")
@@ -468,25 +425,18 @@ def test_the_search_is_a_function(tiny_folder, tiny_backbone, task, home, caplog
     assert found.about["mode"] == "free" and len(found.ranked) == 4 and found.best == found.ranked[0]
     assert found.recipe == found.entry("mine").recipe and found.recipe.prompt == found.best.choice
     assert list(found.named_templates("mine")) == ["mine", "mine-2", "mine-3", "mine-4"]
-    said = f"20 of the {len(template_space.grammar_templates()):,} templates of the grammar; more: `limit`"
-    assert said in caplog.messages
+    assert f"20 of the {len(template_space.grammar_templates()):,} templates of the grammar" in caplog.text
     assert [name for name, total, done in steps if total == done] == ["race"]
     by_name = pc.search_templates(str(tiny_folder("bert")), task, name="kept")
     assert by_name.about["mode"] == "greedy" and len(by_name.ranked) == 8
     assert pc.load("kept").recipe == by_name.recipe
-    with pytest.raises(UsageError, match="'kept' is there already"):
+    with pytest.raises(UsageError, match="'kept'"):
         pc.search_templates(encoder, task, name="kept")
-    with pytest.raises(
-        UsageError, match="unknown mode 'gredy'; valid: greedy, free, demonstrations; did you mean greedy"
-    ):
-        pc.search_templates(encoder, task, mode="gredy")
     with pytest.raises(UsageError, match=r"unknown setting of a template search 'modes'; .*; did you mean mode"):
         pc.search_templates(encoder, task, modes="free")
 
 
 def test_a_strategy_is_one_row(tiny_backbone, task, monkeypatch):
-    """A second member of the table: whatever is found is saved and listed alike."""
-
     def first_only(context):
         found = context.scorer.score(["[X] [MASK] ."], stage="only")
         return SearchOutcome({"Only": found}, found, "1 template")

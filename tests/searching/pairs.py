@@ -1,0 +1,26 @@
+"""The development set of the searches' tests."""
+
+import itertools
+
+import numpy as np
+
+from promptcli.data.tasks import Pairs, STSTask
+from tests.tiny import SENTENCES
+
+
+def make_task(pairs, gold=None):
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    gold = np.random.default_rng(0).permutation(len(pairs)) / 10 if gold is None else np.array(gold, dtype=float)
+    return STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(first, second, gold)})
+
+
+#: Every pair of sentences.
+TASK = make_task(list(itertools.combinations(SENTENCES, 2)))
+
+
+def write_pairs(folder):
+    """Write the pairs as a user's own file."""
+    pairs = TASK.pairs()
+    rows = (f"{a}\t{b}\t{gold}\n" for a, b, gold in zip(pairs.first, pairs.second, pairs.gold, strict=True))
+    (folder / "graded.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
+    return folder / "graded.tsv"
