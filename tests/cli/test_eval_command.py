@@ -169,13 +169,6 @@ def test_compare_with_an_entry_and_in_the_table_of_all_recipes(document, fake, e
     assert [recipe.explicit().period for recipe in fake["opened"]] == [False, True]
 
 
-def test_retrieval_prints_recall(run, fake, tmp_path):
-    write(tmp_path / "notes.tsv", "query\tdocument\tgrade\nab\tabc\t1\nde\tdef\t1\n")
-    ran = run("eval", "cls", "--task", f"retrieval:{tmp_path / 'notes.tsv'}", "--compare", "last-avg")
-    assert ran.code == 0 and "only scores on graded pairs are compared" in ran.err
-    assert all(metric in ran.out for metric in ("ndcg@10", "recall@10 ", "recall@100"))
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -25,26 +25,21 @@ TEXTS = st.lists(st.text('ab ,"\n\u2028é', max_size=6), min_size=1, max_size=20
 
 
 def write(path, texts):
-    """Write texts in the format of a path's extension; line ends inside a text only where the format has room."""
+    """Write texts in the format of a path's extension; line ends inside a text only if the format has room."""
     plain = [text.replace("\n", "") for text in texts]
-    if path.suffix == ".gz":
-        path.write_bytes(gzip.compress("".join(f"{text}\n" for text in plain).encode()))
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), path, row_group_size=3)
     elif path.suffix == ".jsonl":
-        lines = ["" if not text else json.dumps({"n": 1, "text": text}) for text in texts]
-        path.write_text("".join(f"{line}\n" for line in lines))
-        return [text if text else "" for text in texts]
+        path.write_text("".join(json.dumps({"n": 1, "text": text}) + "\n" if text else "\n" for text in texts))
     elif path.suffix == ".csv":
         cells = [text.replace('"', '""') for text in texts]
         path.write_text("n,text\n" + "".join(f'1,"{cell}"\n' for cell in cells))
-        return list(texts)
-    elif path.suffix == ".tsv":
-        path.write_text("\ufeffn\ttext\n" + "".join(f"1\t{text}\n" for text in plain))
-    elif path.suffix == ".parquet":
-        pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), path, row_group_size=3)
-        return list(texts)
     else:
-        path.write_text("".join(f"{text}\n" for text in plain))
-    return plain
+        head, start = ("\ufeffn\ttext\n", "1\t") if path.suffix == ".tsv" else ("", "")
+        content = (head + "".join(f"{start}{text}\n" for text in plain)).encode()
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+        return plain
+    return list(texts)
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".jsonl", ".csv", ".tsv", ".parquet"])
@@ -84,22 +79,20 @@ def test_messages_name_the_line_of_the_file(tmp_path):
 def test_what_names_stand_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "set" / "_hidden").mkdir(parents=True)
+    (tmp_path / "empty").mkdir()
     for name in ("b.txt", "a.txt", "set/2.parquet", "set/1.parquet", "set/_hidden/3.parquet"):
         (tmp_path / name).write_text("x\n")
     assert find_inputs(["*.txt"]) == ["a.txt", "b.txt"]
     assert find_inputs(["b.txt", "set"]) == ["b.txt", "set/1.parquet", "set/2.parquet"]
-    for names, error, said in (
+    for names, error, message in (
         (["*.md"], NotFoundError, "no file matches"),
         (["-"], UsageError, "standard input"),
         (["a.txt", "*.txt"], UsageError, "a.txt is given twice"),
         (["c.txt"], NotFoundError, "cannot be opened"),
+        (["empty"], UsageError, r"without \.parquet files"),
     ):
-        if said is not None:
-            with pytest.raises(error, match=said):
-                find_inputs(names)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"without \.parquet files"):
-        find_inputs(["empty"])
+        with pytest.raises(error, match=message):
+            find_inputs(names)
 
 
 def test_a_changed_file_is_found_and_a_copied_one_is_not_blamed(tmp_path):

@@ -38,15 +38,11 @@ def test_labelled_pairs_of_every_format_and_spelling(suffix, numbers, names, tmp
     unlabelled = -1 if numbers else "-"
     rows = [(*row[:2], NUMBERS[row[2]] if numbers else row[2]) for row in ROWS]
     write(tmp_path / f"nli.{suffix}", names, [*rows, ("Nobody", "agreed", unlabelled)])
-    examples = read_examples(tmp_path / f"nli.{suffix}", [LABELLED_PAIRS])
-    assert (examples.columns, examples.unlabelled, examples.layout) == (COLUMNS, 1, LABELLED_PAIRS)
-
-
-def test_labelled_pairs_without_a_header(tmp_path):
     lines = [f"{label}\t{first}\t{second}\tsource" for first, second, label in [*ROWS, ("a", "b", "-")]]
-    (tmp_path / "nli.tsv").write_text("\n".join(lines))
-    examples = read_examples(tmp_path / "nli.tsv", [LABELLED_PAIRS])
-    assert (examples.columns, examples.unlabelled) == (COLUMNS, 1)
+    (tmp_path / "headless.tsv").write_text("\n".join(lines))
+    for name in (f"nli.{suffix}", "headless.tsv"):
+        examples = read_examples(tmp_path / name, [LABELLED_PAIRS])
+        assert (examples.columns, examples.unlabelled, examples.layout) == (COLUMNS, 1, LABELLED_PAIRS)
 
 
 @pytest.mark.parametrize(

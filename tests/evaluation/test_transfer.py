@@ -207,23 +207,7 @@ def test_folds_are_those_of_scikit_learn(seed):
             assert np.array_equal(mine[0], other[0]) and np.array_equal(mine[1], other[1])
 
 
-def test_folds_hold_every_row_once_and_spread_every_class():
-    labels = points(103, classes=3)[1]
-    folds = stratified_folds(labels, 10, 1111)
-    assert np.array_equal(np.sort(np.concatenate([out for _, out in folds])), np.arange(103))
-    for left, out in folds:
-        assert np.array_equal(np.sort(np.concatenate([left, out])), np.arange(103))
-    counts = np.array([np.bincount(labels[out], minlength=3) for _, out in folds])
-    assert (counts.max(0) - counts.min(0)).max() <= 1
-    assert not np.array_equal(folds[0][1], stratified_folds(labels, 10, 7)[0][1])
-
-
 # --- the classifier
-
-
-def test_pair_features():
-    first, second = np.array([[1.0, 2.0]], np.float32), np.array([[3.0, -1.0]], np.float32)
-    assert pair_features(first, second).tolist() == [[2.0, 3.0, 3.0, -2.0]]
 
 
 @pytest.mark.parametrize("training", [SMALL, FULL, FAST], ids=["small", "full", "fast"])
