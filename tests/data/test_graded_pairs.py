@@ -96,14 +96,3 @@ def test_scores_of_eval_and_the_choice_of_a_search(run, tiny_folder, tmp_path):
     assert shown.code == 0 and "Avg" not in shown.out and "not comparable" not in shown.out
     found = run("ditto-search", *backbone, "--on", path, "-q")
     assert found.code == 0, found.err
-
-
-def test_a_row_makes_an_sts_task(run, tiny_folder, monkeypatch):
-    from promptcli.data.task_table import TASKS, TaskRow
-
-    parts = {"near": ROWS[:2], "far": ROWS[2:]}
-    monkeypatch.setitem(TASKS, "TOY", TaskRow("spearman", lambda root: parts, sizes={"all": 5}))
-    ran = run("eval", "--model", "cls", "--backbone", tiny_folder("bert"), "--offline", "--task", "TOY", "--subsets")
-    assert ran.code == 0, ran.err
-    assert "* TOY: 4 pairs, not 5: not comparable" in ran.out and "TOY by subset" in ran.out
-    assert len(development_task("TOY").pairs()) == 4
