@@ -278,11 +278,11 @@ def _read_lines(
     first = next(lines, None)
     if first is None:
         return {}, iter(())
-    if columns := headless(first, fields):
-        dialect = Dialect("tsv", dialect.gzipped, columns)
+    if names := headless(first, fields):
+        dialect = Dialect("tsv", dialect.gzipped, names)
     header, rows = _READERS[dialect.format](itertools.chain([first], lines), name, dialect)
-    chosen = fields.choose(header, name)
-    return chosen, _batches(itertools.islice(rows, start, None), header, chosen, name)
+    columns = fields.choose(header, name)
+    return columns, _batches(itertools.islice(rows, start, None), header, columns, name)
 
 
 def _read_text(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[None, _Numbered]:

@@ -243,7 +243,7 @@ def _words(sentence: str) -> str:
 def moses(sentences: Sequence[str], *, lower: bool) -> list[str]:
     """Tokenise like Moses' `tokenizer.perl -l en -no-escape`, joined by spaces, and lower-case on request.
 
-    SentEval's published text is a fixed point of that tokeniser: it holds ``russia ' s`` where one
+    SentEval's published text is a fixed point of that tokeniser: it holds ``russia ' s``, while one
     pass makes ``russia 's`` and a second one ``russia ' s``. So two passes are made; a tokeniser that splits at
     punctuation itself, like BERT's, sees no difference.
     """

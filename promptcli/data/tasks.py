@@ -214,16 +214,16 @@ def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
             )
         names += GROUPS.get(str(name), (str(name),))
     known = [label for label, row in TASKS.items() if not row.fit_only]
-    others: dict[TaskName, None] = {}
+    extra: dict[TaskName, None] = {}
     for name in (name for name in names if name not in known):
         family, _, argument = name.partition(":")
         if argument and family in FAMILIES:
-            others[TaskName(family, argument)] = None
+            extra[TaskName(family, argument)] = None
         elif is_pair_file(name):
-            others[TaskName(name)] = None
+            extra[TaskName(name)] = None
         else:
             raise unknown("task", name, [*known, *GROUPS, *(f"{family}:..." for family in FAMILIES)])
-    return [*(TaskName(*label.split(":")) for label in known if label in names), *others]
+    return [*(TaskName(*label.split(":")) for label in known if label in names), *extra]
 
 
 def task_names(words: Sequence[str]) -> list[TaskName]:

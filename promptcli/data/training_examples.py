@@ -143,12 +143,12 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
                 column: [row[place] if place < len(row) else None for row in rows]
                 for place, column in enumerate(columns)
             }
-    chosen = Fields(layouts=tuple(layouts)).choose(list(table), name)
-    chosen.pop(ID, None)
-    cells = [table[column] for column in chosen.values()]
-    texts = list(zip(*column_texts(chosen, cells, name, "row", range(1, len(cells[0]) + 1)).values(), strict=True))
+    names = Fields(layouts=tuple(layouts)).choose(list(table), name)
+    names.pop(ID, None)
+    cells = [table[column] for column in names.values()]
+    texts = list(zip(*column_texts(names, cells, name, "row", range(1, len(cells[0]) + 1)).values(), strict=True))
     digest = hashlib.sha256("\0".join("\0".join(row) for row in texts).encode()).hexdigest()
-    return _examples(texts, SENTENCES if TEXT in chosen else tuple(chosen), name, lambda: digest)
+    return _examples(texts, SENTENCES if TEXT in names else tuple(names), name, lambda: digest)
 
 
 def _examples(

@@ -122,7 +122,7 @@ def test_foreign_parquet(tmp_path):
     assert found.matrix.tolist() == [[1, 2], [3, 4]]
     for column in ([[1.0], [1.0, 2.0]], [[1.0], None], [[1.0], [None]]):
         pq.write_table(pa.table({"embedding": pa.array(column, pa.list_(pa.float32()))}), path)
-        with pytest.raises(UsageError, match="equally many numbers"):
+        with pytest.raises(UsageError, match="of the same length in every row"):
             read_vectors(path)
     pq.write_table(pa.table({"text": ["a"]}), path)
     with pytest.raises(UsageError, match="no column 'embedding'; columns: text"):

@@ -1,6 +1,6 @@
 """Vector files: read, checked against their manifests if they have any, and named; see ``formats`` for the formats.
 
-Knows nothing of encoders.
+Does not depend on encoders.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class EmbedReport:
 
     rows: int
     blank: int
-    zero: int  #: not blank, but with a vector of zeros: nothing in them is known
+    zero: int  #: not empty, but with a vector of zeros: all tokens are unknown
     truncated: int  #: cut to the maximum length
     loss: Loss | None = None
     ranges: list[list[float]] | None = None  #: (2, d): minimum and maximum of each dimension, by which int8 is read

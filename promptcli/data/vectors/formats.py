@@ -30,7 +30,7 @@ COLUMN = "embedding"
 ABOUT = b"promptcli"
 #: Rows of a Parquet file held at once; rows formatted as JSON at once.
 BLOCK, _JSON_ROWS = 16_384, 512
-#: A sample comes from at least so many row groups, which hold at least so many times the rows that are drawn.
+#: Least number of row groups that a sample comes from, and least ratio of their rows to those drawn.
 _GROUPS, _SPARSE = 64, 4
 
 
@@ -75,9 +75,9 @@ def _ids_of(values: list[Any], first: int, path: Path) -> Sequence[int | str]:
     return ids
 
 
-def _check_texts(texts: Sequence[Any] | None, where: object) -> None:
+def _check_texts(texts: Sequence[Any] | None, name: object) -> None:
     if texts is not None and not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"{where}: 'text' is not text in every row")
+        raise UsageError(f"{name}: 'text' is not text in every row")
 
 
 def as_floats(numbers: NDArray[Any]) -> Floats:
@@ -118,8 +118,8 @@ class _NpySink(Sink):
 
     def _write_header(self) -> None:
         header = io.BytesIO()
-        about = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._rows, self._width)}
-        np.lib.format.write_array_header_1_0(header, about)
+        fields = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._rows, self._width)}
+        np.lib.format.write_array_header_1_0(header, fields)
         self._file.write(header.getvalue())
 
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
@@ -326,7 +326,7 @@ def rows_of(column: Any, where: str) -> Floats:
     lengths = set(pc.list_value_length(column).to_pylist()) if of_numbers else set()
     values = column.flatten() if of_numbers else column
     if len(lengths) != 1 or lengths & {None, 0} or values.null_count:
-        raise UsageError(f"{where}: {COLUMN!r} is not a list of equally many numbers in every row")
+        raise UsageError(f"{where}: {COLUMN!r} is not a list of numbers of the same length in every row")
     return as_floats(values.to_numpy(zero_copy_only=False)).reshape(len(column), -1)
 
 
@@ -342,7 +342,7 @@ class ParquetSink(Sink):
 
     def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
         self._file, self._with_text = file, with_text
-        self.about: str | None = None  #: what the file says of itself; may be set until it is closed
+        self.about: str | None = None  #: metadata of the file; may be set until it is closed
         self._writer: Any = None
 
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:

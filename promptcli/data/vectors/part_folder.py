@@ -3,7 +3,7 @@
     _manifest.json                  inputs, number of shards, encoder, settings: written first
     part-00000-of-00064.parquet     the rows of one shard, in the order of the input; complete or absent
 
-Programs that read Parquet data sets skip names that begin with an underscore. Knows nothing of encoders.
+Programs that read Parquet data sets skip names that begin with an underscore. Does not depend on encoders.
 """
 
 import functools
@@ -53,10 +53,10 @@ class PartsManifest(Manifest):
         compared += [(name, self.model.get(name), other.model.get(name)) for name in ("dtype", "backend")]
         begun_settings, given_settings = vars(self.settings), vars(other.settings)
         compared += [(name, begun_settings[name], given_settings[name]) for name in begun_settings]
-        for name, begun, given in compared:
-            if begun != given:
+        for name, begun, now in compared:
+            if begun != now:
                 raise UsageError(
-                    f"{folder} was begun with `{name}` {shown(begun)}, not {shown(given)}; give that, or another folder"
+                    f"{folder} was begun with `{name}` {shown(begun)}, not {shown(now)}; give that, or another folder"
                 )
 
 
@@ -139,15 +139,15 @@ def parts_in(folder: Path, shards: int) -> list[int]:
 
 
 def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedReport | None:
-    """Return what a part says of its rows, from its footer; None if it is missing or damaged."""
+    """Return the report in the footer of a part; None if it is missing or damaged."""
     path = folder / part_name(shard, manifest.shards)
     try:
         with open_parquet(path, path, hint="") as file:
-            about = parse_json(file.metadata.metadata[ABOUT])
-            report = convert(about["report"], EmbedReport)
+            metadata = parse_json(file.metadata.metadata[ABOUT])
+            report = convert(metadata["report"], EmbedReport)
     except (CheckFailedError, KeyError, TypeError, ValueError):
         return None
-    if about.get("manifest") != manifest.digest:
+    if metadata.get("manifest") != manifest.digest:
         raise CheckFailedError(
             f"{path} was made with another encoder, other settings or other inputs than {MANIFEST} says; delete it, or"
             " give another folder"
@@ -158,11 +158,11 @@ def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedRepor
 def total_report(folder: Path, manifest: PartsManifest) -> EmbedReport:
     """Return the counts of all parts that exist."""
     reports = [read_report(folder, manifest, shard) for shard in parts_in(folder, manifest.shards)]
-    counts = [(part.rows, part.blank, part.zero, part.truncated) for part in reports if part is not None]
+    counts = [(report.rows, report.blank, report.zero, report.truncated) for report in reports if report is not None]
     rows, blank, zero, truncated = map(sum, zip(*counts, strict=True))
     return EmbedReport(rows, blank, zero, truncated)
 
 
 def about_part(manifest: PartsManifest, report: EmbedReport) -> str:
-    """Return what a part says of itself, as JSON."""
+    """Return the metadata of a part, as JSON."""
     return json.dumps({"manifest": manifest.digest, "report": asdict(report)})

@@ -39,8 +39,8 @@ def _halves(vectors: Floats, ranges: Floats) -> NDArray[Any]:
 
 def _buckets(vectors: Floats, ranges: Floats) -> NDArray[Any]:
     numbers = np.clip(np.floor((vectors - ranges[0]) / _steps(ranges)), 0, 255)
-    found: NDArray[Any] = (numbers - 128).astype(np.int8)
-    return found
+    buckets: NDArray[Any] = (numbers - 128).astype(np.int8)
+    return buckets
 
 
 def _middles(stored: NDArray[Any], ranges: Floats) -> Floats:
@@ -60,10 +60,10 @@ def _signs(stored: NDArray[Any], ranges: Floats) -> Floats:
 class Precision:
     """A row of the table: how a number is stored and read back; ``ranges`` (2, d) are those of ``ranges_of``."""
 
-    dtype: type[np.generic]  #: Of what is stored.
-    store: Callable[[Floats, Floats], NDArray[Any]]  #: Vectors (n, d) and ranges.
-    restore: Callable[[NDArray[Any], Floats], Floats]  #: What is stored and ranges.
-    ranged: bool = False  #: What is stored cannot be read without the ranges.
+    dtype: type[np.generic]  #: of the stored numbers
+    store: Callable[[Floats, Floats], NDArray[Any]]  #: takes vectors (n, d) and ranges
+    restore: Callable[[NDArray[Any], Floats], Floats]  #: takes stored numbers and ranges
+    ranged: bool = False  #: whether the stored numbers cannot be read without the ranges
     packed: bool = False  #: Eight numbers a byte, zeros at the end: (n, ceil(d / 8)).
 
 
@@ -129,16 +129,16 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
 
 @dataclass(frozen=True)
 class Loss:
-    """How far restored vectors are from what they were, on a sample of the rows."""
+    """The difference between restored and original vectors, on a sample of the rows."""
 
     rows: int
-    spearman: float | None  #: Of the cosines of pairs of rows, before and after; None where all are equal.
-    recall_at_10: float  #: Of each row's 10 nearest other rows, by cosine.
-    clipped: float  #: Share of all numbers that lay outside the ranges.
+    spearman: float | None  #: correlation of the cosines of pairs of rows, before and after; None if all are equal
+    recall_at_10: float  #: by each row's 10 nearest other rows by cosine
+    clipped: float  #: share of all numbers outside the ranges
 
 
 class Measured:
-    """Quantizes window after window by the ranges of the first, and keeps a sample to measure what is lost."""
+    """Quantizes window after window by the ranges of the first, and keeps a sample to measure the loss."""
 
     def __init__(self, precision: str, ranges: Floats | None = None) -> None:
         self.precision, self.ranges = precision, ranges
@@ -148,20 +148,20 @@ class Measured:
         self._outside = self._numbers = 0
 
     def __call__(self, vectors: Floats) -> NDArray[Any]:
-        """Return one window (n, d) as it is stored."""
-        found = quantize(vectors, self.precision, self.ranges)
-        self.ranges = found.ranges
+        """Return one window (n, d) in its stored form."""
+        quantized = quantize(vectors, self.precision, self.ranges)
+        self.ranges = quantized.ranges
         if PRECISIONS[self.precision].ranged:
             self._outside += int(np.count_nonzero((vectors < self.ranges[0]) | (vectors > self.ranges[1])))
         self._numbers += vectors.size
         keys = np.concatenate([self._keys, self._chance.random(len(vectors))])
         rows = vectors if self._rows is None else np.concatenate([self._rows, vectors])
-        kept = np.sort(np.argsort(keys, kind="stable")[:SAMPLE])  # the rows of the lowest numbers: any is as likely
-        self._keys, self._rows = keys[kept], rows[kept]
-        return found.matrix
+        sample = np.sort(np.argsort(keys, kind="stable")[:SAMPLE])  # the rows of the lowest keys: a uniform sample
+        self._keys, self._rows = keys[sample], rows[sample]
+        return quantized.matrix
 
     def loss(self) -> Loss | None:
-        """Return what is lost; None where there are no two rows."""
+        """Return the loss; None for fewer than two rows."""
         if self._rows is None or len(self._rows) < 2:
             return None
         restored = quantize(self._rows, self.precision, self.ranges).restore()
@@ -169,13 +169,13 @@ class Measured:
 
 
 def measure(before: Floats, after: Floats, *, clipped: float = 0.0) -> Loss:
-    """Compare vectors (n, d) with what became of them, by Spearman of cosines of pairs and recall@10."""
+    """Compare original and restored vectors (n, d) by Spearman of cosines of pairs and recall@10."""
     from scipy.stats import spearmanr
 
     before, after = unit(before), unit(after)
     pairs = np.random.default_rng(0).integers(len(before), size=(2, PAIRS))
-    one, other = pairs[:, pairs[0] != pairs[1]]
-    first, second = (np.einsum("nd,nd->n", rows[one], rows[other]) for rows in (before, after))
+    i, j = pairs[:, pairs[0] != pairs[1]]
+    first, second = (np.einsum("nd,nd->n", rows[i], rows[j]) for rows in (before, after))
     constant = np.ptp(first) == 0 or np.ptp(second) == 0
     spearman = None if constant else float(spearmanr(first, second).statistic)
     return Loss(len(before), spearman, _recall(before, after), clipped)
@@ -185,11 +185,11 @@ def _recall(before: Floats, after: Floats) -> float:
     wanted, hits = min(_NEIGHBOURS, len(before) - 1), 0
     for start in range(0, len(before), 512):
         block = slice(start, start + 512)
-        true, found = before[block] @ before.T, after[block] @ after.T
-        own = np.arange(len(true))
-        true[own, own + start] = found[own, own + start] = -np.inf
+        true, restored = before[block] @ before.T, after[block] @ after.T
+        diagonal = np.arange(len(true)), np.arange(start, start + len(true))
+        true[diagonal] = restored[diagonal] = -np.inf
         last = np.partition(true, -wanted, axis=1)[:, -wanted, None]
-        nearest = np.argpartition(found, -wanted, axis=1)[:, -wanted:]
+        nearest = np.argpartition(restored, -wanted, axis=1)[:, -wanted:]
         hits += int(np.count_nonzero(np.take_along_axis(true, nearest, axis=1) >= last - _EQUAL))
     return hits / (wanted * len(before))
 
