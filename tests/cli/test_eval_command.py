@@ -172,9 +172,7 @@ def test_compare_with_an_entry_and_in_the_table_of_all_recipes(document, fake, e
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--task", "STS17"], 2, "unknown task 'STS17'; valid: STS12"),
         (["--protocol", "glue"], 2, "unknown protocol 'glue'"),
-        (["--model", "nothing.toml"], 2, "nothing"),
         (["--data-dir", "/nowhere/at/all"], 3, "no such folder"),
         (["--task", "SICK-R"], 3, "SICK_test_annotated.txt"),
         (["--model", "cls", "--compare", "cls", "--task", "STS14"], 2, "only encoder"),

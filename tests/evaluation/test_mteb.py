@@ -23,12 +23,8 @@ def encoder(tiny_folder):
     return pc.Encoder.from_recipe(pc.Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg"), device="cpu")
 
 
-def adapter(encoder):
-    return MtebEncoder(encoder, encoder.fingerprint, Label("/home/me/my model", "last-avg"))
-
-
 def test_the_adapter_encodes_batches_and_compares(encoder):
-    model = adapter(encoder)
+    model = MtebEncoder(encoder, encoder.fingerprint, Label("/home/me/my model", "last-avg"))
     assert (model.name, model.revision) == ("promptcli/my-model-last-avg", encoder.fingerprint[:40])
     batches = [{"text": SENTENCES[:3], "other": [1, 2, 3]}, {"text": SENTENCES[3:8]}]
     vectors = model.encode(batches, task_metadata=None, hf_split="test", hf_subset="default", batch_size=2)

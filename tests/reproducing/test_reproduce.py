@@ -106,13 +106,6 @@ def table(name):
     return find_tables([name])[0]
 
 
-@pytest.fixture
-def nowhere(tmp_path):
-    """A SentEval folder without files."""
-    (tmp_path / "empty" / "STS").mkdir(parents=True)
-    return tmp_path / "empty"
-
-
 def row_of(document, method, backbone=None):
     return next(
         row for row in document["rows"] if row["method"] == method and backbone in (None, row["published"]["backbone"])
@@ -254,12 +247,6 @@ def test_a_stopped_run_resumes_and_cached_figures_are_not_measured_again(context
     assert len(seen) == 6  # five inputs: the first is done, the second is repeated, three are left
     assert measure_table(table("promptbert/3"), context()) == first and len(seen) == 6
     assert measure_table(table("promptbert/3"), context(fresh=True)) == first and len(seen) == 11
-
-
-def test_without_data_the_reason_is_said(context, nowhere):
-    document = measure_table(table("promptbert/4"), context(data_dir=nowhere))
-    assert all(row["not_measured"] == {"STS-B:dev": "no data: STS-B:dev"} for row in document["rows"])
-    assert overview(table("promptbert/4"), context(data_dir=nowhere)).now == 0
 
 
 def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_backbone, tmp_path):
@@ -498,7 +485,7 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, t
     assert measure_table(table("promptbert/9"), here) == plain
 
 
-def test_training_has_to_be_asked_for_and_needs_fitting_examples(context, examples, nowhere):
+def test_training_has_to_be_asked_for_and_needs_fitting_examples_and_data(context, examples, tmp_path):
     def why(**given):
         document = measure_table(table("dcpcse/1"), context(**given))
         return {row["not_measured"].get("Avg") for row in document["rows"] if row["run"].startswith("trained:dcpcse")}
@@ -507,8 +494,12 @@ def test_training_has_to_be_asked_for_and_needs_fitting_examples(context, exampl
     short, supervised = sorted(why(seeds=(42,)), key=lambda reason: "`triplets`" in reason)
     assert "40 examples are less than one batch" in short and "need `triplets`" in supervised
     assert any("examples.txt is not" in reason for reason in why(seeds=(42,), triplets=examples))
+    nowhere = tmp_path / "empty"
+    (nowhere / "STS").mkdir(parents=True)
     document = measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,), data_dir=nowhere))
     assert not any(row["figures"] for row in document["rows"])
+    document = measure_table(table("promptbert/4"), context(data_dir=nowhere))
+    assert all(row["not_measured"] == {"STS-B:dev": "no data: STS-B:dev"} for row in document["rows"])
     for argument, form in FORMS.items():
         assert set(form.changes) <= set(find_method(form.method, supervised=False).small.own()), argument
 
