@@ -26,7 +26,7 @@ from promptcli.models.entries import (
 from promptcli.recipe import Recipe
 from promptcli.settings import BARE, program_folder
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import hold, remove_folder, temporary_folder, write_text
+from promptcli.storage.files import hold, hold_folder, remove_folder, temporary_folder, write_text
 from promptcli.storage.folders import clean_up, link_file, list_files, read_folder, restore, write_folder
 
 if TYPE_CHECKING:
@@ -74,9 +74,12 @@ class Registry:
 
     def names(self) -> list[str]:
         """Return the names of all entries, the shipped ones first."""
+        if not self._models.is_dir():
+            return [*SHIPPED]
         for old in self._models.glob(".*.old"):
             restore(old.with_name(old.name[1:-4]))
-        saved = (path.parent.name for path in self._models.glob(f"*/{MANIFEST}"))
+        with hold_folder(self._models):  # no entry is being replaced now
+            saved = [path.parent.name for path in self._models.glob(f"*/{MANIFEST}")]
         return [*SHIPPED, *sorted(name for name in saved if _NAME.fullmatch(name) and name not in SHIPPED)]
 
     def knows(self, name: str) -> bool:

@@ -229,6 +229,21 @@ def _alias(path, letter, number):
     Registry(path).alias(f"{letter}{number}", "white")
 
 
+def _replace(path, letter, number):
+    Registry(path).save(fitted(fill=float(number)), force=True)
+
+
+def _read(path, letter, number):
+    tensors = Registry(path).load("white").tensors
+    assert len({float(tensor.flatten()[0]) for tensor in tensors.values()}) == 1, "a mixture of two saves"
+    assert Registry(path).names() == [*SHIPPED, "white"]
+
+
+def test_an_entry_that_is_being_replaced_is_read_and_listed(registry, tmp_path):
+    registry.save(fitted())
+    processes.at_once(tmp_path / "home", (_replace, 50), (_read, 200))
+
+
 def test_two_processes_that_add_scores_and_aliases_lose_nothing(registry, tmp_path):
     registry.save(fitted())
     processes.at_once(tmp_path / "home", (_add_score, 20), (_add_score, 20))
