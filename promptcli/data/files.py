@@ -101,7 +101,9 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def read_lines(file: BinaryIO | io.RawIOBase, name: str, *, gzipped: bool = False) -> Iterator[str]:
+def read_lines(
+    file: BinaryIO | io.RawIOBase, name: str, *, gzipped: bool = False, encoding: str = "utf-8"
+) -> Iterator[str]:
     """Yield lines with their line endings, without a byte order mark; messages call the file ``name``."""
     stream: Any = io.BufferedReader(file, _BUFFER) if isinstance(file, io.RawIOBase) else file
     if gzipped:
@@ -118,7 +120,7 @@ def read_lines(file: BinaryIO | io.RawIOBase, name: str, *, gzipped: bool = Fals
                 raise UsageError(f"{name}: line {number} is longer than {size}; give one sentence a line")
             if b"\0" in line:
                 raise UsageError(f"{name}: line {number}: a NUL byte, so not text; if it is UTF-16: iconv -f UTF-16")
-            yield line.decode()
+            yield line.decode(encoding)
             number += 1
     except UnicodeDecodeError:
         raise UsageError(

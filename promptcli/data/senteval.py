@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from promptcli.data.files import check_file
+from promptcli.data.files import open_file, read_lines
 from promptcli.data.given import finite_number
 from promptcli.errors import NotFoundError, UsageError
 
@@ -26,8 +26,6 @@ from promptcli.errors import NotFoundError, UsageError
 GoldRow = tuple[str, str | None, float]
 #: The rows of a task: of each subset of an STS task, of each split of a transfer task.
 Parts = dict[str, list[GoldRow]]
-
-_BOM = b"\xef\xbb\xbf"
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -77,15 +75,11 @@ def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
     )
 
 
-def read_file_lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    """Return the text between line feeds: `splitlines` would also split at characters inside sentences."""
-    check_file(path)
-    data = path.read_bytes().removeprefix(_BOM)
-    try:
-        return data.decode(encoding).split("\n")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise UsageError(f"{path}:{line}: not UTF-8 (byte 0x{data[error.start]:02x})") from None
+def _lines(path: Path, encoding: str = "utf-8") -> list[str]:
+    """Return the text between line feeds, an empty one after the last: it may be the place of a missing score."""
+    with open_file(path) as file:
+        lines = list(read_lines(file, str(path), encoding=encoding))
+    return [line.removesuffix("\n") for line in lines] + [""] * (not lines or lines[-1].endswith("\n"))
 
 
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt")
@@ -113,7 +107,7 @@ def read_year(root: Path, task: str) -> Parts:
 
 
 def _read_subset(path: Path, gold_path: Path) -> list[GoldRow]:
-    inputs, golds = read_file_lines(path), read_file_lines(gold_path)
+    inputs, golds = _lines(path), _lines(gold_path)
     while inputs and not inputs[-1].strip():
         inputs.pop()
     if len(golds) < len(inputs) or any(line.strip() for line in golds[len(inputs) :]):
@@ -167,7 +161,7 @@ def read_benchmark(path: Path) -> Iterator[GoldRow]:
 
 def read_sick(path: Path) -> Iterator[GoldRow]:
     """Read a SICK file: tab-separated, the header names the columns."""
-    header = [field.strip() for field in read_file_lines(path)[0].split("\t")]
+    header = [field.strip() for field in _lines(path)[0].split("\t")]
     wanted = ("sentence_A", "sentence_B", "relatedness_score")
     if not set(wanted) <= set(header):
         raise UsageError(f"{path}:1: expected a header with the columns {', '.join(wanted)}")
@@ -178,8 +172,7 @@ def read_sick(path: Path) -> Iterator[GoldRow]:
 
 def read_polarity(path: Path) -> Iterator[GoldRow]:
     """Read one class of MR, CR, SUBJ or MPQA: Latin-1, a sentence a line; empty lines are examples, too."""
-    lines = read_file_lines(path, "latin-1")
-    label = int(path.name in _FIRST_CLASS)
+    lines, label = _lines(path, "latin-1"), int(path.name in _FIRST_CLASS)
     for line in lines[: None if lines[-1] else -1]:
         yield treebank(visible(line)), None, label
 
@@ -213,7 +206,7 @@ def read_paraphrases(path: Path) -> Iterator[GoldRow]:
 
 def _table(path: Path, columns: int, *, start: int = 1, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
     """Yield number and fields of the lines from ``start`` on, without empty ones; quotes are text, often unbalanced."""
-    for number, line in enumerate(read_file_lines(path, encoding), start=1):
+    for number, line in enumerate(_lines(path, encoding), start=1):
         if number < start or not line.strip():
             continue
         fields = line.split("\t")

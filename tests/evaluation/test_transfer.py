@@ -172,7 +172,7 @@ def test_latin_1_blank_lines_and_text_that_went_through_the_script(data):
         ("TREC", ["TREC/TREC_10.label"], b"ANIMAL:ind Who ?\n", "CLASS one of ABBR, DESC"),
         ("SST-2", ["SST/binary/sentiment-dev"], b"no label\n", "sentiment-dev:1: expected 2 columns, found 1"),
         ("SST-2", ["SST/binary/sentiment-dev"], b"fine\t3\n", "label '3'"),
-        ("SST-2", ["SST/binary/sentiment-dev"], b"fine\t1\ncaf\xe9\t1\n", "sentiment-dev:2: not UTF-8"),
+        ("SST-2", ["SST/binary/sentiment-dev"], b"fine\t1\ncaf\xe9\t1\n", "sentiment-dev: line 2: not UTF-8"),
         ("MRPC", ["MRPC/msr_paraphrase_test.txt"], b"head\n1\ta\tb\tc\n", "_test.txt:2: expected 5 columns"),
         ("MR", ["MR/rt-polarity.pos", "MR/rt-polarity.neg"], b"", "holds no sentences"),
         ("MR", ["MR/rt-polarity.pos"], None, "rt-polarity.pos' is a folder"),
