@@ -33,7 +33,11 @@ def temporary(target: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        delete(path)
+        try:
+            delete(path)
+        except KeyboardInterrupt:
+            delete(path)
+            raise
 
 
 @contextlib.contextmanager
