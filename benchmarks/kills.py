@@ -43,8 +43,7 @@ SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT}
 CODES = {"KILL": 137, "TERM": 143, "INT": 130}
 INTERRUPTED = "promptcli: interrupted; nothing half written is left"
 #: What differs from run to run of the same command, and may.
-CLOCKS = {"created", "seconds", "minutes", "tokens_per_second", "rate", "gflops", "matrix_gflops", "updated", "made"}
-CLOCKS |= {"share_of_matrix_rate"}
+CLOCKS = {"created", "seconds", "minutes", "tokens_per_second", "rate", "updated", "made"}
 #: Lines that two runs of one command may write differently, on stdout or into a text file.
 TIMED = re.compile(
     rf"- Tokens seen:|- Matrix products|- Command:|({'|'.join(sorted(CLOCKS))})\b|.*\bseconds\b|.* \d+ s\b"

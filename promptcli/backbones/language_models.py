@@ -75,16 +75,6 @@ class MaskedLM:
             for rows in (self.token_rows, self._decoder.weight):
                 rows.copy_(vectors)
 
-    def matrix_work(self, tokens: int, predicted: int) -> int:
-        """Return the floating-point operations of the matrix products of a step, forward and backward.
-
-        Attention's own products, a few hundredths at sentence length, are left out.
-        """
-        config: BertConfig = self._model.config
-        layer = 12 * config.hidden_size**2
-        head = config.hidden_size * (config.hidden_size + config.vocab_size)
-        return 6 * (tokens * layer * config.num_hidden_layers + predicted * head)
-
     def loss(
         self,
         ids: Tensor,

@@ -11,9 +11,10 @@ import torch
 from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS
 from promptcli.encoder.batching import to_device
 from promptcli.pretraining.corpus import Corpus
-from promptcli.pretraining.plan import BAGS, MASK_MIXES, Plan
+from promptcli.pretraining.plan import BAGS, Plan
 
 LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut
+_MASKED, _RANDOM = 0.8, 0.1  # of the tokens to predict (BERT); the others stay
 _POOL = 16_384  # chunks sorted by length together: little padding, and still a random draw
 #: Seeds of the kinds of draws, so that no two share random numbers.
 _CUT, _ORDER, _MASKS, _PLACES, _KINDS, TEMPLATES = range(6)
@@ -151,10 +152,7 @@ def _cut(pool: np.ndarray, batch_tokens: int, extra: int) -> Iterator[np.ndarray
 
 
 def mask(step: Step, plan: Plan, corpus: Corpus) -> Batch:
-    """Return a step's inputs: a share of the real tokens is predicted, at least one.
-
-    By the plan's mix these become [MASK], a random token, or stay (BERT).
-    """
+    """Return a step's inputs: a share of the real tokens is predicted, at least one."""
     ids, real = inputs([corpus.tokens[start:end] for start, end in step.spans.tolist()])
     words = np.flatnonzero(ids.ravel() >= len(SPECIALS))
     if not len(words):  # a line of unknown characters only
@@ -173,9 +171,8 @@ def hide(ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan) -> tuple[np
     places = words[chosen]
     gold = flat[places].copy()
     kind = rng.random(len(places))
-    hidden, other, _ = MASK_MIXES[plan.mask_mix]
-    random = (kind >= hidden) & (kind < hidden + other)
-    flat[places[kind < hidden]] = MASK
+    random = (kind >= _MASKED) & (kind < _MASKED + _RANDOM)
+    flat[places[kind < _MASKED]] = MASK
     flat[places[random]] = rng.integers(len(SPECIALS), plan.vocab_size, int(random.sum()))
     return places, gold
 

@@ -14,8 +14,7 @@ import numpy as np
 from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype
 from promptcli.data.rows import open_rows
 from promptcli.notes import Advance
-from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import atomic_path, write_text
+from promptcli.storage.files import atomic_path
 
 _LINES = 20_000  # tokenised at a time
 _FUNCTION_PIECES = 150  # the pieces that most lines hold
@@ -33,14 +32,6 @@ class CorpusFile:
         """Yield its lines that are not empty."""
         with open_rows(self.path, skip_blank=True) as rows:
             yield from rows.texts()
-
-
-@dataclass(frozen=True)
-class CorpusDocument:
-    """The content of ``corpus.json``."""
-
-    dtype: str  #: of the ids
-    unrelated_from: int  #: see ``Corpus``
 
 
 @dataclass(frozen=True)
@@ -113,7 +104,7 @@ class Corpus:
 
 
 def tokenise(files: Sequence[CorpusFile], vocabulary: Vocabulary, folder: Path, progress: Advance) -> None:
-    """Write the corpus' ids to ``folder``; ``corpus.json`` comes last."""
+    """Write the corpus' ids to ``folder``; ``lines.npz`` comes last."""
     dtype = token_dtype(vocabulary.size)
     ends: list[np.ndarray] = []
     total = lines = 0
@@ -130,13 +121,12 @@ def tokenise(files: Sequence[CorpusFile], vocabulary: Vocabulary, folder: Path, 
                 progress(len(ids))
             if not file.unrelated:
                 unrelated_from = lines
-    with atomic_path(folder / "lines.npy") as temporary, temporary.open("wb") as out:
-        np.save(out, np.concatenate(ends), allow_pickle=False)
-    write_text(folder / "corpus.json", to_json(CorpusDocument(str(dtype), unrelated_from)))
+    with atomic_path(folder / "lines.npz") as temporary, temporary.open("wb") as out:
+        np.savez(out, ends=np.concatenate(ends), unrelated_from=unrelated_from)
 
 
-def open_corpus(folder: Path) -> Corpus:
+def open_corpus(folder: Path, vocabulary: Vocabulary, templates: tuple[tuple[list[int], list[int]], ...]) -> Corpus:
     """Return the corpus that ``tokenise`` wrote; its ids stay on the disk."""
-    document = read_document(folder / "corpus.json", CorpusDocument, hint=f"delete {folder} and start again")
-    tokens = np.memmap(folder / "tokens.bin", dtype=np.dtype(document.dtype), mode="r")
-    return Corpus(tokens, np.load(folder / "lines.npy"), document.unrelated_from)
+    tokens = np.memmap(folder / "tokens.bin", dtype=token_dtype(vocabulary.size), mode="r")
+    with np.load(folder / "lines.npz") as lines:
+        return Corpus(tokens, lines["ends"], int(lines["unrelated_from"]), vocabulary.pieces, templates)

@@ -9,8 +9,6 @@ from promptcli.settings import check_bounds, setting
 #: Tokens of the longest chunk, [CLS] and [SEP] not counted, that each phase aims at; one is drawn for every chunk.
 SHORT = (20, 40, 62, 62)
 LONG = (20, 40, 62, 126, 254, 510)
-#: The input at a token to be predicted: percent of [MASK], of a random token, of the token itself.
-MASK_MIXES = {"80/10/10": (0.8, 0.1, 0.1), "90/5/5": (0.9, 0.05, 0.05)}
 BAGS = "bag-of-words"
 _HEAD_WIDTH = 32  # if the number of heads is not given
 
@@ -19,8 +17,7 @@ _HEAD_WIDTH = 32  # if the number of heads is not given
 class Phase:
     """A phase of the run."""
 
-    begins: float  #: share of the token budget at which it begins
-    until: float  #: share at which it ends
+    until: float  #: share of the token budget at which it ends
     lengths: tuple[int, ...]  #: target lengths of the chunks, in tokens without [CLS] and [SEP]
     dropout: float  #: of hidden states and attention
 
@@ -44,30 +41,16 @@ class Plan:
     )
     tokens: int = setting(0, "Token budget, specials included.", min=0)
     batch_tokens: int = setting(4096, "Tokens a step, padding included. On a GPU: 65536.")
-    optimizer: str = setting(
-        "adamw", "adamw, or muon: Muon for the layers' matrices, AdamW for the rest.", choices=("adamw", "muon")
-    )
     learning_rate: float = setting(1e-3, "Peak learning rate.", min=0, max=1_000_000)
     warmup: float = setting(0.02, "Share of the budget in which the learning rate rises.", min=0, below=1)
     decay: float = setting(1.0, "Share at the end in which it falls to 0; in between it is constant.", above=0, max=1)
     weight_decay: float = setting(0.01, "Weight decay of matrices.", min=0)
     masking: float = setting(0.2, "Share of tokens to predict.", above=0, below=1)
-    mask_mix: str = setting(
-        "80/10/10",
-        "Percent of [MASK], random and kept tokens among them: 80/10/10 or 90/5/5.",
-        choices=tuple(MASK_MIXES),
-    )
     at_start: float = setting(
-        0.25,
-        "Share of chunks at position 0; the others begin anywhere in the position table.",
-        min=0,
-        max=1,
+        0.25, "Share of chunks at position 0; the others begin anywhere in the position table.", min=0, max=1
     )
     templated: float = setting(
-        0.75,
-        "Bag-of-words: share of steps whose sentences are put into templates.",
-        min=0,
-        max=1,
+        0.75, "Bag-of-words: share of steps whose sentences are put into templates.", min=0, max=1
     )
     neighbours: float = setting(
         0.0, "Bag-of-words: weight of the words of the lines before and after, in files in order.", min=0, below=1
@@ -75,8 +58,6 @@ class Plan:
     dropout: float = setting(0.1, "Dropout, in the later part of the run.", min=0, below=1)
     dropout_from: float = setting(0.5, "Share of the budget after which dropout begins.", min=0, max=1)
     long_from: float = setting(0.9, "Share of the budget after which chunks are long, up to `positions`.", min=0, max=1)
-    sinusoids: bool = setting(True, "Start the position table from sinusoids, else from random numbers.")
-    svd_start: bool = setting(True, "Start token embeddings from a PPMI-SVD of the corpus.")
     seed: int = setting(0, "Random seed.", min=0, max=(1 << 32) - 1)
     begun_from: str = ""  #: SHA-256 of the weights that the run starts from
     templates: str = ""  #: SHA-256 of the file of templates
@@ -99,18 +80,12 @@ class Plan:
     def phases(self) -> tuple[Phase, ...]:
         """The phases of the run, in order."""
         bounds = sorted({0.0, self.dropout_from, self.long_from, 1.0})
-        return tuple(
-            Phase(
-                begins,
-                until,
-                self._fitting(LONG if begins >= self.long_from else SHORT),
-                self.dropout if begins >= self.dropout_from else 0.0,
-            )
-            for begins, until in itertools.pairwise(bounds)
-        )
-
-    def _fitting(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(length for length in lengths if length <= self.positions - 2) or (self.positions - 2,)
+        longest, phases = self.positions - 2, []
+        for begins, until in itertools.pairwise(bounds):
+            lengths = LONG if begins >= self.long_from else SHORT
+            fitting = tuple(length for length in lengths if length <= longest) or (longest,)
+            phases.append(Phase(until, fitting, self.dropout if begins >= self.dropout_from else 0.0))
+        return tuple(phases)
 
     def learning_rate_at(self, seen: int) -> float:
         """Return the learning rate after that many tokens: it rises, is constant, and falls to 0."""

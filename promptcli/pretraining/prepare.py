@@ -4,7 +4,6 @@ Tokens start from a truncated SVD of the corpus' positive pointwise mutual infor
 are close. Positions start from sinusoids: equal distances look the same everywhere.
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from torch import Tensor
 from promptcli.backbones.vocabulary import SPECIALS, Vocabulary, train_vocabulary
 from promptcli.errors import UsageError
 from promptcli.notes import working
-from promptcli.pretraining.bag_of_words import DEFAULT_TEMPLATES, read_templates
+from promptcli.pretraining.bag_of_words import read_templates
 from promptcli.pretraining.corpus import Corpus, CorpusFile, open_corpus, tokenise
-from promptcli.pretraining.plan import BAGS, Plan
+from promptcli.pretraining.plan import Plan
 from promptcli.storage.files import atomic_path
 
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
@@ -48,36 +47,25 @@ def make_vocabulary(folder: Path, files: Sequence[CorpusFile], size: int) -> Voc
     return Vocabulary.load(folder / "vocab.txt")
 
 
-def templates_file(objective: str, given: Path | None) -> Path | None:
-    """Return the file of an objective's templates, None for one without templates."""
-    if objective == BAGS:
-        return given or DEFAULT_TEMPLATES
-    if given:
-        raise UsageError(f"`templates` needs `objective` {BAGS}")
-    return None
-
-
 def make_corpus(
     folder: Path, files: Sequence[CorpusFile], vocabulary: Vocabulary, plan: Plan, templates: Path | None
 ) -> Corpus:
     """Return the tokenised corpus, written unless it exists, with the templates of that file."""
     template_ids = read_templates(templates, vocabulary) if templates else ()
-    if not (folder / "corpus.json").is_file():
+    if not (folder / "lines.npz").is_file():
         with working("tokenise", None) as advance:
             tokenise(files, vocabulary, folder, advance)
-    corpus = open_corpus(folder)
+    corpus = open_corpus(folder, vocabulary, template_ids)
     if len(corpus.tokens) < plan.batch_tokens:
         raise UsageError(
             f"the corpus has {len(corpus.tokens):,} tokens, fewer than one batch (`batch_tokens` {plan.batch_tokens});"
             " give more text or a smaller batch"
         )
-    return dataclasses.replace(corpus, pieces=vocabulary.pieces, templates=template_ids)
+    return corpus
 
 
-def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor | None:
-    """Return the start vectors, (v, d), computed unless they exist; None if the plan wants none."""
-    if not plan.svd_start:
-        return None
+def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor:
+    """Return the start vectors, (v, d), computed unless they exist."""
     path = folder / "start.npy"
     if not path.is_file():
         vectors = ppmi_svd(corpus, plan.vocab_size, plan.width, plan.seed)

@@ -1,5 +1,6 @@
 """Pre-train a small BERT on plain text, or adapt one to it."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,21 +66,34 @@ def pretrain(
         >>> import promptcli as pc
         >>> pc.pretrain("sentences.txt", "my-bert", tokens=10**7).figures["parameters"]  # doctest: +SKIP
     """
+    from promptcli.errors import UsageError, unknown
     from promptcli.evaluation.evaluator import kept_random_states
+    from promptcli.pretraining.bag_of_words import DEFAULT_TEMPLATES
     from promptcli.pretraining.corpus import CorpusFile
+    from promptcli.pretraining.plan import BAGS, Plan
     from promptcli.pretraining.run import PretrainingRun
+    from promptcli.pretraining.start import Start
+    from promptcli.storage.files import sha256
 
+    known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]
+    for name in settings:
+        if name not in known:
+            raise unknown("setting", name, known)
+    if not settings.get("tokens"):
+        raise UsageError("give the budget of the run: `tokens` N")
+    begun = Start.open([start] if isinstance(start, str) else start) if start else None
+    plan = Plan(**settings)  # type: ignore[arg-type]
+    if templates and plan.objective != BAGS:
+        raise UsageError(f"`templates` needs `objective` {BAGS}")
+    taught = Path(templates or DEFAULT_TEMPLATES) if plan.objective == BAGS else None
     ordered = [files] if isinstance(files, str | Path) else files
     corpus = [*(CorpusFile(Path(file)) for file in ordered), *(CorpusFile(Path(file), True) for file in unrelated)]
-    run = PretrainingRun.of(
-        corpus,
-        Path(output),
-        settings,
-        start=[start] if isinstance(start, str) else start,
-        templates=None if templates is None else Path(templates),
-        held_out=None if held_out is None else CorpusFile(Path(held_out)),
-    )
+    test = None if held_out is None else CorpusFile(Path(held_out))
+    for file in [*corpus, *([CorpusFile(taught)] if taught else []), *([test] if test else [])]:
+        next(file.lines(), None)  # wrong files are refused before the work
+    hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in corpus)
+    plan = dataclasses.replace(plan, files=hashes, templates=sha256(taught) if taught else "")
+    run = PretrainingRun(corpus, Path(output), begun.plan(plan) if begun else plan, begun, taught, test)
     with kept_random_states():
-        return Pretrained(
-            run.output, run.run(device, command=command, half=half, resume=resume, save_minutes=save_minutes)
-        )
+        figures = run.run(device, command=command, half=half, resume=resume, save_minutes=save_minutes)
+    return Pretrained(run.output, figures)

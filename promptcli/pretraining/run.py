@@ -6,8 +6,7 @@ The folder of the model holds ``work`` (settings, tokenised corpus, checkpoint),
 import dataclasses
 import json
 import platform
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,19 @@ import torch
 from torch import Tensor
 
 from promptcli import __version__
-from promptcli.backbones.devices import choose_device, matrix_rate
+from promptcli.backbones.devices import choose_device
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.vocabulary import save_tokenizer
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError
 from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.notes import note, working
 from promptcli.pretraining.batches import LONGEST_LINE
 from promptcli.pretraining.corpus import Corpus, CorpusFile
 from promptcli.pretraining.plan import BAGS, Plan
-from promptcli.pretraining.prepare import make_corpus, make_start, make_vocabulary, templates_file
+from promptcli.pretraining.prepare import make_corpus, make_start, make_vocabulary
 from promptcli.pretraining.start import Start
 from promptcli.pretraining.trainer import Report, Trainer, choose_precision
-from promptcli.storage.files import atomic_path, sha256, write_text
+from promptcli.storage.files import atomic_path, write_text
 from promptcli.storage.runs import Position, RunFolder, read_log
 
 _CARD = "README.md"  # written last
@@ -47,37 +46,10 @@ class PretrainingRun:
     templates: Path | None = None
     held_out: CorpusFile | None = None
 
-    @classmethod
-    def of(
-        cls,
-        files: Sequence[CorpusFile],
-        output: Path,
-        settings: Mapping[str, Any],
-        *,
-        start: Sequence[str] = (),
-        templates: Path | None = None,
-        held_out: CorpusFile | None = None,
-    ) -> "PretrainingRun":
-        """Return the run with its settings in force; wrong files are refused before the work."""
-        known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]
-        for name in settings:
-            if name not in known:
-                raise unknown("setting", name, known)
-        if not settings.get("tokens"):
-            raise UsageError("give the budget of the run: `tokens` N")
-        begun = Start.open(start) if start else None
-        plan = Plan(**settings)
-        templates = templates_file(plan.objective, templates)
-        for file in [*files, *([CorpusFile(templates)] if templates else []), *([held_out] if held_out else [])]:
-            next(file.lines(), None)
-        hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in files)
-        plan = dataclasses.replace(plan, files=hashes, templates=sha256(templates) if templates else "")
-        return cls(files, output, begun.plan(plan) if begun else plan, begun, templates, held_out)
-
     def run(self, device: str, *, command: str, half: bool, resume: bool, save_minutes: float) -> dict[str, object]:
         """Train to the end of the budget and write the model; return its figures."""
         device, work = choose_device(device), self._open(resume)
-        corpus, vectors = self._prepared(work)
+        corpus, vectors = self._prepare(work)
         log = self.output / "log.jsonl"
         trainer = Trainer(self.plan, device, vectors, choose_precision(device, log))
         if self.start:
@@ -103,8 +75,8 @@ class PretrainingRun:
         work.open(dataclasses.asdict(self.plan), resume=resume, name=output, elsewhere="give another `output`")
         return work.folder
 
-    def _prepared(self, work: Path) -> tuple[Corpus, Tensor | None]:
-        """Return the tokenised corpus and the start vectors, made unless they exist."""
+    def _prepare(self, work: Path) -> tuple[Corpus, Tensor | None]:
+        """Return the tokenised corpus, and the start vectors of a run that starts from no model."""
         if self.start:
             self.start.copy_vocabulary(work)
         vocabulary = make_vocabulary(work, self.files, self.plan.vocab_size)
@@ -117,12 +89,14 @@ class PretrainingRun:
                 f"{short:,} lines have fewer than 4 tokens"
                 + (" and are put into no template" if self.templates else "")
             )
+        if self.start:
+            return corpus, None
         with working("start vectors", None):
             return corpus, make_start(work, corpus, self.plan)
 
     def _finish(self, trainer: Trainer, position: Position, command: str, *, half: bool) -> dict[str, object]:
         """Write the model, its tokenizer, card and loss plot; return the figures."""
-        output, log = self.output, self.output / "log.jsonl"
+        output = self.output
         save_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
         trainer.model.save(output, dropout=self.plan.dropout, half=half)
         figures: dict[str, Any] = {
@@ -132,13 +106,6 @@ class PretrainingRun:
             "minutes": round(position.seconds / 60, 1),
             "tokens_per_second": round(position.seen / position.seconds) if position.seconds else None,
         }
-        reports = read_log(log, Report)
-        if reports:
-            shape = (self.plan.batch_tokens, self.plan.width, 4 * self.plan.width)
-            rate = matrix_rate(trainer.device, trainer.dtype, shape)
-            median = statistics.median(report.gflops for report in reports)
-            share = round(median / rate, 2)
-            figures |= {"gflops": round(median), "matrix_gflops": round(rate), "share_of_matrix_rate": share}
         if self.held_out:
             # by its absolute path, since `mini-bert` alone is the shipped one
             backbone = load_backbone(str(output.resolve()), device=trainer.device, dtype=torch.float32)
@@ -146,7 +113,7 @@ class PretrainingRun:
             rounded = {name: round(measured.pop(name), 2) for name in ("accuracy", "perplexity")}
             figures["held_out"] = {"file": self.held_out.path.name, **rounded, **measured}
         write_text(output / _CARD, self._card(figures, command))
-        plot_loss(reports, output / "loss.png")
+        plot_loss(read_log(output / "log.jsonl", Report), output / "loss.png")
         return figures
 
     def _card(self, figures: dict[str, Any], command: str) -> str:
@@ -167,19 +134,13 @@ class PretrainingRun:
             f"- Command: `{command}`",
             f"- Tokens seen: {figures['tokens']:,} in {figures['steps']:,} steps and {figures['minutes']} minutes"
             f" ({figures['tokens_per_second']:,} tokens/s); seed {plan.seed}",
-            f"- Optimiser {plan.optimizer}; dropout {plan.dropout} from {plan.dropout_from:.0%} of the tokens on,"
+            f"- AdamW; dropout {plan.dropout} from {plan.dropout_from:.0%} of the tokens on,"
             f" chunks of up to {plan.positions} tokens from {plan.long_from:.0%} on; {plan.at_start:.0%} of the chunks"
             f" begin at position 0, the others anywhere{taught if plan.objective == BAGS else ''}",
             *([f"- Went on from {mean}the weights {' and '.join(begun)}"] if begun else []),
             f"- Made with promptcli {__version__}, torch {torch.__version__}, numpy {np.__version__},"
             f" Python {platform.python_version()}",
         ]
-        if "gflops" in figures:
-            lines.append(
-                f"- Matrix products of the steps: {figures['gflops']} GFLOP/s (median),"
-                f" {figures['share_of_matrix_rate']:.0%} of one plain product's rate on the same machine"
-                f" ({figures['matrix_gflops']})"
-            )
         if held_out:
             lines.append(
                 f"- Held-out {held_out['file']} (15% of tokens, all [MASK], seed 0; {held_out['predicted']:,} tokens):"

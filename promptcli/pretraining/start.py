@@ -57,7 +57,7 @@ class Start:
         return cls(tuple(names), folders, shapes[0])
 
     def plan(self, wanted: Plan) -> Plan:
-        """Return the plan of a run that starts from it: its shape, no start vectors, the weights' hashes."""
+        """Return the plan of a run that starts from it: its shape and the weights' hashes."""
         for field, value in self.shape.items():
             asked = getattr(wanted, field)
             default = max(1, wanted.width // 32) if field == "heads" else getattr(Plan, field)
@@ -70,7 +70,7 @@ class Start:
             for name, folder in zip(self.names, self.folders, strict=True)
             for path in weight_files(f"backbone {name!r}", folder)
         )
-        return dataclasses.replace(wanted, **self.shape, begun_from=digests, svd_start=False, sinusoids=False)
+        return dataclasses.replace(wanted, **self.shape, begun_from=digests)
 
     def copy_vocabulary(self, folder: Path) -> None:
         """Copy its vocabulary into the folder of a run."""
@@ -80,7 +80,10 @@ class Start:
 
     def load(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Set the parameters to its weights, or to the mean of several models' weights."""
-        models = [_weights(name, folder) for name, folder in zip(self.names, self.folders, strict=True)]
+        models: list[dict[str, Tensor]] = [{} for _ in self.names]
+        for name, folder, stored in zip(self.names, self.folders, models, strict=True):
+            for path in weight_files(f"backbone {name!r}", folder):
+                stored |= load_tensors(path, hint="take another `start`", error=UsageError)
         with torch.no_grad():
             for field, parameter in parameters.items():
                 for name, stored in zip(self.names, models, strict=True):
@@ -102,13 +105,6 @@ def _shape(name: str, folder: Path) -> dict[str, Any]:
     ):
         raise _other(name)
     return {field: config[there] for field, there in _SHAPE.items()}
-
-
-def _weights(name: str, folder: Path) -> dict[str, Tensor]:
-    stored: dict[str, Tensor] = {}
-    for path in weight_files(f"backbone {name!r}", folder):
-        stored |= load_tensors(path, hint="take another `start`", error=UsageError)
-    return stored
 
 
 def _other(name: str) -> UsageError:

@@ -6,15 +6,15 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.dropout import Dropout
@@ -33,9 +33,7 @@ from promptcli.training.loop import Loop
 _SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
 _LOG_EVERY = 20  # steps; their mean is logged
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
-_BETAS, _EPSILON, _MOMENTUM = (0.9, 0.98), 1e-6, 0.95
-#: Muon's steps are scaled to the size of AdamW's, so that one learning rate serves both (Liu et al. 2025).
-_SCALE = "match_rms_adamw"
+_BETAS, _EPSILON = (0.9, 0.98), 1e-6
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,6 @@ class Report:
     accuracy: float  #: share of them whose first guess is right
     learning_rate: float  #: of the last step
     rate: float  #: tokens per second
-    gflops: float  #: matrix products, 10^9 floating-point operations per second
     seconds: float  #: time spent in steps, over all sittings
     precision: str  #: of the matrix products
 
@@ -86,34 +83,34 @@ class Trainer(Loop[Step]):
         self.parameters = self.model.parameters
         if start is not None:
             self.model.start_from(start)
-        if plan.sinusoids:
+        if not plan.begun_from:
             places = self.model.position_rows
             places.data.copy_(sinusoids(*places.shape))
         threads = torch.get_num_threads()
         self._parts = stream_count(threads) if device == "cpu" else 1
         self._map: Callable[..., Iterable[Any]] = map
-        pool = None
         if self._parts > 1:
-            pool = ThreadPoolExecutor(self._parts, initializer=lambda: torch.set_num_threads(threads // self._parts))
-            self._map = pool.map
-        self.optimizer = make_optimizer(plan, self.model.parameters, pool, self._parts)
+            share = threads // self._parts
+            self._map = ThreadPoolExecutor(self._parts, initializer=lambda: torch.set_num_threads(share)).map
+        weights = list(self.parameters.values())
+        groups = [
+            {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": plan.weight_decay},
+            {"params": [weight for weight in weights if weight.dim() <= 1], "weight_decay": 0.0},
+        ]
+        self.optimizer = torch.optim.AdamW(groups, lr=plan.learning_rate, betas=_BETAS, eps=_EPSILON, fused=True)
         self._advance: Advance = lambda done: None
 
     def train(self, corpus: Corpus, state: Path, log: Path, *, save_seconds: float, advance: Advance) -> Position:
         """Train to the end of the token budget, from the state on disk if there is one.
 
-        Args:
-            corpus: The text.
-            state: File of the checkpoint; written every ``save_seconds`` and at the end.
-            log: JSONL file of reports.
-            save_seconds: Time between two checkpoints.
-            advance: Takes the tokens seen.
+        ``state`` is written every ``save_seconds`` and at the end, ``log`` a line per report; ``advance`` takes the
+        tokens seen.
         """
         self.corpus, self._log, self._save_seconds, self._advance = corpus, log, save_seconds, advance
         position = self.load(state) if state.is_file() else Position()
         truncate_log(log, position.step)
         advance(position.seen)
-        self._sums: dict[str, float] = dict.fromkeys(("loss", "right", "predicted", "work"), 0.0)
+        self._sums: dict[str, float] = dict.fromkeys(("loss", "right", "predicted"), 0.0)
         self._reported, self._saved = position, time.perf_counter()
         position = self.run(position, state)
         self.save(state, position)
@@ -155,10 +152,8 @@ class Trainer(Loop[Step]):
     def took(self, figures: np.ndarray, item: Step) -> None:
         """Add the figures of a step to the next report."""
         loss, right, predicted = figures.tolist()
-        work = self.model.matrix_work(item.tokens, int(predicted))
-        for name, more in (("loss", _checked(loss, item) * predicted), ("right", right), ("work", work)):
+        for name, more in (("loss", _checked(loss, item) * predicted), ("right", right), ("predicted", predicted)):
             self._sums[name] += more
-        self._sums["predicted"] += predicted
 
     def pauses(self, step: int) -> bool:
         """Return whether a report is due."""
@@ -174,15 +169,13 @@ class Trainer(Loop[Step]):
             accuracy=sums["right"] / sums["predicted"],
             learning_rate=self.plan.learning_rate_at(position.seen),
             rate=(position.seen - self._reported.seen) / seconds,
-            gflops=sums["work"] / seconds / 1e9,
             seconds=position.seconds,
             precision=_name(self.dtype),
         )
         with self._log.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(dataclasses.asdict(report)) + "\n")
         self._advance(position.seen - self._reported.seen)
-        accuracy = 100 * report.accuracy
-        describe(self._advance, f"loss {report.loss:.3f}  accuracy {accuracy:.1f}%  {report.gflops:.0f} GFLOP/s")
+        describe(self._advance, f"loss {report.loss:.3f}  accuracy {100 * report.accuracy:.1f}%")
         self._sums, self._reported = dict.fromkeys(sums, 0.0), position
         due = time.perf_counter() - self._saved > self._save_seconds
         if due:
@@ -241,52 +234,3 @@ def _checked(loss: float, step: Step) -> float:
             " `learning_rate` in another folder"
         )
     return loss
-
-
-class _Together(torch.optim.Optimizer):
-    """Several optimisers as one: their groups and their states side by side, their steps at the same time."""
-
-    def __init__(self, members: Sequence[torch.optim.Optimizer], executor: Executor | None = None) -> None:
-        self._members = members
-        self._map = map if executor is None else executor.map
-        super().__init__([group for member in members for group in member.param_groups], {})
-        self.param_groups = [group for member in members for group in member.param_groups]
-        for member in members:
-            member.state = self.state
-
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        list(self._map(lambda member: member.step(), self._members))
-
-
-def make_optimizer(
-    plan: Plan, parameters: Mapping[str, nn.Parameter], executor: Executor | None = None, parts: int = 1
-) -> torch.optim.Optimizer:
-    """Return AdamW, or Muon for the layers' matrices and AdamW for the rest; vectors have no weight decay.
-
-    Args:
-        plan: Of the run.
-        parameters: By name, as in the models of ``transformers``.
-        executor: Takes steps at the same time.
-        parts: Muon's matrices are dealt out to this number of optimisers.
-    """
-    rate, decay, is_muon = plan.learning_rate, plan.weight_decay, plan.optimizer == "muon"
-    hidden = [parameter for name, parameter in parameters.items() if is_muon and is_hidden_matrix(name, parameter)]
-    taken = {id(parameter) for parameter in hidden}
-    rest = [parameter for parameter in parameters.values() if id(parameter) not in taken]
-    groups = [
-        {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": decay},
-        {"params": [parameter for parameter in rest if parameter.dim() <= 1], "weight_decay": 0.0},
-    ]
-    adamw = torch.optim.AdamW(groups, lr=rate, betas=_BETAS, eps=_EPSILON, fused=True)
-    if not is_muon:
-        return adamw
-    muons = [
-        torch.optim.Muon(hidden[part::parts], lr=rate, weight_decay=decay, momentum=_MOMENTUM, adjust_lr_fn=_SCALE)
-        for part in range(min(parts, len(hidden)))
-    ]
-    return _Together([*muons, adamw], executor)
-
-
-def is_hidden_matrix(name: str, parameter: nn.Parameter) -> bool:
-    """Return whether it is a matrix between hidden states: neither embeddings nor the decoder."""
-    return parameter.dim() == 2 and ("encoder.layer." in name or "predictions.transform." in name)

@@ -23,8 +23,7 @@ from promptcli.storage.tensors import save_tensors
 
 Report = TypeVar("Report")
 
-_ADAMW = ("exp_avg", "exp_avg_sq")
-_MUON = ("momentum_buffer",)
+_MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW
 
 
 class RunFolder:
@@ -85,7 +84,7 @@ def save_state(
     tensors: dict[str, Tensor] = {f"weight.{name}": parameter.detach() for name, parameter in parameters.items()}
     for name, parameter in parameters.items():
         moments = optimizer.state[parameter]
-        tensors |= {f"{moment}.{name}": moments[moment] for moment in (*_ADAMW, *_MUON) if moment in moments}
+        tensors |= {f"{moment}.{name}": moments[moment] for moment in _MOMENTS if moment in moments}
     metadata = {"step": str(position.step), "seen": str(position.seen), "seconds": repr(position.seconds)}
     with atomic_path(path) as temporary:
         save_tensors(tensors, temporary, metadata)
@@ -96,9 +95,8 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
     fused = {parameter for group in optimizer.param_groups if group.get("fused") for parameter in group["params"]}
     try:
         with safe_open(path, framework="pt") as file, torch.no_grad():
-            metadata, names = file.metadata(), set(file.keys())
+            metadata = file.metadata()
             for name, parameter in parameters.items():
-                kinds = _MUON if f"{_MUON[0]}.{name}" in names else _ADAMW
                 weight = file.get_tensor(f"weight.{name}")
                 if weight.shape != parameter.shape:
                     raise UsageError(
@@ -106,7 +104,7 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
                         " resume with the settings that it was started with"
                     )
                 parameter.copy_(weight)
-                moments = {kind: file.get_tensor(f"{kind}.{name}").to(parameter.device) for kind in kinds}
+                moments = {kind: file.get_tensor(f"{kind}.{name}").to(parameter.device) for kind in _MOMENTS}
                 # a fused optimiser counts its steps on the parameter's device, others on the processor
                 device = parameter.device if parameter in fused else "cpu"
                 steps = torch.tensor(float(metadata["step"]), device=device)

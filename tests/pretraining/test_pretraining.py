@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -91,12 +90,10 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(("optimizer", "part_of_movement"), [("adamw", 1e-3), ("muon", 0.1)])
-def test_a_batch_in_parts_is_the_whole_batch(threads, optimizer, part_of_movement):
-    # Muon makes matrices orthogonal in bfloat16: what a gradient's last bit changes there is hundredths of its steps
+def test_a_batch_in_parts_is_the_whole_batch(threads):
     corpus = random_corpus(lines=600)
     shape = {"positions": 64, "vocab_size": 500, "width": 32, "heads": 2, "layers": 2}
-    plan = Plan(tokens=9000, batch_tokens=1024, optimizer=optimizer, dropout=0.0, **shape)
+    plan = Plan(tokens=9000, batch_tokens=1024, dropout=0.0, **shape)
     taken = list(itertools.islice(steps(plan, corpus), 4))
     made = {}
     for count in (1, 4):
@@ -110,7 +107,7 @@ def test_a_batch_in_parts_is_the_whole_batch(threads, optimizer, part_of_movemen
     assert [loss for loss, _ in made[4][0]] == pytest.approx([loss for loss, _ in made[1][0]], rel=1e-5)
     for name, weight in made[1][1].items():
         moved = (weight - before[name]).norm()
-        assert (made[4][1][name] - weight).norm() < part_of_movement * moved + 1e-6, name
+        assert (made[4][1][name] - weight).norm() < 1e-3 * moved + 1e-6, name
 
 
 def test_the_dropout_of_parts_follows_from_the_step(threads):
@@ -128,23 +125,6 @@ def test_the_dropout_of_parts_follows_from_the_step(threads):
     assert losses(plan) == losses(plan)  # bit for bit, whichever thread is first
 
 
-def test_parts_of_a_batch_have_all_its_rows_and_places():
-    corpus = random_corpus(lines=3000)
-    plan = Plan(tokens=60_000, batch_tokens=2048, positions=128, vocab_size=500, width=16, heads=1, masking=0.05)
-    for step in itertools.islice(steps(plan, corpus), 8):
-        batch = mask(step, plan, corpus)
-        for count in (1, 2, 3, 50):
-            parts = batch.split(count)
-            assert all(len(part.gold) for part in parts)
-            gold = np.concatenate([part.ids.ravel()[part.places] for part in parts])
-            assert np.array_equal(gold, batch.ids.ravel()[batch.places])
-            assert np.array_equal(np.concatenate([part.gold for part in parts]), batch.gold)
-            if count < 4:
-                for field in ("ids", "real", "begins"):
-                    whole = np.concatenate([getattr(part, field) for part in parts])
-                    assert np.array_equal(whole, getattr(batch, field))
-
-
 @pytest.mark.parametrize("width", [8, 9])
 def test_the_position_table_starts_from_sinusoids(width):
     table = sinusoids(32, width)
@@ -154,7 +134,9 @@ def test_the_position_table_starts_from_sinusoids(width):
             wanted = math.cos(angle) if column % 2 else math.sin(angle)
             assert table[place, column].item() == pytest.approx(0.02 * math.sqrt(2) * wanted, abs=1e-7)
     shape = {"positions": 32, "vocab_size": 700, "width": width, "heads": 1, "layers": 1}
-    models = [Trainer(Plan(tokens=9, batch_tokens=99, **shape, sinusoids=on), "cpu").model for on in (True, False)]
+    models = [
+        Trainer(Plan(tokens=9, batch_tokens=99, **shape, begun_from=other), "cpu").model for other in ("", "weights")
+    ]
     assert torch.equal(models[0].position_rows, table)
     assert (models[1].position_rows - table).abs().max() > 0.01
 
@@ -175,19 +157,18 @@ def test_the_precision_is_the_devices_and_a_resumed_run_keeps_to_float32(
     monkeypatch.setattr("promptcli.pretraining.trainer.choose_dtype", lambda name, device: here)
     log = tmp_path / "log.jsonl"
     if before:
-        report = Report(20, 9, 1.0, 0.1, 0.1, 1.0, 1.0, 1.0, precision=before)
+        report = Report(20, 9, 1.0, 0.1, 0.1, 1.0, 1.0, precision=before)
         log.write_text(json.dumps(vars(report)) + "\n")
     with caplog.at_level("INFO", "promptcli"):
         assert choose_precision("cpu", log) == precision
     assert bool(caplog.messages) is bool(said) and all(said in message for message in caplog.messages)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("stop", [20, 60])
-def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypatch, optimizer, stop):
+def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypatch, stop):
     corpus = random_corpus()
     shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}
-    plan = Plan(batch_tokens=256, dropout_from=0.4, optimizer=optimizer, tokens=17_000, long_from=0.7, **shape)
+    plan = Plan(batch_tokens=256, dropout_from=0.4, tokens=17_000, long_from=0.7, **shape)
 
     def go(name):
         trainer = Trainer(plan, "cpu", dtype=torch.float32)

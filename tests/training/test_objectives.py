@@ -113,13 +113,3 @@ def test_a_new_method_is_one_file_and_one_line(monkeypatch, tiny_folder):
     first, second = learner([SENTENCES[:4]])
     assert int(((first - second).abs().amax(1) > 1e-4).sum()) == 2  # half of the batch is shuffled
     assert any("share" in item for item in methods.all_settings().__dataclass_fields__)
-
-
-@pytest.mark.usefixtures("few_demo_pairs")
-def test_pairs_of_a_data_set_train_the_supervised_form(tiny_folder):
-    datasets = pytest.importorskip("datasets")
-    data = datasets.Dataset.from_dict({"sent0": SENTENCES[:8], "sent1": SENTENCES[4:]})
-    settings = {"batch_size": 4, "steps": 2, "prefix_length": 2}
-    entry = pc.train("dcpcse", data, on="demo:dev", backbone=str(tiny_folder("bert")), **settings).entry
-    assert entry.recipe.transforms == ("projection:tanh",)  # which only the supervised form keeps
-    assert (entry.provenance["trained"]["source"], entry.provenance["trained"]["steps"]) == ("Dataset", 2)
