@@ -76,15 +76,10 @@ class Corpus:
         return np.asarray(spans[spans[:, 1] - spans[:, 0] >= _SHORTEST])
 
     def chunks(self, lengths: tuple[int, ...], longest: int, rng: np.random.Generator) -> np.ndarray:
-        """Cut the corpus into chunks.
+        """Return begin and end of each chunk in ``tokens``, (chunks, 2).
 
-        Args:
-            lengths: Targets in tokens; one is drawn for each chunk, which takes whole lines up to it (at least one).
-            longest: Tokens of a chunk at most; the rest is left out.
-            rng: Draws the targets.
-
-        Returns:
-            Begin and end of each in ``tokens``, (chunks, 2).
+        One of ``lengths`` is drawn for each chunk, which takes whole lines up to it (at least one), and at most
+        ``longest`` tokens; the rest is left out.
         """
         related = self.ends[: self.unrelated_from].tolist()
         draws = iter(rng.choice(lengths, size=len(related) + 1).tolist())

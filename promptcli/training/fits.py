@@ -3,6 +3,7 @@
 Numbers are chosen by a development set: all candidates are scored on the same vectors.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,36 +52,19 @@ class Candidate:
 
     transform: str  #: as a recipe writes it
     value: float  #: Spearman x 100 on the development pairs
-    ci95: tuple[float, float]  #: 95% bootstrap interval over the pairs
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as JSON-ready values."""
-        return {
-            "transform": self.transform,
-            "value": round(self.value, 4),
-            "ci95": [round(bound, 4) for bound in self.ci95],
-        }
+    ci95: list[float]  #: 95% bootstrap interval over the pairs
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The candidates, and the one that is chosen."""
+    """The candidates of a development task, and the one that is chosen."""
 
-    task: STSTask
+    task: str
+    data_sha256: str
+    pairs: int
+    chosen: str  #: transform of the best candidate
     without: Candidate  #: the recipe without the transform
     candidates: list[Candidate]  #: in the order tried
-    chosen: Candidate  #: the best of them
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the figures as an entry's provenance holds them."""
-        return {
-            "task": self.task.label,
-            "data_sha256": self.task.sha256(),
-            "pairs": len(self.task.pairs()),
-            "chosen": self.chosen.transform,
-            "without": self.without.to_dict(),
-            "candidates": [candidate.to_dict() for candidate in self.candidates],
-        }
 
 
 @dataclass(frozen=True)
@@ -95,7 +79,7 @@ class FittedRecipe:
     @property
     def provenance(self) -> dict[str, Any]:
         """What an entry's provenance says about the fit."""
-        chosen = {} if self.selection is None else {"selected_on": self.selection.to_dict()}
+        chosen = {} if self.selection is None else {"selected_on": dataclasses.asdict(self.selection)}
         return {"fitted_on": {"source": self.source, "sentences": self.sentences}, **chosen}
 
 
@@ -108,15 +92,10 @@ def fit_recipe(
     source: str = "a list",
     **options: Any,
 ) -> FittedRecipe:
-    """Fit whatever the recipe needs, in the order in which it is used.
+    """Fit whatever the recipe needs, in the order in which it is used; empty sentences are left out.
 
-    Args:
-        recipe: With ``tfidf`` weights, or ``whitening``, ``flow``, ... transforms.
-        sentences: n texts; empty ones are left out.
-        choose_by: Development pairs that choose the numbers of the last transform, which is given without.
-        backbone: An already loaded one to use; else the recipe's is loaded.
-        source: Names the sentences.
-        options: Of ``build_encoder``: device, dtype.
+    ``choose_by``: development pairs that choose the numbers of the last transform, which is given without; ``options``:
+    of ``build_encoder``.
     """
     chosen_name = None if choose_by is None else check_selection(recipe, choose_by)
     planned = plan_fits(recipe, choosing=choose_by is not None)
@@ -136,7 +115,7 @@ def fit_recipe(
             encoder = build_encoder(without, tensors=tensors, backbone=backbone, **options)
             backbone = encoder.backbone
             selection = _select(encoder, chosen_name, tensors, choose_by, advance)
-            recipe = recipe.replace(transforms=(*without.transforms, selection.chosen.transform))
+            recipe = recipe.replace(transforms=(*without.transforms, selection.chosen))
     encoder = build_encoder(recipe, tensors=tensors, backbone=backbone, **options)
     return FittedRecipe(encoder, source, len(texts), selection)
 
@@ -171,11 +150,13 @@ def _select(before: Encoder, name: str, tensors: Mapping[str, Tensor], task: STS
         numbers = transformed.cpu().numpy()
         cosines.append(statistics.cosine(numbers[first], numbers[second]))
     intervals = statistics.bootstrap_intervals(np.stack(cosines), pairs.gold)
+    values = [100 * statistics.spearman(row, pairs.gold) for row in cosines]
     without, *candidates = (
-        Candidate(spec, 100 * statistics.spearman(row, pairs.gold), (100 * low, 100 * high))
-        for spec, row, (low, high) in zip(specs, cosines, intervals, strict=True)
+        Candidate(spec, round(value, 4), [round(100 * end, 4) for end in ends])
+        for spec, value, ends in zip(specs, values, intervals, strict=True)
     )
-    return Selection(task, without, candidates, max(candidates, key=lambda candidate: candidate.value))
+    chosen = specs[1 + int(np.argmax(values[1:]))]
+    return Selection(task.label, task.sha256(), len(task.pairs()), chosen, without, candidates)
 
 
 @dataclass(frozen=True)

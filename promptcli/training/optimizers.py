@@ -17,13 +17,6 @@ class OlderAdamW(torch.optim.Optimizer):
     -lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps), so epsilon counts before the bias correction, where torch has
     -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). Without correction by -lr m / (sqrt(v) + eps). Decay comes
     after that: p -= lr wd p.
-
-    Args:
-        params: Parameters, or groups of them with their ``weight_decay``.
-        lr: Learning rate.
-        eps: Epsilon.
-        corrected: Correct the bias of m and v.
-        weight_decay: Of groups that name none.
     """
 
     def __init__(self, params: Any, lr: float, eps: float, *, corrected: bool, weight_decay: float = 0.0) -> None:
@@ -43,9 +36,8 @@ class OlderAdamW(torch.optim.Optimizer):
                     state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
                 state["step"] += 1
                 mean: Tensor = state["exp_avg"].lerp_(parameter.grad, 1 - first)
-                square: Tensor = (
-                    state["exp_avg_sq"].mul_(second).addcmul_(parameter.grad, parameter.grad, value=1 - second)
-                )
+                square: Tensor = state["exp_avg_sq"].mul_(second)
+                square.addcmul_(parameter.grad, parameter.grad, value=1 - second)
                 size = group["lr"]
                 if group["corrected"]:
                     steps = float(state["step"])

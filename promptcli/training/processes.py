@@ -86,13 +86,9 @@ class Processes:
 
 
 def start_processes(device: str, *, mixed: bool, trackers: Sequence[str], folder: Path) -> Processes:
-    """Join the other processes of this launch, if there are any.
+    """Join the other processes of this launch, if there are any; among several, accelerate gives each its own device.
 
-    Args:
-        device: The device of a single process; among several, accelerate gives each its own.
-        mixed: Products in bfloat16; weights and optimiser stay float32.
-        trackers: Names of accelerate's trackers to report to.
-        folder: Parent of the trackers' files.
+    ``folder``: parent of the trackers' files.
     """
     available = {str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()}
     for tracker in trackers:

@@ -100,10 +100,9 @@ class Trained:
             return Encoder.from_recipe(self.entry.recipe, tensors=self.entry.tensors, device=self.device)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mapping[str, Any]:
         """What the entry's provenance says about the run: settings, data, steps, seconds, ..."""
-        facts: dict[str, Any] = self.entry.provenance["trained"]
-        return facts
+        return dict(self.entry.provenance["trained"])
 
     @property
     def curve(self) -> list[DevScore]:
@@ -131,15 +130,13 @@ class Trained:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as JSON-ready values."""
-        scores, untrained = self.scores, self.untrained
-        document = {name: self.facts[name] for name in ("seed", "steps", "best_step", "seconds")}
-        document |= {"better": self.better}
-        document["scores"] = [
-            {"task": task, "untrained": round(untrained[task], 2), "trained": round(scores[task], 2)} for task in scores
+        shown = ("seed", "steps", "best_step", "seconds", "nearest_words")
+        facts = {name: self.facts[name] for name in shown if self.facts[name] != []}
+        scores = [
+            {"task": task, "untrained": round(before, 2), "trained": round(self.scores[task], 2)}
+            for task, before in self.untrained.items()
         ]
-        if self.facts["nearest_words"]:
-            document["nearest_words"] = self.facts["nearest_words"]
-        return document
+        return {**facts, "better": self.better, "scores": scores}
 
 
 @dataclass(frozen=True)
@@ -271,7 +268,7 @@ def carry_out(
         if trackers:
             processes.accelerator.init_trackers(saved_as, config=dataclasses.asdict(settings))
         try:
-            entry = run.saved(loaded, saved_as, folder, processes, resume=resume)
+            entry = run.resumable(loaded, saved_as, folder, processes, resume=resume)
         except KeyboardInterrupt:
             note(f"stopped; `resume` continues the run of {saved_as!r}" if name else "stopped")
             raise
@@ -292,23 +289,8 @@ def _family(method: Method, backbone: str) -> str:
     return family_and_width(backbone)[0]
 
 
-@dataclass(frozen=True)
-class Start:
-    """An entry that a run starts from: its weights, if the learner has a place for them."""
-
-    name: str
-    tensors: Mapping[str, Tensor]
-
-    @property
-    def sha256(self) -> str:
-        """Hash of the parameters' names and values."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.tensors.items()):
-            digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
-
-
-def _read_start(start: str, method: str, backbone: str) -> Start:
+def _read_start(start: str, method: str, backbone: str) -> Entry:
+    """Return the entry whose tuned backbone a run starts from."""
     tuning = list(dict.fromkeys(form.name for form in forms() if "backbone" in form.learns))
     if method not in tuning:
         raise UsageError(
@@ -321,7 +303,14 @@ def _read_start(start: str, method: str, backbone: str) -> Start:
         raise UsageError(f"model {start!r} has no trained backbone to start from; give `backbone` {of_entry}")
     if backbone != of_entry:
         raise UsageError(f"model {start!r} is on backbone {of_entry!r}, not {backbone!r}; leave out `backbone`")
-    return Start(start, entry.tensors)
+    return entry
+
+
+def _hash_of(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _models(settings: TrainingSettings, device: str) -> dict[str, Encoder]:
@@ -346,7 +335,7 @@ class TrainingRun:
     source: str  #: names the examples
     development: STSTask  #: chooses the best checkpoint
     tests: tuple[STSTask, ...] = ()  #: scored at the end, untrained and trained
-    start: Start | None = None  #: None: the backbone as pre-trained
+    start: Entry | None = None  #: None: the backbone as pre-trained
     models: Mapping[str, Encoder] = dataclasses.field(default_factory=dict)  #: that settings name, by setting
 
     def report(self) -> None:
@@ -386,18 +375,12 @@ class TrainingRun:
             "data": self.examples.sha256,
             "development": self.development.sha256(),
             "backbone": backbone.provenance.weights_sha256,
-            **({} if self.start is None else {"from": self.start.sha256}),
+            **({} if self.start is None else {"from": _hash_of(self.start.tensors)}),
             **{f"{name}_fingerprint": model.fingerprint for name, model in self.models.items()},
         }
 
     def train(self, backbone: Backbone, folder: Path, processes: Processes) -> "tuple[Encoder, TrainedWeights]":
-        """Return the encoder of the best checkpoint, and how the run went.
-
-        Args:
-            backbone: Float32; changed if the method tunes it.
-            folder: Existing folder of the run.
-            processes: The processes that take part, and their precision.
-        """
+        """Return the encoder of the best checkpoint, and how the run went; a tuned backbone is changed."""
         learner = Learner(self.method, self.settings, backbone, self.models)
         if self.start is not None:
             learner.load(self.start.tensors)
@@ -406,23 +389,24 @@ class TrainingRun:
         learner.eval()
         return learner.encoder(), trained
 
-    def saved(self, backbone: Backbone, name: str, folder: Path, processes: Processes, *, resume: bool) -> Entry:
-        """Train in a run folder, which is kept for ``resume`` if the run is killed; return the entry."""
-        kept = RunFolder(folder)
+    def resumable(self, backbone: Backbone, name: str, folder: Path, processes: Processes, *, resume: bool) -> Entry:
+        """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
+        run_folder = RunFolder(folder)
         processes.wait()  # until all have found the name free
         if processes.is_main:
-            kept.open(self.identity(backbone), resume=resume, name=folder, elsewhere="take another `name`")
+            run_folder.open(self.identity(backbone), resume=resume, name=folder, elsewhere="take another `name`")
         processes.wait()
         try:
             return self.entry(backbone, name, folder, processes)
         except UsageError:  # the run cannot begin: its name is free for the next try
             if processes.is_main and not resume:
-                kept.remove()
+                run_folder.remove()
             raise
 
     def entry(self, backbone: Backbone, name: str, folder: Path, processes: Processes) -> Entry:
-        """Train, and score the result next to the untrained encoder."""
+        """Train in a run's folder, and score the result next to the untrained encoder."""
         method, settings, family = self.method, self.settings, backbone.provenance.family
+        recipe = method.recipe(backbone.name, family, settings)
         tasks = [self.development, *self.tests]
         if self.start is not None:
             backbone.tune(tuned_weights(self.start.tensors))
@@ -451,11 +435,11 @@ class TrainingRun:
         }
         return Entry(
             name,
-            portable(method.recipe(backbone.name, family, settings)),
+            portable(recipe),
             trained.tensors,
             {**backbone.provenance.to_dict(), "width": encoder.width, "trained": facts},
             [score.to_dict() for score in scores],
-            method.transfer_recipe(method.recipe(backbone.name, family, settings), settings),
+            method.transfer_recipe(recipe, settings),
         )
 
 
@@ -640,12 +624,8 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
     ) -> Tensor:
         """Put the gradients of step ``number`` (from 0) in place and return the loss, still on the device.
 
-        If memory runs out the step is done again, with gradient caching and passes half as large.
-
-        Args:
-            number: The step; its dropout follows from it.
-            columns: Texts by column, of the complete batch of all processes.
-            sides: The views of this process, if they are tokenised already.
+        If memory runs out the step is done again, with gradient caching and passes half as large. ``columns``: the
+        texts of the complete batch of all processes; ``sides``: the views of this process, if tokenised already.
         """
         learner = self.learner
         while True:

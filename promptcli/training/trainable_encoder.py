@@ -30,6 +30,8 @@ from promptcli.training.methods.training_settings import LoRASettings, MaskedLMS
 
 #: What a pass reads: its batch and hidden states to a tensor whose row i is of input i.
 Reader = Callable[[Batch, HiddenStates], Tensor]
+#: Changes the batch of a pass.
+Augment = Callable[[Batch], Batch]
 #: The template without a sentence, as sentences of those lengths would see it.
 Blank = Callable[[Template, Sequence[int], Backbone], Batch]
 
@@ -52,21 +54,11 @@ class TokenizedView:
         return [len(row) - self.encoder.template.length for row in self.rows]
 
 
-def _unchanged(batch: Batch) -> Batch:
-    return batch
-
-
 class TrainableEncoder(nn.Module):
     """The numbers of prompt and pooling, the head, and the backbone if the method tunes it.
 
-    Frozen or not, the backbone is in train mode while learning: dropout makes the second view.
-
-    Args:
-        method: What learns how.
-        settings: In force.
-        backbone: Float32; changed if the method tunes it.
-        generator: Draws what learning starts from.
-        models: Encoders that settings name, e.g. a teacher, by setting; they do not change.
+    Frozen or not, the backbone, in float32, is in train mode while learning: dropout makes the second view. ``models``
+    are encoders that settings name, e.g. a teacher, by setting; they do not change.
     """
 
     def __init__(
@@ -146,16 +138,14 @@ class TrainableEncoder(nn.Module):
         return [TokenizedView(encoder, rows[id(encoder), id(texts)]) for encoder, texts in encoders]
 
     def hidden(
-        self, sides: Sequence[TokenizedView], augment: Callable[[Batch], Batch] = _unchanged, read: Reader | None = None
+        self, sides: Sequence[TokenizedView], augment: Augment | None = None, read: Reader | None = None
     ) -> Tensor:
         """Return h of all rows, side after side, (sum n, d) float32, from passes over rows of similar length.
 
         What is learned of the prompt is the same for all views, so rows of several templates share passes.
 
-        Args:
-            sides: From ``tokenize_sides``.
-            augment: Changes each pass's batch: ids, positions, learned vectors in their places, embeddings.
-            read: Returns something else than h of each pass, of one shape in all of them but for the first dimension.
+        ``augment`` changes each pass's batch: ids, positions, learned vectors in their places, embeddings. ``read``
+        returns something else than h of each pass, of one shape in all of them but for the first dimension.
         """
         rows = [row for side in sides for row in side.rows]
         slots = [side.encoder.template.mask_slots(len(row)) for side in sides for row in side.rows]
@@ -168,14 +158,13 @@ class TrainableEncoder(nn.Module):
             places.append(chosen)
         return torch.cat(states)[to_device(np.argsort(np.concatenate(places)), device)]
 
-    def _pass(
-        self, view: Encoder, batch: Batch, augment: Callable[[Batch], Batch] = _unchanged, read: Reader | None = None
-    ) -> Tensor:
+    def _pass(self, view: Encoder, batch: Batch, augment: Augment | None = None, read: Reader | None = None) -> Tensor:
         """Return h (n, d), or what is read, of one pass; gradient caching computes it again when it is needed."""
         read = read or view.pooling.pool
 
         def run() -> tuple[Tensor, Tensor]:
-            attached = augment(view.prompt.attach(batch))  # dropout of a prefix is drawn here, once for both losses
+            attached = view.prompt.attach(batch)  # dropout of a prefix is drawn here, once for both losses
+            attached = augment(attached) if augment else attached
             hidden = read(batch, self.backbone.run(attached, view.pooling.needs))
             return hidden, hidden.new_zeros(2) if self.mlm_head is None else self.mlm_losses(attached)
 
@@ -188,8 +177,7 @@ class TrainableEncoder(nn.Module):
     def mlm_losses(self, batch: Batch) -> Tensor:
         """Return the sum of the masked-LM losses of a pass and their number, (2,) (DCPCSE 3.3; SimCSE).
 
-        Args:
-            batch: With what is learned attached, as the contrastive pass had it; torch's generator chooses the tokens.
+        ``batch`` has what is learned attached, as the contrastive pass had it; torch's generator chooses the tokens.
         """
         backbone, device, head = self.backbone, self.backbone.device, self.mlm_head
         assert head is not None

@@ -243,7 +243,7 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
     assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
     for other in ([], ["--force"]):
         assert "`resume`" in run(*arguments, *other).err
-    assert "were started with weight-decay 0.0, not 0.1" in run(*arguments, "--set", "weight-decay=0.1", "--resume").err
+    assert "was started with weight-decay 0.0, not 0.1" in run(*arguments, "--set", "weight-decay=0.1", "--resume").err
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0, resumed.err
     assert json.loads(resumed.out)["summary"] == expected

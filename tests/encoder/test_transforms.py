@@ -181,7 +181,7 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
     task = graded(backbone, best)
     with showing(lambda name, steps: nullcontext(done.append)):
         made = fit_recipe(Recipe(transforms=(name,)), MANY, choose_by=task, backbone=backbone)
-    assert made.selection.chosen.transform == best and made.selection.chosen.value == pytest.approx(100)
+    assert made.selection.chosen == best and max(row.value for row in made.selection.candidates) == pytest.approx(100)
     assert made.encoder.recipe.transforms == (best,)
     assert sum(done) == len(MANY) + len(set(MANY))
     assert [row.transform for row in made.selection.candidates] == CANDIDATES[name](D)
@@ -191,8 +191,8 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
         ),
         task.pairs().gold,
     )
-    assert made.selection.without.value == pytest.approx(plain_value)
-    assert made.selection.to_dict()["chosen"] == best and len(made.selection.to_dict()["data_sha256"]) == 64
+    assert made.selection.without.value == pytest.approx(plain_value, abs=1e-4)
+    assert len(made.selection.data_sha256) == 64
 
 
 @pytest.mark.parametrize(

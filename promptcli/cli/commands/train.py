@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -32,8 +33,6 @@ from promptcli.training.methods import METHODS, all_settings, find_method, forms
 if TYPE_CHECKING:
     from promptcli.training.run import Trained
 
-#: Heads and rows.
-_Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 _many_option = option_in("Several runs")
 #: Settings that are no axis of a sweep, and what to give instead.
 _UNSWEPT = {"seed": "--seeds N", "template": "--prompt, a run for each"}
@@ -110,9 +109,8 @@ def train(
 
 def _settings(train: "partial[Trained]", changes: dict[str, Any]) -> dict[str, object]:
     """Return the settings that a run would have."""
-    of_a_run = ("name", "tests", "resume", "force", "trackers")
-    given = {name: value for name, value in train.keywords.items() if name not in of_a_run}
-    return library.training_settings(**given | changes)
+    given = train.keywords.keys() - {"name", "tests", "resume", "force", "trackers"}
+    return library.training_settings(**{name: train.keywords[name] for name in given} | changes)
 
 
 def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name: str) -> list["Trained"]:
@@ -125,35 +123,33 @@ def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name
     from promptcli.training.run import Trained
 
     resume, force = train.keywords["resume"], train.keywords["force"]
-    settings = [_settings(train, changes) for changes in trials]
+    identity, *_ = [_settings(train, changes) for changes in trials]  # which refuses wrong values of all trials
     registry, names = open_registry(), [f"{name}.run-{number}" for number in range(1, len(trials) + 1)]
     registry.check_free(name, force=force or resume)
+    sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
+    if os.environ.get("RANK", "0") == "0":  # of several processes the first
+        place = {"name": Path(name), "elsewhere": "give another `name`"}
+        sweep.open({**identity, "trials": trials}, resume=resume, **place)
     finished = set(names) & set(registry.names())
     begun = {trial for trial in names if RunFolder(registry.run_folder(trial)).begun}
-    if resume and not finished | begun:
-        raise UsageError(f"no unfinished run of {name}; leave out `resume` to start one")
-    if not resume and finished | begun:
-        raise UsageError(f"an unfinished run of {name} exists; `resume` continues it, or give another `name`")
     runs: list[Trained] = []
-    for trial, changes, shown in zip(names, trials, settings, strict=True):
-        note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(_typed(changes))}")
-        if trial not in finished:
-            runs.append(train(**changes, name=trial, resume=trial in begun))
-            continue
-        runs.append(Trained(registry.load(trial)))
-        for field in (item.name for item in dataclasses.fields(_AllSettings)):
-            before, wanted = runs[-1].facts.get(field), shown.get(field)
-            by_epochs = field == "steps" and not wanted
-            if value_typed(before) != value_typed(wanted) and not by_epochs:
-                raise UsageError(
-                    f"the runs of {name} were started with {field.replace('_', '-')} {value_typed(before)}, not"
-                    f" {value_typed(wanted)}; resume with the same settings, or give another `name`"
-                )
+    try:
+        for trial, changes in zip(names, trials, strict=True):
+            note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(_typed(changes))}")
+            if trial in finished:
+                runs.append(Trained(registry.load(trial)))
+            else:
+                runs.append(train(**changes, name=trial, resume=trial in begun))
+    except UsageError:
+        if not runs and not begun:  # the sweep cannot begin: its name is free for the next try
+            sweep.remove()
+        raise
     best = max(runs, key=_chosen_by)
     if best.is_main:
         registry.save(dataclasses.replace(best.entry, name=name), force=True)
         for trial in names:
             registry.remove(trial)
+        sweep.remove()
     return runs
 
 
@@ -192,11 +188,7 @@ def settings_in_force(words: Sequence[str]) -> Section:
 
 
 def _swept(sweep: str | None, words: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the values to try by setting.
-
-    Raises:
-        UsageError: No such setting, no value of its type, or values without --sweep.
-    """
+    """Return the values to try by setting."""
     if words and sweep is None:
         raise UsageError(f"{words[0]!r} is not expected here; settings to try come after --sweep")
     parts = [*(sweep or "").split(), *words]
@@ -225,25 +217,22 @@ def _print_results(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], 
         document["summary"] = _summary(runs, trials)
     if as_json:
         result_json(document)
+    elif len(runs) > 1:
+        _print_spread(best, document["summary"])
     else:
-        result_table(*(_spread(best, document["summary"]) if len(runs) > 1 else _before_and_after(best)))
-        if "nearest_words" in document:
-            result("")
-            words = [(row["word"], " ".join(row["nearest"])) for row in document["nearest_words"]]
-            result_table(("word", "nearest to its vector"), words)
-    worse = sum(not ran.better for ran in runs)
-    if worse:
+        rows = [(task, f"{before:.2f}", f"{best.scores[task]:.2f}") for task, before in best.untrained.items()]
+        result_table(("task", "untrained", "trained"), rows)
+    if "nearest_words" in document and not as_json:
+        result("")
+        words = [(row["word"], " ".join(row["nearest"])) for row in document["nearest_words"]]
+        result_table(("word", "nearest to its vector"), words)
+    if worse := sum(not ran.better for ran in runs):
         which = "training" if len(runs) == 1 else f"{worse} of {len(runs)} runs"
         note(
             f"{which} made it no better than the untrained encoder on the development pairs; the best checkpoint is"
             " kept, the start among them: try another --learning-rate or more --epochs"
         )
     note(f"saved as model {name!r}; use it: promptcli embed FILE -m {name}")
-
-
-def _before_and_after(trained: "Trained") -> _Table:
-    rows = [(task, f"{before:.2f}", f"{trained.scores[task]:.2f}") for task, before in trained.untrained.items()]
-    return ("task", "untrained", "trained"), rows
 
 
 def _summary(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -262,15 +251,15 @@ def _summary(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]]) -> lis
     return rows
 
 
-def _spread(best: "Trained", summary: Sequence[dict[str, Any]]) -> _Table:
+def _print_spread(best: "Trained", summary: Sequence[dict[str, Any]]) -> None:
+    figures = ("mean", "std", "min", "max")
     rows = []
     for row in summary:
-        figures = [best.untrained[row["task"]], row["mean"], row["std"], row["min"], row["max"]]
-        rows.append(
-            (*map(str, row["changes"].values()), row["task"], *(f"{x:.2f}" for x in figures), str(row["seeds"]))
-        )
+        numbers = [best.untrained[row["task"]], *(row[figure] for figure in figures)]
+        changes = map(str, row["changes"].values())
+        rows.append((*changes, row["task"], *(f"{number:.2f}" for number in numbers), str(row["seeds"])))
     heads = [field.replace("_", "-") for field in summary[0]["changes"]]
-    return (*heads, "task", "untrained", "mean", "std", "min", "max", "seeds"), rows
+    result_table((*heads, "task", "untrained", *figures, "seeds"), rows)
 
 
 def _draw(path: Path, runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], title: str) -> None:
@@ -288,15 +277,16 @@ def _draw(path: Path, runs: Sequence["Trained"], trials: Sequence[dict[str, Any]
 def _draw_curve(axes: Any, trained: "Trained") -> None:
     """Draw loss and development score by step."""
     on, curve = next(iter(trained.scores)), trained.curve
-    axes.plot([score.step for score in curve], [score.value for score in curve], "o-", color=BLUE, label=on)
     best = [score for score in curve if score.best][-1]
-    axes.plot(best.step, best.value, "*", color=BLUE, markersize=14, label="kept")
+    losses = [(score.step, score.loss) for score in curve if score.loss is not None]
+    loss_axes = axes.twinx()
+    handles = [
+        *axes.plot([score.step for score in curve], [score.value for score in curve], "o-", color=BLUE, label=on),
+        *axes.plot(best.step, best.value, "*", color=BLUE, markersize=14, label="kept"),
+        *loss_axes.plot(*zip(*losses, strict=True), "--", color=RED, label="loss"),
+    ]
     axes.set(xlabel="step", ylabel=f"Spearman x 100, {on}")
-    losses = [score for score in curve if score.loss is not None]
-    other = axes.twinx()
-    other.plot([score.step for score in losses], [score.loss for score in losses], "--", color=RED, label="loss")
-    other.set_ylabel("loss")
-    handles = [line for axis in (axes, other) for line in axis.get_lines()]
+    loss_axes.set_ylabel("loss")
     axes.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 
 

@@ -59,17 +59,16 @@ def forms() -> Iterator[Method]:
 def all_settings() -> type:
     """Return a dataclass of every method's settings, each once; the help names the methods that have it."""
     shared = {item.name for item in dataclasses.fields(ContrastiveSettings)}
-    found: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     for method in forms():
         hints = get_type_hints(type(method.small))
         for item in dataclasses.fields(method.small):
-            owners = dict.fromkeys(form.name for form in forms() if item.name in vars(form.small))
-            about = dict(item.metadata)
+            metadata = {key: item.metadata[key] for key in ("help", "min", "max", "panel") if key in item.metadata}
             if item.name not in shared:
-                about |= {"help": f"{', '.join(owners)}: {about['help']}", "panel": "Settings of single methods"}
-            metadata = {key: value for key, value in about.items() if key in ("help", "min", "max", "panel")}
-            found.setdefault(
-                item.name, (item.name, hints[item.name], dataclasses.field(default=item.default, metadata=metadata))
-            )
-    order = [*(name for name in found if name in shared), *(name for name in found if name not in shared)]
-    return dataclasses.make_dataclass("AllSettings", [found[name] for name in order], frozen=True)
+                owners = dict.fromkeys(form.name for form in forms() if item.name in vars(form.small))
+                metadata["help"] = f"{', '.join(owners)}: {metadata['help']}"
+                metadata["panel"] = "Settings of single methods"
+            field = dataclasses.field(default=item.default, metadata=metadata)
+            rows.setdefault(item.name, (item.name, hints[item.name], field))
+    ordered = sorted(rows.values(), key=lambda row: row[0] not in shared)
+    return dataclasses.make_dataclass("AllSettings", ordered, frozen=True)

@@ -23,10 +23,7 @@ class Objective(nn.Module, Generic[Settings]):
     If several processes train together, ``views`` sees each process's own examples and carries the gradient, and
     ``loss`` sees the rows of all: parameters belong in ``views``.
 
-    Args:
-        settings: Of the method.
-        encoder: In training.
-        generator: What parameters of the objective's own start from.
+    ``generator`` draws what parameters of the objective's own start from.
     """
 
     #: The layouts of examples that it reads, best first (``data.training_examples``).
