@@ -97,13 +97,7 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
         with safe_open(path, framework="pt") as file, torch.no_grad():
             metadata = file.metadata()
             for name, parameter in parameters.items():
-                weight = file.get_tensor(f"weight.{name}")
-                if weight.shape != parameter.shape:
-                    raise UsageError(
-                        f"{path} holds {name} of shape {tuple(weight.shape)}, this model has {tuple(parameter.shape)};"
-                        " resume with the settings that it was started with"
-                    )
-                parameter.copy_(weight)
+                parameter.copy_(file.get_tensor(f"weight.{name}"))
                 moments = {kind: file.get_tensor(f"{kind}.{name}").to(parameter.device) for kind in _MOMENTS}
                 # a fused optimiser counts its steps on the parameter's device, others on the processor
                 device = parameter.device if parameter in fused else "cpu"
