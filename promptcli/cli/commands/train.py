@@ -128,8 +128,8 @@ def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name
     registry.check_free(name, force=force or resume)
     sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
     if os.environ.get("RANK", "0") == "0":  # of several processes the first
-        place = {"name": Path(name), "elsewhere": "give another `name`"}
-        sweep.open({**identity, "trials": trials}, resume=resume, **place)
+        identity |= {"trials": trials}
+        sweep.open(identity, resume=resume, name=Path(name), elsewhere="give another `name`")
     finished = set(names) & set(registry.names())
     begun = {trial for trial in names if RunFolder(registry.run_folder(trial)).begun}
     runs: list[Trained] = []
