@@ -123,5 +123,5 @@ def tokenise(files: Sequence[CorpusFile], vocabulary: Vocabulary, folder: Path, 
 def open_corpus(folder: Path, vocabulary: Vocabulary, templates: tuple[tuple[list[int], list[int]], ...]) -> Corpus:
     """Return the corpus that ``tokenise`` wrote; its ids stay on the disk."""
     tokens = np.memmap(folder / "tokens.bin", dtype=token_dtype(vocabulary.size), mode="r")
-    with np.load(folder / "lines.npz") as lines:
+    with np.load(folder / "lines.npz", allow_pickle=False) as lines:
         return Corpus(tokens, lines["ends"], int(lines["unrelated_from"]), vocabulary.pieces, templates)
