@@ -126,8 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     code = 0
     try:
         try:
-            given = sys.argv[1:] if arguments is None else list(arguments)
-            with command().make_context("promptcli", given) as context:
+            words = sys.argv[1:] if arguments is None else list(arguments)
+            with command().make_context("promptcli", words) as context:
                 command().invoke(context)
         except typer.Exit as ended:
             code = ended.exit_code
@@ -155,10 +155,7 @@ def _ending(error: BaseException) -> tuple[int, str] | None:
     if isinstance(error, OSError):
         return _ending_of_system(error)
     if is_out_of_memory(error):
-        return (
-            1,
-            "out of memory; take a smaller --batch-size, --dtype bfloat16 or another --device",
-        )
+        return 1, "out of memory; take a smaller --batch-size, --dtype bfloat16 or another --device"
     if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):
         return 1, f"the GPU stopped: {one_line(error, 120)}; start again, with --resume if the command has it"
     if type(error).__name__ == "NoArgsIsHelpError":

@@ -31,20 +31,6 @@ _PANEL = "Model"
 model_option, _runtime_option = option_in(_PANEL), option_in("Options of every command")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-BackboneName = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        "--backbone",
-        help="Whose backbone: `mini-bert`, a folder, a hub id, or a model of yours. Default: mini-bert.",
-    ),
-]
-SentenceField = Annotated[
-    str | None,
-    typer.Option("--text-field", help="Column of the sentence. Default: `text`, else `sentence`, else the only one."),
-]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing output or model of that name.")]
 
 
 class FieldOptions:
@@ -55,11 +41,11 @@ class FieldOptions:
     def changes(self, *, but: Sequence[str] = ()) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples; of ``--set`` without the pairs of somebody else."""
         names = [item.name for item in dataclasses.fields(self.described)]  # type: ignore[arg-type]
-        fields = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        fields = {name: getattr(self, name, None) for name in names}
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
         pairs = [pair for pair in getattr(self, "set", None) or () if pair not in but]
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-        found = {name: value for name, value in given.items() if value is not None and value != ()}
-        return found | parsed(self.described, pairs)
+        values = {name: value for name, value in values.items() if value not in (None, ())}
+        return values | parsed(self.described, pairs)
 
 
 Group = TypeVar("Group", bound=FieldOptions)
@@ -99,37 +85,28 @@ def options_of(
     """
     hints = get_type_hints(described)
     fields: list[Any] = []
-    others = [item.name for item in dataclasses.fields(described) if "help" in item.metadata and item.name not in only]
-    for item in dataclasses.fields(described):
-        if "help" in item.metadata and (not only or item.name in only):
-            names = (flags or {}).get(item.name, "").split()
-            about = {name: item.metadata[name] for name in ("help", "min", "max") if name in item.metadata}
-            if "plug_ins" in item.metadata:
-                about["help"] += added_to(item.metadata["plug_ins"])
-            about |= {"rich_help_panel": item.metadata.get("panel", panel), "show_default": defaults}
-            default = item.default if defaults else None
-            fields.append(
-                (item.name, Annotated[_option_type(hints[item.name]), typer.Option(*names, **about)], default)
-            )
-
+    helped = [item for item in dataclasses.fields(described) if "help" in item.metadata]
+    for item in (item for item in helped if not only or item.name in only):
+        names = (flags or {}).get(item.name, "").split()
+        details = {name: item.metadata[name] for name in ("help", "min", "max") if name in item.metadata}
+        details["help"] += added_to(item.metadata["plug_ins"]) if "plug_ins" in item.metadata else ""
+        details |= {"rich_help_panel": item.metadata.get("panel", panel), "show_default": defaults}
+        hint = hints[item.name]
+        annotation = list[get_args(hint)[0]] if get_origin(hint) is tuple else hint  # type: ignore[misc]
+        option = typer.Option(*names, **details)
+        fields.append((item.name, Annotated[annotation | None, option], item.default if defaults else None))
     if only:
-        about = {"metavar": "FIELD=VALUE", "rich_help_panel": panel}
-        about["help"] = rest or "Another setting; repeatable: " + ", ".join(map(_written, others))
-        fields.append(("set", Annotated[list[str] | None, typer.Option("--set", **about)], None))
+        more = rest or "Another setting; repeatable: " + ", ".join(
+            _written(item.name) for item in helped if item.name not in only
+        )
+        option = typer.Option("--set", metavar="FIELD=VALUE", rich_help_panel=panel, help=more)
+        fields.append(("set", Annotated[list[str] | None, option], None))
 
     def make(group: type[Group]) -> type[Group]:
-        namespace: dict[str, Any] = {"__module__": group.__module__, "__doc__": group.__doc__}
-        namespace["described"] = described
+        namespace = {"__module__": group.__module__, "__doc__": group.__doc__, "described": described}
         return dataclasses.make_dataclass(group.__name__, fields, bases=(group,), namespace=namespace, frozen=True)
 
     return make
-
-
-def _option_type(hint: Any) -> Any:
-    """Return what the command line parses for a field's type, or None where nothing is given."""
-    if get_origin(hint) is tuple:
-        return list[get_args(hint)[0]] | None  # type: ignore[misc]
-    return hint if type(None) in get_args(hint) else hint | None
 
 
 #: A section at the end of a help page: its heading, and names with their descriptions.
@@ -158,12 +135,8 @@ def parsed(described: Any, pairs: Sequence[str], option: str = "--set", *, many:
 def parsed_by(
     kinds: Mapping[str, Any], pairs: Sequence[str], option: str = "--set", *, many: bool = False
 ) -> dict[str, Any]:
-    """Return the values of ``FIELD=VALUE`` by the fields' types; of ``many``, lists of ``FIELD=V,V``.
-
-    Raises:
-        UsageError: No such field, or no value of its type.
-    """
-    found = {}
+    """Return the values of ``FIELD=VALUE`` by the fields' types; of ``many``, lists of ``FIELD=V,V``."""
+    fields = {}
     for pair in pairs:
         written, equals, text = pair.partition("=")
         name = written.replace("-", "_")
@@ -171,9 +144,9 @@ def parsed_by(
             raise UsageError(f"{option} takes FIELD=VALUE, one of {', '.join(map(_written, kinds))}; got {pair!r}")
         if name not in kinds:
             raise unknown("setting", written, map(_written, kinds))
-        values = [_value(option, written, one, kinds[name]) for one in (text.split(",") if many else [text])]
-        found[name] = values if many else values[0]
-    return found
+        values = [_value(option, written, value, kinds[name]) for value in (text.split(",") if many else [text])]
+        fields[name] = values if many else values[0]
+    return fields
 
 
 def _written(name: str) -> str:
@@ -181,8 +154,8 @@ def _written(name: str) -> str:
 
 
 def _value(option: str, name: str, text: str, kind: Any) -> Any:
-    kinds = [one for one in get_args(kind) or (kind,) if one in _READERS]
-    read, takes = _READERS[kinds[0]] if kinds else _READERS[str]
+    kinds = [member for member in get_args(kind) or (kind,) if member in _READERS]
+    read, takes = _READERS[kinds[0] if kinds else str]
     try:
         return read(text)
     except (KeyError, ValueError):
@@ -273,11 +246,6 @@ class Runtime:
     )
     offline: Annotated[bool, _runtime_option("--offline", help="Never use the network.")] = False
     quiet: Annotated[bool, _runtime_option("--quiet", "-q", help="No progress and no notes on stderr.")] = False
-
-    @property
-    def where(self) -> dict[str, str]:
-        """What a function of the library takes that computes figures."""
-        return {"device": self.device, "dtype": "stored" if self.dtype == "auto" else self.dtype}
 
     def configure_libraries(self) -> None:
         """Set what libraries read at import: quiet, and no network where ``--offline`` is given."""

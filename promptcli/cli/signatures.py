@@ -125,22 +125,23 @@ class _Options:
 
     def add_function(self, function: Callable[..., Any], *, first: bool) -> _Reader:
         """Add the options of a function; they make its partial application."""
-        sentences, reads, given_always = arguments_of(function), dict[str, _Reader](), set[str]()
-        for name, parameter in inspect.signature(function).parameters.items():
+        sentences, reads = arguments_of(function), dict[str, _Reader]()
+        parameters = inspect.signature(function).parameters
+        always = {name for name, parameter in parameters.items() if parameter.default is None}
+        further = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_KEYWORD]
+        for name, parameter in parameters.items():
             if name in _FROM_RUNTIME:
                 reads[name] = _FROM_RUNTIME[name]
             elif self._flags.get(name, "") is not None:
                 hint = _hint(parameter.annotation, function)
                 reads[name] = self._add_parameter(function, parameter, hint, sentences.get(name, ""), first=first)
-            if parameter.default is None:
-                given_always.add(name)
 
         def bind(given: Mapping[str, Any]) -> functools.partial[Any]:
             values = {name: read(given) for name, read in reads.items()}
-            kept = {name: value for name, value in values.items() if value is not None or name in given_always}
-            for name in [name for name, value in kept.items() if isinstance(value, _Further)]:
-                kept |= kept.pop(name).values
-            return functools.partial(function, **kept)
+            values = {name: value for name, value in values.items() if value is not None or name in always}
+            for name in further:
+                values |= values.pop(name).changes()
+            return functools.partial(function, **values)
 
         return bind
 
@@ -148,17 +149,15 @@ class _Options:
         self, function: Callable[..., Any], parameter: inspect.Parameter, hint: Any, sentence: str, *, first: bool
     ) -> _Reader:
         row = self._flags.get(parameter.name)
+        settings = [each for each in _members(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)]
         if row is None and _is_model(hint):
             row = ModelOptions
+        elif row is None and settings:
+            row = options_of(settings[0], defaults=True)(type("Fields", (FieldOptions,), {}))
         if isinstance(row, type):
             read = self.add_group(row)
-            further = parameter.kind is inspect.Parameter.VAR_KEYWORD
-            return lambda given: _Further(read(given).changes()) if further else _made(read(given))
-        if row is None and (
-            settings := [each for each in _members(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)]
-        ):
-            read = self.add_group(options_of(settings[0], defaults=True)(type("Fields", (FieldOptions,), {})))
-            return lambda given: _made(read(given))
+            is_further = parameter.kind is inspect.Parameter.VAR_KEYWORD
+            return read if is_further else lambda given: _described(read(given))
         flag = row if isinstance(row, Flag) else Flag(row or "")
         annotation = flag.type or _option_type(hint, function)
         if annotation is None or not (flag.help or sentence):
@@ -167,7 +166,7 @@ class _Options:
         default = parameter.default
         if flag.required:
             default = parameter.empty
-        elif default == () or (default is parameter.empty and not first):
+        elif default == () or (default is parameter.empty and (not first or NoneType in get_args(flag.type))):
             default = None
         if default is None:
             annotation |= None
@@ -179,30 +178,23 @@ class _Options:
 
 def _option(name: str, default: Any, flag: Flag, sentence: str) -> Any:
     """Return Typer's argument or option of a parameter."""
-    about: dict[str, Any] = {"help": (flag.help or sentence) + (added_to(flag.added) if flag.added else "")}
-    about |= {"min": flag.min, "max": flag.max, "rich_help_panel": flag.panel, "show_default": flag.show_default}
+    details: dict[str, Any] = {"help": (flag.help or sentence) + (added_to(flag.added) if flag.added else "")}
+    details |= {"min": flag.min, "max": flag.max, "rich_help_panel": flag.panel, "show_default": flag.show_default}
     names = flag.names.split()
     if not flag.names.startswith("-") and (names or default is inspect.Parameter.empty):
-        return typer.Argument(**about, metavar=(flag.metavar or flag.names or name.upper()).strip("[]."))
+        return typer.Argument(**details, metavar=(flag.metavar or flag.names or name.upper()).strip("[]."))
     if not names and default is False:
         names = [f"--{name.replace('_', '-')}"]  # no --no-name beside it
-    return typer.Option(*names, **about, metavar=flag.metavar)
+    return typer.Option(*names, **details, metavar=flag.metavar)
 
 
-def _made(group: Any) -> Any:
+def _described(group: Any) -> Any:
     """Return the object that a group of options describes: a choice of a model, or settings."""
     return group.choice() if isinstance(group, ModelOptions) else group.described(**group.changes())
 
 
-@dataclass(frozen=True)
-class _Further:
-    """Values of ``**parameters``."""
-
-    values: dict[str, Any]
-
-
-def _choices(given: str | list[str] | None) -> Any:
-    return [choice_of(name) for name in given] if isinstance(given, list) else choice_of(given)
+def _choices(names: str | list[str] | None) -> Any:
+    return [choice_of(name) for name in names] if isinstance(names, list) else choice_of(names)
 
 
 #: Parameters that the options of every command fill in.

@@ -16,7 +16,7 @@ from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import AccuracyScore, Comparison, Label, SpearmanScore
 
 if TYPE_CHECKING:
-    from promptcli.reproducing.planning import TableOverview
+    from promptcli.reproducing.measuring import TableOverview
 
 
 #: Tables and lines that are shown one below the other.
@@ -29,8 +29,7 @@ def table_names(labels: Collection[Label]) -> dict[Label, str]:
     A model whose recipe is a long template without a name is called by its own.
     """
     counts = Counter(label.model for label in labels)
-    one = len(counts) == 1
-    names = {label: label.recipe if one else f"{label.model} {label.recipe}" for label in labels}
+    names = {label: label.recipe if len(counts) == 1 else f"{label.model} {label.recipe}" for label in labels}
     alone = [label for label in names if label.recipe.startswith("prompt=") and counts[label.model] == 1]
     return names | {label: label.model for label in alone}
 
@@ -82,8 +81,8 @@ def comparison_table(comparisons: Sequence[Comparison], first: str, second: str)
     """Lay out one encoder's differences from another, task by task."""
     cells = []
     for item in comparisons:
-        task, (low, high) = str(TaskName(item.task, item.split)), item.ci95
-        interval = f"{low:+.2f} to {high:+.2f}"
+        interval = "{:+.2f} to {:+.2f}".format(*item.ci95)
+        task = str(TaskName(item.task, item.split))
         cells.append([task, f"{item.difference:+.2f}", interval, f"{item.p_value:.3f}", str(item.pairs)])
     heads = ["", "difference", "95% interval", "p", "pairs"]
     return [f"{first} - {second}, paired bootstrap over the pairs of each task", table(heads, cells)]
@@ -123,17 +122,15 @@ def print_tables(tables: Iterable[Parts]) -> None:
         show(*([""] if number else []), *parts)
 
 
-def _average_head(there: int, all_of_them: int) -> str:
-    return "Avg" if there == all_of_them else f"Avg ({there} of {all_of_them})"
+def _average_head(count: int, total: int) -> str:
+    return "Avg" if count == total else f"Avg ({count} of {total})"
 
 
 def _caption(tasks: Sequence[STSTask]) -> list[str]:
     texts: dict[str, list[str]] = {}
     for task in tasks:
         texts.setdefault(task.text, []).append(task.label)
-    treated = "; ".join(f"{', '.join(labels)}: {text}" for text, labels in texts.items())
-    if len(texts) == 1:
-        treated = next(iter(texts))
+    treated = "; ".join(text if len(texts) == 1 else f"{', '.join(labels)}: {text}" for text, labels in texts.items())
     published = any(task_row(TaskName(task.name, task.split), task.protocol).folder for task in tasks)
     protocol = f"protocol {tasks[0].protocol}; " if published else ""  # the package's pairs and a user's have none
     return [

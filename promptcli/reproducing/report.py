@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from promptcli.reproducing.measures import column_named
-from promptcli.reproducing.planning import grouped
+from promptcli.reproducing.measuring import grouped
 from promptcli.reproducing.published import published_tables
 from promptcli.reproducing.systems import SYSTEMS
 

@@ -13,7 +13,7 @@ from promptcli.reproducing.texts import Texts
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
     from promptcli.reproducing.measurement_context import MeasurementContext
-    from promptcli.reproducing.planning import TableOverview
+    from promptcli.reproducing.measuring import TableOverview
     from promptcli.reproducing.results import Repetition
 
 #: Draws a figure of the papers in a context; returns the file's name.
@@ -76,8 +76,7 @@ def reproduce(
         UsageError: An unknown table, or several seeds without training.
         NotFoundError: The data folder is missing.
     """
-    from promptcli.reproducing.measuring import measure_table
-    from promptcli.reproducing.planning import wanted_tables
+    from promptcli.reproducing.measuring import measure_table, wanted_tables
     from promptcli.reproducing.results import write_result
 
     if seeds > 1 and not train:
@@ -115,7 +114,7 @@ def overviews(
 ) -> "list[TableOverview]":
     """Return the needs of every table and the number of its figures that can be measured here, offline."""
     from promptcli.notes import offline
-    from promptcli.reproducing.planning import overview
+    from promptcli.reproducing.measuring import overview
     from promptcli.reproducing.published import published_tables
 
     with offline():
@@ -125,10 +124,10 @@ def overviews(
 
 def table_sentences(tables: str | Sequence[str]) -> list[str]:
     """Return the distinct sentences of the tables' tasks, for another program to embed."""
-    from promptcli.reproducing import planning
+    from promptcli.reproducing import measuring
     from promptcli.reproducing.published import find_tables
 
-    return planning.table_sentences(find_tables(_names(tables)), open_context(Choice()))
+    return measuring.table_sentences(find_tables(_names(tables)), open_context(Choice()))
 
 
 def repeat(

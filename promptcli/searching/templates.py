@@ -1,27 +1,29 @@
 """The named templates, and a template token by token on a backbone."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from promptcli.encoder.prompts import template as texts
-from promptcli.encoder.prompts.checking import Checked, check
-from promptcli.encoder.prompts.named import NamedTemplate, named_templates, template_text
 from promptcli.errors import UsageError
-from promptcli.models.loading import Model, backbone_model, open_model
 from promptcli.settings import BARE
+
+if TYPE_CHECKING:
+    from promptcli.encoder.prompts.checking import Checked
+    from promptcli.encoder.prompts.named import NamedTemplate
+    from promptcli.models.loading import Model
 
 
 @dataclass(frozen=True)
 class CheckedTemplate:
     """A template on one backbone."""
 
-    named: NamedTemplate | None  #: if it was given by its name
+    named: "NamedTemplate | None"  #: if it was given by its name
     backbone: str
     family: str
-    checked: Checked  #: token by token
+    checked: "Checked"  #: token by token
     notes: list[str]  #: its limits on this backbone
 
 
-def templates() -> dict[str, NamedTemplate]:
+def templates() -> "dict[str, NamedTemplate]":
     """Return the named templates.
 
     Example:
@@ -29,23 +31,30 @@ def templates() -> dict[str, NamedTemplate]:
         >>> pc.templates()["manual"].text
         'This sentence : "[X]" means [MASK] .'
     """
+    from promptcli.encoder.prompts.named import named_templates
+
     return dict(named_templates())
 
 
 def check_template(
-    text: str, model: Model = BARE.backbone, sentence: str = "A cat sleeps on the mat."
+    text: str, model: "Model" = BARE.backbone, sentence: str = "A cat sleeps on the mat."
 ) -> CheckedTemplate:
     """Return a template, filled with a sentence, as a backbone reads it.
 
     Args:
         text: A template's name, or text with [X] and [MASK].
-        model: Whose backbone: an encoder, or what ``load`` takes.
-        sentence: Put at [X].
+        model: Whose backbone: `mini-bert`, a folder, a hub id, or a model of yours.
+        sentence: Sentence to fill in.
 
     Raises:
         UsageError: The text is not a template.
         NotFoundError: The backbone is missing.
     """
+    from promptcli.encoder.prompts import template as texts
+    from promptcli.encoder.prompts.checking import check
+    from promptcli.encoder.prompts.named import named_templates, template_text
+    from promptcli.models.loading import backbone_model, open_model
+
     template = template_text(text)
     texts.check_template(template)  # before anything is loaded
     backbone = open_model(backbone_model(model)).backbone

@@ -24,8 +24,7 @@ from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing import measures
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF
-from promptcli.reproducing.measuring import measure_table
-from promptcli.reproducing.planning import overview
+from promptcli.reproducing.measuring import measure_table, overview
 from promptcli.reproducing.published import find_tables, published_tables
 from promptcli.reproducing.report import caption, heads, results_page, row_lines, table_lines, table_page
 from promptcli.reproducing.results import compare_results, read_results

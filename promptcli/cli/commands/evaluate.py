@@ -78,25 +78,30 @@ def evaluate_command(
     from promptcli.data.senteval import tasks_from
     from promptcli.evaluation.candidates import evaluate_all, load_named_tasks
     from promptcli.evaluation.classifier import FAST, FULL
-    from promptcli.evaluation.evaluator import EvalSettings
+    from promptcli.evaluation.evaluator import EvalSettings, distinct_sentences
 
-    given = evaluate.keywords
-    folder, protocol = given["data_dir"], given["protocol"]
-    words, tasks = [*given["models"], *(model or [])], given["tasks"]
+    options = evaluate.keywords
+    folder, protocol = options["data_dir"], options["protocol"]
+    words, tasks = [*options["models"], *(model or [])], options["tasks"]
     if not tasks:
         tasks = ["sts"] if paper or folder is not None else ["demo"]
         if tasks == ["demo"]:
             note("assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task sts")
-    vectors = given.get("vectors", ())
+    vectors = options.get("vectors", ())
     changes = recipe.changes()
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
     bare = not words and changes == neutral
     with tasks_from(folder):
         named = load_named_tasks(tasks, protocol=protocol, skip_missing=True)
     if list_sentences:
-        _print_sentences(named.tasks, as_json=json)
+        sentences = distinct_sentences(named.tasks)
+        if json:
+            names = [getattr(task, "label", task.name) for task in named.tasks]
+            result_json({"tasks": names, "sentences": sentences})
+        for sentence in () if json else sentences:
+            result(sentence)
         return
-    settings = EvalSettings(FAST if given["fast"] else FULL, given["seed"], Path(given["output"]))
+    settings = EvalSettings(FAST if options["fast"] else FULL, options["seed"], Path(options["output"]))
     evaluation = evaluate_all(
         [] if vectors and bare else _chosen(words, changes, tasks, protocol, paper=paper),
         named.tasks,
@@ -129,21 +134,10 @@ def _chosen(
 
 
 def _listing(tasks: Sequence[str], folder: Path | None, protocol: str) -> str:
-    parts = ["promptcli", "eval", "--list-sentences"]
-    parts += [] if folder is None else ["--data-dir", str(folder)]
-    parts += [] if protocol == "senteval" else ["--protocol", protocol]
-    return shlex.join([*parts, *(part for task in tasks for part in ("--task", task))])
-
-
-def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
-    from promptcli.evaluation.evaluator import distinct_sentences
-
-    sentences = distinct_sentences(tasks)
-    if as_json:
-        result_json({"tasks": [getattr(task, "label", task.name) for task in tasks], "sentences": sentences})
-        return
-    for sentence in sentences:
-        result(sentence)
+    words = ["promptcli", "eval", "--list-sentences"]
+    words += [] if folder is None else ["--data-dir", str(folder)]
+    words += [] if protocol == "senteval" else ["--protocol", protocol]
+    return shlex.join([*words, *(word for task in tasks for word in ("--task", task))])
 
 
 def _print(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSettings", *, subsets: bool) -> None:

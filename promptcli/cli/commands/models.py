@@ -21,8 +21,8 @@ Name = Annotated[str, typer.Argument(help="Entry or alias.")]
 
 def method_line(recipe: Recipe) -> str:
     """Return a recipe's prompt, pooling and transforms in one line, and denoising if any."""
-    parts = [recipe.prompt, recipe.pooling, " ".join(recipe.transforms) or "-"]
-    return " | ".join([*parts, *([f"denoise {recipe.denoise}"] if recipe.denoise != "none" else [])])
+    denoise = [] if recipe.denoise == "none" else [f"denoise {recipe.denoise}"]
+    return " | ".join([recipe.prompt, recipe.pooling, " ".join(recipe.transforms) or "-", *denoise])
 
 
 def list_models(
@@ -31,7 +31,12 @@ def list_models(
 ) -> None:
     """List the models: those shipped with promptcli and those you saved."""
     if recipes:
-        _list_recipes(as_json=json)
+        fields = [{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()]
+        heads = ["name", "prompt", "pooling", "transforms", "denoise"]
+        if json:
+            console.result_json(fields)
+        else:
+            console.result_table(heads, [[_cell(row[head]) for head in heads] for row in fields])
         return
     registry = _registry()
     aliases = registry.aliases()
@@ -48,15 +53,6 @@ def list_models(
     heads = ["name", "origin", "width", "backbone", "method", *(["aliases"] if aliases else []), "created"]
     dated = [{**row, "created": (row["created"] or "")[:10]} for row in rows]  # the day is enough in a table
     console.result_table(heads, [[_cell(row[head]) for head in heads] for row in dated])
-
-
-def _list_recipes(*, as_json: bool) -> None:
-    if as_json:
-        console.result_json([{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()])
-        return
-    heads = ("name", "prompt", "pooling", "transforms", "denoise")
-    rows = [[name, *(_cell(recipe.to_dict()[head]) for head in heads[1:])] for name, recipe in RECIPES.items()]
-    console.result_table(heads, rows)
 
 
 def show(name: Name, json: Json = False) -> None:
@@ -143,7 +139,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) or "-"
     if isinstance(value, dict):  # rows of a table in it are only shown by --json
-        return str({key: len(rows) if _is_table(rows) else rows for key, rows in value.items()})
+        return str({key: len(item) if _is_table(item) else item for key, item in value.items()})
     return "-" if value is None else str(value)
 
 

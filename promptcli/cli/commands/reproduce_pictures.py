@@ -8,14 +8,7 @@ from promptcli.analysis.impact import impact
 from promptcli.analysis.sentence import attention
 from promptcli.analysis.token_bias import token_bias
 from promptcli.analysis.uniformity import measure
-from promptcli.cli.pictures.analyses import (
-    EMBEDDINGS,
-    SENTENCE,
-    draw_attention,
-    draw_impact,
-    draw_token_bias,
-    draw_uniformity,
-)
+from promptcli.cli.pictures import analyses as pictures
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError
 from promptcli.recipe import RECIPES
@@ -32,33 +25,27 @@ def painter(folder: Path) -> Callable[[str, MeasurementContext], str] | None:
 
     def draw(what: str, context: MeasurementContext) -> str:
         folder.mkdir(parents=True, exist_ok=True)
-        name = context.backbone_facts["name"]
-        path = folder / f"{what}.{name}.png"
-        _PICTURES[what](path, name, context)
+        path = folder / f"{what}.{context.backbone_facts['name']}.png"
+        _draw(what, path, context)
         return path.name
 
     return draw
 
 
-def _draw_token_bias(path: Path, name: str, context: MeasurementContext, states: str) -> None:
-    found = token_bias(context.backbone, context.sentences, states=states)
-    draw_token_bias(path, found, f"{name}, {EMBEDDINGS[states]}")
-
-
-def _draw_uniformity(path: Path, name: str, context: MeasurementContext) -> None:
-    names = ["STS-B:train", "STS-B:dev", "STS-B"]
-    splits = context.tasks(names)
-    if splits.missing:
-        raise NotFoundError(f"no data: {', '.join(splits.missing)}")
-    recipes = [RECIPES[compared].replace(backbone=context.backbone.name) for compared in _COMPARED]
-    found = measure([Encoder(recipe, context.backbone, {}) for recipe in recipes], splits.content)
-    draw_uniformity(path, dict(zip(_COMPARED, found, strict=True)), names)
-
-
-_PICTURES: dict[str, Callable[[Path, str, MeasurementContext], None]] = {
-    "token-bias": lambda path, name, context: _draw_token_bias(path, name, context, "static"),
-    "token-bias-output": lambda path, name, context: _draw_token_bias(path, name, context, "mlm-head"),
-    "impact": lambda path, name, context: draw_impact(path, impact(context.backbone, SENTENCE), name),
-    "attention": lambda path, name, context: draw_attention(path, attention(context.backbone, SENTENCE, None), name),
-    "uniformity": _draw_uniformity,
-}
+def _draw(what: str, path: Path, context: MeasurementContext) -> None:
+    name, backbone = context.backbone_facts["name"], context.backbone
+    if what == "impact":
+        pictures.draw_impact(path, impact(backbone, pictures.SENTENCE), name)
+    elif what == "attention":
+        pictures.draw_attention(path, attention(backbone, pictures.SENTENCE), name)
+    elif what == "uniformity":
+        splits = context.tasks(pictures.ALL_STS_B)
+        if splits.missing:
+            raise NotFoundError(f"no data: {', '.join(splits.missing)}")
+        recipes = [RECIPES[compared].replace(backbone=backbone.name) for compared in _COMPARED]
+        figures = measure([Encoder(recipe, backbone, {}) for recipe in recipes], splits.content)
+        pictures.draw_uniformity(path, dict(zip(_COMPARED, figures, strict=True)), pictures.ALL_STS_B)
+    else:
+        states = {"token-bias": "static", "token-bias-output": "mlm-head"}[what]
+        bias = token_bias(backbone, context.sentences, states=states)
+        pictures.draw_token_bias(path, bias, f"{name}, {pictures.EMBEDDINGS[states]}")

@@ -1,5 +1,6 @@
 """``promptcli ditto-search``, ``search-layers`` and ``search-templates``: the best head, layer, template."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,35 +15,26 @@ from promptcli.searching import searches as library
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
-    from promptcli.data.tasks import STSTask
     from promptcli.searching.search import Ranked, Search
 
-_MODEL = Flag("--model -m --backbone", read=lambda name: choice_of(name or default_backbone()))
+#: A model of which only the backbone counts.
+BACKBONE = Flag("--model -m --backbone", read=lambda name: choice_of(name or default_backbone()))
 _MODELS = Flag("--model -m --backbone", read=lambda names: [choice_of(name) for name in dict.fromkeys(names or ())])
 _ON = Flag(metavar="TASK")
 
 
-@command_of(library.search_heads, flags={"model": _MODEL, "on": _ON, "top": Flag(min=1)})
+@command_of(library.search_heads, flags={"model": BACKBONE, "on": _ON, "top": Flag(min=1)})
 def ditto_search(search: "partial[Search]", picture: PictureOptions, json: Json = False) -> None:
     picture.check()
-    found = search()
-    title = f"{found.recipe.backbone} on {found.task.label}: Spearman x 100 of every head"
-    picture.draw(draw_head_maps, found.maps, title)
-    _note_saved(found)
-    if json:
-        result_json(found.to_dict())
-    else:
-        _print_heads(found, search.keywords["corpus"])
+    heads = search()
+    title = f"{heads.recipe.backbone} on {heads.task.label}: Spearman x 100 of every head"
+    picture.draw(draw_head_maps, heads.maps, title)
+    _show(heads, lambda heads: _print_heads(heads, search.keywords["corpus"]), as_json=json)
 
 
 @command_of(library.search_layers, flags={"on": _ON})
 def search_layers(search: "partial[Search]", json: Json = False) -> None:
-    found = search()
-    _note_saved(found)
-    if json:
-        result_json(found.to_dict())
-    else:
-        _print_layers(found)
+    _show(search(), _print_layers, as_json=json)
 
 
 @command_of(library.search_all_templates, flags={"models": _MODELS, "on": _ON})
@@ -53,28 +45,30 @@ def search_templates(
     ] = False,
     json: Json = False,
 ) -> None:
-    given = search.keywords
-    models = given["models"] or [choice_of(default_backbone(paper=paper))]
-    found = search(models=models, on=given["on"] or (PAPER.development if paper else None))
+    models = search.keywords["models"] or [choice_of(default_backbone(paper=paper))]
+    searches = search(models=models, on=search.keywords["on"] or (PAPER.development if paper else None))
     if json:
-        result_json({"searches": [each.to_dict() for each in found]})
+        result_json({"searches": [each.to_dict() for each in searches]})
     else:
-        _print_templates(found)
-    for each in found:
+        _print_templates(searches)
+    for each in searches:
         _note_saved(each)
     note("a figure on the pairs that chose a template flatters it; score others with `promptcli eval`")
 
 
-def print_task(task: "STSTask") -> None:
-    """Print the development set and the unit of the figures."""
+def _show(search: "Search", show: Callable[["Search"], None], *, as_json: bool) -> None:
+    _note_saved(search)
+    if as_json:
+        result_json(search.to_dict())
+        return
+    task = search.task
     result(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}")
     result("Spearman x 100, ± half of the 95% interval")
+    show(search)
 
 
 def _note_saved(search: "Search") -> None:
-    saved = (
-        "is not saved; to keep it: --name NAME" if search.saved_as is None else f"saved as model {search.saved_as!r}"
-    )
+    saved = f"saved as model {search.saved_as!r}" if search.saved_as else "is not saved; to keep it: --name NAME"
     note(f"{search.best.choice} {saved}")
 
 
@@ -91,7 +85,6 @@ def _print_luck(search: "Search", baseline: str, choice: str) -> None:
 
 def _print_heads(search: "Search", corpus: str) -> None:
     """Print the ranked heads, the plain averages, one heat map and the cross-validation."""
-    print_task(search.task)
     result(f"best {len(search.ranked)} of {search.about['compared']}; gain over the plain average of the same states;")
     result(f"correlation of the head's diagonal with TF-IDF over tokens (idf counted on {corpus})")
     rows = []
@@ -110,7 +103,6 @@ def _print_heads(search: "Search", corpus: str) -> None:
 
 
 def _print_layers(search: "Search") -> None:
-    print_task(search.task)
     recipe = search.recipe
     result(f"{recipe.backbone}, {recipe.prompt}; gain over {search.baseline['own'].choice}, the recipe's own")
     rows = [[row.choice, *_figures(row), f"{row.gain:+.2f}"] for row in search.ranked]
@@ -131,18 +123,17 @@ def print_search(search: "Search") -> None:
     rows: list[list[str]] = []
     for heading, templates in search.stages.items():
         rows.append([heading, "", "", "", ""])
-        for item in templates:
-            if id(item) in listed:
-                row = [item.choice, "*" if item is search.best else "", *_figures(item)]
-                rows.append([*row, f"{published[item.choice]:.2f}" if item.choice in published else "-"])
+        for item in (item for item in templates if id(item) in listed):
+            printed = f"{published[item.choice]:.2f}" if item.choice in published else "-"
+            rows.append([item.choice, "*" if item is search.best else "", *_figures(item), printed])
     result(f"{recipe.backbone} on {task.label} ({len(task.pairs()):,} pairs, {task.text})")
     result(
         f"Spearman x 100 ± half of the 95% bootstrap interval; {recipe.pooling}, period rule"
         f" {'on' if recipe.period else 'off'}, denoise {recipe.denoise}; * the best"
     )
     result(search.about["compared"])
-    heads = ["template", "", task.label, "", "published"]
-    result_table(heads, rows) if published else result_table(heads[:-1], [row[:-1] for row in rows])
+    columns = 5 if published else 4
+    result_table(["template", "", task.label, "", "published"][:columns], [row[:columns] for row in rows])
 
 
 def _print_templates(searches: "list[Search]") -> None:
@@ -150,11 +141,12 @@ def _print_templates(searches: "list[Search]") -> None:
     for search in searches:
         print_search(search)
     if len(searches) > 1:
-        rows = [
-            [each.recipe.backbone, *_figures(each.best), each.saved_as or "-", each.best.choice] for each in searches
-        ]
         result("")
-        result_table(["backbone", searches[0].task.label, "", "model", "best template"], rows)
+        heads = ["backbone", searches[0].task.label, "", "model", "best template"]
+        result_table(
+            heads,
+            [[each.recipe.backbone, *_figures(each.best), each.saved_as or "-", each.best.choice] for each in searches],
+        )
 
 
 def _figures(item: "Ranked") -> list[str]:

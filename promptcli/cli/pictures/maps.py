@@ -29,10 +29,9 @@ def head_map(values: Sequence[Sequence[float]]) -> list[Text]:
     flat = [value for row in values for value in row]
     low, high = min(flat), max(flat)
     best = flat.index(high)
-    margin = max(len("layer"), len(str(len(values)))) + 1
-    lines = [Text("layer".ljust(margin) + "".join(f"{head:>4} " for head in range(1, len(values[0]) + 1)).rstrip())]
+    lines = [Text("layer " + "".join(f"{head:>4} " for head in range(1, len(values[0]) + 1)).rstrip())]
     for layer, row in enumerate(values):
-        line = Text(f"{layer + 1:>5}".ljust(margin))
+        line = Text(f"{layer + 1:>5} ")
         for head, value in enumerate(row):
             _append(line, f"{round(value):>3}", step_of(value, low, high))
             line.append("*" if layer * len(row) + head == best else " ")
