@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from promptcli.models import loading as encoders
-from promptcli.searching import templates  # noqa: F401 - bound before a test stands in for what it opens
 from tests.embed_fakes import FakeEncoder
 
 TEXT = "one\n\nthree is here\nfour\n"
