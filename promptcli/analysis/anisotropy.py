@@ -41,12 +41,12 @@ class Preparation:
 def _draw(lines: Iterator[str], count: int, seed: int) -> list[str]:
     """Return ``count`` random lines of a stream (reservoir sampling); all if there are fewer."""
     generator = np.random.default_rng(seed)
-    kept = list(itertools.islice(lines, count))
+    reservoir = list(itertools.islice(lines, count))
     for number, line in enumerate(lines, count):
         place = int(generator.integers(0, number + 1))
         if place < count:
-            kept[place] = line
-    return kept
+            reservoir[place] = line
+    return reservoir
 
 
 class MeanCosine:

@@ -95,11 +95,7 @@ def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Seq
     """Correlate the impacts of tokens (column means of F) with their TF-IDF weights over many sentences.
 
     The paper does not say how it pools: both the correlation over all tokens and the mean over sentences are returned.
-
-    Args:
-        backbone: With a mask token.
-        sentences: Empty and too long ones are left out.
-        corpus: Sentences that idf is counted on, with the backbone's tokens.
+    Empty and too long sentences are left out; idf is counted on ``corpus``, with the backbone's tokens.
     """
     check_mask(backbone)
     encoder = plain_encoder(backbone)
@@ -109,7 +105,7 @@ def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Seq
         with contextlib.suppress(UsageError):  # empty or too long
             rows.append(tokenize(encoder, sentence).ids)
     if not rows:
-        raise UsageError("there is no usable sentence; give a file with one sentence a line")
+        raise UsageError("no sentence is usable; give a file with one sentence a line")
     lengths = [len(row) for row in rows]
     ids = torch.tensor([token for row in rows for token in row], device=backbone.device)
     columns = []

@@ -75,7 +75,7 @@ def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
     """Return idf (v,), counted on the encoder's inputs of the sentences that are not empty."""
     texts = [sentence for sentence in corpus if sentence.strip()]
     if not texts:
-        raise UsageError("there is no sentence to count idf on; give another `corpus`: a file, or demo")
+        raise UsageError("`corpus` has no sentence to count idf on; give a file, or demo")
     idf: NDArray[np.float32] = fit_idf(encoder.inputs(texts).rows, len(encoder.backbone.token_rows)).numpy()
     return idf
 

@@ -36,11 +36,7 @@ def sentence_map(vectors: NDArray[np.floating], texts: Sequence[str] | None = No
     """Lay n sentences out in a plane and cluster them.
 
     t-SNE (van der Maaten and Hinton, 2008) up to ``MOST_TSNE`` sentences, the first two principal components above.
-    The clusters are k-means' on the vectors, not on the plane.
-
-    Args:
-        vectors: (n, d), n at least 3; their directions count, not their lengths.
-        texts: n, for the names of clusters.
+    The clusters are k-means' on the vectors (n, d), not on the plane; only directions count. Texts give them names.
     """
     try:
         from sklearn.cluster import KMeans

@@ -102,7 +102,7 @@ def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
 def _count(backbone: Backbone, corpus: Sequence[str]) -> NDArray[np.int64]:
     sentences = [sentence for sentence in corpus if sentence.strip()]
     if not sentences:
-        raise UsageError("there is no sentence to count tokens in; give a file with one a line, or demo")
+        raise UsageError("the file has no sentence to count tokens in; give one sentence a line, or demo")
     encoder = plain_encoder(backbone)
     counts = np.zeros(len(backbone.token_rows), np.int64)
     with working("token-bias", len(sentences)) as advance:

@@ -100,14 +100,14 @@ _FIGURE = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?%?|-?")
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> Table:
     """Return rows under their heads, if there are any; columns of figures are aligned on the right."""
-    made = Table(box=None, pad_edge=False, show_header=bool(heads), padding=(0, 2, 0, 0))
+    grid = Table(box=None, pad_edge=False, show_header=bool(heads), padding=(0, 2, 0, 0))
     columns = list(zip(*rows, strict=True)) or [()] * len(heads)
     for head, cells in zip(heads or [""] * len(columns), columns, strict=True):
         figures = all(map(_FIGURE.fullmatch, cells)) and any(cells)
-        made.add_column(Text(head), justify="right" if figures else "left", overflow="fold")
+        grid.add_column(Text(head), justify="right" if figures else "left", overflow="fold")
     for row, style in zip(rows, styles or [""] * len(rows), strict=True):
-        made.add_row(*map(Text, row), style=style)
-    return made
+        grid.add_row(*map(Text, row), style=style)
+    return grid
 
 
 def show(*parts: RenderableType) -> None:
@@ -147,12 +147,7 @@ class ProgressBar:
 
 @contextlib.contextmanager
 def progress(label: str, total: int | None) -> Iterator[ProgressBar]:
-    """Draw a progress bar on stderr, if that is a terminal, while the block runs.
-
-    Args:
-        label: Name of the work, e.g. ``embed``.
-        total: Number of rows, or None if unknown.
-    """
+    """Draw a progress bar on stderr, if that is a terminal, while the block runs; ``total`` is None if unknown."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     with Progress(*columns, console=err, disable=not draws_bars(), transient=True) as bar:
         task = bar.add_task(label, total=total)

@@ -99,12 +99,12 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, given before or after it."""
-        given = dict(ctx.find_root().params)
+        values = dict(ctx.find_root().params)
         for option in _program_options(ctx):
             value, source = ctx.params.pop(option.name), ctx.get_parameter_source(option.name)
             if source.name == "COMMANDLINE":
-                given[option.name] = value
-        runtime = Runtime(**{item.name: given[item.name] for item in dataclasses.fields(Runtime)})
+                values[option.name] = value
+        runtime = Runtime(**{item.name: values[item.name] for item in dataclasses.fields(Runtime)})
         runtime.configure_libraries()
         before = RUNTIME.set(runtime)
         try:
@@ -126,11 +126,9 @@ class Command(TyperCommand):
 
 def _program_options(ctx: Any) -> list[Any]:
     """Return the options of every command, hidden."""
-    options = []
-    for option in ctx.find_root().command.params:
-        if option.name in Runtime.__dataclass_fields__:
-            options.append(copy.copy(option))
-            options[-1].hidden = True
+    options = [copy.copy(each) for each in ctx.find_root().command.params if each.name in Runtime.__dataclass_fields__]
+    for option in options:
+        option.hidden = True
     return options
 
 

@@ -46,20 +46,16 @@ def prediction_accuracy(
 
     A masked model: every chosen token becomes [MASK], all of a line's at once; the choice depends on the seed and on
     the tokenizer only. A causal one: every token from those before it; a first token without BOS is not predicted.
-    Perplexities of backbones with different vocabularies are not comparable.
-
-    Args:
-        backbone: With its head.
-        sentences: Held-out lines, cut at the longest input; WikiText's ``<unk>`` and `` @-@ `` are undone.
-        share: Of the tokens, except special and unknown ones, that are masked.
-        seed: Of the choice.
+    Perplexities of backbones with different vocabularies are not comparable. Lines are cut at the longest input;
+    WikiText's ``<unk>`` and `` @-@ `` are undone. ``share`` is that of masked tokens among those that are neither
+    special nor unknown.
     """
     if backbone.causal:
         lines = list(_causal_lines(backbone, sentences))
     else:
         lines = list(_masked_lines(backbone, sentences, share, np.random.default_rng(seed)))
     if not lines:
-        raise UsageError("there is no token to predict: the text is empty, or all its words are unknown")
+        raise UsageError("the text has no token to predict: it is empty, or all its words are unknown")
     losses: list[Tensor] = []
     right: list[Tensor] = []
     predicted = 0

@@ -47,11 +47,6 @@ def plan_table(table: PublishedTable, context: MeasurementContext) -> list[Plann
     return planned
 
 
-def needs_backbone(table: PublishedTable, *, train: bool) -> bool:
-    """Return whether any row of a table, with ``train`` also a trained one, is measured on a backbone."""
-    return any(SYSTEMS[row.kind].on_backbone(train=train) for row in table.rows)
-
-
 def wanted_tables(
     names: Sequence[str], backbone: str | None, default: str, *, paper: bool, train: bool
 ) -> list[tuple[PublishedTable, str]]:
@@ -158,8 +153,8 @@ _TEXTS = {"corpus", "triplets", "examples"}
 
 def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:
     """Return the result document, JSON-ready: every row's published and measured figures, or why it is not measured."""
-    facts = context.backbone_facts if needs_backbone(table, train=bool(context.seeds)) else None
     rows = plan_table(table, context)
+    on_backbone = any(planned.kind.on_backbone(train=bool(context.seeds)) for planned in rows)
     for row in rows:
         if row.kind.make is not None and len(row.lacks) < len(table.columns):
             try:
@@ -185,7 +180,7 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
         "table": table.name,
         "title": table.title,
         "columns": list(table.columns),
-        "backbone": facts,
+        "backbone": context.backbone_facts if on_backbone else None,
         "protocol": PROTOCOL,
         "seeds": {"bootstrap": statistics.SEED, **({"training": list(context.seeds)} if trained else {})},
         "resamples": statistics.RESAMPLES,

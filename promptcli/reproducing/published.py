@@ -70,19 +70,18 @@ def published_tables() -> Mapping[str, PublishedTable]:
 
 def find_tables(names: Sequence[str]) -> list[PublishedTable]:
     """Return the tables that are named: ``promptbert/5``, all of a paper by ``promptbert``, or ``all``."""
-    tables = published_tables()
-    found: dict[str, PublishedTable] = {}
+    tables: dict[str, PublishedTable] = {}
     for name in names:
-        chosen = [table for table in tables.values() if name in ("all", table.name, table.name.split("/")[0])]
-        if not chosen:
+        named = {key: table for key, table in published_tables().items() if name in ("all", key, key.split("/")[0])}
+        if not named:
             raise UsageError(f"unknown table {name!r}; see `promptcli reproduce list`, e.g. promptbert/5, ditto, all")
-        found |= {table.name: table for table in chosen}
-    return list(found.values())
+        tables |= named
+    return list(tables.values())
 
 
-def same_backbone(one: str, other: str) -> bool:
+def same_backbone(first: str, second: str) -> bool:
     """Return whether two names have the same last part; owner, folder and revision do not matter."""
-    return short_name(one) == short_name(other)
+    return short_name(first) == short_name(second)
 
 
 def short_name(backbone: str) -> str:

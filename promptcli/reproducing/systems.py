@@ -309,10 +309,6 @@ def _lacks_recipe(row: PublishedRow, context: MeasurementContext) -> str | None:
     return None if row.argument in RECIPES else f"not built here: {row.argument}"
 
 
-def _lacks_drawing(row: PublishedRow, context: MeasurementContext) -> str | None:
-    return "drawing: needs matplotlib: pip install 'promptcli[plot]'" if context.draw is None else None
-
-
 def _on(recipe: Recipe, context: MeasurementContext) -> Recipe:
     return recipe.replace(backbone=context.backbone.name).explicit()
 
@@ -335,7 +331,8 @@ SYSTEMS: dict[str, RowKind] = {
     "tokens": RowKind(_tokens),
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
     "picture": RowKind(
-        lambda row, context: MeasuredSystem(row, {"picture": row.argument, **weights_of(context)}), lacks=_lacks_drawing
+        lambda row, context: MeasuredSystem(row, {"picture": row.argument, **weights_of(context)}),
+        lacks=lambda row, context: None if context.draw else "drawing: needs matplotlib: pip install 'promptcli[plot]'",
     ),
     "settings": RowKind(
         lambda row, context: MeasuredSystem(row, {"settings": [row.run, row.backbone, row.setting]}),

@@ -107,9 +107,8 @@ def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] 
 def read_candidates(path: Path) -> list[str]:
     """Read the templates of a file, each text once, in its order.
 
-    Args:
-        path: ``.toml``: tables with ``text`` as in ``templates/named.toml``, or a ``[grammar]`` as in
-            ``templates/search.toml``; any other file: one template a line, empty lines skipped.
+    A ``.toml`` file has tables with ``text`` as in ``templates/named.toml``, or a ``[grammar]`` as in
+    ``templates/search.toml``; any other file has one template a line.
     """
     if not path.is_file():
         raise NotFoundError(f"no file {str(path)!r} of candidates")
