@@ -105,7 +105,7 @@ def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Seq
         with contextlib.suppress(UsageError):  # empty or too long
             rows.append(tokenize(encoder, sentence).ids)
     if not rows:
-        raise UsageError("no sentence is usable; give a file with one sentence a line")
+        raise UsageError("the text has no usable sentence; give a file with one sentence a line")
     lengths = [len(row) for row in rows]
     ids = torch.tensor([token for row in rows for token in row], device=backbone.device)
     columns = []

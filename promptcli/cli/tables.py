@@ -53,9 +53,8 @@ def score_table(
     cells: list[list[str]] = []
     for label, scores in rows.items():
         by_column = {score.column: score for score in scores}
-        shown = [by_column.get(column) for column in columns]
-        values = [names[label], *("-" if score is None else f"{score.value:.2f}" for score in shown)]
-        halves = ["", *("" if score is None else half_interval(score.ci95) for score in shown)]
+        values = [names[label], *_figures(by_column, columns)]
+        halves = ["", *(half_interval(by_column[name].ci95) if name in by_column else "" for name in columns)]
         if in_average:
             values.append(f"{average(score for score in scores if score.column in in_average):.2f}")
             halves.append("")
@@ -73,7 +72,7 @@ def subset_table(rows: dict[Label, list[SpearmanScore]], names: dict[Label, str]
     cells = [["pairs", *(str(len(pairs)) for pairs in task.subsets.values())]]
     for label, scores in rows.items():
         score = next(score for score in scores if score.column == task.label)
-        cells.append([names[label], *(f"{subset.value:.2f}" for subset in score.subsets.values())])
+        cells.append([names[label], *_figures(score.subsets, list(task.subsets))])
     return [f"{task.label} by subset", table(["", *task.subsets], cells)]
 
 
@@ -111,8 +110,8 @@ def accuracy_table(rows: dict[Label, list[AccuracyScore]], wanted: Sequence[str]
     """Lay out one row of accuracies per encoder; missing tasks are dashes."""
     names, cells = table_names(rows), []
     for label, scores in rows.items():
-        by_task = {score.task: f"{score.value:.2f}" for score in scores}
-        cells.append([names[label], *(by_task.get(name, "-") for name in wanted), f"{average(scores):.2f}"])
+        by_task = {score.task: score for score in scores}
+        cells.append([names[label], *_figures(by_task, wanted), f"{average(scores):.2f}"])
     return [table(["", *wanted, _average_head(len(by_task), len(TRANSFER_TASKS))], cells)]
 
 
@@ -120,6 +119,10 @@ def print_tables(tables: Iterable[Parts]) -> None:
     """Print tables with an empty line between them."""
     for number, parts in enumerate(tables):
         show(*([""] if number else []), *parts)
+
+
+def _figures(scores: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+    return [f"{scores[column].value:.2f}" if column in scores else "-" for column in columns]
 
 
 def _average_head(count: int, total: int) -> str:
