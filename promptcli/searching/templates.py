@@ -37,13 +37,13 @@ def templates() -> "dict[str, NamedTemplate]":
 
 
 def check_template(
-    text: str, model: "Model" = BARE.backbone, sentence: str = "A cat sleeps on the mat."
+    text: str, model: "Model | None" = None, sentence: str = "A cat sleeps on the mat."
 ) -> CheckedTemplate:
     """Return a template, filled with a sentence, as a backbone reads it.
 
     Args:
         text: A template's name, or text with [X] and [MASK].
-        model: Whose backbone: `mini-bert`, a folder, a hub id, or a model of yours.
+        model: Whose backbone: `mini-bert` (default), a folder, a hub id, or a model of yours.
         sentence: Sentence to fill in.
 
     Raises:
@@ -57,7 +57,7 @@ def check_template(
 
     template = template_text(text)
     texts.check_template(template)  # before anything is loaded
-    backbone = open_model(backbone_model(model)).backbone
+    backbone = open_model(backbone_model(model or BARE.backbone)).backbone
     family, remarks = backbone.provenance.family, []
     try:
         _ = backbone.head
