@@ -90,3 +90,8 @@ def test_refusals(arguments, code, message, run, tiny_folder):
     ran = run("templates", "--backbone", tiny_folder("bert"), *arguments)
     assert (ran.code, ran.out) == (code, "")
     assert message in ran.err and ran.err.count("\n") == 1
+
+
+def test_the_default_is_the_users_backbone(run, tiny_folder, monkeypatch):
+    monkeypatch.setenv("PROMPTCLI_BACKBONE", str(tiny_folder("bert")))
+    assert json.loads(run("templates", "manual", "--json").out)["backbone"] == str(tiny_folder("bert"))

@@ -78,7 +78,7 @@ def evaluate_command(
     from promptcli.data.senteval import tasks_from
     from promptcli.evaluation.candidates import evaluate_all, load_named_tasks
     from promptcli.evaluation.classifier import FAST, FULL
-    from promptcli.evaluation.evaluator import EvalSettings, distinct_sentences
+    from promptcli.evaluation.evaluator import EvalSettings
 
     options = evaluate.keywords
     folder, protocol = options["data_dir"], options["protocol"]
@@ -94,12 +94,7 @@ def evaluate_command(
     with tasks_from(folder):
         named = load_named_tasks(tasks, protocol=protocol, skip_missing=True)
     if list_sentences:
-        sentences = distinct_sentences(named.tasks)
-        if json:
-            names = [getattr(task, "label", task.name) for task in named.tasks]
-            result_json({"tasks": names, "sentences": sentences})
-        for sentence in () if json else sentences:
-            result(sentence)
+        _print_sentences(named.tasks, as_json=json)
         return
     settings = EvalSettings(FAST if options["fast"] else FULL, options["seed"], Path(options["output"]))
     evaluation = evaluate_all(
@@ -138,6 +133,17 @@ def _listing(tasks: Sequence[str], folder: Path | None, protocol: str) -> str:
     words += [] if folder is None else ["--data-dir", str(folder)]
     words += [] if protocol == "senteval" else ["--protocol", protocol]
     return shlex.join([*words, *(word for task in tasks for word in ("--task", task))])
+
+
+def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
+    from promptcli.evaluation.evaluator import distinct_sentences
+
+    sentences = distinct_sentences(tasks)
+    if as_json:
+        result_json({"tasks": [getattr(task, "label", task.name) for task in tasks], "sentences": sentences})
+        return
+    for sentence in sentences:
+        result(sentence)
 
 
 def _print(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSettings", *, subsets: bool) -> None:
