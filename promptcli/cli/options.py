@@ -39,7 +39,7 @@ class FieldOptions:
     described = None  # the dataclass of settings; no annotation, so it does not become an option
 
     def changes(self, *, but: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the fields that were given, lists as tuples; of ``--set`` without the pairs of somebody else."""
+        """Return the fields that were given, lists as tuples; ``but`` are pairs of ``--set`` that are no fields."""
         names = [item.name for item in dataclasses.fields(self.described)]  # type: ignore[arg-type]
         fields = {name: getattr(self, name, None) for name in names}
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
@@ -68,9 +68,9 @@ def options_of(
     Args:
         described: A dataclass of settings.
         panel: Of the fields that name none.
-        flags: Field -> how its option is written, where that is not ``--field``: names parted by blanks.
+        flags: Field -> the names of its option, separated by spaces, if not ``--field``.
         defaults: The options take the fields' defaults; else None, so that ``changes`` knows what was given.
-        only: The fields that have an option of their own; the others are given by ``--set FIELD=VALUE``.
+        only: The fields that have an option; the others are given by ``--set FIELD=VALUE``.
         rest: Help of ``--set``; by default it names them.
 
     Example:
@@ -121,7 +121,7 @@ def set_help(settings: Any, heading: str, *, leave_out: Sequence[str] = ()) -> S
 
 
 def value_typed(value: Any) -> str:
-    """Return a setting's value as it is typed: ``true``, ``1e-05``."""
+    """Return a setting's value in the form that is typed: ``true``, ``1e-05``."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -212,7 +212,7 @@ def choice_of(model: str | None, changes: Mapping[str, Any] | None = None, *, pa
 
 
 def default_backbone(*, paper: bool = False) -> str:
-    """Return the backbone where none is named: the papers', or what the user's settings say."""
+    """Return the default backbone: the papers', or the one in the user's settings."""
     return PAPER.backbone if paper else str(read_settings(os.environ)["backbone"].value)
 
 
@@ -248,7 +248,7 @@ class Runtime:
     quiet: Annotated[bool, _runtime_option("--quiet", "-q", help="No progress and no notes on stderr.")] = False
 
     def configure_libraries(self) -> None:
-        """Set what libraries read at import: quiet, and no network where ``--offline`` is given."""
+        """Set what libraries read at import: quiet, and no network if ``--offline`` is given."""
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
