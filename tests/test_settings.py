@@ -6,8 +6,8 @@ import pwd
 import pytest
 
 from promptcli.errors import UsageError
+from promptcli.models.loading import resolve
 from promptcli.models.registry import Registry
-from promptcli.models.resolving import resolve
 from promptcli.recipe import Choice
 from promptcli.settings import BARE, KEYS, PAPER, config_file, read_settings
 

@@ -20,8 +20,7 @@ from promptcli.evaluation.evaluator import (
 from promptcli.evaluation.scores import Comparison, Label, Score, SpearmanScore, recipe_name
 from promptcli.models import loading
 from promptcli.models.entries import Entry
-from promptcli.models.loading import Model, entry_of
-from promptcli.models.resolving import is_recipe
+from promptcli.models.loading import Model, entry_of, is_recipe
 from promptcli.notes import note
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE

@@ -7,6 +7,7 @@ probes are compared with torch's in float32.
 import queue
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ LARGEST_DIFFERENCE = 1e-5
 #: Lowest cosine of a bfloat16 graph to torch's float32 vectors.
 LOWEST_COSINE = 0.9999
 _PROBES, _REMARK = "probes.npy", "remark.txt"
+MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
 
 #: Token ids and mask in, (n, d) float32 out.
 Run = Callable[[Batch], np.ndarray]
@@ -137,7 +139,7 @@ def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, .
     for dtype in dtypes:
         with opening(f"{graph}, a graph that may be deleted,"):
             run = chosen.load(graph, dtype)
-            fault = _FAULTS[dtype](wanted, run(batch))
+            fault = _fault(dtype, wanted, run(batch))
         if fault is None:
             return Graph(run, {"dtype": dtype, "backend": backend})
         if dtype != dtypes[-1]:
@@ -145,22 +147,15 @@ def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, .
     raise CheckFailedError(f"backend {backend}: {fault}; leave out `backend`, or give `dtype` float32")
 
 
-def _float32_fault(wanted: np.ndarray, vectors: np.ndarray) -> str | None:
+def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray) -> str | None:
+    """Return the fault of a graph's vectors, None if they are close enough; int8's loss is measured, not bounded."""
     difference = np.abs(wanted - vectors).max() / np.abs(wanted).max()
-    return None if difference <= LARGEST_DIFFERENCE else f"float32 vectors differ from torch's by {difference:.1e}"
-
-
-def _bfloat16_fault(wanted: np.ndarray, vectors: np.ndarray) -> str | None:
+    if dtype == "float32" and not difference <= LARGEST_DIFFERENCE:
+        return f"float32 vectors differ from torch's by {difference:.1e}"
     cosine = lowest_cosine(wanted, vectors)
-    return None if cosine >= LOWEST_COSINE else f"bfloat16 vectors have cosines of only {cosine:.5f} to float32's"
-
-
-#: The fault of a graph's vectors by precision, None if they are close enough; int8's loss is measured, not bounded.
-_FAULTS: dict[str, Callable[[np.ndarray, np.ndarray], str | None]] = {
-    "float32": _float32_fault,
-    "bfloat16": _bfloat16_fault,
-    "int8": lambda wanted, vectors: None,
-}
+    if dtype == "bfloat16" and not cosine >= LOWEST_COSINE:
+        return f"bfloat16 vectors have cosines of only {cosine:.5f} to float32's"
+    return None
 
 
 def _inputs(batch: Batch) -> list[np.ndarray]:
@@ -174,7 +169,7 @@ def _write_openvino(encoder: Encoder, folder: Path) -> str:
     return ""
 
 
-def _load_openvino(folder: Path, dtype: str) -> Run:
+def load_openvino(folder: Path, dtype: str = "float32") -> Run:
     """Return a function with a request per stream; a caller waits for a free one."""
     import openvino
 
@@ -184,7 +179,7 @@ def _load_openvino(folder: Path, dtype: str) -> Run:
         "NUM_STREAMS": stream_count(threads),
         "INFERENCE_NUM_THREADS": threads,
     }
-    compiled = openvino.Core().compile_model(folder / "openvino_model.xml", "CPU", settings)
+    compiled = openvino.Core().compile_model(folder / OPENVINO, "CPU", settings)
     free: queue.SimpleQueue[Any] = queue.SimpleQueue()
     for _ in range(stream_count(threads)):
         free.put(compiled.create_infer_request())
@@ -208,22 +203,22 @@ def _write_onnx(encoder: Encoder, folder: Path) -> str:
 
 
 def _write_int8(encoder: Encoder, folder: Path) -> str:
-    from promptcli.models.onnx import MODEL, quantise
+    from promptcli.models.onnx import quantise, write_graph
 
-    _write_onnx(encoder, folder)
+    write_graph(encoder, folder)
     loss = quantise(encoder, folder)
     (folder / MODEL).unlink()
     return loss
 
 
-def _load_onnx(folder: Path, dtype: str) -> Run:
+def load_onnx(folder: Path, dtype: str = "float32", file: str = MODEL) -> Run:
+    """Return a function that runs a file of onnxruntime; its precision is the file's."""
     import onnxruntime
 
     threads = torch.get_num_threads()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads // stream_count(threads)
-    (path,) = folder.glob("*.onnx")
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(folder / file), options, providers=["CPUExecutionProvider"])
     names = [node.name for node in session.get_inputs()]
 
     def run(batch: Batch) -> np.ndarray:
@@ -236,7 +231,7 @@ def _load_onnx(folder: Path, dtype: str) -> Run:
 _EXPORT = ("onnx", "onnxscript")
 
 BACKENDS: dict[str, Backend] = {
-    "openvino": Backend((*_EXPORT, "openvino"), "openvino", ("float32", "bfloat16"), _write_openvino, _load_openvino),
-    "onnx": Backend((*_EXPORT, "onnxruntime"), "onnx", ("float32",), _write_onnx, _load_onnx),
-    "onnx-int8": Backend((*_EXPORT, "onnxruntime"), "onnx", ("int8",), _write_int8, _load_onnx),
+    "openvino": Backend((*_EXPORT, "openvino"), "openvino", ("float32", "bfloat16"), _write_openvino, load_openvino),
+    "onnx": Backend((*_EXPORT, "onnxruntime"), "onnx", ("float32",), _write_onnx, load_onnx),
+    "onnx-int8": Backend((*_EXPORT, "onnxruntime"), "onnx", ("int8",), _write_int8, partial(load_onnx, file=SMALL)),
 }

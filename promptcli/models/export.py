@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from promptcli.backbones.checking import opening
@@ -14,7 +13,7 @@ from promptcli.backbones.lora import ALPHA, is_lora, is_transposed
 from promptcli.backbones.saving import save_tokenizer, save_weights, tokenizer_definition
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
-from promptcli.encoder.prompts.deep_prefix import DeepPrefix, from_prompt_embeddings, to_prompt_embeddings
+from promptcli.encoder.prompts.deep_prefix import DeepPrefix, to_prompt_embeddings
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError, look_up
 from promptcli.models.card import is_hub_id, public, write_card
@@ -28,12 +27,12 @@ from promptcli.models.entries import (
     with_backbone,
     write_manifest,
 )
+from promptcli.models.forms import export_model2vec, static_table, write_static
 from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.reading import read_folder
 from promptcli.models.registry import load_encoder
-from promptcli.models.saving import save_encoder, untuned, write_table
-from promptcli.models.tables import export_model2vec
-from promptcli.models.target import Exported, InexactError, Source, Target, check_parity, lacking
+from promptcli.models.saving import save_encoder, untuned
+from promptcli.models.target import Exported, InexactError, Source, Target, check_parity, lacking, uncut
 from promptcli.notes import offline
 from promptcli.storage.documents import to_json
 from promptcli.storage.folders import atomic_folder
@@ -95,9 +94,7 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "encoder_hidden_size": backbone.width,
         "prefix_projection": False,
     }
-    stored = to_prompt_embeddings(prompt.numbers.cpu())
-    assert torch.equal(from_prompt_embeddings(stored, prompt.numbers.shape), prompt.numbers.cpu())
-    return config, {PROMPT: stored}
+    return config, {PROMPT: to_prompt_embeddings(prompt.numbers.cpu())}
 
 
 def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -140,7 +137,7 @@ def export_sentence_transformers(source: Source, folder: Path) -> Exported:
     encoder, entry, load = source.encoder, source.entry, 'SentenceTransformer("FOLDER")'
     probes: Sequence[str]
     try:
-        notes, probes = write_table(encoder, folder)
+        table = static_table(encoder)
     except InexactError:
         reason, notes, probes = save_encoder(entry, encoder, folder, target="sentence-transformers")
         if reason is not None:
@@ -150,6 +147,9 @@ def export_sentence_transformers(source: Source, folder: Path) -> Exported:
                 "loading needs promptcli installed, and trust_remote_code=True; without the flag:"
                 " as_sentence_transformer(encoder) of promptcli.models.st_module",
             )
+    else:
+        write_static(folder, table.definition, {"embedding.weight": table.rows}, path="")
+        notes, probes = table.notes, uncut(encoder)
     shown = load.replace('"FOLDER"', "folder")
     use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {shown}.encode(sentences)"
     library = "sentence-transformers"

@@ -7,10 +7,9 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,12 +21,13 @@ from promptcli.backbones.saving import file_inputs, save_tokenizer
 from promptcli.backbones.states import Batch, HiddenStates
 from promptcli.data.tasks import load_tasks, task_names
 from promptcli.data.vectors.precision import unit
+from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import WordTfIdf
 from promptcli.errors import UsageError
-from promptcli.models.tables import StaticTable, static_table
+from promptcli.models.backends import MODEL, OPENVINO, SMALL, Run, load_onnx, load_openvino
+from promptcli.models.forms import StaticTable, static_table, with_template
 from promptcli.models.target import TOO_LONG, TYPED, Exported, InexactError, Source, check_parity, require, uncut
-from promptcli.models.tokenization import with_template
 
 
 @dataclass(frozen=True)
@@ -99,20 +99,16 @@ class TableGraph(nn.Module):
         return (mask.unsqueeze(1) @ self.rows[input_ids]).squeeze(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
-MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
 _OPSET = 20
 _INPUTS, _OUTPUT = ("input_ids", "attention_mask"), "sentence_embedding"
 _ROWS = 32  # sentences of a batch
-
-#: Token ids and mask, both (n, t) int64 -> (n, d).
-Runner = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def export_onnx(source: Source, folder: Path) -> Exported:
     """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model, its loss as a note."""
     require("onnx", "onnxscript", "onnxruntime", extra="onnx")
     notes = write_graph(source.encoder, folder)
-    cosine = _compare(source.encoder, folder, _onnxruntime(folder / MODEL), "onnxruntime")
+    cosine = _compare(source.encoder, folder, load_onnx(folder), "onnxruntime")
     if source.int8:
         notes.append(quantise(source.encoder, folder))
     return Exported(f'onnxruntime.InferenceSession("FOLDER/{MODEL}")', "onnxruntime", cosine, tuple(notes))
@@ -123,18 +119,9 @@ def export_openvino(source: Source, folder: Path) -> Exported:
     require("onnx", "onnxscript", "openvino", extra="openvino")
     if source.int8:
         raise UsageError("`int8` is for `to` onnx; OpenVINO quantises by its own tool (nncf)")
-    import openvino
-
     notes = write_openvino(source.encoder, folder)
     with opening("the exported graph"):
-        precise = {"INFERENCE_PRECISION_HINT": "f32"}
-        compiled = openvino.Core().compile_model(folder / OPENVINO, "CPU", precise)
-
-    def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        vectors: np.ndarray = compiled(dict(zip(_INPUTS, (ids, mask), strict=True)))[0]
-        return vectors
-
-    cosine = _compare(source.encoder, folder, run, "openvino")
+        cosine = _compare(source.encoder, folder, load_openvino(folder), "openvino")
     return Exported(f'openvino.Core().compile_model("FOLDER/{OPENVINO}", "CPU")', "openvino", cosine, tuple(notes))
 
 
@@ -193,37 +180,21 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _onnxruntime(path: Path) -> Runner:
-    import onnxruntime
-
-    session: Any = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-    def run(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        vectors: np.ndarray = session.run([_OUTPUT], {"input_ids": ids, "attention_mask": mask})[0]
-        return vectors
-
-    return run
-
-
-def encode_with(run: Runner, folder: Path, sentences: list[str], pad: int) -> np.ndarray:
+def encode_with(run: Run, folder: Path, sentences: list[str], encoder: Encoder) -> np.ndarray:
     """Return a graph's vectors (n, d) of n sentences, by the tokenizer in its folder."""
-    parts = []
-    for start in range(0, len(sentences), _ROWS):
-        rows = file_inputs(folder / "tokenizer.json", sentences[start : start + _ROWS])
-        width = max(1, *map(len, rows))
-        ids = np.array([row + [pad] * (width - len(row)) for row in rows], dtype=np.int64)
-        mask = np.array([[1] * len(row) + [0] * (width - len(row)) for row in rows], dtype=np.int64)
-        parts.append(run(ids, mask))
-    return np.concatenate(parts)
+    rows, pad = file_inputs(folder / "tokenizer.json", sentences), encoder.backbone.tokenizer.pad
+    batches = (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
+    return np.concatenate(
+        [run(make_batch(batch, None, pad, torch.device("cpu"), encoder.max_length)) for batch in batches]
+    )
 
 
-def _compare(encoder: Encoder, folder: Path, run: Runner, tool: str) -> float:
+def _compare(encoder: Encoder, folder: Path, run: Run, tool: str) -> float:
     """Return the lowest cosine over the probes in one batch, and over the first alone."""
     probes = uncut(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
         probes.append(TOO_LONG)
-    pad = encoder.backbone.tokenizer.pad
-    theirs = np.concatenate([encode_with(run, folder, texts, pad) for texts in (probes, probes[:1])])
+    theirs = np.concatenate([encode_with(run, folder, texts, encoder) for texts in (probes, probes[:1])])
     return check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
 
 
@@ -237,7 +208,7 @@ def quantise(encoder: Encoder, folder: Path) -> str:
     pairs = task.pairs()
     sentences = [*pairs.first, *pairs.second]
     ours = encoder.encode(sentences)
-    theirs = encode_with(_onnxruntime(folder / SMALL), folder, sentences, encoder.backbone.tokenizer.pad)
+    theirs = encode_with(load_onnx(folder, file=SMALL), folder, sentences, encoder)
     scores = []
     for vectors in (unit(ours), unit(theirs)):
         first, second = np.split(vectors, 2)

@@ -29,7 +29,6 @@ from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError
 from promptcli.models.card import public, write_card
-from promptcli.models.dense import NORMALIZE, Dense, layers_of
 from promptcli.models.entries import (
     BACKBONE,
     MANIFEST,
@@ -41,11 +40,10 @@ from promptcli.models.entries import (
     with_backbone,
     write_manifest,
 )
+from promptcli.models.forms import NORMALIZE, Dense, add_tokens, layers_of, with_template
 from promptcli.models.reading import FLAGS, MODES
 from promptcli.models.registry import load_encoder
-from promptcli.models.tables import static_table, write_static
-from promptcli.models.target import BLANK, PROBES, TOO_LONG, TYPED, InexactError, uncut
-from promptcli.models.tokenization import add_tokens, with_template
+from promptcli.models.target import BLANK, PROBES, TOO_LONG, TYPED, InexactError
 from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
 from promptcli.storage.folders import atomic_folder
@@ -65,13 +63,6 @@ class _Module:
     kind: str
     config: dict[str, Any]
     tensors: dict[str, Tensor] = field(default_factory=dict)
-
-
-def write_table(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
-    """Write a static recipe: one table of words."""
-    table = static_table(encoder)
-    write_static(folder, table.definition, {"embedding.weight": table.rows}, path="")
-    return table.notes, uncut(encoder)
 
 
 def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:

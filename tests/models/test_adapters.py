@@ -12,8 +12,8 @@ from transformers import AutoModel
 from promptcli.encoder.encoder import TUNED, build_encoder
 from promptcli.errors import UsageError
 from promptcli.models.export import export_merged, export_peft
+from promptcli.models.forms import export_model2vec
 from promptcli.models.registry import Entry
-from promptcli.models.tables import export_model2vec
 from promptcli.models.target import InexactError, Source, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
 from tests.making import random_encoder

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from promptcli.backbones.saving import file_inputs
+from promptcli.models.forms import static_table
 from promptcli.models.onnx import EncoderGraph, TableGraph, encode_with, export_onnx
 from promptcli.models.registry import Entry
-from promptcli.models.tables import static_table
 from promptcli.models.target import PROBES, Source, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
 from tests.making import random_encoder
@@ -59,10 +59,10 @@ def test_a_static_recipe_is_its_table(tiny_backbone, tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(table.definition))
     graph = TableGraph(table)
 
-    def run(ids, mask):
-        return graph(torch.from_numpy(ids), torch.from_numpy(mask)).detach().numpy()
+    def run(batch):
+        return graph(batch.ids, batch.real().long()).detach().numpy()
 
-    there = encode_with(run, tmp_path, list(PROBES), encoder.backbone.tokenizer.pad)
+    there = encode_with(run, tmp_path, list(PROBES), encoder)
     assert lowest_cosine(encoder.encode(PROBES), there) > 0.999999
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import promptcli
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.models.loading import resolve
 from promptcli.models.registry import SHIPPED, Entry, Registry, home, portable
-from promptcli.models.resolving import resolve
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.storage.files import sha256
 from tests import processes

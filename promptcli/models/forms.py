@@ -1,0 +1,343 @@
+"""An encoder's parts in the form of other programs.
+
+The template in ``tokenizer.json``, so that whoever loads the file gets the encoder's ids; transforms as dense layers;
+a static recipe as one table of words.
+"""
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from promptcli.backbones.checking import opening
+from promptcli.backbones.saving import head_tensors, tokenizer_definition
+from promptcli.backbones.tokenizer import adding_no_blank
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.prompts import Prompt
+from promptcli.encoder.transforms import Transform
+from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Normalize, Projection
+from promptcli.encoder.transforms.heads import Dense as OurDense
+from promptcli.models.card import write_card
+from promptcli.models.target import PROBES, TYPED, Exported, InexactError, Source, check_parity, lacking, uncut
+from promptcli.recipe import split_spec
+from promptcli.storage.documents import to_json
+from promptcli.storage.tensors import save_tensors
+
+#: Put in front of every text by exports that have no other place for the template; no sentence contains it.
+AROUND = "⊢⊢⊢"
+
+_PERIOD = r"""(?<=[^.?"'⊢])\z"""  # the end of a text that has no end mark; no text has no end
+_START, _END = rf"\A(?!{AROUND})", r"(?<!⊢)\z"  # AROUND itself is normalised too, and stays unchanged
+
+#: Text rules as replacements of a pattern by a text, in order.
+_RULES: dict[str, tuple[tuple[str, str], ...]] = {"prompteol": (('"', "'"), (r"\?\z", "."))}
+
+
+def with_template(
+    encoder: Encoder,
+    definition: Mapping[str, Any] | None = None,
+    *,
+    left: Sequence[int] | None = None,
+    right: Sequence[int] | None = None,
+    marked: bool = False,
+) -> dict[str, Any]:
+    """Return a ``tokenizer.json`` that puts the template around a sentence.
+
+    A post-processor sets the template's ids around the sentence's, so that truncation cuts the sentence only. The
+    normalizer adds the period and the template's part of the sentence's piece (a space, characters that touch [X]).
+
+    Args:
+        encoder: Whose template, period and text rule it is.
+        definition: The backbone's, changed; None: unchanged.
+        left: Ids before the sentence; None: the template's.
+        right: Ids after it.
+        marked: ``AROUND`` is put in front of every text.
+    """
+    changed = tokenizer_definition(encoder.backbone) if definition is None else copy.deepcopy(dict(definition))
+    template, rule = encoder.template, encoder.recipe.text_rule
+    before, after = template.pieces(["\0"], False)[0].split("\0")
+    steps: list[dict[str, Any]] = [{"type": "Strip", "strip_left": True, "strip_right": True}]
+    if encoder.recipe.period:
+        steps.append({"type": "Replace", "pattern": {"Regex": _PERIOD}, "content": "."})
+    if rule == "lower":
+        steps.append({"type": "Lowercase"})
+    elif rule is not None and rule not in _RULES:
+        raise InexactError(f"text rule {rule!r} cannot be expressed in a tokenizer.json")
+    steps += [{"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in _RULES.get(rule or "", ())]
+    if before and not marked:
+        steps.append({"type": "Prepend", "prepend": before})
+    if after:
+        steps.append({"type": "Replace", "pattern": {"Regex": _END}, "content": after})
+    normalizer = changed.get("normalizer") or {}
+    members = normalizer.get("normalizers", [normalizer] if normalizer else [])
+    steps += [member for member in members if member["type"] != "Prepend"]  # a space that the template sets itself
+    if marked:  # last: the tokenizers library panics if it comes before BERT's normalizer
+        steps.append({"type": "Replace", "pattern": {"Regex": _START}, "content": AROUND + before})
+    changed["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    adding_no_blank(changed.get("pre_tokenizer"))  # the template has the spaces
+    sides = {
+        "<left>": template.prefix if left is None else left,
+        "<right>": template.suffix if right is None else right,
+    }
+    texts = {token["id"]: token["content"] for token in changed["added_tokens"]}
+
+    def around(*sequences: str) -> list[dict[str, Any]]:
+        slots: list[dict[str, Any]] = [{"Sequence": {"id": name, "type_id": 0}} for name in sequences]
+        ends = [{"SpecialToken": {"id": name, "type_id": 0}} for name in sides]
+        return [ends[0], *slots, ends[1]]
+
+    changed["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": around("A"),
+        "pair": around("A", "B"),
+        "special_tokens": {
+            name: {"id": name, "ids": list(ids), "tokens": [texts.get(token, str(token)) for token in ids]}
+            for name, ids in sides.items()
+        },
+    }
+    return changed
+
+
+def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
+    """Add special tokens to a ``tokenizer.json``; return their ids, which follow the highest id."""
+    ids = token_ids(definition)
+    first = max(ids) + 1
+    if len(ids) < first:
+        raise InexactError("the numbers of its vocabulary have gaps, so no token can be added at the end")
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    definition["added_tokens"] += [{"id": first + n, "content": name, **flags} for n, name in enumerate(names)]
+    return list(range(first, first + len(names)))
+
+
+def token_ids(definition: Mapping[str, Any]) -> set[int]:
+    """Return the ids of all tokens of a ``tokenizer.json``."""
+    vocabulary = definition["model"]["vocab"]
+    ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+    return {*ids, *(token["id"] for token in definition["added_tokens"])}
+
+
+IDENTITY = "torch.nn.modules.linear.Identity"
+#: What may follow a dense layer, by the name of its class.
+_CLASSES = {
+    f"torch.nn.modules.activation.{name}": ACTIVATIONS[name.lower()]
+    for name in ("Tanh", "GELU", "ReLU", "SiLU", "Sigmoid")
+}
+_PROBES = 16  # random vectors on which a map is compared with its affine form
+_FAR = 2.0**14  # length of the vectors that give the slope: the constant's rounding is negligible
+_CLOSE = 1e-4
+
+
+@dataclass(frozen=True)
+class Dense:
+    """y = activation(x W^T + b)."""
+
+    weight: Tensor  #: (d', d)
+    bias: Tensor  #: (d',)
+    activation: str = IDENTITY
+
+
+@dataclass(frozen=True)
+class Norm:
+    """LayerNorm."""
+
+    weight: Tensor  #: (d,)
+    bias: Tensor  #: (d,)
+
+
+#: Vectors scaled to length 1.
+NORMALIZE = Norm(torch.ones(0), torch.zeros(0))
+
+
+def layers_of(encoder: Encoder) -> list[Dense | Norm]:
+    """Return the transforms of an encoder as layers, in order; InexactError names one that is not."""
+    layers: list[Dense | Norm] = []
+    width = encoder.backbone.last_width
+    for transform in encoder.transforms:
+        if isinstance(transform, ClsPooler):
+            head = head_tensors(encoder.backbone)
+            parts: list[Dense | Norm] | None = [Dense(head["weight"], head["bias"], next(iter(_CLASSES)))]
+        elif isinstance(transform, Projection):
+            parts = _of_network(transform.module)
+        elif isinstance(transform, OurDense):
+            name = transform.spec.rpartition(":")[2]
+            kind = next((path for path in _CLASSES if path.rpartition(".")[2].lower() == name), IDENTITY)
+            weight, bias = transform.tensors().values()
+            parts = [Dense(weight, bias, kind)]
+        elif isinstance(transform, Normalize):
+            layers.append(NORMALIZE)
+            continue
+        else:
+            parts = _of_map(transform, width)
+        if parts is None:
+            raise InexactError(f"transform {transform.spec!r} is neither an affine map nor dense layers")
+        layers += parts
+        width = len(parts[-1].bias)
+    return layers
+
+
+def affine_of(encoder: Encoder) -> tuple[Tensor, Tensor]:
+    """Return W (d, d') and b (d',) of all transforms together."""
+    width = encoder.backbone.token_rows.size(1)
+    matrix, bias = torch.eye(width), torch.zeros(width)
+    for layer in layers_of(encoder):
+        if not isinstance(layer, Dense) or layer.activation != IDENTITY:
+            raise InexactError("a table of words can only hold transforms that are affine maps")
+        matrix, bias = matrix @ layer.weight.T, bias @ layer.weight.T + layer.bias
+    return matrix, bias
+
+
+def _of_map(transform: Transform, width: int) -> list[Dense | Norm] | None:
+    """Return an affine map as one layer, or None if the transform is not affine."""
+
+    def function(vectors: Tensor) -> Tensor:
+        for _, step in transform.stages:
+            vectors = step(vectors)
+        return vectors.float().cpu()
+
+    random = torch.randn(_PROBES, width, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        bias = function(torch.zeros(1, width))[0]
+        slope = (function(torch.eye(width) * _FAR) - bias) / _FAR
+        wanted, affine = function(random), random @ slope + bias
+    if (wanted - affine).abs().max() > _CLOSE * wanted.abs().max():
+        return None
+    return [Dense(slope.T.contiguous(), bias.clone())]
+
+
+def _of_network(network: nn.Module) -> list[Dense | Norm] | None:
+    """Return a sequence of linear layers, activations and LayerNorms, or None if the network is anything else."""
+    layers: list[Dense | Norm] = []
+    for module in network.modules():
+        if any(True for _ in module.children()):
+            continue
+        if isinstance(module, nn.Linear):
+            layers.append(Dense(module.weight.detach().cpu(), module.bias.detach().cpu()))
+        elif isinstance(module, nn.LayerNorm):
+            layers.append(Norm(module.weight.detach().cpu(), module.bias.detach().cpu()))
+        elif layers and isinstance(layers[-1], Dense) and (name := _activation(module)):
+            layers[-1] = Dense(layers[-1].weight, layers[-1].bias, name)
+        elif not isinstance(module, nn.Identity | nn.Dropout):
+            return None
+    return layers
+
+
+def _activation(module: nn.Module) -> str | None:
+    points = torch.linspace(-6, 6, 101)
+    values = module(points)
+    return next((name for name, curve in _CLASSES.items() if torch.allclose(curve(points), values, atol=1e-6)), None)
+
+
+#: Weights -> how many of the template's first and last tokens are left out.
+_OUTSIDE = {"avg": 0, "unbiased": 1}
+
+
+@dataclass(frozen=True)
+class StaticTable:
+    """Rows and the tokenizer that chooses them."""
+
+    rows: Tensor  #: (v, d')
+    definition: dict[str, Any]  #: ``tokenizer.json``
+    notes: tuple[str, ...]
+
+
+def static_table(encoder: Encoder) -> StaticTable:
+    """Return the table of an encoder."""
+    states, _, weights = encoder.pooling.spec.partition("/")
+    kind = split_spec(weights)[0]
+    if states not in ("static", "mlm-head") or kind not in _OUTSIDE:
+        raise InexactError(
+            f"pooling {encoder.pooling.spec!r} does not average static rows; a table holds static/avg, static/unbiased"
+        )
+    if encoder.backbone.words_only:
+        raise InexactError("word vectors have their own tokenizer, which no tokenizer.json holds")
+    if type(encoder.prompt) is not Prompt or encoder.denoising.place != "none":
+        raise InexactError("learned prompts and denoising are not rows of words")
+    backbone, template = encoder.backbone, encoder.template
+    base = (backbone.token_rows if states == "static" else backbone.head.rows).detach().float().cpu()
+    matrix, bias = affine_of(encoder)
+    mapped = base @ matrix + bias
+    rows = mapped if kind == "avg" else _rewritten(encoder, mapped)
+    outside = [*template.prefix, *template.suffix]
+    around = outside[_OUTSIDE[kind] : len(outside) - _OUTSIDE[kind]]
+    definition = with_template(encoder, marked=bool(around))
+    definition["post_processor"] = None
+    room = encoder.max_length - len(outside)
+    notes = ["an empty sentence has a vector of zeros there"]
+    if len(outside) < template.length:
+        notes.append("a sentence that is cut loses the mark of the template after it there")
+    if around:
+        notes.append(TYPED)
+        number = add_tokens(definition, [AROUND])[0]
+        definition["added_tokens"][-1] |= {"special": False, "normalized": True}
+        extended = rows.new_zeros(max(len(rows), number + 1), rows.size(1))
+        extended[: len(rows)] = rows
+        extended[number] = mapped[around].sum(0)
+        rows = extended
+    definition["truncation"] = {
+        "direction": "Right", "max_length": room + bool(around), "strategy": "LongestFirst", "stride": 0
+    }  # fmt: skip
+    if kind == "unbiased":
+        notes.append("a sentence of filtered words only has a vector of zeros there, and no sentence is cut")
+        definition["truncation"] = None
+    return StaticTable(rows.contiguous(), definition, tuple(notes))
+
+
+def _rewritten(encoder: Encoder, mapped: Tensor) -> Tensor:
+    """Return the row of each token after the rewriting of ``unbiased``, applied to the token alone."""
+    tokens, weights = encoder.backbone.tokenizer, encoder.pooling.weights
+    if not tokens.splits_punctuation or weights.spec == "unbiased:freq":
+        raise InexactError(
+            "static/unbiased is a table for WordPiece vocabularies, with subwords left out: there each token is"
+            " rewritten by itself"
+        )
+    rows = torch.zeros_like(mapped)
+    items = [(token, text) for token, text in tokens.items().items() if not text.startswith("##") or text == "##"]
+    rewritten = weights.rewrite([text for _, text in items], encoder.backbone)
+    for (token, _), ids in zip(items, rewritten, strict=True):
+        if ids != [tokens.pad]:
+            rows[token] = mapped[ids].sum(0)
+    return rows
+
+
+def export_model2vec(source: Source, folder: Path) -> Exported:
+    """Fill a folder that ``StaticModel.from_pretrained(folder)`` loads, and ``SentenceTransformer(folder)``."""
+    encoder, entry = source.encoder, source.entry
+    table = static_table(encoder)
+    rows = table.rows[: 1 + max(token_ids(table.definition))].contiguous()  # model2vec takes a row a token, no more
+    table.definition["truncation"] = None
+    write_static(folder, table.definition, {"embeddings": rows}, path=".")
+    config = {
+        "model_type": "model2vec",
+        "architectures": ["StaticModel"],
+        "hidden_dim": rows.size(1),
+        "normalize": False,
+        "max_length": None,
+        "embedding_dtype": "float32",
+    }
+    (folder / "config.json").write_text(to_json(config), encoding="utf-8")
+    use = "from model2vec import StaticModel\n\nvectors = StaticModel.from_pretrained(folder).encode(sentences)"
+    write_card(folder, entry, encoder.recipe, use=use, library="model2vec")
+    load = 'StaticModel.from_pretrained("FOLDER")'
+    notes = (*table.notes, "words that the vocabulary does not know are left out there, and no sentence is cut")
+    if lacking("model2vec"):
+        return Exported(load, notes=(*notes, "vectors were not compared: model2vec is not installed"))
+    import model2vec
+
+    known = [row for row in PROBES if encoder.backbone.tokenizer.unk not in encoder.inputs([row]).rows[0]]
+    probes = uncut(encoder, known)
+    with opening("the exported folder"):
+        theirs = model2vec.StaticModel.from_pretrained(folder).encode(probes)
+    return Exported(load, "model2vec", check_parity(encoder.encode(probes), theirs, "model2vec"), notes)
+
+
+def write_static(folder: Path, definition: dict[str, Any], rows: dict[str, Tensor], *, path: str) -> None:
+    """Write a table as the module StaticEmbedding of sentence-transformers, which lies at ``path`` in the folder."""
+    modules = [{"idx": 0, "name": "0", "path": path, "type": "sentence_transformers.models.StaticEmbedding"}]
+    (folder / "modules.json").write_text(to_json(modules), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False), encoding="utf-8")
+    save_tensors(rows, folder / "model.safetensors")
