@@ -4,7 +4,6 @@ A graph is made once and kept in a folder named by the encoder's fingerprint; wh
 probes are compared with torch's in float32.
 """
 
-import queue
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +16,11 @@ import torch
 import promptcli
 from promptcli.backbones.checking import opening
 from promptcli.backbones.devices import choose_device, choose_dtype, computes
-from promptcli.backbones.states import Batch
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.encoder.streams import Graph, stream_count
+from promptcli.encoder.streams import Graph
 from promptcli.errors import CheckFailedError, UsageError, unknown
+from promptcli.models.runtimes import MODEL, SMALL, Run, load_onnx, load_openvino
 from promptcli.models.target import PROBES, lacking, lowest_cosine, require
 from promptcli.notes import note
 from promptcli.recipe import Recipe
@@ -34,10 +33,6 @@ LARGEST_DIFFERENCE = 1e-5
 #: Lowest cosine of a bfloat16 graph to torch's float32 vectors.
 LOWEST_COSINE = 0.9999
 _PROBES, _REMARK = "probes.npy", "remark.txt"
-MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
-
-#: Token ids and mask in, (n, d) float32 out.
-Run = Callable[[Batch], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -158,41 +153,11 @@ def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray) -> str | None:
     return None
 
 
-def _inputs(batch: Batch) -> list[np.ndarray]:
-    return [batch.ids.numpy(), batch.real().numpy().astype(np.int64)]
-
-
 def _write_openvino(encoder: Encoder, folder: Path) -> str:
     from promptcli.models.onnx import write_openvino  # loads transformers
 
     write_openvino(encoder, folder)
     return ""
-
-
-def load_openvino(folder: Path, dtype: str = "float32") -> Run:
-    """Return a function with a request per stream; a caller waits for a free one."""
-    import openvino
-
-    threads = torch.get_num_threads()
-    settings = {
-        "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype],
-        "NUM_STREAMS": stream_count(threads),
-        "INFERENCE_NUM_THREADS": threads,
-    }
-    compiled = openvino.Core().compile_model(folder / OPENVINO, "CPU", settings)
-    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    for _ in range(stream_count(threads)):
-        free.put(compiled.create_infer_request())
-
-    def run(batch: Batch) -> np.ndarray:
-        request = free.get()
-        try:
-            vectors: np.ndarray = request.infer(_inputs(batch))[0]
-        finally:
-            free.put(request)
-        return vectors
-
-    return run
 
 
 def _write_onnx(encoder: Encoder, folder: Path) -> str:
@@ -209,23 +174,6 @@ def _write_int8(encoder: Encoder, folder: Path) -> str:
     loss = quantise(encoder, folder)
     (folder / MODEL).unlink()
     return loss
-
-
-def load_onnx(folder: Path, dtype: str = "float32", file: str = MODEL) -> Run:
-    """Return a function that runs a file of onnxruntime; its precision is the file's."""
-    import onnxruntime
-
-    threads = torch.get_num_threads()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads // stream_count(threads)
-    session = onnxruntime.InferenceSession(str(folder / file), options, providers=["CPUExecutionProvider"])
-    names = [node.name for node in session.get_inputs()]
-
-    def run(batch: Batch) -> np.ndarray:
-        vectors: np.ndarray = session.run(None, dict(zip(names, _inputs(batch), strict=True)))[0]
-        return vectors
-
-    return run
 
 
 _EXPORT = ("onnx", "onnxscript")

@@ -25,8 +25,8 @@ from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import WordTfIdf
 from promptcli.errors import UsageError
-from promptcli.models.backends import MODEL, OPENVINO, SMALL, Run, load_onnx, load_openvino
 from promptcli.models.forms import StaticTable, static_table, with_template
+from promptcli.models.runtimes import MODEL, OPENVINO, SMALL, Run, load_onnx, load_openvino
 from promptcli.models.target import TOO_LONG, TYPED, Exported, InexactError, Source, check_parity, require, uncut
 
 
