@@ -79,8 +79,8 @@ class FittedRecipe:
     @property
     def provenance(self) -> dict[str, Any]:
         """What an entry's provenance says about the fit."""
-        chosen = {} if self.selection is None else {"selected_on": dataclasses.asdict(self.selection)}
-        return {"fitted_on": {"source": self.source, "sentences": self.sentences}, **chosen}
+        selected = {} if self.selection is None else {"selected_on": dataclasses.asdict(self.selection)}
+        return {"fitted_on": {"source": self.source, "sentences": self.sentences}, **selected}
 
 
 def fit_recipe(
@@ -155,8 +155,8 @@ def _select(before: Encoder, name: str, tensors: Mapping[str, Tensor], task: STS
         Candidate(spec, round(value, 4), [round(100 * end, 4) for end in ends])
         for spec, value, ends in zip(specs, values, intervals, strict=True)
     )
-    chosen = specs[1 + int(np.argmax(values[1:]))]
-    return Selection(task.label, task.sha256(), len(task.pairs()), chosen, without, candidates)
+    best = specs[1 + int(np.argmax(values[1:]))]
+    return Selection(task.label, task.sha256(), len(pairs), best, without, candidates)
 
 
 @dataclass(frozen=True)

@@ -151,11 +151,11 @@ class TrainableEncoder(nn.Module):
         slots = [side.encoder.template.mask_slots(len(row)) for side in sides for row in side.rows]
         tokenizer, device, longest = self.backbone.tokenizer, self.backbone.device, self.backbone.max_tokens
         states, places = [], []
-        for chosen in _groups(rows, self.chunk_tokens):
-            part, masks = [rows[row] for row in chosen], [slots[row] for row in chosen]
-            batch = make_batch(part, masks, tokenizer.pad, device, longest)
+        for indices in _groups(rows, self.chunk_tokens):
+            group, masks = [rows[row] for row in indices], [slots[row] for row in indices]
+            batch = make_batch(group, masks, tokenizer.pad, device, longest)
             states.append(self._pass(sides[0].encoder, batch, augment, read))
-            places.append(chosen)
+            places.append(indices)
         return torch.cat(states)[to_device(np.argsort(np.concatenate(places)), device)]
 
     def _pass(self, view: Encoder, batch: Batch, augment: Augment | None = None, read: Reader | None = None) -> Tensor:
@@ -181,8 +181,8 @@ class TrainableEncoder(nn.Module):
         """
         backbone, device, head = self.backbone, self.backbone.device, self.mlm_head
         assert head is not None
-        ids, chosen = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
-        places = np.flatnonzero(chosen)
+        ids, selected = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
+        places = np.flatnonzero(selected)
         masked = replace(batch, ids=to_device(ids.numpy(), device), rows=ids.numpy())
         states = backbone.run(masked, Needs(layers=frozenset({backbone.n_layers}))).layers[backbone.n_layers]
         logits = head.to_logits(head.to_hidden(states.flatten(0, 1)[to_device(places, device)]))
@@ -248,13 +248,13 @@ def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[
     transformers [UNK] is a special and never chosen. Of the chosen 80% become the mask, 10% a random
     token of the whole vocabulary, 10% stay.
     """
-    given = torch.from_numpy(batch.host_ids())
-    real = np.arange(given.size(1)) < batch.host_lengths()[:, None]
-    words = torch.from_numpy(real) & ~torch.isin(given, torch.tensor(sorted(tokens.specials)))
-    draw = torch.rand(given.shape)
-    chosen = words & (draw < _CHOSEN)
-    share = draw / _CHOSEN  # uniform again among the chosen
-    random = torch.randint_like(given, vocabulary)
+    before = torch.from_numpy(batch.host_ids())
+    real = np.arange(before.size(1)) < batch.host_lengths()[:, None]
+    words = torch.from_numpy(real) & ~torch.isin(before, torch.tensor(sorted(tokens.specials)))
+    draw = torch.rand(before.shape)
+    selected = words & (draw < _CHOSEN)
+    share = draw / _CHOSEN  # uniform again among the selected
+    random = torch.randint_like(before, vocabulary)
     assert tokens.mask is not None
-    ids = torch.where(chosen & (share < _MASKED), tokens.mask, given)
-    return torch.where(chosen & (share >= 1 - _RANDOM), random, ids), chosen
+    ids = torch.where(selected & (share < _MASKED), tokens.mask, before)
+    return torch.where(selected & (share >= 1 - _RANDOM), random, ids), selected

@@ -93,7 +93,7 @@ def train(
     name, force = train.keywords["name"] or method, train.keywords["force"]
     if plot is not None:
         check_picture(plot, force=force)
-    trials = _trials(_swept(sweep, swept), seeds)
+    trials = _trials(sweep, swept, seeds)
     run = partial(train, method=method)
     if dry_run:
         _print_settings(_settings(run, trials[0]), as_json=json)
@@ -158,9 +158,15 @@ def _chosen_by(trained: "Trained") -> float:
     return next(iter(trained.scores.values()))
 
 
-def _trials(sweep: Mapping[str, Sequence[Any]], seeds: int | None) -> list[dict[str, Any]]:
+def _trials(sweep: str | None, words: Sequence[str], seeds: int | None) -> list[dict[str, Any]]:
     """Return the changes of every combination of the swept settings with every seed."""
-    axes: dict[str, Sequence[Any]] = {**sweep, **({"seed": range(seeds)} if seeds else {})}
+    if words and sweep is None:
+        raise UsageError(f"{words[0]!r} is not expected here; settings to try come after --sweep")
+    parts = [*(sweep or "").split(), *words]
+    for name, instead in _UNSWEPT.items():
+        if any(part.startswith(f"{name}=") for part in parts):
+            raise UsageError(f"--sweep does not take {name}; give {instead}")
+    axes = parsed(_AllSettings, parts, "--sweep", many=True) | ({"seed": range(seeds)} if seeds else {})
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
@@ -185,17 +191,6 @@ def settings_in_force(words: Sequence[str]) -> Section:
         form = " supervised" if method is METHODS[method.name][1] and METHODS[method.name][0] else ""
         rows.append((f"{method.name}{form}", f"{small}; {base}"))
     return "Batch size, learning rate, epochs: mini-bert; bert-base-uncased", rows
-
-
-def _swept(sweep: str | None, words: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the values to try by setting."""
-    if words and sweep is None:
-        raise UsageError(f"{words[0]!r} is not expected here; settings to try come after --sweep")
-    parts = [*(sweep or "").split(), *words]
-    for name, instead in _UNSWEPT.items():
-        if any(part.startswith(f"{name}=") for part in parts):
-            raise UsageError(f"--sweep does not take {name}; give {instead}")
-    return parsed(_AllSettings, parts, "--sweep", many=True)
 
 
 def _print_settings(shown: dict[str, object], *, as_json: bool) -> None:

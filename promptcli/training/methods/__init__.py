@@ -44,11 +44,11 @@ METHODS = Table("methods", METHODS)
 def find_method(name: str, *, supervised: bool) -> Method:
     """Return a method; some are always supervised."""
     unsupervised, other = look_up("method", name, METHODS)
-    found = other if supervised or unsupervised is None else unsupervised
-    if found is None:
+    form = other if supervised or unsupervised is None else unsupervised
+    if form is None:
         can = ", ".join(known for known, (_, variant) in METHODS.items() if variant is not None)
         raise UsageError(f"method {name!r} has no supervised form; these have: {can}")
-    return found
+    return form
 
 
 def forms() -> Iterator[Method]:

@@ -43,7 +43,7 @@ class Variant:
 
     def training_prompts(self, settings: TrainingSettings) -> Views:
         """Return the views' prompts while training, which the published code may write in another way."""
-        return tuple(settings.prompt(settings.in_training(one)) for one in settings.templates(self.views))
+        return tuple(settings.prompt(settings.in_training(template)) for template in settings.templates(self.views))
 
 
 @dataclass(frozen=True)

@@ -126,15 +126,15 @@ class TemplateSettings(TrainingSettings):
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with ``changes``; see ``TrainingSettings.replace``."""
-        given = len(changes.get("template", ()))
-        if given > self.most_templates:
-            raise UsageError(f"`template` is given {given} times; there are {self.most_templates} views")
+        count = len(changes.get("template", ()))
+        if count > self.most_templates:
+            raise UsageError(f"`template` is given {count} times; there are {self.most_templates} views")
         return super().replace(**changes)
 
     def templates(self, views: Views) -> Views:
         """Return the given templates, else the method's own; one alone is both views of a pair of positives."""
-        given = self.template or views
-        return given[0], given[min(1, len(given) - 1)], *(given[2:] or views[2:])
+        templates = self.template or views
+        return templates[0], templates[min(1, len(templates) - 1)], *(templates[2:] or views[2:])
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ def _dropout(batch: Batch, rate: float) -> Batch:
 def _cut(rows: Tensor, may: Tensor, rate: float, counts: Tensor) -> Tensor:
     """Return ``rows`` (n, k, m) with floor(rate x count) of those rows set to 0 that ``may`` (n, k) be."""
     ranks = torch.rand(may.shape, device=may.device).masked_fill(~may, 2.0).argsort(1).argsort(1)
-    chosen = ranks < (rate * counts.double()).long().unsqueeze(1)
-    return rows.masked_fill(chosen.unsqueeze(2), 0.0)
+    is_cut = ranks < (rate * counts.double()).long().unsqueeze(1)
+    return rows.masked_fill(is_cut.unsqueeze(2), 0.0)
 
 
 #: By the name that the settings of a method take.
@@ -143,9 +143,9 @@ class JointNTXent(PairClassifier[JointSettings]):
         logits = self.classify(plain)
         if adversarial:
             adversary.turn(super().loss([logits], columns), settings.perturbation)
-        made = {"none": lambda: plain, ADVERSARIAL: lambda: encoder.hidden(sides, adversary.move)}
+        computed = {"none": lambda: plain, ADVERSARIAL: lambda: encoder.hidden(sides, adversary.move)}
         views = [
-            made[name]() if name in made else augmented(encoder, sides, name, settings)
+            computed[name]() if name in computed else augmented(encoder, sides, name, settings)
             for name in settings.augmentations
         ]
         return (logits, *(part for view in views for part in view.chunk(2)))

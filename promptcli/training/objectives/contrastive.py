@@ -47,8 +47,8 @@ class Contrastive(Objective[ContrastiveSettings]):
             vectors = vectors - encoder.project(encoder.bias(sides, self.blank))
         views = torch.split(vectors, [len(side.rows) for side in sides])
         if len(columns) > 2 and len(views[2]) < len(columns[2]):
-            there = to_device(np.array([bool(text) for text in columns[2]]), vectors.device)
-            views = (*views[:2], torch.zeros_like(views[0]).masked_scatter(there.unsqueeze(1), views[2]))
+            has_negative = to_device(np.array([bool(text) for text in columns[2]]), vectors.device)
+            views = (*views[:2], torch.zeros_like(views[0]).masked_scatter(has_negative.unsqueeze(1), views[2]))
         return views
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
@@ -59,9 +59,9 @@ class Contrastive(Objective[ContrastiveSettings]):
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the contrastive loss of the complete batch; its denominator has the existing hard negatives."""
         if len(columns) > 2 and not all(columns[2]):
-            there = [row for row, text in enumerate(columns[2]) if text]
-            columns = [*columns[:2], *([[columns[2][row] for row in there]] if there else [])]
-            views = [*views[:2], *([views[2][there]] if there else [])]
+            present = [row for row, text in enumerate(columns[2]) if text]
+            columns = [*columns[:2], *([[columns[2][row] for row in present]] if present else [])]
+            views = [*views[:2], *([views[2][present]] if present else [])]
         same = equal_sentences(columns, views[0].device) if self.settings.mask_duplicates else None
         return contrastive_loss(*views, temperature=self.settings.temperature, same=same)
 
@@ -86,11 +86,11 @@ def contrastive_loss(
         same: (n, m) or (n, m + k) bool, True if row j of ``second``, or of ``hard`` after it, is excluded for
             first[i] although j is not i: equal sentences.
     """
-    others = second if hard is None else torch.cat([second, hard])
-    cosines = functional.normalize(first.float(), dim=1) @ functional.normalize(others.float(), dim=1).T
+    candidates = second if hard is None else torch.cat([second, hard])
+    cosines = functional.normalize(first.float(), dim=1) @ functional.normalize(candidates.float(), dim=1).T
     logits = cosines / temperature
     if same is not None:
-        logits = logits.masked_fill(functional.pad(same, (0, len(others) - same.size(1))), float("-inf"))
+        logits = logits.masked_fill(functional.pad(same, (0, len(candidates) - same.size(1))), float("-inf"))
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
 
 

@@ -49,9 +49,9 @@ def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
 
     The student's h are (n, d), the teacher's t (n, e).
     """
-    (ours, theirs) = (one @ one.T for one in (functional.normalize(part, dim=1) for part in (student, teacher)))
+    h, t = functional.normalize(student, dim=1), functional.normalize(teacher, dim=1)
     n = len(student)
-    return (ours - theirs).fill_diagonal_(0).square().sum() / max(1, n * (n - 1))
+    return (h @ h.T - t @ t.T).fill_diagonal_(0).square().sum() / max(1, n * (n - 1))
 
 
 _DISTANCES = {"vectors": vector_distance, "similarities": similarity_distance}
