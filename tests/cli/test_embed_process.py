@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from promptcli.data.rows import BATCH
 from tests import embed_fakes
 from tests.processes import PIPE, Program
 
@@ -103,12 +104,13 @@ def test_a_pipe_closed_from_the_start():
     os.close(written)
 
 
-def test_rows_leave_window_by_window():
-    running = program("embed", "-", stdin=PIPE, environment={"FAKE_WINDOW": "2"})
-    for start in (0, 2):
-        running.stdin.write(f"line {start}\nline {start + 1}\n".encode())
+def test_rows_leave_as_soon_as_a_batch_of_them_has_arrived():
+    running = program("embed", "-", stdin=PIPE, environment={"FAKE_WINDOW": "512"})
+    for start in (0, BATCH):
+        running.stdin.write("".join(f"line {row}\n" for row in range(start, start + BATCH)).encode())
         running.stdin.flush()
-        assert [json.loads(running.stdout.readline())["id"] for _ in range(2)] == [start, start + 1]
+        rows = [json.loads(running.stdout.readline())["id"] for _ in range(BATCH)]
+        assert rows == list(range(start, start + BATCH))
     out, _ = running.communicate()
     assert (out, running.returncode) == (b"", 0)
 
