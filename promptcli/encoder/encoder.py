@@ -47,6 +47,8 @@ from promptcli.encoder.transforms import Stage, Transform, build_transforms
 from promptcli.errors import UsageError, WrongKindError, unknown
 from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
 
+#: A value of an argument of ``encode``.
+Option = str | int | bool | Progress | None
 #: Prefix of a tuned backbone's tensors.
 TUNED = "backbone."
 #: Most characters of a text that are tokenised.
@@ -294,11 +296,11 @@ class Encoder:
         result: np.ndarray | Tensor = vectors[0] if isinstance(sentences, str) else vectors
         return result
 
-    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray | Tensor:
+    def encode_query(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
         """Return the vectors of queries, with the prompt ``query`` if the model has one; see ``encode``."""
         return self._encode_as(("query",), sentences, options)
 
-    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray | Tensor:
+    def encode_document(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
         """Return the vectors of documents, with the prompt ``document``, ``passage`` or ``corpus`` if the model has it.
 
         A model of sentence-transformers always has ``query`` and ``document``, empty unless its folder says otherwise,
@@ -307,11 +309,12 @@ class Encoder:
         return self._encode_as(("document", "passage", "corpus"), sentences, options)
 
     def _encode_as(
-        self, names: Sequence[str], sentences: str | Sequence[str], options: dict[str, Any]
+        self, names: Sequence[str], sentences: str | Sequence[str], options: dict[str, Option]
     ) -> np.ndarray | Tensor:
-        if options.get("prompt") is None and options.get("prompt_name") is None:
-            options["prompt_name"] = next((name for name in names if name in self.prompts), None)
-        vectors: np.ndarray | Tensor = self.encode(sentences, **options)
+        arguments: dict[str, Any] = dict(options)
+        if arguments.get("prompt") is None and arguments.get("prompt_name") is None:
+            arguments["prompt_name"] = next((name for name in names if name in self.prompts), None)
+        vectors: np.ndarray | Tensor = self.encode(sentences, **arguments)
         return vectors
 
     def similarity(self, first: Vectors, second: Vectors) -> Tensor:
