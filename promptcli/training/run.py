@@ -100,7 +100,7 @@ class Trained:
             return Encoder.from_recipe(self.entry.recipe, tensors=self.entry.tensors, device=self.device)
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """What the entry's provenance says about the run: settings, data, steps, seconds, ..."""
         return dict(self.entry.provenance["trained"])
 
