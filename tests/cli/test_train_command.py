@@ -344,14 +344,14 @@ def test_what_is_refused(arguments, code, message, run, registry):
 @pytest.mark.parametrize(
     ("method", "content", "message"),
     [
-        ("sbert", "premise\thypothesis\tlabel\na\tb\tmaybe\n", "labels are entailment"),
+        ("sbert", "premise\thypothesis\tlabel\na\tb\tmaybe\n", "row 1 has the label 'maybe'; give entailment"),
         ("consert", "premise\thypothesis\tlabel\na\tb\t0\nc\td\t0\n", "all 2 labels are 'entailment'"),
         ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\tmuch\n", "row 1 has the score 'much'"),
         ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t3\nc\td\t3\n", "all 2 scores are '3.0'"),
         ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t7\nc\td\t3\n", "a score of 7 is above `top_score`, 5"),
         ("defsent", "guitars\tThey are plucked.\nharps\tThey too.\n", "none of the 2 words, 'guitars' first"),
         ("defsent", "definition\tsource\na\tb\n", "give a file with the columns definition, word"),
-        ("defsent", "word\tdefinition\n\t\n", "has no word with a definition to train on"),
+        ("defsent", "word\tdefinition\n\t\n", "data.tsv has no definition to train on"),
         ("isbert", "\n\n", "no sentence to train on"),
         ("simcse", "sent0\tsent1\thard_neg\na\tb\tc\na\tb\tc\td\n", "4 columns, but the header has 3"),
     ],
