@@ -72,7 +72,7 @@ def test_load_takes_an_entry_an_alias_a_recipe_and_a_folder(tiny_folder, tmp_pat
     assert pc.load(folder).recipe.pooling == "first-last/avg"
     assert pc.load("cls").recipe.pooling == "last/cls"
     assert [model.name for model in pc.list_models()] == ["mini", "mini-static", "mine"]
-    with pytest.raises(pc.PromptcliError, match="'mine' is there already"):
+    with pytest.raises(pc.PromptcliError, match="'mine' exists"):
         pc.load(recipe).register("mine")
     pc.load(recipe).register("mine", force=True)
 

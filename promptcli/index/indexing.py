@@ -13,7 +13,7 @@ from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
     from promptcli.index.inputs import Incoming
-    from promptcli.index.neighbours import Cluster, Pair
+    from promptcli.index.neighbours import Pair
     from promptcli.index.rows import Hit
     from promptcli.index.stored import IndexManifest
     from promptcli.index.vector_index import VectorIndex
@@ -61,7 +61,7 @@ def build_index(
     from promptcli.models.entries import utc_now
 
     folder, room, model = Path(folder), size_of(memory), Choice() if model is None else model
-    files, named = inputs.row_files(file, texts, text_field, id_field, near=folder), inputs.is_named(model)
+    files, named = inputs.RowFiles(file, texts, text_field, id_field, folder), inputs.is_named(model)
     opener = functools.cache(lambda: encoders.open_model(model, dtype="auto"))
     source = files.source()
     if source is not None:
@@ -71,7 +71,7 @@ def build_index(
             before = stored.read_manifest(folder)
             by_manifest = files.are_vectors and not named
             if before.source == source and (by_manifest or opener().fingerprint == before.fingerprint):
-                note(f"{folder} is already there, unchanged")
+                note(f"{folder} exists, unchanged")
                 return before
     stored.check_target(folder, force=force)
     incoming, origin = inputs.rows_to_build(files, opener, named=named, model=inputs.registered(model))
@@ -116,7 +116,7 @@ def add_to_index(
     from promptcli.index import inputs, stored
 
     folder = Path(folder)
-    files, origin = inputs.row_files(file, texts, text_field, id_field, near=folder), stored.read_manifest(folder)
+    files, origin = inputs.RowFiles(file, texts, text_field, id_field, folder), stored.read_manifest(folder)
     if files.are_vectors:
         incoming = files.stored(origin)
     else:
@@ -245,7 +245,7 @@ def search_index(
             check_encodable(sentence)
         batches = iter([(list(query), inputs.encoder_of(held.origin, model).encode(list(query)))])
     else:
-        files = inputs.row_files(query, None, text_field, None)
+        files = inputs.RowFiles(query, text_field=text_field)
         batches = inputs.read_queries(files, held.origin, lambda: inputs.encoder_of(held.origin, model))
     for texts, vectors in batches:
         answers = held.index.search(vectors, k, nprobe=nprobe, ef=ef, allow=only, deny=without)
@@ -253,7 +253,7 @@ def search_index(
             yield text, [hit for hit in hits if min_score is None or hit.score >= min_score]
 
 
-def find_dups(folder: str | Path, threshold: float | None = None) -> "tuple[list[Cluster], int]":
+def find_dups(folder: str | Path, threshold: float | None = None) -> "tuple[list[list[Hit]], int]":
     """Print groups of near-duplicates, the largest first: rows linked by a cosine of at least the threshold.
 
     Args:

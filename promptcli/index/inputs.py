@@ -49,15 +49,23 @@ class Incoming:
     manifest: Manifest | None = None  #: The manifest of stored vectors.
 
 
-@dataclass(frozen=True)
 class RowFiles:
-    """The files that the rows of an index come from."""
+    """The files that the rows of an index come from: sentences as for ``embed``, or vectors.
 
-    file: Path  #: Sentences as for ``embed`` (``-``: ``stdin``), or vectors.
-    texts: Path | None  #: The sentences that a file of vectors was made from.
-    fields: Fields
-    stdin: BinaryIO | None
-    spool: Path | None  #: The folder on whose disk encoded rows wait; None: the one for temporary files.
+    Encoded rows wait on the disk of the index ``near``. ``texts``: the sentences that a file of vectors was made from.
+    """
+
+    def __init__(
+        self,
+        file: str | Path | BinaryIO,
+        texts: str | Path | None = None,
+        text_field: str | None = None,
+        id_field: str | None = None,
+        near: Path | None = None,
+    ) -> None:
+        self.file, self.stdin = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
+        self.texts, self.fields = None if texts is None else Path(texts), Fields(text_field, id_field)
+        self.spool = next((folder for folder in real_path(near).parents if folder.is_dir()), None) if near else None
 
     @property
     def are_vectors(self) -> bool:
@@ -125,20 +133,6 @@ class RowFiles:
             raise CheckFailedError(f"{self.file} was made from another file than {self.texts} (by its sha256)")
         ids = range(len(table)) if table.column("id").type == pa.int64() else table.column("id").to_pylist()
         return Incoming(ArrayRows(vectors.matrix, ids, table.column("text").to_pylist()), manifest=manifest)
-
-
-def row_files(
-    file: str | Path | BinaryIO,
-    texts: str | Path | None,
-    text_field: str | None,
-    id_field: str | None,
-    *,
-    near: Path | None = None,
-) -> RowFiles:
-    """Return the files of rows, which wait on the disk of the index ``near``."""
-    disk = next((folder for folder in real_path(near).parents if folder.is_dir()), None) if near else None
-    path, stream = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
-    return RowFiles(path, None if texts is None else Path(texts), Fields(text_field, id_field), stream, disk)
 
 
 def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | None) -> tuple[Incoming, Origin]:

@@ -4,7 +4,6 @@ Neighbours are those that a search finds: all in an exact index, the measured re
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -37,18 +36,11 @@ class Pair(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """Rows linked by near-duplicates; the first is the earliest, scores are cosines to it."""
-
-    rows: list[Hit]
-
-
-def dups(index: VectorIndex, threshold: float) -> list[Cluster]:
+def dups(index: VectorIndex, threshold: float) -> list[list[Hit]]:
     """Return the groups of two or more rows that near-duplicates link, the largest first.
 
     Two rows are linked if their cosine is at least ``threshold``, above 0 and at most 1; two rows of a group may be
-    linked only through others.
+    linked only through others. The first row of a group is the earliest, the scores are cosines to it.
     """
     if not 0 < threshold <= 1:
         raise UsageError(f"threshold is {threshold}; give a cosine above 0 and at most 1, e.g. 0.95")
@@ -72,7 +64,7 @@ def dups(index: VectorIndex, threshold: float) -> list[Cluster]:
     groups = np.split(rows[order], np.flatnonzero(np.diff(label[order])) + 1)
     large = sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), group[0]))
     vectors = map(index.vectors, large)
-    return [Cluster(index.hits(group, units @ units[0])) for group, units in zip(large, vectors, strict=True)]
+    return [index.hits(group, units @ units[0]) for group, units in zip(large, vectors, strict=True)]
 
 
 def pairs(index: VectorIndex, k: int = 100, threshold: float | None = None) -> list[Pair]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 from promptcli.data.given import check_ids, check_texts
 from promptcli.errors import UsageError
 from promptcli.index.inputs import check_same, encoder_of, origin_of
-from promptcli.index.neighbours import Cluster, Pair, dups, pairs
+from promptcli.index.neighbours import Pair, dups, pairs
 from promptcli.index.rows import ArrayRows, Hit
 from promptcli.index.stored import StoredIndex, load, save
 from promptcli.index.vector_index import TARGET, VectorIndex
@@ -106,7 +106,7 @@ class SentenceIndex:
         texts, how = check_texts(query), dict[str, Any](filters)
         return self._stored.index.search(self.encoder.encode(texts), k, **how) if texts else []
 
-    def dups(self, threshold: float = 0.95) -> list[Cluster]:
+    def dups(self, threshold: float = 0.95) -> list[list[Hit]]:
         """Return groups of near-duplicates; see ``promptcli.index.neighbours.dups``."""
         return dups(self._stored.index, threshold)
 

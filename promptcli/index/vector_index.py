@@ -222,7 +222,7 @@ class VectorIndex:
     def compact(self) -> None:
         """Rewrite all segments without the deleted rows, in as few segments as the memory allows."""
         with _refusals(self.factory, (self.rows, self.width)):
-            self._rewrite(0, self._builder())
+            self._rewrite(0)
 
     def search(
         self,
@@ -317,10 +317,10 @@ class VectorIndex:
         while first and len(self.segments[first - 1]) <= max(_SMALL, 2 * total) and self._keeps_vectors:
             first -= 1
             total += len(self.segments[first])
-        builder, start, highest = self._builder(), 0, -1
+        start, highest = 0, -1
         self.zero_rows, self.blank = [], 0
 
-        def append() -> None:
+        def append(builder: Builder) -> None:
             nonlocal start, highest
             for block in rows.blocks():
                 units, zero = unit_rows(block.vectors, start=start)
@@ -339,25 +339,22 @@ class VectorIndex:
                 start += len(block.vectors)
 
         with _refusals(self.factory, rows.shape):
-            self._rewrite(first, builder, append)
+            self._rewrite(first, append)
         self.numbered = max(before + start, 1 + highest)
 
-    def _rewrite(self, first: int, builder: Builder, append: Callable[[], None] = lambda: None) -> None:
+    def _rewrite(self, first: int, append: Callable[[Builder], None] = lambda builder: None) -> None:
         """Rewrite the segments from ``first`` on without deleted rows, and the rows that ``append`` adds after them."""
-        kept = sum(map(len, self.segments[:first]))
+        builder, kept = Builder(self.empty, self.store, self.memory), sum(map(len, self.segments[:first]))
         for start, segment in list(self._placed())[first:]:
             for at in range(0, len(segment), BLOCK):
                 live = ~self.masked[start + at : start + min(at + BLOCK, len(segment))]
                 labels = segment.labels.slice(at, len(live)).filter(pa.array(live))
                 if live.any():
                     builder.add(segment.vectors(at + np.flatnonzero(live)), labels)
-        append()
+        append(builder)
         segments = builder.finish()
         masked = np.concatenate([self.masked[:kept], np.zeros(sum(map(len, segments)), bool)])
         self._set_segments([*self.segments[:first], *segments], masked)
-
-    def _builder(self) -> Builder:
-        return Builder(self.empty, self.store, self.memory)
 
     def _check(self, rows: Rows) -> None:
         if rows.shape[1] != self.width:

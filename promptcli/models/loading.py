@@ -121,7 +121,7 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
     """Return the entry of a choice.
 
     Without a model, changes apply to the default entry, or, if its learned numbers depend on one of them, to the plain
-    ``Recipe()``. A recipe that does not name a backbone has the choice's. A changed entry has a name of its own, no
+    ``Recipe()``. A recipe that does not name a backbone has the choice's. A changed entry has its own name, no
     scores, and is not in the registry.
     """
     changes, of_recipe = dict(choice.changes), True

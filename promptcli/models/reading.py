@@ -76,16 +76,11 @@ class _Folder:
     name: str  #: as the user gave it: a folder, or a hub id
     path: Path
 
-    def document(self, file: str, kind: type = dict) -> Any:
+    def document(self, file: str, kind: Any = dict[str, Any]) -> Any:
         """Return the content of a JSON file."""
-        path = self.path / file
-        if not path.is_file():
+        if not (self.path / file).is_file():
             raise UsageError(f"{self.name} has no {file}; {_HINT}")
-        content = read_document(path, Any, hint=_HINT, error=UsageError)
-        items: Any = content if kind is list and isinstance(content, list) else []
-        if not isinstance(content, kind) or not all(isinstance(item, dict) for item in items):
-            raise UsageError(f"{file} of {self.name} is not a JSON {'list' if kind is list else 'object'}; {_HINT}")
-        return content
+        return read_document(self.path / file, kind, hint=_HINT, error=UsageError)
 
     def optional(self, file: str) -> dict[str, Any]:
         """Return the content of a JSON file; empty if it is missing."""
@@ -190,7 +185,7 @@ def _assumed(recipe: Recipe) -> str:
 def _kinds(folder: _Folder) -> list[tuple[str, str]]:
     """Return the modules' classes, without their package, and their folders."""
     kinds = []
-    for module in folder.document(MODULES, list):
+    for module in folder.document(MODULES, list[dict[str, Any]]):
         kind, path = str(module.get("type")), str(module.get("path") or "")
         if not kind.startswith("sentence_transformers."):
             raise UsageError(

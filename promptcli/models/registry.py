@@ -110,7 +110,7 @@ class Registry:
         if name in self.aliases():
             raise UsageError(f"{name!r} is an alias; choose another name, or `promptcli models remove {name}` first")
         if (self._models / name / MANIFEST).is_file() and not force:
-            raise UsageError(f"model {name!r} is there already; give another `name`, or `force`")
+            raise UsageError(f"model {name!r} exists; give another `name`, or `force`")
 
     def run_folder(self, name: str) -> Path:
         """Return the folder of an unfinished training run for an entry of that name."""

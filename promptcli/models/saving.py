@@ -108,10 +108,9 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
     states, _, spec = encoder.pooling.spec.partition("/")
     width, last = encoder.backbone.width, encoder.backbone.n_layers
     kinds = ["avg" if kind == "mask" else kind for kind in (split_spec(weights)[0] for weights in spec.split("+"))]
-    if kinds != [kind for kind in _FLAGS if kind in kinds]:
-        raise InexactError(f"weights {spec!r} is not a module of sentence-transformers")
-    if not states.startswith(("last", "first-last", "layer-")):
-        raise InexactError(f"states {states!r} with {spec!r} is not a module of sentence-transformers")
+    known = kinds == [kind for kind in _FLAGS if kind in kinds]
+    if not known or not states.startswith(("last", "first-last", "layer-")):
+        raise InexactError(f"pooling {encoder.pooling.spec!r} is not a module of sentence-transformers")
     if encoder.denoising.place != "none":
         raise InexactError("denoising depends on the length of the sentence, which no module has")
     layers = encoder.pooling.states.needs.layers
@@ -168,11 +167,11 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
 def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
     """Return the differences between the tokenizer's ids and the encoder's, and the probes without any."""
     probes = [*PROBES, TOO_LONG, BLANK]
-    found, inputs = whole_inputs(folder, probes, encoder.max_length), encoder.inputs(probes)
+    theirs, inputs = whole_inputs(folder, probes, encoder.max_length), encoder.inputs(probes)
     left, right = len(encoder.template.prefix), len(encoder.template.suffix)
     same = [
-        len(one) == len(other) and one[left : len(one) - right] == other[left : len(other) - right]
-        for one, other in zip(found, inputs.rows, strict=True)
+        len(ids) == len(ours) and ids[left : len(ids) - right] == ours[left : len(ours) - right]
+        for ids, ours in zip(theirs, inputs.rows, strict=True)
     ]
     if not all(equal or cut for equal, cut in zip(same[:-1], inputs.truncated, strict=False)):
         raise InexactError("transformers' tokenizer of this family does not give the encoder's ids")

@@ -3,14 +3,12 @@
 import io
 import json
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.data.dialect import Fields
 from promptcli.data.vectors.formats import Block
 from promptcli.embedding.writing import embed_stream
 from promptcli.errors import UsageError
@@ -159,7 +157,7 @@ def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blo
     ids = [f"id {row}" if named else row for row in range(150)]
     records = [{"text": text, **({"id": id} if named else {})} for text, id in zip(texts, ids, strict=True)]
     stdin = io.BytesIO("".join(f"{json.dumps(record)}\n" for record in records).encode())
-    files = RowFiles(Path("-"), None, Fields("text", "id" if named else None), stdin, spool=tmp_path)
+    files = RowFiles(stdin, text_field="text", id_field="id" if named else None, near=tmp_path / "index")
     incoming, _ = files.encode(lambda: encoder)
     assert not list(tmp_path.iterdir()), "the file has no name"
     assert incoming.report.rows == 150 and incoming.rows.shape == (150, 8)
@@ -294,10 +292,10 @@ def test_dups_are_the_groups_of_the_plain_matrix(factory, threshold):
     if factory != "Flat":
         threshold = min(threshold, 0.99)
     found = dups(index, threshold)
-    assert [sorted(hit.id for hit in cluster.rows) for cluster in found] == linked(rows, threshold)
-    assert all(cluster.rows[0].score == pytest.approx(1, abs=1e-3) for cluster in found)
+    assert [sorted(hit.id for hit in cluster) for cluster in found] == linked(rows, threshold)
+    assert all(cluster[0].score == pytest.approx(1, abs=1e-3) for cluster in found)
     index.delete(range(99, 130))
-    assert next(len(cluster.rows) for cluster in dups(index, 0.9)) == 21
+    assert len(dups(index, 0.9)[0]) == 21
 
 
 @pytest.mark.parametrize("k", [1, 50, 500, 10**6])

@@ -236,7 +236,7 @@ def test_half_a_download_leaves_nothing_and_what_was_there_stays(hub, api, entry
         pull(api, registry, REPO, "x", force=True)
     assert leftovers(registry, home) == (["x"], ["x"], [])
     np.testing.assert_array_equal(vectors(registry.load("x")), before)
-    with pytest.raises(UsageError, match="'x' is there already"):
+    with pytest.raises(UsageError, match="'x' exists"):
         pull(api, registry, REPO, "x")
 
 
@@ -266,7 +266,7 @@ def test_the_commands(hub, entry, registry, run, tmp_path, monkeypatch):
         (("push", "nothing", REPO), 3, "nothing is called 'nothing'"),
         (("push", "mine", "mine"), 2, "give OWNER/NAME"),
         (("pull", "me/mine@main", "--name", "x"), 2, "branch or commit"),
-        (("pull", REPO, "--name", "again"), 2, "'again' is there already"),
+        (("pull", REPO, "--name", "again"), 2, "'again' exists"),
         (("pull", "me/other", "--name", "x"), 2, "promptcli models import me/other --name NAME"),
         (("pull", "me/nowhere", "--name", "x"), 3, "the hub has no me/nowhere"),
     ]:

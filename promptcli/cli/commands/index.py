@@ -16,7 +16,7 @@ from promptcli.index import indexing
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
-    from promptcli.index.neighbours import Cluster, Pair
+    from promptcli.index.neighbours import Pair
     from promptcli.index.rows import Hit
     from promptcli.index.stored import IndexManifest
 
@@ -95,7 +95,7 @@ def search(
 
 @command_of(indexing.find_dups, flags=_INDEX)
 def dups(
-    dups: "partial[tuple[list[Cluster], int]]",
+    dups: "partial[tuple[list[list[Hit]], int]]",
     pairs: Annotated[
         int | None, typer.Option(min=1, metavar="K", help="Print the K nearest pairs instead, best first.")
     ] = None,
@@ -114,12 +114,12 @@ def dups(
     clusters, rows = dups()
     for number, cluster in enumerate(clusters, 1):
         if json:
-            for hit in cluster.rows:
-                console.result_json({"cluster": number, "size": len(cluster.rows), **_json(hit)})
+            for hit in cluster:
+                console.result_json({"cluster": number, "size": len(cluster), **_json(hit)})
         else:
-            console.result(f"{len(cluster.rows):,} rows")
-            print_hits(cluster.rows)
-    spare = sum(len(cluster.rows) - 1 for cluster in clusters)
+            console.result(f"{len(cluster):,} rows")
+            print_hits(cluster)
+    spare = sum(len(cluster) - 1 for cluster in clusters)
     console.note(f"{len(clusters):,} groups; {spare:,} of {rows:,} rows repeat another")
 
 
