@@ -194,8 +194,7 @@ def export_merged(source: Source, folder: Path) -> Exported:
     notes = [f"the encoder is its recipe on this backbone: {encoder.recipe.prompt} {encoder.recipe.pooling}"]
     if others := untuned(encoder):
         save_tensors(others, folder / TENSORS)
-        names = ", ".join(sorted(others)[:4]) + (" ..." if len(others) > 4 else "")
-        notes.append(f"{TENSORS} has the tensors that are not part of a plain checkpoint: {names}")
+        notes.append(f"{TENSORS} has the tensors that are not part of a plain checkpoint: {', '.join(sorted(others))}")
     return Exported('AutoModel.from_pretrained("FOLDER")', notes=tuple(notes), backbone=".")
 
 

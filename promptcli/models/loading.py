@@ -18,11 +18,11 @@ from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.models.backends import build_on
 from promptcli.models.entries import Entry
 from promptcli.models.reading import PREFIX_ADAPTER, read_model
-from promptcli.models.registry import Card, Registry, home
+from promptcli.models.registry import Card, Registry
 from promptcli.notes import is_offline, note, obeys_offline
 from promptcli.notes import offline as no_network
 from promptcli.recipe import RECIPES, Choice, Recipe
-from promptcli.settings import BARE
+from promptcli.settings import BARE, program_folder
 
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
@@ -38,7 +38,7 @@ Sentences = str | Path | Sequence[str]
 
 def home_folder() -> Path:
     """Return the program's data folder: $PROMPTCLI_HOME, else the platform's."""
-    return home(os.environ)
+    return program_folder(os.environ, "user_data_dir")
 
 
 def open_registry() -> Registry:

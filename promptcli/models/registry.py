@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from promptcli.models.entries import (
     write_entry,
 )
 from promptcli.recipe import Recipe
-from promptcli.settings import BARE, program_folder
+from promptcli.settings import BARE
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import hold, hold_folder, remove_folder, temporary_folder, write_text
 from promptcli.storage.folders import clean_up, link_file, list_files, read_folder, restore, write_folder
@@ -32,7 +32,7 @@ from promptcli.storage.folders import clean_up, link_file, list_files, read_fold
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
 
-__all__ = ["SHIPPED", "Card", "Entry", "Registry", "home", "load_encoder", "portable"]
+__all__ = ["SHIPPED", "Card", "Entry", "Registry", "load_encoder", "portable"]
 
 #: Shipped entries, read-only. ``mini`` is trained by supervised PromptBERT; ``mini-static`` is the fast tier: whitened
 #: word embeddings (docs/transforms.md).
@@ -40,11 +40,6 @@ SHIPPED = ("mini", "mini-static")
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
-
-
-def home(environ: Mapping[str, str]) -> Path:
-    """Return the registry's folder: ``PROMPTCLI_HOME``, else the platform's data folder."""
-    return program_folder(environ, "user_data_dir")
 
 
 @dataclass(frozen=True)

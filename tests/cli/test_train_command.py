@@ -3,7 +3,6 @@
 import csv
 import itertools
 import json
-import os
 import statistics
 
 import pytest
@@ -11,7 +10,8 @@ import torch
 
 import promptcli as pc
 from promptcli.encoder.prompts import deep_prefix
-from promptcli.models.registry import Registry, home
+from promptcli.models.loading import open_registry
+from promptcli.models.registry import Registry
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.run import Trainer
 from tests.processes import Program, ranks_of_two
@@ -55,7 +55,7 @@ def files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def registry():
-    return Registry(home(os.environ))
+    return open_registry()
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def test_causal_models_are_read_at_their_last_token(family, tiny_backbone, tmp_p
 @pytest.mark.parametrize(
     ("recipe", "reason"),
     [
-        (Recipe(pooling="first-last/ditto:1-3"), "weights 'ditto:1-3'"),
+        (Recipe(pooling="first-last/ditto:1-3"), "pooling 'first-last/ditto:1-3'"),
         (PROMPT.replace(denoise="hidden"), "length of the sentence"),
         (Recipe(prompt="deep-prefix:3", pooling="last/cls"), "more than tokens"),
         (Recipe(transforms=("flow",)), "neither an affine map nor dense layers"),

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import promptcli
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models.loading import resolve
-from promptcli.models.registry import SHIPPED, Entry, Registry, home, portable
+from promptcli.models.registry import SHIPPED, Entry, Registry, portable
 from promptcli.recipe import RECIPES, Choice, Recipe
+from promptcli.settings import program_folder
 from promptcli.storage.files import sha256
 from tests import processes
 from tests.killing import killed_at_every_step
@@ -39,10 +40,10 @@ def assert_same(entry, expected):
 
 
 def test_home_is_promptcli_home_or_the_platform_folder(tmp_path):
-    assert home({"PROMPTCLI_HOME": str(tmp_path)}) == tmp_path
-    assert home({"PROMPTCLI_HOME": "~/here"}) == Path.home() / "here"
-    assert home({"PROMPTCLI_HOME": ""}).name == "promptcli"
-    assert home({}).is_absolute()
+    assert program_folder({"PROMPTCLI_HOME": str(tmp_path)}, "user_data_dir") == tmp_path
+    assert program_folder({"PROMPTCLI_HOME": "~/here"}, "user_data_dir") == Path.home() / "here"
+    assert program_folder({"PROMPTCLI_HOME": ""}, "user_data_dir").name == "promptcli"
+    assert program_folder({}, "user_data_dir").is_absolute()
 
 
 def test_a_saved_entry_comes_back_equal(registry):

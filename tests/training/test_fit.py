@@ -1,7 +1,6 @@
 """``fit``: numbers from sentences into a model that every command takes, and what is refused."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -9,7 +8,8 @@ import pytest
 from promptcli.data import demo
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
-from promptcli.models.registry import Registry, home, load_encoder
+from promptcli.models.loading import open_registry
+from promptcli.models.registry import load_encoder
 from promptcli.recipe import Recipe
 from promptcli.training.fits import FITS, fit_recipe
 from tests.processes import Program
@@ -73,7 +73,7 @@ def test_the_command_takes_files_with_fields(run, tmp_path):
 
 
 def _encode_with_w():
-    encoder = load_encoder(Registry(home(os.environ)).load("w"), dtype="float32")
+    encoder = load_encoder(open_registry().load("w"), dtype="float32")
     print(json.dumps(encoder.encode(["a small test", "of whitening"]).tolist()))
 
 
