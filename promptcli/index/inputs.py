@@ -63,7 +63,8 @@ class RowFiles:
         id_field: str | None = None,
         near: Path | None = None,
     ) -> None:
-        self.file, self.stdin = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
+        self.stdin: BinaryIO | None = None if isinstance(file, str | Path) else file
+        self.file = Path(file) if isinstance(file, str | Path) else STANDARD
         self.texts, self.fields = None if texts is None else Path(texts), Fields(text_field, id_field)
         self.spool = next((folder for folder in real_path(near).parents if folder.is_dir()), None) if near else None
 
