@@ -276,7 +276,8 @@ def carry_out(
             registry.save(entry, force=True)
             RunFolder(folder).remove()
         processes.wait()
-    processes.accelerator.end_training()
+    for tracker in processes.accelerator.trackers:  # `end_training` would also part the processes of a sweep
+        tracker.finish()
     return Trained(entry, processes.device, processes.is_main, offline)
 
 

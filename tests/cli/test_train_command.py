@@ -136,6 +136,7 @@ def test_a_killed_run_ends_at_the_same_numbers(tiny_folder, tmp_path, monkeypatc
 
 def test_two_processes_make_one_entry(options, tmp_path):
     arguments = ["train", "dcpcse", *options, "--on", "graded.tsv", "--set", "dropout=0", "--set", "prefix-length=2"]
+    arguments += ["--seeds", "2"]  # one run after the other in the same processes
     entries = {}
     for name, ranks in (("two", ranks_of_two()), ("one", [{}])):
         place = {"PROMPTCLI_HOME": str(tmp_path / name)}
