@@ -1,4 +1,4 @@
-"""Ray as a transport: the bytes of this machine's own parts, also where an actor is killed; a column of vectors."""
+"""Ray as a transport: the bytes of this machine's own parts, also if a worker is killed; a column of vectors."""
 
 import os
 from pathlib import Path
@@ -60,7 +60,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
-def test_a_killed_actor_loses_nothing_and_makes_nothing_twice(run, monkeypatch):
+def test_a_killed_worker_loses_nothing_and_makes_nothing_twice(run, monkeypatch):
     Path("a.txt").write_text("".join(f"line {number}\n" for number in range(20)))
     assert run(*EMBED, "-o", "here")[0] == 0
     assert run(*EMBED, "--shard", "4")[0] == 0
@@ -74,7 +74,7 @@ def test_a_killed_actor_loses_nothing_and_makes_nothing_twice(run, monkeypatch):
     assert [text for block in PartFolder(Path("out")).blocks() for text in block.texts][19] == "line 19"
 
 
-def test_an_error_of_an_actor_is_one_line(run, monkeypatch):
+def test_an_error_of_a_worker_is_one_line(run, monkeypatch):
     Path("a.jsonl").write_text('{"text": "one"}\n' * 5 + '{"text": 1}\n')
     monkeypatch.setattr(parts, "PartJob", Job)
     Path("died").touch()
@@ -83,7 +83,7 @@ def test_an_error_of_an_actor_is_one_line(run, monkeypatch):
 
 
 def test_a_column_of_a_ray_data_set(monkeypatch):
-    encoder = pc.load("mini", device="cpu", dtype="float32")
+    encoder = pc.Encoder.from_recipe(pc.RECIPES["last-avg"], device="cpu", dtype="float32")
     texts = ["A cat sleeps.", "Two dogs play.", ""]
     made = pc.embed_dataset(ray.data.from_items([{"text": text} for text in texts]), encoder)
     rows = {row["text"]: row["embedding"] for row in made.take_all()}
