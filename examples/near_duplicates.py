@@ -15,7 +15,7 @@ def main(file: str, threshold: str = "0.9") -> None:
     index = pc.SentenceIndex.build(lines, pc.load("mini"))
     dropped = set()
     for group in index.dups(threshold=float(threshold)):
-        first, *others = group.rows
+        first, *others = group
         dropped |= {hit.id for hit in others}
         print(first.text, *(f"  {hit.score:.2f}  {hit.text}" for hit in others), sep="\n", file=sys.stderr)
     print(*(line for number, line in enumerate(lines) if number not in dropped), sep="\n")

@@ -44,7 +44,6 @@ LINES = {
     "index dups": "index dups index -q\nindex dups index --pairs 3 -q",
     "index check": "index check index -q",
     "index info": "index info index",
-    "vectors": "vectors parts\nvectors parts --merge merged.npy --force -q\nvectors parts --sample 2",
     "models list": "models list\nmodels list --recipes",
     "models show": "models show mini",
     "models import": "models import bert --name imported --force -q",
@@ -101,8 +100,6 @@ def test_no_socket_is_opened_for_files_of_this_machine(name, place, online, few_
     ways = [""] if name in ("index delete", "models remove") else ["", "--offline"]  # what is gone is gone
     if name == "models remove":
         run("models", "alias", "short", "mini")
-    if name == "vectors":
-        assert run("embed", "mine.txt", "-o", "parts", "--shards", "2", "--backbone", "bert").code == 0
     for number, way in enumerate(ways):
         for line in LINES[name].replace("MADE", f"made{number}").splitlines():
             ran = run(*shlex.split(f"{line} {way}"))

@@ -367,19 +367,20 @@ _READERS: dict[str, Callable[[Iterator[str], str, Dialect], tuple[list[str] | No
 
 def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: str) -> Iterator[Batch]:
     """Yield the chosen columns of rows."""
-    places: dict[str, int] = {column: 0 if header is None else header.index(column) for column in columns.values()}
+    in_file = list(columns.values())  # one column may have two roles: id and text
+    places = [0 if header is None else header.index(column) for column in in_file]
     blank: list[Any] = [""] * len(places)
     numbers, cells, size = list[int](), list[Sequence[Any]](), 0
     for number, row in rows:
         if row is None:
             values = blank
         elif isinstance(row, dict):
-            lacking = next((column for column in places if column not in row and column != OPTIONAL), None)
+            lacking = next((column for column in in_file if column not in row and column != OPTIONAL), None)
             if lacking is not None:
                 raise UsageError(f"{name}: line {number}: no field {lacking!r}; its fields: {', '.join(row)}")
-            values = [row.get(column) for column in places]
+            values = [row.get(column) for column in in_file]
         else:
-            values = [row[place] for place in places.values()]
+            values = [row[place] for place in places]
         numbers.append(number)
         cells.append(values)
         size += len(str(values[0]))
@@ -399,9 +400,9 @@ def _read_parquet(file: BinaryIO, fields: Fields, name: str, start: int) -> tupl
     def batches() -> Iterator[Batch]:
         group = sum(end <= start for end in itertools.accumulate(sizes))  # the first one that is read
         row = sum(sizes[:group])
-        options: dict[str, Any] = {"columns": list(columns.values()), "row_groups": list(range(group, len(sizes)))}
+        read, groups = list(dict.fromkeys(columns.values())), list(range(group, len(sizes)))
         with opened() as parquet:
-            for batch in read_batches(parquet, BATCH, **options):
+            for batch in read_batches(parquet, BATCH, columns=read, row_groups=groups):
                 wanted = batch.slice(max(start - row, 0))
                 row = max(start, row)
                 values = [values_of(wanted, column, name) for column in columns.values()]

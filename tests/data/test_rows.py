@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptcli.data import files
+from promptcli.data.dialect import Fields
 from promptcli.data.files import STANDARD
 from promptcli.data.rows import open_rows, windows
 from promptcli.errors import NotFoundError, PromptcliError
@@ -249,3 +250,18 @@ def test_wrong_parquet(tmp_path):
         fails(parquet(tmp_path, columns), *parts)
     sound = parquet(tmp_path, {"text": ["a"] * 9999}).read_bytes()
     fails(write(tmp_path, "c.parquet", sound[:-9]), "c.parquet is not a whole Parquet file")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "name,x\none,1\n"),
+        ("a.tsv", "name\tx\none\t1\n"),
+        ("a.jsonl", '{"name": "one", "x": 1}\n'),
+        ("a.parquet", ""),
+    ],
+)
+def test_one_column_may_be_id_and_text(name, content, tmp_path):
+    path = write(tmp_path, name, content) if content else parquet(tmp_path, {"name": ["one"], "x": [1]})
+    with open_rows(path, Fields("name", "name")) as rows:
+        assert [batch.to_pylist() for batch in rows] == [[{"text": "one", "id": "one"}]]
