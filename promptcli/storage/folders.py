@@ -41,9 +41,15 @@ def write_folder(target: Path) -> Iterator[Path]:
             if target.is_symlink() or target.exists():
                 delete(old)
                 os.rename(target, old)
-            os.rename(path, target)
-            sync(target.parent)
-            delete(old)
+            try:
+                os.rename(path, target)
+                sync(target.parent)
+            finally:
+                if target.exists():
+                    try:
+                        delete(old)
+                    finally:  # an interrupt may have ended the first time early
+                        delete(old)
 
 
 @contextlib.contextmanager
