@@ -18,7 +18,7 @@ import torch
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import fitting_sentences
 from promptcli.data.tasks import load_tasks, task_names
-from promptcli.encoder.encoder import Encoder, encode_together
+from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit_spectral, fit_whitening
 from promptcli.errors import WrongKindError
@@ -88,7 +88,7 @@ def main():
         else:
             first = encoders.get((name, next(iter(corpora))))
             try:
-                encoders[name, corpus] = first or Encoder.from_recipe(recipe, backbone=backbone)
+                encoders[name, corpus] = first or build_encoder(recipe, backbone=backbone, dtype="stored")
             except WrongKindError:  # of causal models
                 continue
     distinct = list({id(encoder): encoder for encoder in encoders.values()}.values())

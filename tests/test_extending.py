@@ -54,10 +54,10 @@ small = ("--batch-size", "4", "--epochs", "1", "--set", "eval-steps=2")
 """
 PLUGGED = """
 def encode(**fields):
-    return pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", **fields), dtype="float32").encode(sentences)
+    return pc.load(pc.Recipe(backbone="ernie", **fields), dtype="float32").encode(sentences)
 
 
-encoder = pc.Encoder.from_recipe(pc.Recipe(backbone="ernie", pooling="last/median"), dtype="float32")
+encoder = pc.load(pc.Recipe(backbone="ernie", pooling="last/median"), dtype="float32")
 alone = np.stack([encoder.encode([sentence])[0] for sentence in sentences])
 assert np.allclose(alone, encoder.encode(sentences), atol=1e-5)
 assert (alone < encode(pooling="last/max")).all()

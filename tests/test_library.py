@@ -26,7 +26,7 @@ from tests.tiny import SENTENCES
 
 @pytest.fixture(scope="module")
 def encoder():
-    return pc.Encoder.from_recipe(pc.RECIPES["prompt"], device="cpu")
+    return pc.load(pc.RECIPES["prompt"], device="cpu")
 
 
 def test_every_name_loads():
@@ -130,9 +130,9 @@ def test_arguments_that_cannot_be_met_are_refused(options, message, encoder):
 
 @pytest.mark.parametrize("recipe", ["prompt-denoised", "first-last-ditto", "static-unbiased"])
 def test_several_threads_may_encode(recipe):
-    encoder = pc.Encoder.from_recipe(pc.RECIPES[recipe], device="cpu")
+    encoder = pc.load(pc.RECIPES[recipe], device="cpu")
     parts = [[f"{sentence} {number}" for sentence in SENTENCES * 3] for number in range(6)]
-    expected = [pc.Encoder.from_recipe(pc.RECIPES[recipe], device="cpu").encode(part) for part in parts]
+    expected = [pc.load(pc.RECIPES[recipe], device="cpu").encode(part) for part in parts]
     found, barrier = [None] * len(parts), threading.Barrier(len(parts))
 
     def work(number):
@@ -229,7 +229,7 @@ def says_anything(hint):
 
 def test_signatures_say_what_they_take_and_return():
     named = dict(signatures())
-    assert len(named) > 50 and "Encoder.encode" in named and "Encoder.from_recipe" in named
+    assert len(named) > 50 and "Encoder.encode" in named and "Encoder.similarity" in named
     assert not [(name, key) for name, hints in named.items() for key, hint in hints.items() if says_anything(hint)]
 
 

@@ -70,7 +70,7 @@ class Encoder:
 
     Example:
         >>> import promptcli as pc
-        >>> encoder = pc.Encoder.from_recipe(pc.RECIPES["prompt"], device="cpu")
+        >>> encoder = pc.load(pc.RECIPES["prompt"], device="cpu")
         >>> encoder.encode(["A cat sleeps.", "Two dogs play."]).shape
         (2, 256)
         >>> encoder.encode("A cat sleeps.").shape
@@ -143,44 +143,6 @@ class Encoder:
             raise UsageError(f"denoise {place!r} needs a transform with that stage, e.g. `transforms` topk-tokens:200")
         if place != "none":
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
-
-    @classmethod
-    def from_recipe(
-        cls,
-        recipe: Recipe,
-        *,
-        device: str = "auto",
-        dtype: str = "stored",
-        tensors: Mapping[str, Tensor] | None = None,
-        backbone: Backbone | None = None,
-        prompts: Prompts = Prompts(),  # noqa: B008 - frozen
-    ) -> "Encoder":
-        """Return the encoder of a recipe, for figures: ``build_encoder`` with ``dtype="stored"``.
-
-        Raises:
-            UsageError: Unknown names, or parts that do not fit together.
-            NotFoundError: The backbone does not exist.
-        """
-        return build_encoder(recipe, device=device, dtype=dtype, tensors=tensors, backbone=backbone, prompts=prompts)
-
-    @classmethod
-    def load(
-        cls,
-        model: str | Path | Recipe = "mini",
-        *,
-        backbone: str | None = None,
-        prompt: str | None = None,
-        pooling: str | None = None,
-        transforms: Sequence[str] | None = None,
-        denoise: str | None = None,
-        device: str = "auto",
-        dtype: str = "stored",
-        revision: str | None = None,
-    ) -> "Encoder":
-        """Return an encoder; see ``promptcli.load``."""
-        options: dict[str, Any] = {"backbone": backbone, "prompt": prompt, "pooling": pooling, "transforms": transforms}
-        options |= {"denoise": denoise, "device": device, "dtype": dtype, "revision": revision}
-        return promptcli.load(model, **options)
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the encoder into a folder that ``load`` opens, and sentence-transformers, whole or not at all.

@@ -42,7 +42,7 @@ from promptcli.evaluation.evaluator import evaluate, kept_random_states, spearma
 from promptcli.evaluation.scores import Label
 from promptcli.models.entries import Entry
 from promptcli.models.loading import load, open_registry
-from promptcli.models.registry import portable
+from promptcli.models.registry import load_encoder, portable
 from promptcli.notes import Advance, describe, note, silent, working
 from promptcli.notes import offline as without_network
 from promptcli.recipe import Choice
@@ -97,7 +97,7 @@ class Trained:
     def encoder(self) -> Encoder:
         """The encoder."""
         with without_network(self.offline):
-            return Encoder.from_recipe(self.entry.recipe, tensors=self.entry.tensors, device=self.device)
+            return load_encoder(self.entry, device=self.device, dtype="stored")
 
     @property
     def facts(self) -> dict[str, Any]:

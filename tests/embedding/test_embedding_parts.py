@@ -14,7 +14,7 @@ import pytest
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder, part_name, read_parts_manifest, total_report
 from promptcli.embedding import parts
 from promptcli.embedding.embed import embed_parts
-from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
@@ -75,7 +75,7 @@ def test_any_order_of_shards_gives_the_same_bytes(tmp_path, texts):
 def test_bytes_do_not_depend_on_the_shards_made_before(tmp_path):
     lines = [" ".join(["word"] * (number % 9)) for number in range(40)]
     (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in lines))
-    encoder = Encoder.from_recipe(RECIPES["prompt-denoised"], device="cpu")
+    encoder = build_encoder(RECIPES["prompt-denoised"], device="cpu", dtype="stored")
     embed(tmp_path / "at once", [tmp_path / "a.txt"], encoder=encoder)
     encoder.encode(["one two three", "one", "words of another length altogether"])
     for shard in (3, 1, 0, 2):

@@ -83,7 +83,7 @@ def test_an_error_of_a_worker_is_one_line(run, monkeypatch):
 
 
 def test_a_column_of_a_ray_data_set(monkeypatch):
-    encoder = pc.Encoder.from_recipe(pc.RECIPES["last-avg"], device="cpu", dtype="float32")
+    encoder = pc.load(pc.RECIPES["last-avg"], device="cpu", dtype="float32")
     texts = ["A cat sleeps.", "Two dogs play.", ""]
     made = pc.embed_dataset(ray.data.from_items([{"text": text} for text in texts]), encoder)
     rows = {row["text"]: row["embedding"] for row in made.take_all()}

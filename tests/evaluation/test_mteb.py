@@ -20,7 +20,7 @@ from tests.tiny import SENTENCES
 
 @pytest.fixture
 def encoder(tiny_folder):
-    return pc.Encoder.from_recipe(pc.Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg"), device="cpu")
+    return pc.load(pc.Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg"), device="cpu")
 
 
 def test_the_adapter_encodes_batches_and_compares(encoder):
