@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.given import check_rows
-from promptcli.data.graded_pairs import is_pair_file
 from promptcli.data.hub import UnreachableError, read_hub_set
 from promptcli.data.senteval import GoldRow, Parts, moses, senteval_root
 from promptcli.data.task_table import (
@@ -25,6 +24,7 @@ from promptcli.data.task_table import (
     Protocol,
     TaskName,
     TaskRow,
+    is_pair_file,
     task_row,
 )
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown

@@ -24,6 +24,7 @@ from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.index.rows import ArrayRows, Rows
 from promptcli.index.stored import Origin
 from promptcli.models import loading as encoders
+from promptcli.models.entries import TENSORS
 from promptcli.models.registry import Entry, Registry, portable
 from promptcli.notes import is_shown, working
 from promptcli.recipe import Choice, Recipe
@@ -227,7 +228,7 @@ def _fitted(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
     for name in registry.names():
         with suppress(PromptcliError):  # a damaged one made none
             card = registry.card(name)
-            if card.tensors and portable(card.recipe).to_dict() == recipe:
+            if TENSORS in card.files and portable(card.recipe).to_dict() == recipe:
                 yield registry.load(name)
 
 

@@ -20,7 +20,7 @@ from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.streams import Graph
 from promptcli.errors import CheckFailedError, UsageError, unknown
-from promptcli.models.runtimes import MODEL, SMALL, Run, load_onnx, load_openvino
+from promptcli.models.onnx import MODEL, SMALL, Run, load_onnx, load_openvino, quantise, write_graph, write_openvino
 from promptcli.models.target import PROBES, lacking, lowest_cosine, require
 from promptcli.notes import note
 from promptcli.recipe import Recipe
@@ -154,22 +154,16 @@ def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray) -> str | None:
 
 
 def _write_openvino(encoder: Encoder, folder: Path) -> str:
-    from promptcli.models.onnx import write_openvino  # loads transformers
-
     write_openvino(encoder, folder)
     return ""
 
 
 def _write_onnx(encoder: Encoder, folder: Path) -> str:
-    from promptcli.models.onnx import write_graph
-
     write_graph(encoder, folder)
     return ""
 
 
 def _write_int8(encoder: Encoder, folder: Path) -> str:
-    from promptcli.models.onnx import quantise, write_graph
-
     write_graph(encoder, folder)
     loss = quantise(encoder, folder)
     (folder / MODEL).unlink()

@@ -6,19 +6,17 @@ hub id. ``modules.json`` is for sentence-transformers: its own modules if they c
 """
 
 import datetime
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import promptcli
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.recipe import Prompts, Recipe
-from promptcli.storage.documents import read_document, shown, to_json
+from promptcli.storage.documents import convert, read_document, shown, to_json
 from promptcli.storage.files import write_text
 from promptcli.storage.folders import StoredFile, check_files, list_files
-
-if TYPE_CHECKING:
-    import torch
 
 MANIFEST, TENSORS, BACKBONE, MODULES, CARD = (
     "promptcli.json", "tensors.safetensors", "backbone", "modules.json", "README.md"
@@ -30,52 +28,63 @@ _HINT = "save or fetch it again, or remove it"
 
 @dataclass(frozen=True)
 class Entry:
-    """A named encoder: its recipe and every learned or fitted number outside the backbone."""
+    """A named encoder: its recipe and every learned or fitted number outside the backbone.
+
+    Everything but ``tensors`` is the content of ``promptcli.json``; the fields from ``created`` on describe the folder.
+    """
 
     name: str
     recipe: Recipe
-    tensors: "dict[str, torch.Tensor]" = field(default_factory=dict)
+    tensors: dict[str, Any] = field(default_factory=dict)  #: ``torch.Tensor`` by name.
     #: JSON-ready; ``width``, if known, is d of its vectors.
     provenance: dict[str, Any] = field(default_factory=dict)
     scores: list[dict[str, Any]] = field(default_factory=list)  #: Figures measured with it, JSON-ready.
     transfer: Recipe | None = None  #: Recipe for transfer tasks if it differs (PromptBERT, supervised).
     prompts: Prompts = field(default_factory=Prompts)  #: Texts in front of a sentence, by name.
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The content of ``promptcli.json``."""
-
-    recipe: dict[str, Any]
-    name: str = ""
-    created: str = ""  #: UTC, ISO form.
-    promptcli: str = ""  #: Version that wrote it.
-    transfer: dict[str, Any] | None = None
-    prompts: Prompts = field(default_factory=Prompts)
-    provenance: dict[str, Any] = field(default_factory=dict)
-    scores: list[dict[str, Any]] = field(default_factory=list)
-    files: dict[str, StoredFile] = field(default_factory=dict)  #: The other files, by relative name.
-    fingerprint: str | None = None  #: The encoder's; None in the registry.
-    target: str | None = None  #: ``to`` of the ``export`` that wrote it.
+    created: str = field(default="", compare=False)  #: UTC, ISO form.
+    promptcli: str = field(default="", compare=False)  #: Version that wrote it.
+    files: dict[str, StoredFile] = field(default_factory=dict, compare=False)  #: The other files, by relative name.
+    fingerprint: str | None = field(default=None, compare=False)  #: The encoder's; None in the registry.
+    target: str | None = field(default=None, compare=False)  #: ``to`` of the ``export`` that wrote it.
     #: A backbone that was written in another form than it was loaded from: the hash of the form written here, and the
     #: hashes by which it is known.
-    backbone: dict[str, str] = field(default_factory=dict)
+    backbone: dict[str, str] = field(default_factory=dict, compare=False)
 
 
-def manifest_of(entry: Entry, **more: Any) -> Manifest:
-    """Return the manifest of an entry, without its files."""
-    transfer = None if entry.transfer is None else entry.transfer.to_dict()
-    return Manifest(
-        entry.recipe.to_dict(), entry.name, utc_now(), promptcli.__version__, transfer, entry.prompts,
-        entry.provenance, entry.scores, **more,
-    )  # fmt: skip
-
-
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(
+    folder: Path,
+    entry: Entry,
+    *,
+    fingerprint: str | None = None,
+    target: str | None = None,
+    backbone: Mapping[str, str] | None = None,
+    created: str | None = None,
+) -> None:
     """Write ``promptcli.json`` with the list of the folder's other files; the card, which users edit, is not in it."""
     files = list_files(folder, hashed=True)
-    listed = {name: file for name, file in files.items() if name not in (MANIFEST, CARD)}
-    write_text(folder / MANIFEST, to_json(replace(manifest, files=listed)))
+    stored = replace(
+        entry,
+        tensors={},
+        created=utc_now() if created is None else created,
+        promptcli=promptcli.__version__,
+        files={name: file for name, file in files.items() if name not in (MANIFEST, CARD)},
+        fingerprint=fingerprint,
+        target=target,
+        backbone=dict(backbone or {}),
+    )
+    _write(folder, stored)
+
+
+def _write(folder: Path, stored: Entry) -> None:
+    recipes = {"recipe": stored.recipe.to_dict(), "transfer": stored.transfer and stored.transfer.to_dict()}
+    values = {name: value for name, value in asdict(stored).items() if name != "tensors"}
+    write_text(folder / MANIFEST, to_json(values | recipes))
+
+
+def add_scores(folder: Path, scores: Iterable[dict[str, Any]]) -> None:
+    """Append figures to a stored entry."""
+    stored = read_manifest(folder)
+    _write(folder, replace(stored, scores=[*stored.scores, *scores]))
 
 
 def write_entry(folder: Path, entry: Entry) -> None:
@@ -85,7 +94,7 @@ def write_entry(folder: Path, entry: Entry) -> None:
 
         save_tensors(entry.tensors, folder / TENSORS)
     (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
-    write_manifest(folder, manifest_of(entry))
+    write_manifest(folder, entry)
 
 
 def read_entry(folder: Path, *, checked: bool = False) -> Entry:
@@ -93,33 +102,32 @@ def read_entry(folder: Path, *, checked: bool = False) -> Entry:
 
     The sizes of all files are compared with the manifest, with ``checked`` their hashes too.
     """
-    manifest = read_manifest(folder)
-    check_files(folder, manifest.files, hashed=checked, hint=_HINT)
-    tensors: dict[str, torch.Tensor] = {}
-    if TENSORS in manifest.files:
+    entry = read_manifest(folder)
+    check_files(folder, entry.files, hashed=checked, hint=_HINT)
+    if TENSORS in entry.files:
         from promptcli.storage.tensors import load_tensors
 
-        tensors = load_tensors(folder / TENSORS, hint=_HINT)
-        for key, tensor in tensors.items():
+        entry = replace(entry, tensors=load_tensors(folder / TENSORS, hint=_HINT))
+        for key, tensor in entry.tensors.items():
             if tensor.is_floating_point() and not tensor.float().isfinite().all():
                 raise _damaged(folder, TENSORS, f"its {key} holds numbers that are not finite")
-    entry = entry_of(folder, manifest, tensors)
     inside = {BACKBONE: folder / BACKBONE, ".": folder}.get(entry.recipe.backbone)
     return entry if inside is None else with_backbone(entry, str(inside))
 
 
-def entry_of(folder: Path, manifest: Manifest, tensors: "dict[str, torch.Tensor]") -> Entry:
-    """Return the entry of a manifest and its tensors."""
-    for section in ("trained", "loaded"):
-        if not isinstance(value := manifest.provenance.get(section, {}), dict):
-            raise _damaged(folder, MANIFEST, f"the field 'provenance.{section}' must be an object, not {shown(value)}")
+def read_manifest(folder: Path) -> Entry:
+    """Return the entry of a folder without its tensors."""
+    values = read_document(folder / MANIFEST, dict[str, Any], hint=_HINT)
     try:
-        recipe = Recipe.from_dict(manifest.recipe)
-        transfer = None if manifest.transfer is None else Recipe.from_dict(manifest.transfer)
-    except UsageError as error:
+        entry = convert({**values, "name": folder.resolve().name, "tensors": {}}, Entry)
+        for recipe in (values["recipe"], values.get("transfer") or {}):
+            Recipe.from_dict(recipe)  # unknown keys are refused
+        for section in ("trained", "loaded"):
+            if not isinstance(value := entry.provenance.get(section, {}), dict):
+                raise ValueError(f"the field 'provenance.{section}' must be an object, not {shown(value)}")
+    except (UsageError, ValueError) as error:
         raise _damaged(folder, MANIFEST, str(error)) from None
-    name = folder.resolve().name
-    return Entry(name, recipe, tensors, manifest.provenance, manifest.scores, transfer, manifest.prompts)
+    return entry
 
 
 def with_backbone(entry: Entry, backbone: str) -> Entry:
@@ -131,11 +139,6 @@ def with_backbone(entry: Entry, backbone: str) -> Entry:
 def utc_now() -> str:
     """Return the time in UTC, ISO form, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """Return the content of a folder's ``promptcli.json``."""
-    return read_document(folder / MANIFEST, Manifest, hint=_HINT)
 
 
 def _damaged(folder: Path, name: str, reason: str) -> CheckFailedError:

@@ -17,16 +17,7 @@ from promptcli.encoder.prompts.deep_prefix import DeepPrefix, to_prompt_embeddin
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError, look_up
 from promptcli.models.card import is_hub_id, public, write_card
-from promptcli.models.entries import (
-    MANIFEST,
-    MODULES,
-    OUR_MODULE,
-    TENSORS,
-    Entry,
-    manifest_of,
-    with_backbone,
-    write_manifest,
-)
+from promptcli.models.entries import MANIFEST, MODULES, OUR_MODULE, TENSORS, Entry, with_backbone, write_manifest
 from promptcli.models.forms import export_model2vec, static_table, write_static
 from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.reading import read_folder
@@ -218,7 +209,7 @@ def export(
         exported = fill(Source(entry, encoder, base, int8), temporary)
         if not (temporary / MANIFEST).is_file():
             placed = with_backbone(replace(entry, recipe=encoder.recipe), exported.backbone or encoder.recipe.backbone)
-            write_manifest(temporary, manifest_of(public(placed), fingerprint=encoder.fingerprint, target=to))
+            write_manifest(temporary, public(placed), fingerprint=encoder.fingerprint, target=to)
         size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
     load = exported.load.replace("FOLDER", str(folder))
     return replace(exported, load=load, target=to, folder=folder, bytes=size)

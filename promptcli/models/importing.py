@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.checking import check_links, opening
-from promptcli.backbones.pretrained import OWN_TOKENIZER, locate, weight_files
-from promptcli.backbones.saving import is_tokenizer_file
+from promptcli.backbones.pretrained import locate, weight_files
 from promptcli.errors import UsageError
 from promptcli.models.convert import convert_apart
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
 from promptcli.models.reading import FILES, MARKS, PREFIX_ADAPTER, read_folder
 from promptcli.models.registry import Registry, load_encoder
+from promptcli.models.saving import copy_backbone
 from promptcli.models.target import PROBES
 from promptcli.notes import note
-
-#: The files of a backbone besides weights and tokenizer.
-_BODY = ("config.json", "adapter_config.json")
 
 
 @dataclass(frozen=True)
@@ -97,20 +94,11 @@ def _converted(path: Path, folder: Path) -> Path:
 
 def _copied(backbone: str, source: str, path: Path, read: Path, target: Path) -> Path | None:
     """Copy a backbone that is inside the folder and return the copy; None if it is named by its hub id."""
-    if backbone == source:
-        if not Path(source).is_dir() and read == path:
-            return None
-        folder = read
-    else:
-        folder = Path(backbone)
-        if not folder.is_relative_to(read):
-            return None
-    if not (folder / _BODY[1]).is_file():
+    folder = read if backbone == source else Path(backbone)
+    on_hub = folder == path and not Path(source).is_dir()
+    if on_hub or not folder.is_relative_to(read):
+        return None
+    if not (folder / "adapter_config.json").is_file():
         weight_files(f"model {source!r}", folder)
-    target.mkdir()
-    for file in sorted(folder.iterdir()):
-        if file.name in _BODY or is_tokenizer_file(file) or (file.match("*.safetensors*") and file.is_file()):
-            shutil.copyfile(file, target / file.name)
-    if (folder / OWN_TOKENIZER).is_dir():
-        shutil.copytree(folder / OWN_TOKENIZER, target / OWN_TOKENIZER)
+    copy_backbone(source, folder, target)
     return target

@@ -18,7 +18,7 @@ from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.models.backends import build_on
 from promptcli.models.entries import Entry
 from promptcli.models.reading import PREFIX_ADAPTER, read_model
-from promptcli.models.registry import Card, Registry
+from promptcli.models.registry import Registry
 from promptcli.notes import is_offline, note, obeys_offline
 from promptcli.notes import offline as no_network
 from promptcli.recipe import RECIPES, Choice, Recipe
@@ -282,8 +282,8 @@ def similarity(
     return float(cosines[0]) if isinstance(first, str) else cosines
 
 
-def list_models() -> list[Card]:
-    """Return the cards of all shipped and saved models.
+def list_models() -> list[Entry]:
+    """Return all shipped and saved models, without their tensors.
 
     Example:
         >>> import promptcli as pc

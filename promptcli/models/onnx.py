@@ -1,4 +1,4 @@
-"""An encoder as one traceable graph, token ids and their mask in, vectors out: ``--to onnx`` and ``--to openvino``.
+"""An encoder as one traceable graph, token ids and their mask in, vectors out, and the libraries that run it on a CPU.
 
 ``tokenizer.json`` includes the template and the period rule, so its ids are the graph's input.
 """
@@ -6,14 +6,15 @@
 import contextlib
 import io
 import logging
+import queue
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from promptcli.backbones.checking import opening
@@ -24,10 +25,15 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import WordTfIdf
+from promptcli.encoder.streams import stream_count
 from promptcli.errors import UsageError
 from promptcli.models.forms import StaticTable, static_table, with_template
-from promptcli.models.runtimes import MODEL, OPENVINO, SMALL, Run, load_onnx, load_openvino
 from promptcli.models.target import TOO_LONG, TYPED, Exported, InexactError, Source, check_parity, require, uncut
+
+MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
+
+#: Token ids and mask in, (n, d) float32 out.
+Run = Callable[[Batch], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -166,6 +172,53 @@ def write_openvino(encoder: Encoder, folder: Path) -> list[str]:
     return notes
 
 
+def load_openvino(folder: Path, dtype: str = "float32") -> Run:
+    """Return a function with a request per stream; a caller waits for a free one."""
+    import openvino
+
+    threads = torch.get_num_threads()
+    settings = {
+        "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype],
+        "NUM_STREAMS": stream_count(threads),
+        "INFERENCE_NUM_THREADS": threads,
+    }
+    compiled = openvino.Core().compile_model(folder / OPENVINO, "CPU", settings)
+    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for _ in range(stream_count(threads)):
+        free.put(compiled.create_infer_request())
+
+    def run(batch: Batch) -> np.ndarray:
+        request = free.get()
+        try:
+            vectors: np.ndarray = request.infer(_inputs(batch))[0]
+        finally:
+            free.put(request)
+        return vectors
+
+    return run
+
+
+def load_onnx(folder: Path, dtype: str = "float32", file: str = MODEL) -> Run:
+    """Return a function that runs a file of onnxruntime; its precision is the file's."""
+    import onnxruntime
+
+    threads = torch.get_num_threads()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads // stream_count(threads)
+    session = onnxruntime.InferenceSession(str(folder / file), options, providers=["CPUExecutionProvider"])
+    names = [node.name for node in session.get_inputs()]
+
+    def run(batch: Batch) -> np.ndarray:
+        vectors: np.ndarray = session.run(None, dict(zip(names, _inputs(batch), strict=True)))[0]
+        return vectors
+
+    return run
+
+
+def _inputs(batch: Batch) -> list[np.ndarray]:
+    return [batch.ids.numpy(), batch.real().numpy().astype(np.int64)]
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Silence torch's exporter."""
@@ -201,6 +254,7 @@ def _compare(encoder: Encoder, folder: Path, run: Run, tool: str) -> float:
 def quantise(encoder: Encoder, folder: Path) -> str:
     """Write the weights as 8-bit integers; return their size and the loss on the demo pairs, in words."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
+    from scipy.stats import spearmanr
 
     with _quiet():
         quantize_dynamic(folder / MODEL, folder / SMALL, weight_type=QuantType.QInt8)

@@ -21,7 +21,7 @@ from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.deep_prefix import from_prompt_embeddings
 from promptcli.encoder.transforms.heads import ACTIVATIONS
 from promptcli.errors import UsageError
-from promptcli.models.entries import MANIFEST, MODULES, Entry, read_entry, read_manifest, with_backbone
+from promptcli.models.entries import MANIFEST, MODULES, Entry, read_entry, with_backbone
 from promptcli.notes import note
 from promptcli.recipe import MASK, RECIPES, SLOT, Prompts, Recipe
 from promptcli.storage.documents import read_document, shown
@@ -126,14 +126,13 @@ def _entry(
 
 def _promptcli(folder: _Folder) -> Entry:
     """Read a folder that ``save``, ``push`` or ``export`` wrote."""
-    manifest = read_manifest(folder.path)
-    if manifest.target in _GRAPHS:
+    entry = read_entry(folder.path, checked=True)
+    if entry.target in _GRAPHS:
         raise UsageError(
-            f"{folder.name} is an export for {manifest.target}: a graph, from which no recipe can be read; load the"
+            f"{folder.name} is an export for {entry.target}: a graph, from which no recipe can be read; load the"
             " model that it was made from"
         )
-    entry = read_entry(folder.path, checked=True)
-    if manifest.target is not None and is_table(folder.path):
+    if entry.target is not None and is_table(folder.path):
         return _table(folder)
     kind, tensors = "promptcli folder", entry.tensors
     if (folder.path / _ADAPTER).is_file():
@@ -141,7 +140,7 @@ def _promptcli(folder: _Folder) -> Entry:
         tensors = {**tensors, **numbers}
     provenance = {**entry.provenance, "loaded": {"kind": kind}}
     entry = replace(entry, tensors=tensors, provenance=provenance)
-    return with_backbone(entry, folder.name) if manifest.recipe["backbone"] == "." else entry
+    return with_backbone(entry, folder.name) if entry.recipe.backbone == str(folder.path) else entry
 
 
 def _adapter(folder: _Folder) -> Entry:

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from promptcli.models.entries import (
     MANIFEST,
     TENSORS,
     Entry,
-    entry_of,
+    add_scores,
     read_entry,
     read_manifest,
     with_backbone,
@@ -32,7 +31,7 @@ from promptcli.storage.folders import clean_up, link_file, list_files, read_fold
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
 
-__all__ = ["SHIPPED", "Card", "Entry", "Registry", "load_encoder", "portable"]
+__all__ = ["SHIPPED", "Entry", "Registry", "load_encoder", "portable"]
 
 #: Shipped entries, read-only. ``mini`` is trained by supervised PromptBERT; ``mini-static`` is the fast tier: whitened
 #: word embeddings (docs/transforms.md).
@@ -40,20 +39,6 @@ SHIPPED = ("mini", "mini-static")
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
-
-
-@dataclass(frozen=True)
-class Card:
-    """Summary of an entry, read without its tensors; ``created``: UTC, ISO form; ``version``: promptcli's."""
-
-    name: str
-    origin: str
-    recipe: Recipe
-    provenance: dict[str, Any]
-    scores: list[dict[str, Any]]
-    tensors: bool
-    created: str
-    version: str
 
 
 class Registry:
@@ -86,16 +71,10 @@ class Registry:
         folder = self.folder(self._known(name))
         return read_folder(folder, lambda: read_entry(folder))
 
-    def card(self, name: str) -> Card:
-        """Return the summary of an entry; ``name`` may be an alias."""
-        name = self._known(name)
-        folder, origin = self.folder(name), "shipped" if name in SHIPPED else "saved"
-        manifest = read_folder(folder, lambda: read_manifest(folder))
-        entry = entry_of(folder, manifest, {})
-        return Card(
-            name, origin, entry.recipe, entry.provenance, entry.scores, TENSORS in manifest.files, manifest.created,
-            manifest.promptcli,
-        )  # fmt: skip
+    def card(self, name: str) -> Entry:
+        """Return an entry without its tensors; ``name`` may be an alias."""
+        folder = self.folder(self._known(name))
+        return read_folder(folder, lambda: read_manifest(folder))
 
     def check_free(self, name: str, *, force: bool = False) -> None:
         """Refuse a name that ``save`` would refuse, before any work is done."""
@@ -182,9 +161,7 @@ class Registry:
     def add_scores(self, name: str, scores: Iterable[dict[str, Any]]) -> None:
         """Append figures to an entry's card; ``name`` may be an alias."""
         with self._locked():
-            folder = self._saved_folder(self._known(name), "changed")
-            manifest = read_manifest(folder)
-            write_text(folder / MANIFEST, to_json(dataclasses.replace(manifest, scores=[*manifest.scores, *scores])))
+            add_scores(self._saved_folder(self._known(name), "changed"), scores)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

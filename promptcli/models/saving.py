@@ -36,7 +36,6 @@ from promptcli.models.entries import (
     OUR_MODULE,
     TENSORS,
     Entry,
-    manifest_of,
     with_backbone,
     write_manifest,
 )
@@ -50,6 +49,8 @@ from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 
 _MODELS = "sentence_transformers.models."
+#: The files of a backbone besides weights and tokenizer.
+_CONFIGS = ("config.json", "adapter_config.json")
 #: The token that is read in place of the template's mask, so that a sentence may contain the mask token.
 _READ = "[promptcli-mask]"
 #: Weights -> the flag of the module Pooling, in the order in which it joins several.
@@ -221,9 +222,9 @@ def save_encoder(
             reason = str(error)
             for path in folder.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-            _copy_backbone(encoder, folder / BACKBONE)
+            _write_backbone(encoder, folder / BACKBONE)
         else:
-            _copy_tokenizer(encoder, folder / OWN_TOKENIZER)
+            copy_backbone(encoder.backbone.name, encoder.backbone.folder, folder / OWN_TOKENIZER, weights=False)
             if not (tuned_weights(tensors) or encoder.backbone.merged):
                 known = {"written": weights_digest(folder), "weights": encoder.backbone.provenance.weights_sha256}
             tensors = untuned(encoder)
@@ -234,7 +235,7 @@ def save_encoder(
     transfer = entry.transfer and Encoder(entry.transfer, encoder.backbone, encoder.tensors()).recipe
     entry = replace(entry, recipe=encoder.recipe, transfer=transfer)  # every name written out
     placed = public(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
-    write_manifest(folder, manifest_of(placed, fingerprint=encoder.fingerprint, target=target, backbone=known))
+    write_manifest(folder, placed, fingerprint=encoder.fingerprint, target=target, backbone=known)
     return reason, notes, probes
 
 
@@ -243,25 +244,21 @@ def untuned(encoder: Encoder) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)}
 
 
-def _copy_backbone(encoder: Encoder, folder: Path) -> None:
-    """Write only the configuration, weights and tokenizer of the backbone's folder."""
-    _copy_tokenizer(encoder, folder)
-    if encoder.backbone.merged:
-        save_weights(encoder.backbone, folder)
-        return
-    source = encoder.backbone.folder
-    files = [path for path in source.iterdir() if path.name == "config.json" or path.match("*.safetensors*")]
-    _copy(encoder, source, [path for path in files if path.name != TENSORS], folder)
+def _write_backbone(encoder: Encoder, folder: Path) -> None:
+    backbone = encoder.backbone
+    copy_backbone(backbone.name, backbone.folder, folder, weights=not backbone.merged)
+    if backbone.merged:
+        save_weights(backbone, folder)
 
 
-def _copy_tokenizer(encoder: Encoder, folder: Path) -> None:
-    folder.mkdir()
-    source = encoder.backbone.folder
-    source = source / OWN_TOKENIZER if (source / OWN_TOKENIZER).is_dir() else source
-    _copy(encoder, source, [path for path in source.iterdir() if is_tokenizer_file(path)], folder)
-
-
-def _copy(encoder: Encoder, source: Path, files: Sequence[Path], target: Path) -> None:
-    check_links(f"backbone {encoder.backbone.name!r}", source, files)
+def copy_backbone(name: str, source: Path, target: Path, *, weights: bool = True) -> None:
+    """Copy only the tokenizer of a backbone's folder, and with ``weights`` its configuration and weights."""
+    tokenizer = source / OWN_TOKENIZER
+    files = [path for path in (tokenizer if tokenizer.is_dir() else source).iterdir() if is_tokenizer_file(path)]
+    if weights:
+        stored = [path for path in source.iterdir() if path.match("*.safetensors*") and path.name != TENSORS]
+        files += [path for path in (*map(source.joinpath, _CONFIGS), *stored) if path.is_file()]
+    check_links(f"backbone {name!r}", source, files)
+    target.mkdir()
     for path in files:
         shutil.copyfile(path, target / path.name)

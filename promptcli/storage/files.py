@@ -154,15 +154,15 @@ def hold(lock: Path, *, patience: float = 60.0) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hold_folder(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder for a short block, without a lock file in the user's folder.
+def hold_folder(folder: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold a lock on a folder for a short block, without a lock file in the user's folder; readers hold it ``shared``.
 
     File systems that cannot lock folders (NFS) go without.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
                 raise

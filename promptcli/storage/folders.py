@@ -1,6 +1,6 @@
 """A stored thing of several files: a folder that is written aside and renamed into place, and the list of its files.
 
-A kill leaves the old folder or the new one. A reader that meets a replacement reads once more.
+A kill leaves the old folder or the new one. No replacement takes effect while a reader reads.
 """
 
 import contextlib
@@ -71,17 +71,9 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
 
 
 def read_folder(folder: Path, read: Callable[[], Result]) -> Result:
-    """Return the result of ``read``, which reads in ``folder``; once more if the folder was replaced while it read."""
+    """Return the result of ``read``, which reads in ``folder``, while no replacement takes effect."""
     restore(folder)
-    before = _identity(folder)
-    try:
-        result = read()
-        if _identity(folder) == before:
-            return result
-    except (CheckFailedError, NotFoundError, OSError):
-        if _identity(folder) == before is not None or not folder.parent.is_dir():
-            raise
-    with hold_folder(folder.parent):  # no replacement takes effect now
+    with hold_folder(folder.parent, shared=True) if folder.parent.is_dir() else contextlib.nullcontext():
         return read()
 
 
@@ -135,10 +127,3 @@ def link_file(file: Path, target: Path) -> None:
 
 def _replaced(target: Path) -> Path:
     return target.parent / f".{target.name}.old"
-
-
-def _identity(folder: Path) -> tuple[int, int] | None:
-    with contextlib.suppress(OSError):
-        stat = folder.stat()
-        return stat.st_ino, stat.st_mtime_ns
-    return None

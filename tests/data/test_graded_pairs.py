@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptcli.data.graded_pairs import read_graded_pairs, split_columns
 from promptcli.data.sources import development_task
+from promptcli.data.task_table import read_graded_pairs, split_columns
 from promptcli.data.tasks import load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
 from tests.reading import write

@@ -314,9 +314,8 @@ def test_a_size_that_no_part_of_the_model_has_does_not_matter(tiny_folder, tmp_p
 
 
 def test_exports_are_read_back_and_a_graph_is_refused_by_name(tiny_folder, tiny_backbone, tmp_path):
-    from promptcli.models.entries import Entry, manifest_of
+    from promptcli.models.entries import Entry, write_manifest
     from promptcli.models.export import export
-    from promptcli.storage.documents import to_json
     from tests.making import random_encoder, random_numbers
 
     backbone = tiny_backbone("bert")
@@ -338,8 +337,7 @@ def test_exports_are_read_back_and_a_graph_is_refused_by_name(tiny_folder, tiny_
         there = back.any(axis=1)  # of filtered words only: zeros
         assert there.sum() > 8 and least_cosine(back[there], own[there]) >= 0.9999
     (tmp_path / "graph").mkdir()
-    manifest = to_json(manifest_of(Entry("x", pc.Recipe()), target="onnx"))
-    (tmp_path / "graph" / "promptcli.json").write_text(manifest)
+    write_manifest(tmp_path / "graph", Entry("x", pc.Recipe()), target="onnx")
     with pytest.raises(PromptcliError, match="is an export for onnx: a graph"):
         load(tmp_path / "graph")
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
-from promptcli.models.entries import Manifest
+from promptcli.models.entries import Entry
 from promptcli.recipe import Recipe
 from promptcli.settings import SettingsFile
 from promptcli.storage.documents import read_document, to_json
@@ -98,7 +98,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("kind", [Sample, Manifest, dict[str, str]])
+@pytest.mark.parametrize("kind", [Sample, Entry, dict[str, str]])
 def test_hostile_content_is_one_short_line(name, kind):
     content = HOSTILE[name]
     if (name, kind) == ("half a surrogate pair as key", dict[str, str]):
@@ -115,7 +115,7 @@ json_values = st.recursive(
 )
 DOCUMENTS = {
     Sample: WHOLE,
-    Manifest: asdict(Manifest({"pooling": "last/cls"}, "x", "2026", "0.1", scores=[{"task": "x"}])),
+    Entry: asdict(Entry("x", Recipe(pooling="last/cls"), created="2026", scores=[{"task": "x"}])),
     SettingsFile: {"backbone": "mini-bert"},
 }
 

@@ -10,11 +10,12 @@ from promptcli.cli.options import Json, RecipeOptions
 from promptcli.cli.signatures import command_of
 from promptcli.errors import CheckFailedError
 from promptcli.models import exchange
+from promptcli.models.entries import TENSORS, Entry
 from promptcli.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
     from promptcli.models.importing import Imported
-    from promptcli.models.registry import Card, Registry
+    from promptcli.models.registry import Registry
 
 Name = Annotated[str, typer.Argument(help="Entry or alias.")]
 
@@ -63,8 +64,8 @@ def show(name: Name, json: Json = False) -> None:
     shown = {
         **_row(card, names),
         "recipe": card.recipe.to_dict(),
-        "tensors": card.tensors,
-        "promptcli": card.version,
+        "tensors": TENSORS in card.files,
+        "promptcli": card.promptcli,
         "provenance": card.provenance,
         "scores": card.scores,
     }
@@ -73,7 +74,7 @@ def show(name: Name, json: Json = False) -> None:
         return
     recipe, provenance, scores = shown.pop("recipe"), shown.pop("provenance"), shown.pop("scores")
     del shown["method"], shown["backbone"]
-    shown["tensors"] = "fitted" if card.tensors else "none: the recipe is complete"
+    shown["tensors"] = "fitted" if shown["tensors"] else "none: the recipe is complete"
     _print_fields("", shown)
     _print_fields("recipe", recipe)
     _print_fields("from", provenance)
@@ -115,10 +116,12 @@ def _registry() -> "Registry":
     return open_registry()
 
 
-def _row(card: "Card", aliases: list[str]) -> dict[str, Any]:
+def _row(card: Entry, aliases: list[str]) -> dict[str, Any]:
+    from promptcli.models.registry import SHIPPED
+
     return {
         "name": card.name,
-        "origin": card.origin,
+        "origin": "shipped" if card.name in SHIPPED else "saved",
         "method": method_line(card.recipe),
         "backbone": card.recipe.backbone,
         "aliases": aliases,

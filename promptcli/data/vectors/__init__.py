@@ -53,7 +53,6 @@ class Manifest:
     fingerprint: str
     model: dict[str, Any]  #: the backbone's origin, and the precision it computed in
     versions: dict[str, str] = field(default_factory=dict)
-    schema_version: int = 1  #: raised if a reader of the old layout would go wrong
 
 
 @dataclass(frozen=True)
