@@ -154,12 +154,6 @@ def test_every_format_holds_it_and_gives_it_back(run, kind, precision):
 
 
 @pytest.mark.usefixtures("lines")
-def test_float32_says_nothing_of_a_loss(run):
-    code, out, err = run("embed", "a.txt", "--json")
-    assert code == 0 and "against" not in err and json.loads(out)["loss"] is None
-
-
-@pytest.mark.usefixtures("lines")
 def test_wrong_combinations_are_refused_before_the_model_is_loaded(run, fake):
     refused(run("embed", "a.txt", "--precision", "int4"), 2, "unknown precision 'int4'", "int8")
     refused(run("embed", "a.txt", "--precision", "int8", "-o", "-"), 2, "needs a manifest", "output")

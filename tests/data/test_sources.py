@@ -60,20 +60,6 @@ def test_files_of_sentences_stay_files_of_sentences(name, text, sentences, tmp_p
     assert fitting_sentences(str(tmp_path / name)) == sentences
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("nli.tsv", "neutral\ta\tb\nneutral\ta\n", "nli.tsv: line 2: 2 columns"),
-        ("nli.csv", "sent0,sent1\na,b\na\n", "nli.csv: line 3: 1 columns"),
-        ("empty.txt", "", "empty.txt is empty"),
-    ],
-)
-def test_a_malformed_file_is_named_with_its_line(name, text, message, tmp_path):
-    (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError, match=message):
-        fitting_sentences(str(tmp_path / name))
-
-
 def test_all_splits_of_a_task(run, tmp_path):
     for split, sentence in (("train", "a"), ("dev", "b"), ("test", "c")):
         path = tmp_path / "STS" / "STSBenchmark" / f"sts-{split}.csv"

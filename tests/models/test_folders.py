@@ -250,15 +250,6 @@ def test_a_layer_for_vectors_of_another_width_is_refused_when_it_is_loaded(tiny_
         load(folder)
 
 
-def test_a_saved_folder_whose_pooling_was_changed_is_refused(tiny_folder, tmp_path):
-    load(made(tmp_path, tiny_folder("bert"))).save(tmp_path / "ours")
-    change("1_Pooling/config.json", pooling_mode_cls_token=True)(tmp_path / "ours")
-    with pytest.raises(PromptcliError, match=r"1_Pooling/config\.json has \d+ bytes"):
-        load(tmp_path / "ours")
-    (tmp_path / "ours" / "promptcli.json").unlink()
-    assert load(tmp_path / "ours").recipe.pooling == "last/cls+avg"
-
-
 def test_a_name_of_a_model_and_of_a_folder_is_the_model_and_that_is_said(tiny_folder, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     made(tmp_path, tiny_folder("bert"), pooling={"pooling_mode": "cls"})
@@ -340,17 +331,3 @@ def test_exports_are_read_back_and_a_graph_is_refused_by_name(tiny_folder, tiny_
     write_manifest(tmp_path / "graph", Entry("x", pc.Recipe()), target="onnx")
     with pytest.raises(PromptcliError, match="is an export for onnx: a graph"):
         load(tmp_path / "graph")
-
-
-@pytest.mark.parametrize("mode", ["mean", "cls", "max", "weightedmean", ("cls", "mean")], ids=str)
-def test_a_folder_written_by_sentence_transformers(tiny_folder, tmp_path, mode):
-    library = pytest.importorskip("sentence_transformers")
-    models = pytest.importorskip("sentence_transformers.models")
-    body = models.Transformer(str(tiny_folder("bert")), max_seq_length=32)
-    width = body.get_word_embedding_dimension()
-    modules = [body, models.Pooling(width, pooling_mode=mode), models.Normalize()]
-    theirs = library.SentenceTransformer(modules=modules, device="cpu", prompts={"query": "a dog : "})
-    theirs.save(str(tmp_path / "st"))
-    ours = load(tmp_path / "st")
-    assert least_cosine(ours.encode(TEXTS), theirs.encode(TEXTS)) >= 0.9999
-    assert least_cosine(ours.encode_query(TEXTS), theirs.encode_query(TEXTS)) >= 0.9999

@@ -23,8 +23,7 @@ from promptcli.models.target import Source
 from promptcli.notes import offline
 from promptcli.recipe import Recipe
 from tests.making import random_encoder
-from tests.published import MODELS, write, write_modules
-from tests.reference import sentence_transformers_folder
+from tests.published import write
 from tests.tiny import SENTENCES
 
 WIDTH, LAYERS, HEADS, LENGTH = 16, 2, 4, 3
@@ -161,22 +160,6 @@ def test_weights_in_several_files_come_with_their_index(registry, tiny_folder, t
     import_model(registry, str(folder), "whole")
     own = build_encoder(Recipe(str(folder)), device="cpu", dtype="float32")
     assert np.array_equal(vectors(registry, "whole"), own.encode(SENTENCES))
-
-
-def test_a_sentence_transformers_folder(registry, tiny_folder, tmp_path):
-    generator = torch.Generator().manual_seed(2)
-    weight, bias = torch.randn(8, WIDTH, generator=generator), torch.randn(8, generator=generator)
-    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "st")
-    activation = {"activation_function": "torch.nn.modules.linear.Identity"}
-    dense = ("Dense", activation, {"linear.weight": weight, "linear.bias": bias})
-    write_modules(folder, MODELS["gte-base"].pooling, [dense, ("Normalize", {}, {})])
-    write(folder, "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": False})
-    recipe = import_model(registry, str(folder), "st").entry.recipe
-    assert (recipe.pooling, recipe.max_length) == ("last/avg", 20)
-    assert recipe.transforms == ("dense:0:identity", "normalize")
-    expected = sentence_transformers_folder.vectors(folder, SENTENCES)
-    shutil.rmtree(folder)  # the entry has what it needs
-    np.testing.assert_allclose(vectors(registry, "st"), expected, atol=1e-4)
 
 
 class Payload:

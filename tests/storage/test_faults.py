@@ -1,11 +1,8 @@
 """Hostile names, numbers and damaged parts: refused in one line, before the work, never believed."""
 
-import gzip
-import json
 import os
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -35,21 +32,6 @@ def test_a_flipped_byte_of_a_part_is_found_before_its_rows_are_used(run):
     path.write_bytes(data)
     refused(run("index", "build", "out", "-o", "ix"), 4, path.name)
     assert not Path("ix").exists()
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".txt"])
-def test_compressed_tables_are_embedded_into_parts(run, suffix):
-    rows = [json.dumps({"text": f"line {number}", "id": number}) for number in range(10)]
-    if comma := {".csv": ",", ".tsv": "\t"}.get(suffix):
-        rows = [f"text{comma}id", *(f"line {number}{comma}{number}" for number in range(10))]
-    content = "".join(f"{row}\n" for row in rows)
-    Path(f"x{suffix}").write_text(content)
-    Path(f"x{suffix}.gz").write_bytes(gzip.compress(content.encode()))
-    parts = []
-    for name in (f"x{suffix}", f"x{suffix}.gz"):
-        assert run("embed", name, "-o", f"{name}-parts", "--shards", "3")[0] == 0
-        parts.append([pq.read_table(path).to_pylist() for path in sorted(Path(f"{name}-parts").glob("part*"))])
-    assert parts[0] == parts[1] and sum(map(len, parts[0])) == 10
 
 
 EMPTY = "is empty (a variable that is not set?)"
@@ -94,14 +76,6 @@ def test_the_longest_name_is_written(run):
     name = "n" * (LONGEST_NAME - 4) + ".npy"
     assert run("embed", "a.txt", "-o", name)[0] == 0
     assert run("embed", "a.txt", "-o", "n" * LONGEST_NAME, "--shards", "2")[0] == 0
-
-
-@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.date32()])
-def test_a_date_beyond_the_year_9999_is_one_line(run, kind):
-    far = pa.array([2**31 - 1 if kind == pa.date32() else 2**62, 1], kind)
-    pq.write_table(pa.table({"text": ["a", "b"], "id": far}), "far.parquet")
-    refused(run("embed", "far.parquet"), 2, "column 'id' of")
-    refused(run("embed", "far.parquet", "-o", "out", "--shards", "2"), 2, "column 'id' of")
 
 
 @pytest.mark.parametrize(

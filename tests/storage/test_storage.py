@@ -98,13 +98,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("kind", [Sample, Entry, dict[str, str]])
-def test_hostile_content_is_one_short_line(name, kind):
-    content = HOSTILE[name]
-    if (name, kind) == ("half a surrogate pair as key", dict[str, str]):
-        content = rb'{"\udfff": "x"}'
+def test_hostile_content_is_one_short_line(name):
     with pytest.raises(CheckFailedError) as raised:
-        parsed(content, kind)
+        parsed(HOSTILE[name])
     assert "\n" not in str(raised.value) and len(str(raised.value)) < 400 and str(raised.value).isprintable()
 
 
