@@ -149,7 +149,7 @@ def imported(folder: Path, changes: dict[str, str]) -> np.ndarray:
     """Return the vectors of a folder that was taken in."""
     if (adapter := folder / "adapter_config.json").is_file():
         adapter.write_text(adapter.read_text().replace("owner/mini-bert", str(SHIPPED["mini-bert"])))
-    entry = import_model(Registry(folder / "home"), str(folder), "again", changes=changes).entry
+    entry = import_model(Registry(folder / "home"), str(folder), "again", changes=changes)
     return load_encoder(entry, device="cpu", dtype="stored").encode(list(PROBES))
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from promptcli.notes import obeys_offline
 
 if TYPE_CHECKING:
-    from promptcli.models.hub import Pulled, Pushed
-    from promptcli.models.importing import Imported
+    from promptcli.models.entries import Entry
+    from promptcli.models.hub import Pushed
     from promptcli.models.loading import Model
     from promptcli.models.target import Exported
 
@@ -58,8 +58,10 @@ def import_model(
     offline: bool = False,
     force: bool = False,
     **changes: str | int | bool | Sequence[str] | None,
-) -> "Imported":
+) -> "Entry":
     """Import a model trained elsewhere into the registry; its recipe is recognised from its files.
+
+    The kind of the model is in the ``provenance`` of the entry that is returned, under ``imported``.
 
     Supported: checkpoints of SimCSE, PromptBERT and PromCSE, models of sentence-transformers and model2vec, peft
     adapters of prefix tuning and LoRA, plain language models.
@@ -105,8 +107,10 @@ def push(encoder: "Model", repo: str, *, private: bool = False, revision: str | 
     return hub.push(hub.client(), entry_of(encoder), repo, private=private, revision=revision)
 
 
-def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> "Pulled":
+def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> "Entry":
     """Save a model that was pushed to the hub: the same encoder, by its fingerprint; no code in it is run.
+
+    The commit is in the ``provenance`` of the entry that is returned, under ``pulled``.
 
     Args:
         repo: Repository of the hub.

@@ -60,21 +60,6 @@ class Pushed:
         return dict(vars(self))
 
 
-@dataclass(frozen=True)
-class Pulled:
-    """An entry that came from a repository."""
-
-    entry: Entry
-    repo: str
-    commit: str
-    fingerprint: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        fields = {"repo": self.repo, "commit": self.commit, "fingerprint": self.fingerprint}
-        return {"name": self.entry.name, **fields, "recipe": self.entry.recipe.to_dict()}
-
-
 def client() -> HfApi:
     """Return the hub's client, with the endpoint and the token of the environment."""
     return HfApi(token=get_token())
@@ -142,7 +127,7 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
 
 def pull(
     api: HfApi, registry: Registry, repo: str, name: str, *, revision: str | None = None, force: bool = False
-) -> Pulled:
+) -> Entry:
     """Save a pushed model as an entry of the registry, completely or not at all; nothing in it is run."""
     _check_repo(repo, "pull")
     registry.check_free(name, force=force)
@@ -166,8 +151,7 @@ def pull(
         if backbone == folder:  # the whole folder is the backbone; the entry stores its own numbers
             (folder / TENSORS).unlink(missing_ok=True)
         inside = backbone if backbone.is_relative_to(folder) else None
-        entry = registry.save(entry, force=force, backbone=inside)
-    return Pulled(entry, repo, commit, encoder.fingerprint)
+        return replace(registry.save(entry, force=force, backbone=inside), fingerprint=encoder.fingerprint)
 
 
 def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> str:

@@ -1,7 +1,7 @@
 """Import a model of others into the registry: recognised by ``reading``, stored with its backbone."""
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,6 @@ from promptcli.models.target import PROBES
 from promptcli.notes import note
 
 
-@dataclass(frozen=True)
-class Imported:
-    """An imported entry."""
-
-    entry: Entry
-    kind: str  #: the recognised kind of folder
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return {"name": self.entry.name, "kind": self.kind, "recipe": self.entry.recipe.to_dict()}
-
-
 def import_model(
     registry: Registry,
     source: str,
@@ -37,7 +25,7 @@ def import_model(
     changes: dict[str, Any] | None = None,
     convert: bool = False,
     force: bool = False,
-) -> Imported:
+) -> Entry:
     """Save a folder or a model of the hub as an entry; see ``exchange.import_model``."""
     registry.check_free(name, force=force)
     files = [*FILES, "*.bin"] if convert else FILES
@@ -75,8 +63,7 @@ def import_model(
             tensors=encoder.tensors(),
             provenance={**encoder.provenance, **provenance},
         )
-        entry = registry.save(entry, force=force, backbone=backbone)
-    return Imported(entry, kind)
+        return registry.save(entry, force=force, backbone=backbone)
 
 
 def _converted(path: Path, folder: Path) -> Path:

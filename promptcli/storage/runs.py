@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from promptcli.errors import UsageError, one_line
-from promptcli.storage.documents import read_document, shown, to_json
+from promptcli.storage.documents import convert, read_document, shown, to_json
 from promptcli.storage.files import atomic_path, remove_folder, write_text
 from promptcli.storage.tensors import save_tensors
 
@@ -110,7 +110,7 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
 
 def read_log(path: Path, kind: type[Report], until: float = math.inf) -> list[Report]:
     """Return the reports of a log, up to a step; a line that a kill cut short is left out."""
-    return [_parse_line(path, line, kind) for line in _lines(path, until)]
+    return [convert(json.loads(line), kind) for line in _lines(path, until)]
 
 
 def truncate_log(path: Path, until: int) -> None:
@@ -121,13 +121,4 @@ def truncate_log(path: Path, until: int) -> None:
 
 def _lines(path: Path, until: float) -> list[str]:
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else []
-    return [line for line in lines if line.endswith("\n") and _parse_line(path, line, _Step).step <= until]
-
-
-@dataclass(frozen=True)
-class _Step:
-    step: int
-
-
-def _parse_line(path: Path, line: str, kind: type[Report]) -> Report:
-    return read_document(path, kind, hint=f"delete {path.parent} and start again", error=UsageError, content=line)
+    return [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= until]

@@ -1,6 +1,5 @@
 """Folders are read as what they say they are: sentence-transformers' modules, ours, plain language models."""
 
-import functools
 import importlib.util
 import json
 import shutil
@@ -14,18 +13,12 @@ from transformers import AutoModel, AutoTokenizer
 import promptcli as pc
 from promptcli.errors import PromptcliError
 from tests.published import MODULES, write, write_modules
+from tests.reference import sentence_transformers_folder as reference
 from tests.tiny import SENTENCES
 
 TEXTS = [*SENTENCES, *(" ".join(["dog"] * count) for count in (2, 9, 29, 30, 31, 32, 33, 60, 200))]
+WIDTH = 16
 MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", ["cls", "mean"], ["weightedmean", "max", "mean"]]
-FLAGS = {
-    "cls": "pooling_mode_cls_token",
-    "max": "pooling_mode_max_tokens",
-    "mean": "pooling_mode_mean_tokens",
-    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "lasttoken": "pooling_mode_lasttoken",
-}
 
 
 def made(tmp_path, body, *, pooling=None, after=(), limit=32, inside="", prompts=None, default=None, lower=False):
@@ -40,34 +33,6 @@ def made(tmp_path, body, *, pooling=None, after=(), limit=32, inside="", prompts
     return folder
 
 
-@functools.cache
-def opened(body):
-    return AutoTokenizer.from_pretrained(body), AutoModel.from_pretrained(body).eval()
-
-
-@functools.cache
-def states(body, text, limit=32):
-    """Return the last layer's states of one text alone, (t, d)."""
-    tokenizer, model = opened(body)
-    tokens = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
-    tokens.pop("token_type_ids", None)
-    with torch.inference_mode():
-        return model(**tokens).last_hidden_state[0]
-
-
-def pooled(x, mode):
-    """One vector of states (t, d), as the documentation of sentence-transformers says."""
-    place = torch.arange(1, len(x) + 1).float()
-    return {
-        "cls": x[0],
-        "max": x.max(dim=0).values,
-        "mean": x.mean(dim=0),
-        "mean_sqrt_len_tokens": x.sum(dim=0) / len(x) ** 0.5,
-        "weightedmean": (x * place[:, None]).sum(dim=0) / place.sum(),
-        "lasttoken": x[-1],
-    }[mode]
-
-
 def least_cosine(one, other):
     one, other = (np.asarray(part, dtype=np.float64) for part in (one, other))
     return (np.sum(one * other, axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)).min()
@@ -80,18 +45,13 @@ def load(folder, **options):
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize(("family", "flags"), [("bert", True), ("bert", False), ("roberta", False), ("mpnet", True)])
 def test_pooling_is_the_folders_own(tiny_folder, tmp_path, family, flags, mode):
-    modes = mode if isinstance(mode, list) else [mode]
+    pooling = {"pooling_mode": mode, "include_prompt": True}
     if flags:
-        pooling = {flag: name in modes for name, flag in FLAGS.items()}
-        modes = [name for name in FLAGS if name in modes]
-    else:
-        pooling = {"pooling_mode": mode, "include_prompt": True}
-    body = tiny_folder(family)
-    encoder = load(made(tmp_path, body, pooling=pooling, inside="0_Transformer" if flags else ""))
-    wanted = [torch.cat([pooled(states(body, text), name) for name in modes]).numpy() for text in TEXTS]
-    got = encoder.encode(TEXTS)
-    assert least_cosine(got, wanted) >= 0.9999
-    assert np.abs(got - np.array(wanted)).max() < 1e-4 * np.abs(wanted).max()
+        pooling = {flag: name in ([mode] if isinstance(mode, str) else mode) for name, flag in reference.FLAGS.items()}
+    folder = made(tmp_path, tiny_folder(family), pooling=pooling, inside="0_Transformer" if flags else "")
+    vectors, wanted = load(folder).encode(TEXTS), reference.vectors(folder, TEXTS)
+    assert least_cosine(vectors, wanted) >= 0.9999
+    assert np.abs(vectors - wanted).max() < 1e-4 * np.abs(wanted).max()
 
 
 def dense(number, rows, columns, activation, bias=True):
@@ -105,34 +65,27 @@ def dense(number, rows, columns, activation, bias=True):
 
 def test_layers_after_the_pooling_and_normalize(tiny_folder, tmp_path):
     tanh, identity = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
-    body = tiny_folder("bert")
-    width = states(body, "dog").shape[1]
     after = [
         ("Dropout", {"dropout": 0.2}, {}),
-        dense(1, 24, width, tanh),
+        dense(1, 24, WIDTH, tanh),
         dense(2, 8, 24, identity, bias=False),
         ("Normalize", {}, {}),
     ]
-    encoder = load(made(tmp_path, body, after=after))
-    one, two = (part[2] for part in after[1:3])
-    wanted = []
-    for text in TEXTS:
-        hidden = torch.tanh(one["linear.weight"] @ pooled(states(body, text), "mean") + one["linear.bias"])
-        vector = two["linear.weight"] @ hidden
-        wanted.append((vector / vector.norm()).numpy())
+    folder = made(tmp_path, tiny_folder("bert"), after=after)
+    encoder = load(folder)
     assert encoder.width == 8
-    assert np.abs(encoder.encode(TEXTS) - np.array(wanted)).max() < 1e-5
+    assert np.abs(encoder.encode(TEXTS) - reference.vectors(folder, TEXTS)).max() < 1e-5
     assert "normalize" in repr(encoder)
     assert encoder.max_seq_length == 32
 
 
 def test_prompts_by_name_and_by_default(tiny_folder, tmp_path):
-    body = tiny_folder("bert")
     prompts = {"query": "the dog : ", "passage": "flowers : ", "none": ""}
-    encoder = load(made(tmp_path, body, prompts=prompts, default="passage"))
+    folder = made(tmp_path, tiny_folder("bert"), prompts=prompts, default="passage")
+    encoder = load(folder)
 
     def wanted(before):
-        return [pooled(states(body, before + text), "mean").numpy() for text in TEXTS]
+        return reference.vectors(folder, [before + text for text in TEXTS])
 
     assert dict(encoder.prompts) == {"document": "", **prompts} and encoder.default_prompt_name == "passage"
     assert least_cosine(encoder.encode(TEXTS), wanted("flowers : ")) >= 0.9999
@@ -143,12 +96,6 @@ def test_prompts_by_name_and_by_default(tiny_folder, tmp_path):
     assert least_cosine(encoder.encode(TEXTS, prompt=""), wanted("")) >= 0.9999
     with pytest.raises(PromptcliError, match="prompt_name 'other'; valid: query, document, passage, none"):
         encoder.encode(TEXTS, prompt_name="other")
-
-
-def test_text_is_lowered_if_the_folder_says_so(tiny_folder, tmp_path):
-    body = tiny_folder("roberta")
-    encoder = load(made(tmp_path, body, lower=True))
-    assert least_cosine(encoder.encode(["The DOG barks"]), [pooled(states(body, "the dog barks"), "mean")]) >= 0.9999
 
 
 def test_the_tokenizers_limit_holds_if_the_module_has_none(tiny_folder, tmp_path):
@@ -209,9 +156,7 @@ def add_module(kind):
     ],
 )
 def test_what_cannot_be_read_faithfully_is_refused_by_name(tiny_folder, tmp_path, damage, message):
-    body = tiny_folder("bert")
-    width = states(body, "dog").shape[1]
-    folder = made(tmp_path, body, after=[dense(1, 8, width, "torch.nn.modules.activation.Tanh")])
+    folder = made(tmp_path, tiny_folder("bert"), after=[dense(1, 8, WIDTH, "torch.nn.modules.activation.Tanh")])
     damage(folder)
     with pytest.raises(PromptcliError) as raised:
         load(folder)
@@ -224,12 +169,18 @@ def test_a_pooling_may_leave_the_prompt_out(tiny_folder, tmp_path, mode):
     body, query = tiny_folder("bert"), "the dog : "
     pooling = {"pooling_mode": mode, "include_prompt": False}
     encoder = load(made(tmp_path, body, pooling=pooling, prompts={"query": query}))
-    count = len(opened(body)[0](query)["input_ids"]) - 1  # [SEP] is no part of it
-    modes = mode if isinstance(mode, list) else [mode]
+    tokenizer, model = AutoTokenizer.from_pretrained(body), AutoModel.from_pretrained(body).eval()
+    count = len(tokenizer(query)["input_ids"]) - 1  # [SEP] is no part of it
 
     def wanted(before, first):
-        kept = [states(body, before + text)[first:] for text in TEXTS]
-        return [torch.cat([pooled(x, name) for name in modes]).numpy() for x in kept]
+        vectors = []
+        for text in TEXTS:
+            tokens = tokenizer(before + text, truncation=True, max_length=32, return_tensors="pt")
+            with torch.inference_mode():
+                x = model(**tokens).last_hidden_state[0, first:]
+            modes = [mode] if isinstance(mode, str) else mode
+            vectors.append(torch.cat([reference.pooled(x, name, torch.ones(len(x))) for name in modes]).numpy())
+        return vectors
 
     assert least_cosine(encoder.encode_query(TEXTS), wanted(query, count)) >= 0.9999
     assert least_cosine(encoder.encode(TEXTS), wanted("", 0)) >= 0.9999

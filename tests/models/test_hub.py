@@ -130,7 +130,7 @@ def test_what_was_pushed_comes_back_bit_by_bit(
     again = registry.load("again")
     np.testing.assert_array_equal(vectors(again), vectors(made))
     assert (again.scores, again.provenance["trained"]["seed"]) == (SCORES, 3)
-    assert again.provenance["pulled"] == {"repo": REPO, "revision": pushed.commit} and pulled.commit == pushed.commit
+    assert again.provenance["pulled"] == pulled.provenance["pulled"] == {"repo": REPO, "revision": pushed.commit}
     assert again.transfer == transfer.explicit().replace(backbone=again.recipe.backbone)
     assert leftovers(registry, home) == (["again"], ["again"] if where == "folder" else [], [])
     by_path = pc.load(registry.folder("again"), device="cpu", dtype="float32")
@@ -148,16 +148,16 @@ def test_the_same_content_makes_no_new_commit_and_an_earlier_model_s_files_go(hu
     third = push(api, entry(), REPO)
     assert third.changed and len(hub.repos[REPO].log) == commits + 1  # one commit, whatever changed
     assert "tensors.safetensors" not in hub.repos[REPO].files() and hub.repos[REPO].files()["LICENSE"] == b"mine"
-    np.testing.assert_array_equal(vectors(pull(api, registry, REPO, "plain").entry), vectors(entry()))
+    np.testing.assert_array_equal(vectors(pull(api, registry, REPO, "plain")), vectors(entry()))
 
 
 def test_branches_and_commits(hub, api, entry, registry):
     main = push(api, entry(), REPO)
     other = push(api, entry(transforms=["whitening"]), REPO, revision="white")
     assert set(hub.repos[REPO].heads) == {"main", "white"} and hub.repos[REPO].heads["main"] == main.commit
-    assert pull(api, registry, REPO, "a", revision="white").entry.recipe.transforms == ("whitening",)
-    assert pull(api, registry, REPO, "b", revision=main.commit).entry.recipe.transforms == ()
-    assert pull(api, registry, REPO, "c").commit == main.commit != other.commit
+    assert pull(api, registry, REPO, "a", revision="white").recipe.transforms == ("whitening",)
+    assert pull(api, registry, REPO, "b", revision=main.commit).recipe.transforms == ()
+    assert pull(api, registry, REPO, "c").provenance["pulled"]["revision"] == main.commit != other.commit
     with pytest.raises(NotFoundError, match=f"no {REPO} of that revision that this token may see"):
         pull(api, registry, REPO, "d", revision="black")
 
@@ -296,8 +296,9 @@ def test_the_library(hub, entry, monkeypatch):
     assert pc.push(encoder, REPO).fingerprint == encoder.fingerprint
     pulled = pc.pull(REPO, "again")
     np.testing.assert_array_equal(pc.load("again", device="cpu").encode(SENTENCES), encoder.encode(SENTENCES))
-    assert pc.push("again", REPO).commit == pulled.commit  # nothing new
-    for revision in (None, pulled.commit):
+    commit = pulled.provenance["pulled"]["revision"]
+    assert pc.push("again", REPO).commit == commit  # nothing new
+    for revision in (None, commit):
         opened = pc.load(REPO, revision=revision, device="cpu")
         np.testing.assert_array_equal(opened.encode(SENTENCES), encoder.encode(SENTENCES))
     assert encoder.push_to_hub("me/other").fingerprint == opened.fingerprint == encoder.fingerprint

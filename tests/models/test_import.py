@@ -75,12 +75,16 @@ def head(seed=0, norm=False):
     return {name: torch.randn(shape, generator=generator) * 0.3 for name, shape in made.items()}
 
 
+def kind_of(entry):
+    return entry.provenance["imported"]["kind"]
+
+
 def test_simcse_unsupervised_has_no_head_and_supervised_has_one(registry, authors, tiny_folder):
     own = head()
     made = import_model(registry, str(authors("my-unsup-simcse", own)), "unsup")
-    assert (made.kind, made.entry.recipe.pooling, made.entry.recipe.transforms) == ("SimCSE checkpoint", "last/cls", ())
+    assert (kind_of(made), made.recipe.pooling, made.recipe.transforms) == ("SimCSE checkpoint", "last/cls", ())
     made = import_model(registry, str(authors("my-sup-simcse", own)), "sup")
-    assert made.entry.recipe.transforms == ("projection:tanh",)
+    assert made.recipe.transforms == ("projection:tanh",)
     for row, text in enumerate(SENTENCES[:4]):
         state = states(tiny_folder("bert"), text)[1][0]
         np.testing.assert_allclose(vectors(registry, "unsup")[row], state, atol=1e-5)
@@ -90,11 +94,11 @@ def test_simcse_unsupervised_has_no_head_and_supervised_has_one(registry, author
 
 def test_promptbert_is_read_at_its_mask(registry, authors, tiny_folder):
     made = import_model(registry, str(authors("unsup-PromptBERT", head())), "p")
-    recipe = made.entry.recipe
-    assert (made.kind, recipe.prompt, recipe.pooling) == ("PromptBERT checkpoint", OF, "last/mask")
+    recipe = made.recipe
+    assert (kind_of(made), recipe.prompt, recipe.pooling) == ("PromptBERT checkpoint", OF, "last/mask")
     ids, layer = states(tiny_folder("bert"), OF.replace("[X]", SENTENCES[0]))
     np.testing.assert_allclose(vectors(registry, "p")[0], layer[ids.tolist().index(4)], atol=1e-5)
-    supervised = import_model(registry, str(authors("sup-PromptBERT", head(norm=True))), "s").entry
+    supervised = import_model(registry, str(authors("sup-PromptBERT", head(norm=True))), "s")
     assert (supervised.recipe.transforms, supervised.recipe.denoise) == (("projection:mlm",), "head")
     assert np.isfinite(vectors(registry, "s")).all()
 
@@ -103,10 +107,10 @@ def test_promcse_s_prefix_is_a_deep_prefix(registry, authors, tiny_backbone):
     numbers = torch.randn(LENGTH, 2 * LAYERS * WIDTH, generator=torch.Generator().manual_seed(1))
     folder = authors("unsup-promcse", {"prefix_encoder.embedding.weight": numbers, **head()})
     made = import_model(registry, str(folder), "prom")
-    assert (made.kind, made.entry.recipe.prompt) == ("PromCSE checkpoint", f"deep-prefix:{LENGTH}")
+    assert (kind_of(made), made.recipe.prompt) == ("PromCSE checkpoint", f"deep-prefix:{LENGTH}")
     # as its code reshapes: (p, 2 L, h, d/h), layer l takes the parts 2 l and 2 l + 1
     parts = numbers.view(LENGTH, 2 * LAYERS, HEADS, WIDTH // HEADS)
-    stored = made.entry.tensors["deep-prefix.keys_values"]
+    stored = made.tensors["deep-prefix.keys_values"]
     for layer in range(LAYERS):
         for part in (0, 1):
             assert torch.equal(stored[layer, part], parts[:, 2 * layer + part].transpose(0, 1))
@@ -144,7 +148,7 @@ def test_lora_adapters_are_backbones(registry, tiny_folder, tmp_path):
     made.save_pretrained(tmp_path / "lora")
     with pytest.raises(UsageError, match="has its own backbone, or names it in"):
         import_model(registry, str(tmp_path / "lora"), "lora", changes={"backbone": "mini-bert"})
-    entry = import_model(registry, str(tmp_path / "lora"), "lora").entry
+    entry = import_model(registry, str(tmp_path / "lora"), "lora")
     assert entry.recipe.pooling == "last/cls"
     ids = torch.tensor(AutoTokenizer.from_pretrained(tiny_folder("bert"))(SENTENCES[0])["input_ids"])[None]
     with torch.inference_mode():
@@ -189,7 +193,7 @@ def test_a_pickle_is_refused_then_converted_and_a_malicious_one_never_runs(
 
 def test_the_recipe_is_changed_by_options_and_names_may_have_slashes_after_the_at(registry, authors, monkeypatch):
     made = import_model(registry, str(authors("unsup-simcse", head())), "avg", changes={"pooling": "first-last/avg"})
-    assert made.entry.recipe.pooling == "first-last/avg"
+    assert made.recipe.pooling == "first-last/avg"
     with pytest.raises(UsageError, match="exists"):
         import_model(registry, "x", "avg")
     asked = []

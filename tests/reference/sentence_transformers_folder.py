@@ -60,15 +60,36 @@ def _word_weights(folder, state, text):
     state["weight"] = torch.tensor([config["word_weights"].get(word, config["unknown_word_weight"]) for word in words])
 
 
+#: Mode -> its flag in older files, in the order in which their vectors are concatenated.
+FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean": "pooling_mode_mean_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+
+
 def _pooling(folder, state, text):
     config = json.loads((folder / "config.json").read_text())
-    if config["pooling_mode_cls_token"]:
-        state["vector"] = state["tokens"][0]
-    elif config["pooling_mode_lasttoken"]:
-        state["vector"] = state["tokens"][-1]
-    else:
-        assert config["pooling_mode_mean_tokens"]
-        state["vector"] = (state["weight"][:, None] * state["tokens"]).sum(0) / state["weight"].sum()
+    modes = config.get("pooling_mode") or [mode for mode, flag in FLAGS.items() if config.get(flag)]
+    modes = [modes] if isinstance(modes, str) else modes
+    assert modes and config.get("include_prompt", True)
+    state["vector"] = torch.cat([pooled(state["tokens"], mode, state["weight"]) for mode in modes])
+
+
+def pooled(x, mode, weight):
+    """Return one vector of states (t, d), as the documentation of sentence-transformers says."""
+    place = torch.arange(1, len(x) + 1).float()
+    return {
+        "cls": x[0],
+        "max": x.max(dim=0).values,
+        "mean": (weight[:, None] * x).sum(0) / weight.sum(),
+        "mean_sqrt_len_tokens": x.sum(dim=0) / len(x) ** 0.5,
+        "weightedmean": (x * place[:, None]).sum(dim=0) / place.sum(),
+        "lasttoken": x[-1],
+    }[mode]
 
 
 def _dense(folder, state, text):
@@ -102,5 +123,6 @@ _MODULES = {
     "Dense": _dense,
     "LayerNorm": _norm,
     "Normalize": _normalize,
+    "Dropout": lambda folder, state, text: None,
     "StaticEmbedding": _static,
 }

@@ -15,7 +15,8 @@ from promptcli.errors import UsageError
 from promptcli.models import exchange
 
 if TYPE_CHECKING:
-    from promptcli.models.hub import Pulled, Pushed
+    from promptcli.models.entries import Entry
+    from promptcli.models.hub import Pushed
     from promptcli.models.target import Exported
 
 
@@ -51,14 +52,16 @@ def push(push: "partial[Pushed]", json: Json = False) -> None:
 
 
 @command_of(exchange.pull, flags={"repo": "OWNER/NAME", "name": "--name"})
-def pull(pull: "partial[Pulled]", json: Json = False) -> None:
+def pull(pull: "partial[Entry]", json: Json = False) -> None:
     repo, name = pull.keywords["repo"], pull.keywords["name"]
     _say_rule(repo)
     made = pull()
+    commit = made.provenance["pulled"]["revision"]
     if json:
-        result_json(made.to_dict())
+        pulled = {"repo": repo, "commit": commit, "fingerprint": made.fingerprint}
+        result_json({"name": name, **pulled, "recipe": made.recipe.to_dict()})
         return
-    note(f"{repo}@{made.commit}: {method_line(made.entry.recipe)}")
+    note(f"{repo}@{commit}: {method_line(made.recipe)}")
     result(name)
 
 

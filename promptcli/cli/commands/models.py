@@ -14,7 +14,6 @@ from promptcli.models.entries import TENSORS, Entry
 from promptcli.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
-    from promptcli.models.importing import Imported
     from promptcli.models.registry import Registry
 
 Name = Annotated[str, typer.Argument(help="Entry or alias.")]
@@ -101,13 +100,14 @@ def alias(
 
 
 @command_of(exchange.import_model, flags={"name": "--name", "changes": RecipeOptions})
-def import_model(import_model: "partial[Imported]", json: Json = False) -> None:
-    imported = import_model()
+def import_model(import_model: "partial[Entry]", json: Json = False) -> None:
+    made = import_model()
+    kind = made.provenance["imported"]["kind"]
     if json:
-        console.result_json(imported.to_dict())
+        console.result_json({"name": made.name, "kind": kind, "recipe": made.recipe.to_dict()})
         return
-    console.note(f"{imported.kind}: {method_line(imported.entry.recipe)}")
-    console.result(imported.entry.name)
+    console.note(f"{kind}: {method_line(made.recipe)}")
+    console.result(made.name)
 
 
 def _registry() -> "Registry":
