@@ -19,8 +19,8 @@ import promptcli as pc
 from promptcli.analysis.analyze import ANALYSES
 from promptcli.backbones.devices import choose_device
 from promptcli.backbones.loading import load_backbone
+from promptcli.data.sources import examples_of
 from promptcli.data.tasks import Pairs, STSTask
-from promptcli.data.training_examples import examples_of
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validated

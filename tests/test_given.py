@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.data.training_examples import PAIRS, examples_of
+from promptcli.data.sources import PAIRS, examples_of
 from promptcli.data.vectors import read_vectors
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder import streams

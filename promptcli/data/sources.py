@@ -1,32 +1,214 @@
-"""Sentences to fit or train on and pairs to choose by, from ``demo``, a task or a file."""
+"""Sentences to fit or train on and pairs to choose by, from ``demo``, a task, a file, a list or a data set."""
 
+import dataclasses
+import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from promptcli.data import demo
-from promptcli.data.dialect import SENTENCES, Fields
+from promptcli.data.dialect import ID, OPTIONAL, SENTENCES, TEXT, Fields
+from promptcli.data.given import check_rows, finite_number
 from promptcli.data.hub import FILES, hub_file
-from promptcli.data.rows import open_rows
+from promptcli.data.rows import column_texts, open_rows
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO, TASKS, TaskName
 from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
-from promptcli.data.training_examples import (
-    DEFINITIONS,
-    GRADED_PAIRS,
-    PAIRS,
-    TRIPLETS,
-    TrainingExamples,
-    examples_of,
-    join_examples,
-    read_examples,
-)
 from promptcli.errors import NotFoundError, UsageError
+
+
+class Table(Protocol):
+    """A table with columns by name, such as a ``datasets.Dataset``."""
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """The columns."""
+
+    def __getitem__(self, name: str) -> Sequence[object]:
+        """Return a column."""
+
+
+#: A source by its name or file; examples in memory; or a list of sources.
+TrainingData = str | Path | Table | Sequence[str | Path | Table | Sequence[object] | Mapping[str, object]]
+
+#: Layouts, each by the names of its columns; pairs and triplets as SimCSE's files name them.
+PAIRS = ("sent0", "sent1")
+TRIPLETS = (*PAIRS, OPTIONAL)
+#: A pair of natural language inference.
+LABELLED_PAIRS = ("premise", "hypothesis", "label")
+#: A pair graded for its similarity, and a word's definition.
+GRADED_PAIRS = ("sentence1", "sentence2", "score")
+DEFINITIONS = ("definition", "word")
 
 _SOURCES = 100  # the first texts of a list are tried as names of files
 #: Columns of both sides of a pair: SimCSE's, and those of natural language inference.
-SIDES = (PAIRS, ("premise", "hypothesis"))
+SIDES = (PAIRS, LABELLED_PAIRS[:2])
+
+#: Label as data sets spell it -> label; anything else in ``_UNLABELLED`` is a pair on which the annotators disagreed.
+_LABELS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
+_LABELS |= {label: label for label in _LABELS.values()}
+_UNLABELLED = ("-1", "-", "")
+
+
+@dataclass(frozen=True)
+class TrainingExamples:
+    """n examples."""
+
+    columns: tuple[list[str], ...]  #: one list of n texts per column; a hard negative may be "", for none
+    sha256: str  #: the file's; a list's or data set's is that of its texts
+    blank: int = 0  #: rows left out because a text other than a hard negative is empty
+    layout: tuple[str, ...] | None = None  #: names of the columns; empty for sentences alone
+    unlabelled: int = 0  #: rows left out because they have no label
+    untokenised: tuple[str, ...] = ()  #: words whose rows were left out: not a single token of the backbone
+    source_sizes: tuple[int, ...] = ()  #: rows of each source; empty if there is only one
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @property
+    def supervised(self) -> bool:
+        """Whether an example is more than a sentence."""
+        return len(self.columns) > 1
+
+    @property
+    def repeated(self) -> int:
+        """Rows that repeat an earlier one."""
+        return len(self) - len(set(zip(*self.columns, strict=True)))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of each source."""
+        return self.source_sizes or (len(self),)
+
+    def only(self, selected: Sequence[bool]) -> "TrainingExamples":
+        """Return the selected examples."""
+        rows = iter(selected)
+        sizes = tuple(sum(itertools.islice(rows, size)) for size in self.source_sizes)
+        columns = tuple(list(itertools.compress(column, selected)) for column in self.columns)
+        return dataclasses.replace(self, columns=columns, source_sizes=sizes)
+
+
+def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> TrainingExamples:
+    """Return the examples of several sources, one after the other; pairs and triplets may be mixed."""
+    if len(sources) == 1:
+        return sources[0]
+    layouts = {source.layout: name for source, name in zip(reversed(sources), reversed(names), strict=True)}
+    if len(layouts) > 1 and not set(layouts) <= {PAIRS, TRIPLETS}:
+        columns = "; ".join(f"{name}: {', '.join(layout or ()) or 'sentences'}" for layout, name in layouts.items())
+        raise UsageError(f"data of one run have the same columns, or are pairs and triplets; {columns}")
+    layout = max(layouts, key=lambda layout: len(layout or ()))
+    width = len(layout or (TEXT,))
+    wide = [(*source.columns, *[[""] * len(source)] * (width - len(source.columns))) for source in sources]
+    return TrainingExamples(
+        tuple(list(itertools.chain(*column)) for column in zip(*wide, strict=True)),
+        hashlib.sha256("".join(source.sha256 for source in sources).encode()).hexdigest(),
+        sum(source.blank for source in sources),
+        layout,
+        sum(source.unlabelled for source in sources),
+        source_sizes=tuple(len(source) for source in sources),
+    )
+
+
+def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
+    """Read examples in one pass, without rows that lack a text other than a hard negative.
+
+    Args:
+        path: Text (a sentence a line), CSV, TSV, JSONL or Parquet; labelled pairs and definitions also without a
+            header, as tab-separated lines of label, premise and hypothesis, or of word and definition.
+        layouts: The layouts asked for, best first; ``SENTENCES`` is one text field, or lines.
+    """
+    with open_rows(path, Fields(layouts=tuple(layouts))) as rows:
+        layout = SENTENCES if TEXT in rows.columns else tuple(rows.columns)
+        return _examples(rows.tuples(), layout, str(path), rows.sha256)
+
+
+def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
+    """Return examples from memory, without rows that lack a text other than a hard negative.
+
+    Args:
+        data: A list of sentences, of tuples (pairs, triplets, premise, hypothesis and label, or definition and word),
+            or of dictionaries; or a ``Table``, such as a ``datasets.Dataset``.
+        layouts: The layouts asked for, best first.
+
+    Example:
+        >>> examples_of([("A dog runs.", "An animal moves."), ("He sleeps.", "He is not awake.")]).columns[1]
+        ['An animal moves.', 'He is not awake.']
+    """
+    if hasattr(data, "column_names"):
+        table, name = {column: data[column] for column in data.column_names}, "the data set"
+    else:
+        items, name = check_rows(data, "examples"), "the list"
+        if not items:
+            raise UsageError("the list has no sentence to train on")
+        if isinstance(items[0], dict):
+            table = {column: [item.get(column, "") for item in items] for column in items[0]}
+        else:
+            rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
+            width = max(map(len, rows)) if len(rows[0]) > 1 else 1  # pairs and triplets may be mixed
+            columns = next((layout for layout in layouts if len(layout or (TEXT,)) == width), ()) or (TEXT,)
+            table = {
+                column: [row[place] if place < len(row) else None for row in rows]
+                for place, column in enumerate(columns)
+            }
+    names = Fields(layouts=tuple(layouts)).choose(list(table), name)
+    names.pop(ID, None)
+    cells = [table[column] for column in names.values()]
+    texts = list(zip(*column_texts(names, cells, name, "row", range(1, len(cells[0]) + 1)).values(), strict=True))
+    digest = hashlib.sha256("\0".join("\0".join(row) for row in texts).encode()).hexdigest()
+    return _examples(texts, SENTENCES if TEXT in names else tuple(names), name, lambda: digest)
+
+
+def _examples(
+    rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], name: str, digest: Callable[[], str]
+) -> TrainingExamples:
+    """Return the complete rows, in columns."""
+    complete: list[tuple[str, ...]] = []
+    blank = unlabelled = 0
+    read = _LABEL_READERS.get(layout)
+    for number, row in enumerate(rows, 1):
+        if read is not None:
+            if row[-1].strip() in _UNLABELLED:
+                unlabelled += 1
+                continue
+            row = (*row[:-1], read(row[-1], f"{name}: row {number}"))
+        elif layout == TRIPLETS and not row[2].strip():
+            row = (*row[:2], "")
+        if all(text.strip() for text in (row[:2] if layout == TRIPLETS else row)):
+            complete.append(row)
+        else:
+            blank += 1
+    if not complete:
+        raise UsageError(f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on")
+    if read is not None and len({row[-1] for row in complete}) == 1:
+        raise UsageError(
+            f"{name}: all {len(complete):,} {layout[-1]}s are {complete[0][-1]!r}; give two different ones"
+        )
+    columns = tuple(list(column) for column in zip(*complete, strict=True))
+    if layout == TRIPLETS and not any(columns[2]):
+        columns, layout = columns[:2], PAIRS
+    return TrainingExamples(columns, digest(), blank, layout, unlabelled)
+
+
+def _label(text: str, row: str) -> str:
+    label = _LABELS.get(text.strip().lower())
+    if label is None:
+        raise UsageError(
+            f"{row} has the label {text!r}; give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
+        )
+    return label
+
+
+def _score(text: str, row: str) -> str:
+    number = finite_number(text)
+    if number is None or number < 0:
+        raise UsageError(f"{row} has the score {text!r}; a score is a number from 0, such as 3.8")
+    return repr(number)
+
+
+#: Layout whose last column is a label or a score -> its reader.
+_LABEL_READERS: dict[tuple[str, ...], Callable[[str, str], str]] = {LABELLED_PAIRS: _label, GRADED_PAIRS: _score}
 
 
 def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:

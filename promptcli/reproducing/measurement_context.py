@@ -11,9 +11,16 @@ from typing import Any
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.dialect import SENTENCES
 from promptcli.data.senteval import tasks_from
-from promptcli.data.sources import fitting_sentences, training_examples
+from promptcli.data.sources import (
+    DEFINITIONS,
+    LABELLED_PAIRS,
+    PAIRS,
+    TRIPLETS,
+    TrainingExamples,
+    fitting_sentences,
+    training_examples,
+)
 from promptcli.data.tasks import STSTask, load_tasks, task_names
-from promptcli.data.training_examples import DEFINITIONS, LABELLED_PAIRS, PAIRS, TRIPLETS, TrainingExamples
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.reproducing.published import short_name
 from promptcli.reproducing.texts import Texts

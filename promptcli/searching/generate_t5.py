@@ -15,7 +15,7 @@ from torch import Tensor
 
 from promptcli.backbones.t5 import T5
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.data.training_examples import DEFINITIONS, read_examples
+from promptcli.data.sources import DEFINITIONS, read_examples
 from promptcli.errors import UsageError
 from promptcli.notes import Advance, working
 from promptcli.recipe import MASK, SLOT

@@ -33,9 +33,15 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.lora import ALPHA
 from promptcli.backbones.pretrained import family_and_width
 from promptcli.data.senteval import tasks_from
-from promptcli.data.sources import development_task, is_fetched, source_name, training_examples
+from promptcli.data.sources import (
+    TrainingData,
+    TrainingExamples,
+    development_task,
+    is_fetched,
+    source_name,
+    training_examples,
+)
 from promptcli.data.tasks import STSTask
-from promptcli.data.training_examples import TrainingData, TrainingExamples
 from promptcli.encoder.encoder import TUNED, Encoder, build_encoder, tuned_weights
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.evaluation.evaluator import evaluate, kept_random_states, spearman_on

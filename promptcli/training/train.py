@@ -8,8 +8,8 @@ from promptcli.notes import obeys_offline
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
+    from promptcli.data.sources import TrainingData
     from promptcli.data.tasks import STSTask
-    from promptcli.data.training_examples import TrainingData
     from promptcli.training.run import Trained
 
 #: A value of a setting.

@@ -8,9 +8,9 @@ import pytest
 
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.data.demo import DEFINITIONS, SENTENCES, TEXT
+from promptcli.data.sources import read_examples
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.data.tasks import load_tasks
-from promptcli.data.training_examples import read_examples
 
 #: Few words differ and the meaning does, or the other way round: a share of the pairs, as most are plain ones.
 HARD = {"antonym", "lexical", "negation", "number", "order"}

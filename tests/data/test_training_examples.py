@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptcli.data.sources import training_examples
-from promptcli.data.training_examples import LABELLED_PAIRS, PAIRS, TRIPLETS, examples_of, read_examples
+from promptcli.data.sources import LABELLED_PAIRS, PAIRS, TRIPLETS, examples_of, read_examples, training_examples
 from promptcli.errors import NotFoundError, UsageError
 
 ROWS = [

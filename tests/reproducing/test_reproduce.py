@@ -15,8 +15,8 @@ from promptcli.analysis.impact import compare_with_tfidf
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
+from promptcli.data.sources import read_examples
 from promptcli.data.tasks import load_tasks, load_transfer, task_names
-from promptcli.data.training_examples import read_examples
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.evaluation.evaluator import average, distinct_sentences, embed_tasks, evaluate, score_vectors
 from promptcli.evaluation.scores import Label

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.training_examples import TrainingExamples
+from promptcli.data.sources import TrainingExamples
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
