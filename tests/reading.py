@@ -1,7 +1,9 @@
 """For tests: write a source of sentences, read it, and see how it fails."""
 
+import csv
 import gzip
 import io
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,4 +50,19 @@ def fails(path, *parts, error=UsageError, **kwargs):
 def parquet(folder, columns, name="a.parquet", **options):
     path = folder / name
     pq.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def write_table(path, names, rows):
+    """Write rows in the format of the path's extension."""
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    elif path.suffix == ".tsv":
+        path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [names, *rows]))
+    else:
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([names, *rows])
     return path

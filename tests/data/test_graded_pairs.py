@@ -2,8 +2,6 @@
 
 import json
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +10,7 @@ from promptcli.data.sources import development_task
 from promptcli.data.task_table import read_graded_pairs, split_columns
 from promptcli.data.tasks import load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
-from tests.reading import write
+from tests.reading import write, write_table
 
 ROWS = [
     ("We eat.", "Wir essen.", 4.0),
@@ -20,32 +18,19 @@ ROWS = [
     ('He said "no", then left.', "Sie lacht.", -1.0),
     ("Snow.", "Ice.", 80.0),
 ]
-
-
-def table(path, names=("sentence1", "sentence2", "score")):
-    """Write ROWS in the format of the path's extension, a column more than is asked for."""
-    if path.suffix == ".parquet":
-        columns = {name: list(cells) for name, cells in zip(names, zip(*ROWS, strict=True), strict=True)}
-        pq.write_table(pa.table({"n": [0, 1, 2, 3], **columns}), path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps({"n": 1, **dict(zip(names, row, strict=True))}) + "\n" for row in ROWS))
-    elif path.suffix == ".tsv":
-        path.write_text("\n".join("\t".join(map(str, row)) for row in [names, *ROWS]) + "\n\n")
-    else:
-        quoted = [",".join('"' + str(cell).replace('"', '""') + '"' for cell in row) for row in [names, *ROWS]]
-        path.write_text("\n".join(quoted) + "\n")
-    return path
+COLUMNS = ("sentence1", "sentence2", "score")
+MORE = [(*row, number) for number, row in enumerate(ROWS)]  # a column more than is asked for
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_format_with_usual_and_with_named_columns(suffix, tmp_path):
-    assert read_graded_pairs(table(tmp_path / f"pairs.{suffix}")) == ROWS
-    other = table(tmp_path / f"other.{suffix}", ("left", "right", "gold"))
+    assert read_graded_pairs(write_table(tmp_path / f"pairs.{suffix}", (*COLUMNS, "n"), MORE)) == ROWS
+    other = write_table(tmp_path / f"other.{suffix}", ("left", "right", "gold", "n"), MORE)
     (task,) = load_tasks(None, task_names([f"{other}:left,right,gold"])).tasks
     pairs = task.pairs()
     assert list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)) == ROWS
     assert (task.label, task.expected_pairs) == (f"{other}:left,right,gold", 4)
-    with pytest.raises(UsageError, match=r"no column 'sentence1'; its columns: .*left, right, gold"):
+    with pytest.raises(UsageError, match=r"no column 'sentence1'; its columns: left, right, gold, n"):
         read_graded_pairs(other)
 
 
@@ -87,7 +72,7 @@ def test_a_file_and_its_columns_are_told_apart(names):
 
 
 def test_scores_of_eval_and_the_choice_of_a_search(run, tiny_folder, tmp_path):
-    path = table(tmp_path / "own.csv")
+    path = write_table(tmp_path / "own.csv", COLUMNS, ROWS)
     backbone = ["--backbone", tiny_folder("bert"), "--offline"]
     ran = run("eval", "--model", "cls", *backbone, "--task", path, "--task", "demo:dev", "--json", "-q")
     ours = {result["task"]: result for result in json.loads(ran.out)["results"]}[str(path)]

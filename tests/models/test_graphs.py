@@ -1,16 +1,22 @@
-"""Exports to ONNX: the graph in torch is the encoder, for every recipe; one is made a file where onnx is installed."""
+"""An encoder as a graph: in torch for every recipe, as ONNX where it is installed, and as what computes a model."""
 
 import json
+import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from promptcli.backbones.saving import file_inputs
+from promptcli.errors import CheckFailedError, UsageError
+from promptcli.models import backends
+from promptcli.models.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose
 from promptcli.models.forms import static_table
 from promptcli.models.onnx import EncoderGraph, TableGraph, encode_with, export_onnx
 from promptcli.models.registry import Entry
 from promptcli.models.target import PROBES, Source, lowest_cosine
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import RECIPES, Prompts, Recipe
 from tests.making import random_encoder
 
 PROMPT = RECIPES["prompt"]
@@ -75,3 +81,131 @@ def test_onnxruntime_computes_the_same(tiny_backbone, tmp_path):
     assert "Spearman on the demo pairs" in written.notes[-1] and (tmp_path / "model_int8.onnx").is_file()
     limit = encoder.max_length
     assert len(file_inputs(tmp_path / "tokenizer.json", ["word " * 600])[0]) == limit
+
+
+SENTENCES = [" ".join(["two", "cats"] * (number % 30)) + f" sleep {number}" for number in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("installed", "bfloat16", "rows", "taken", "why"),
+    [
+        (["openvino", "onnx"], True, WORTHWHILE, "openvino", "50,000 rows"),
+        (["openvino", "onnx"], True, WORTHWHILE - 1, "torch", "49,999 rows"),
+        (["openvino", "onnx"], True, None, "torch", "number of rows is unknown"),
+        (["openvino", "onnx"], False, 10**9, "torch", "without bfloat16"),
+        (["onnx"], True, 10**9, "torch", r"pip install 'promptcli\[openvino\]'"),
+    ],
+)
+def test_auto_goes_by_libraries_processor_and_rows(installed, bfloat16, rows, taken, why):
+    found, said = choose(installed, bfloat16=bfloat16, rows=rows)
+    assert found == taken and re.search(why, said)
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """A backend that runs the graph in torch, off by a share of each number; counts what it is asked."""
+
+    def install(off=0.0, dtypes=("float32", "bfloat16")):
+        graphs, calls = [], []
+
+        def write(encoder, folder):
+            graphs.append(EncoderGraph(encoder))
+            return "what it costs"
+
+        def load(folder, dtype):
+            calls.append(dtype)
+            wave = torch.cos(torch.arange(graphs[0].encoder.backbone.width))
+
+            def run(batch):
+                with torch.inference_mode():
+                    vectors = graphs[0](batch.ids, batch.real().long())
+                return (vectors + off * (dtype == dtypes[-1]) * vectors.abs().max() * wave).numpy()
+
+            return run
+
+        monkeypatch.setitem(BACKENDS, "stand-in", Backend((), "x", dtypes, write, load))
+        return graphs, calls
+
+    return install
+
+
+def build(recipe, tiny_folder, tmp_path, backend="stand-in", **options):
+    recipe = recipe.replace(backbone=str(tiny_folder("bert")))
+    return build_on(backend, recipe, folder=tmp_path / "graphs", **options)
+
+
+def test_a_graph_is_made_once_and_computes_the_vectors(stand_in, tiny_folder, tmp_path, caplog):
+    graphs, calls = stand_in()
+    with caplog.at_level("INFO", logger="promptcli"):
+        first, again = (build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="float32") for _ in "ab")
+    told = caplog.messages
+    assert len(graphs) == 1 and calls == ["float32", "float32"]
+    assert [line for line in told if "stand-in" in line][1:] == ["stand-in: what it costs"] * 2
+    assert again.provenance["backend"] == "stand-in" and again.fingerprint == first.fingerprint
+    torchs = build(RECIPES["prompt"], tiny_folder, tmp_path, "torch", dtype="float32")
+    assert "backend" not in torchs.provenance
+    assert np.abs(torchs.encode(SENTENCES) - again.encode(SENTENCES)).max() < 1e-5
+
+
+def test_a_prompt_in_front_is_computed_by_the_graph_or_refused(stand_in, tiny_folder, tmp_path):
+    prompts = Prompts({"query": "two cats "})
+    for recipe in (RECIPES["prompt"], Recipe(pooling="last/avg")):
+        stand_in()
+        options = {"dtype": "float32", "prompts": prompts}
+        encoder, torchs = (build(recipe, tiny_folder, tmp_path, name, **options) for name in ("stand-in", "torch"))
+        assert encoder.prompted("two cats ").graph is encoder.graph
+        found, wanted = (one.encode(SENTENCES, prompt_name="query") for one in (encoder, torchs))
+        assert np.abs(found - wanted).max() < 1e-5 and not np.allclose(found, torchs.encode(SENTENCES), atol=1e-3)
+    without_text = replace(prompts, counted=False)
+    for recipe, texts in ((RECIPES["prompt-denoised"], prompts), (Recipe(pooling="first-last/avg"), without_text)):
+        stand_in()
+        with pytest.raises(UsageError, match="graph of backend stand-in"):
+            build(recipe, tiny_folder, tmp_path, prompts=texts).encode(SENTENCES, prompt_name="query")
+
+
+def test_vectors_that_are_not_torchs_are_not_used(stand_in, tiny_folder, tmp_path):
+    stand_in(off=1e-4, dtypes=("float32",))
+    with pytest.raises(CheckFailedError, match=r"float32 vectors differ from torch's by 1\.0e-04"):
+        build(RECIPES["prompt"], tiny_folder, tmp_path)
+
+
+def test_auto_takes_float32_where_bfloat16_is_too_far(stand_in, tiny_folder, tmp_path, monkeypatch, caplog):
+    stand_in(off=0.5)
+    monkeypatch.setattr(backends, "choose_dtype", lambda name, device: torch.bfloat16)
+    with caplog.at_level("INFO", logger="promptcli"):
+        encoder = build(RECIPES["prompt"], tiny_folder, tmp_path)
+    assert encoder.provenance["dtype"] == "float32" and "taking float32" in caplog.messages[-1]
+    with pytest.raises(CheckFailedError, match="bfloat16 vectors have cosines of only"):
+        build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "line"),
+    [
+        (RECIPES["prompt"], {"backend": "onyx"}, "openvino, onnx, onnx-int8, stand-in, torch, auto"),
+        (RECIPES["prompt"], {"backend": "openvino"}, r"openvino, not installed .* 'promptcli\[openvino\]'"),
+        (RECIPES["prompt"], {"dtype": "float16"}, "computes in float32 or bfloat16, not float16"),
+        (RECIPES["prompt"], {"device": "mps"}, "runs on the processor, not on 'mps'"),
+        (Recipe(pooling="first-last/unbiased"), {}, "which a graph cannot express"),
+        (RECIPES["static-avg"], {}, "averages rows of a table"),
+    ],
+)
+def test_what_cannot_be_is_one_line(recipe, options, line, stand_in, tiny_folder, tmp_path, monkeypatch):
+    stand_in()
+    if options.get("backend") == "openvino":
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=line):
+        build(recipe, tiny_folder, tmp_path, **options)
+    assert not list(tmp_path.glob("graphs/*"))
+
+
+@pytest.mark.parametrize("backend", ["openvino", "onnx", "onnx-int8"])
+def test_other_libraries_compute_it(backend, tiny_folder, tmp_path, few_demo_pairs, caplog):
+    for library in BACKENDS[backend].libraries:
+        pytest.importorskip(library, reason=f"{library} is not installed")
+    with caplog.at_level("INFO", logger="promptcli"):
+        encoder = build(RECIPES["prompt"], tiny_folder, tmp_path, backend, dtype="stored")
+    told = caplog.messages
+    torchs = build(RECIPES["prompt"], tiny_folder, tmp_path, "torch", dtype="float32").encode(SENTENCES)
+    assert lowest_cosine(torchs, encoder.encode(SENTENCES)) > (0.9 if backend == "onnx-int8" else 0.99999)
+    assert ("Spearman on the demo pairs" in told[-1]) == (backend == "onnx-int8")

@@ -257,18 +257,14 @@ def test_the_commands(hub, entry, registry, run, tmp_path, monkeypatch):
     assert pulled.code == 0 and json.loads(pulled.out)["fingerprint"] == told["fingerprint"], pulled.err
     assert "it/s" not in pulled.err, "a bar of the client"
     assert f"fetching {REPO} from {hub.url}" in pulled.err and not list((tmp_path / "work" / REPO).iterdir())
-    np.testing.assert_array_equal(vectors(registry.load("again")), vectors(registry.load("mine")))
     hub.asked.clear()
     hub.add("me/other", {"config.json": b"{}"})
     for arguments, code, said in [
         (("push", "mine", REPO, "--offline"), 3, "forbids"),
         (("pull", REPO, "--name", "x", "--offline"), 3, "forbids"),
-        (("push", "nothing", REPO), 3, "nothing is called 'nothing'"),
         (("push", "mine", "mine"), 2, "give OWNER/NAME"),
         (("pull", "me/mine@main", "--name", "x"), 2, "branch or commit"),
-        (("pull", REPO, "--name", "again"), 2, "'again' exists"),
         (("pull", "me/other", "--name", "x"), 2, "promptcli models import me/other --name NAME"),
-        (("pull", "me/nowhere", "--name", "x"), 3, "the hub has no me/nowhere"),
     ]:
         ran = run(*arguments)
         assert (ran.code, ran.out) == (code, "") and said in ran.err and "Traceback" not in ran.err, ran.err
