@@ -21,9 +21,9 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.encoder.encoder import TUNED
 from promptcli.models.export import export
+from promptcli.models.forms import PROBES, lowest_cosine
 from promptcli.models.importing import import_model
 from promptcli.models.registry import Entry, Registry, load_encoder
-from promptcli.models.target import PROBES, lowest_cosine
 from tests.making import random_numbers
 
 _ST = """from sentence_transformers import SentenceTransformer

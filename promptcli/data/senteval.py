@@ -1,12 +1,8 @@
 """Readers of a SentEval `downstream` folder, the official SemEval files included: rows of sentences and gold.
 
-Every quirk of the native formats is met here. STS: line-aligned gold with empty lines, unbalanced quotes, several
-columns; words are joined by one space, as SentEval does. MR, CR, SUBJ and MPQA become what SentEval's folder holds
-whether the files are its own or the raw ones; TREC loses its quotes; SST and MRPC stay.
-
-What is done to raw text: the Moses tokeniser for STS, visible bytes and Treebank words for the rest. Source: SentEval,
-data/downstream/get_transfer_data.bash (`cat -v`, then the Treebank's tokeniser). Its own output is a fixed point of all
-three, so a folder that the script made is unchanged.
+Raw text goes through the Moses tokeniser (STS), or through `cat -v` and the Treebank's tokeniser (MR, CR, SUBJ, MPQA).
+Source: SentEval, data/downstream/get_transfer_data.bash. Its own output is a fixed point of all three, so a folder that
+the script made is unchanged.
 """
 
 import contextlib

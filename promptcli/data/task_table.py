@@ -55,12 +55,7 @@ def is_pair_file(word: str) -> bool:
 
 
 def read_graded_pairs(path: Path, columns: Sequence[str] = PAIR_COLUMNS) -> list[GoldRow]:
-    """Return the pairs of a file and their scores, on any scale, without empty rows.
-
-    Args:
-        path: CSV, TSV or JSONL, each also gzipped, or Parquet.
-        columns: Names of the two sentences' columns and of the score's.
-    """
+    """Return the pairs of a file and their scores, on any scale, without empty rows."""
     rows = read_rows(path, columns)
     scores = {score for _, _, score in rows}
     if len(scores) < 2:

@@ -20,8 +20,8 @@ from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.streams import Graph
 from promptcli.errors import CheckFailedError, UsageError, unknown
+from promptcli.models.forms import PROBES, lacking, lowest_cosine, require
 from promptcli.models.onnx import MODEL, SMALL, Run, load_onnx, load_openvino, quantise, write_graph, write_openvino
-from promptcli.models.target import PROBES, lacking, lowest_cosine, require
 from promptcli.notes import note
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder

@@ -1,8 +1,7 @@
 """An encoder as a folder: the same form in the registry, from ``Encoder.save``, ``push`` and ``pull``, and in exports.
 
-``promptcli.json`` holds the recipe, prompts, provenance, scores and the list of the other files; the learned and fitted
-numbers are in ``tensors.safetensors``, the backbone in ``backbone`` or in the folder itself, unless it is named by its
-hub id. ``modules.json`` is for sentence-transformers: its own modules if they can express the recipe, else ours.
+Learned and fitted numbers are in ``tensors.safetensors``, the rest of the entry in ``promptcli.json``, the backbone in
+``backbone`` or in the folder itself, unless it is named by its hub id. ``modules.json`` is for sentence-transformers.
 """
 
 import datetime

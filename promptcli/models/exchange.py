@@ -8,9 +8,9 @@ from promptcli.notes import obeys_offline
 
 if TYPE_CHECKING:
     from promptcli.models.entries import Entry
+    from promptcli.models.forms import Exported
     from promptcli.models.hub import Pushed
     from promptcli.models.loading import Model
-    from promptcli.models.target import Exported
 
 
 @obeys_offline

@@ -18,12 +18,22 @@ from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError, look_up
 from promptcli.models.card import is_hub_id, public, write_card
 from promptcli.models.entries import MANIFEST, MODULES, OUR_MODULE, TENSORS, Entry, with_backbone, write_manifest
-from promptcli.models.forms import export_model2vec, static_table, write_static
+from promptcli.models.forms import (
+    Exported,
+    InexactError,
+    Source,
+    Target,
+    check_parity,
+    export_model2vec,
+    lacking,
+    static_table,
+    uncut,
+    write_static,
+)
 from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.reading import read_folder
 from promptcli.models.registry import load_encoder
 from promptcli.models.saving import save_encoder, untuned
-from promptcli.models.target import Exported, InexactError, Source, Target, check_parity, lacking, uncut
 from promptcli.notes import offline
 from promptcli.storage.documents import to_json
 from promptcli.storage.folders import atomic_folder

@@ -26,10 +26,10 @@ from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, Us
 from promptcli.models.card import write_card
 from promptcli.models.entries import BACKBONE, CARD, MANIFEST, TENSORS, Entry, read_manifest, write_manifest
 from promptcli.models.export import open_whole
+from promptcli.models.forms import PROBES
 from promptcli.models.reading import read_folder
 from promptcli.models.registry import Registry, load_encoder
 from promptcli.models.saving import save_encoder
-from promptcli.models.target import PROBES
 from promptcli.notes import is_offline, is_shown, note, offline
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or deletes others.

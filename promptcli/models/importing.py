@@ -10,10 +10,10 @@ from promptcli.backbones.pretrained import locate, weight_files
 from promptcli.errors import UsageError
 from promptcli.models.convert import convert_apart
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
+from promptcli.models.forms import PROBES
 from promptcli.models.reading import FILES, MARKS, PREFIX_ADAPTER, read_folder
 from promptcli.models.registry import Registry, load_encoder
 from promptcli.models.saving import copy_backbone
-from promptcli.models.target import PROBES
 from promptcli.notes import note
 
 

@@ -27,8 +27,19 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import WordTfIdf
 from promptcli.encoder.streams import stream_count
 from promptcli.errors import UsageError
-from promptcli.models.forms import StaticTable, static_table, with_template
-from promptcli.models.target import TOO_LONG, TYPED, Exported, InexactError, Source, check_parity, require, uncut
+from promptcli.models.forms import (
+    TOO_LONG,
+    TYPED,
+    Exported,
+    InexactError,
+    Source,
+    StaticTable,
+    check_parity,
+    require,
+    static_table,
+    uncut,
+    with_template,
+)
 
 MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
 

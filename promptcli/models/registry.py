@@ -103,13 +103,7 @@ class Registry:
             yield folder
 
     def save(self, entry: Entry, *, force: bool = False, backbone: Path | None = None) -> Entry:
-        """Save an entry, completely or not at all, and return the saved one.
-
-        Args:
-            entry: Its name must be free, unless ``force``.
-            force: Replace an entry of that name.
-            backbone: The folder of a backbone that comes with it, which is moved.
-        """
+        """Save an entry, completely or not at all, and return it as saved; the folder ``backbone`` is moved into it."""
         with self._locked():
             self.check_free(entry.name, force=force)
             transfer = None if entry.transfer is None else portable(entry.transfer)

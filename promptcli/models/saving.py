@@ -1,8 +1,7 @@
 """Write an encoder to a folder: as modules of sentence-transformers if they express the recipe exactly.
 
 Then ``tokenizer.json`` includes the template, and the backbone's tokenizer is kept in its own folder. Otherwise the
-backbone's files are copied, and one module calls promptcli. The names of modules and keys are those of all versions
-since 2.
+backbone's files are copied, and one module calls promptcli.
 """
 
 import shutil
@@ -39,10 +38,20 @@ from promptcli.models.entries import (
     with_backbone,
     write_manifest,
 )
-from promptcli.models.forms import NORMALIZE, Dense, add_tokens, layers_of, with_template
+from promptcli.models.forms import (
+    BLANK,
+    NORMALIZE,
+    PROBES,
+    TOO_LONG,
+    TYPED,
+    Dense,
+    InexactError,
+    add_tokens,
+    layers_of,
+    with_template,
+)
 from promptcli.models.reading import FLAGS, MODES
 from promptcli.models.registry import load_encoder
-from promptcli.models.target import BLANK, PROBES, TOO_LONG, TYPED, InexactError
 from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
 from promptcli.storage.folders import atomic_folder

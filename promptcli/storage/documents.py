@@ -37,15 +37,10 @@ def read_document(
     closed: bool = False,
     content: bytes | str | None = None,
 ) -> Document:
-    """Read a document, TOML if the file's name ends in .toml, else JSON.
+    """Read a document, TOML if the file's name ends in .toml, else JSON, as a dataclass or a type: ``dict[str, str]``.
 
-    Args:
-        path: The file.
-        kind: A dataclass, or a type such as ``dict[str, str]``.
-        hint: End of the message: what to do about a malformed file.
-        error: ``CheckFailedError`` for files that promptcli wrote, ``UsageError`` for the user's.
-        closed: Refuse unknown keys.
-        content: The file's content if it is already read.
+    ``hint`` ends the message: what to do about a malformed file. ``error`` is ``CheckFailedError`` for files that
+    promptcli wrote, ``UsageError`` for the user's. With ``closed`` unknown keys are refused. ``content`` is the file's.
     """
     try:
         if content is None:

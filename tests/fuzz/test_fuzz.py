@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from promptcli.cli import app as entrance
 from promptcli.errors import LONGEST_MESSAGE
 from tests.fuzz.kinds import KINDS, TINY, Kind
+from tests.published import write_modules
 from tests.tiny import SENTENCES, save_tiny
 
 INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
@@ -136,16 +137,9 @@ def _write_transfer(folder):
 def _write_foreign(folder):
     """Write what ``models import`` reads: a sentence-transformers folder, adapters of prefix tuning and of LoRA."""
     shutil.copytree(folder / "bert", folder / "st")
-    kinds = ("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense")
-    modules = [
-        {"idx": n, "path": path, "type": f"sentence_transformers.models.{kind}"} for n, (path, kind) in enumerate(kinds)
-    ]
-    write(folder / "st" / "modules.json", json.dumps(modules))
-    write(folder / "st" / "1_Pooling" / "config.json", json.dumps({"pooling_mode_mean_tokens": True}))
-    dense = {"activation_function": "torch.nn.modules.activation.Tanh"}
-    write(folder / "st" / "2_Dense" / "config.json", json.dumps(dense))
     numbers = {"linear.weight": torch.eye(16), "linear.bias": torch.zeros(16)}
-    save_file(numbers, folder / "st" / "2_Dense" / "model.safetensors")
+    dense = ("Dense", {"activation_function": "torch.nn.modules.activation.Tanh"}, numbers)
+    write_modules(folder / "st", {"pooling_mode_mean_tokens": True}, [dense])
     base = {"base_model_name_or_path": "bert"}
     prefix = {"peft_type": "PREFIX_TUNING", "num_layers": 2, "num_attention_heads": 4}
     prefix |= {"token_dim": 16, "num_virtual_tokens": 2}

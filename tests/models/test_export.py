@@ -14,10 +14,9 @@ from transformers import AutoModel
 from promptcli.encoder.encoder import TUNED, build_encoder
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.export import export_merged, export_peft, export_sentence_transformers
-from promptcli.models.forms import export_model2vec
+from promptcli.models.forms import PROBES, TYPED, InexactError, Source, check_parity, export_model2vec, lowest_cosine
 from promptcli.models.reading import read_folder
 from promptcli.models.registry import Entry, Registry, load_encoder
-from promptcli.models.target import PROBES, TYPED, InexactError, Source, check_parity, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
 from tests.embed_running import refused
 from tests.making import random_encoder, random_numbers

@@ -12,10 +12,9 @@ from promptcli.backbones.saving import file_inputs
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models import backends
 from promptcli.models.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose
-from promptcli.models.forms import static_table
+from promptcli.models.forms import PROBES, Source, lowest_cosine, static_table
 from promptcli.models.onnx import EncoderGraph, TableGraph, encode_with, export_onnx
 from promptcli.models.registry import Entry
-from promptcli.models.target import PROBES, Source, lowest_cosine
 from promptcli.recipe import RECIPES, Prompts, Recipe
 from tests.making import random_encoder
 

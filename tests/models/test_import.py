@@ -17,9 +17,9 @@ from promptcli.backbones.pretrained import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.models.export import export_peft
+from promptcli.models.forms import Source
 from promptcli.models.importing import import_model
 from promptcli.models.registry import Entry, Registry
-from promptcli.models.target import Source
 from promptcli.notes import offline
 from promptcli.recipe import Recipe
 from tests.making import random_encoder

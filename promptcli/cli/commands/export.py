@@ -16,8 +16,8 @@ from promptcli.models import exchange
 
 if TYPE_CHECKING:
     from promptcli.models.entries import Entry
+    from promptcli.models.forms import Exported
     from promptcli.models.hub import Pushed
-    from promptcli.models.target import Exported
 
 
 @command_of(exchange.export, flags={"folder": "--output -o", "to": Flag("--to", metavar="TARGET", required=True)})

@@ -182,12 +182,9 @@ def kind_of(path: Path) -> str:
 
 
 def output_of(file: Path, output: Path | None, *, id_field: str | None = None) -> Path | None:
-    """Return the vector file to write, or None for standard output.
+    """Return the vector file to write for a file of sentences, or None for standard output.
 
-    Args:
-        file: The sentences; ``-`` for standard input.
-        output: As the user gave it, ``-`` for standard output; None: FILE.npy, for pipes standard output.
-        id_field: The user's column of ids, which not every format stores.
+    Without ``output`` it is FILE.npy, for pipes standard output; ``-`` is standard input or output.
     """
     if output == STANDARD or (output is None and (file == STANDARD or file.is_fifo())):
         return None

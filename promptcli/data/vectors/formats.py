@@ -227,11 +227,9 @@ class _Group(NamedTuple):
 
 
 class ParquetRows:
-    """The rows of Parquet files, one file after another, read block by block, any number of times.
+    """The rows of Parquet files, or of open files by their names, read block by block, any number of times.
 
-    Args:
-        files: With the same columns: ``embedding``, and ``id`` and ``text`` if they have any; or open files by their
-            names. The checksums of their pages are compared, if they have any.
+    They have the same columns: ``embedding``, and ``id`` and ``text`` if any. Checksums of pages, if any, are compared.
     """
 
     def __init__(self, files: Iterable[Path] | Mapping[Path, BinaryIO]) -> None:
