@@ -29,7 +29,7 @@ _LOADED = [
     # no console: it looks at its terminal when it is made
     *("promptcli.models.loading", "promptcli.embedding.writing", "promptcli.training.methods"),
     "promptcli.pretraining.plan",
-    *("promptcli.searching.search_settings", "promptcli.serving.settings", "promptcli.reproducing.texts"),
+    *("promptcli.searching.search_settings", "promptcli.serving.settings", "promptcli.reproducing.published"),
     *("hypothesis", "tests.processes", "tests.unsynced", "tests.frozen"),
 ]
 

@@ -28,7 +28,7 @@ from promptcli.data.tasks import (
 from promptcli.data.vectors import read_vectors
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.evaluation import classifier, retrieval, statistics
+from promptcli.evaluation import classifier, statistics
 from promptcli.evaluation.classifier import FULL, PROTOCOLS, SEED, ClassifierTraining
 from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
 from promptcli.evaluation.perplexity import prediction_accuracy
@@ -279,16 +279,16 @@ def _classify(each: Embedded, task: TransferTask, rows: Rows, settings: EvalSett
 
 def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSettings) -> RetrievalScore:
     queries, documents = ([rows[text] for text in texts] for texts in (task.queries, task.documents))
-    ranked = retrieval.nearest(each.vectors[queries], each.vectors[documents], 100)
-    gains = retrieval.ndcg(ranked, task.grades)
-    low, high = retrieval.bootstrap_mean(gains)
+    ranked = statistics.nearest(each.vectors[queries], each.vectors[documents], 100)
+    gains = statistics.ndcg(ranked, task.grades)
+    low, high = statistics.bootstrap_mean(gains)
     return RetrievalScore(
         **each.names,
         task=task.name,
         value=100 * float(gains.mean()),
         ci95=(100 * low, 100 * high),
-        recall_at_10=100 * float(retrieval.recall(ranked, task.grades, 10).mean()),
-        recall_at_100=100 * float(retrieval.recall(ranked, task.grades, 100).mean()),
+        recall_at_10=100 * float(statistics.recall(ranked, task.grades, 10).mean()),
+        recall_at_100=100 * float(statistics.recall(ranked, task.grades, 100).mean()),
         queries=len(queries),
         documents=len(documents),
     )
@@ -347,16 +347,15 @@ def compare(first: SpearmanScore, second: SpearmanScore) -> Comparison:
     """Compare two encoders' scores on one task by a paired bootstrap over its pairs."""
     if (first.column, first.data_sha256) != (second.column, second.data_sha256):
         raise UsageError(f"{first.column} and {second.column} do not have the same pairs; compare figures of one task")
-    test = statistics.paired_bootstrap(first.cosines, second.cosines, first.gold)
-    low, high = test.interval
+    difference, (low, high), p_value = statistics.paired_bootstrap(first.cosines, second.cosines, first.gold)
     return Comparison(
         first=first.label,
         second=second.label,
         task=first.task,
         split=first.split,
         protocol=first.protocol,
-        difference=100 * test.difference,
+        difference=100 * difference,
         ci95=(100 * low, 100 * high),
-        p_value=test.p_value,
+        p_value=p_value,
         pairs=first.pairs,
     )

@@ -22,8 +22,7 @@ from promptcli.data.sources import (
 )
 from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.reproducing.published import short_name
-from promptcli.reproducing.texts import Texts
+from promptcli.reproducing.published import Texts, short_name
 from promptcli.storage.cache import Cache
 
 #: The papers' pairs and text.

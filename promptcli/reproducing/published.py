@@ -1,4 +1,4 @@
-"""The published tables as data: every row with its figures and how it is measured here."""
+"""The published tables as data: every row with its figures and how it is measured here. Imports nothing heavy."""
 
 import functools
 import tomllib
@@ -9,6 +9,7 @@ from typing import Any
 
 from promptcli.errors import UsageError
 from promptcli.recipe import split_spec
+from promptcli.settings import setting
 
 #: The backbone of rows whose models were never published.
 NO_MODEL = "own pre-training"
@@ -103,3 +104,26 @@ def _table(name: str, fields: Mapping[str, Any]) -> PublishedTable:
         for row in fields["rows"]
     )
     return PublishedTable(name, fields["title"], columns, rows)
+
+
+_PANEL = "Data of fitted and trained rows"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Files, or names of data sets that are fetched."""
+
+    corpus: str = setting(
+        "demo",
+        "Sentences to fit, count and train on, for anisotropy and impact too: a file, task, hub name, or `demo`.",
+        panel=_PANEL,
+    )
+    triplets: str | None = setting(
+        None,
+        "Pairs or triplets, a file or hub name: supervised rows are trained on them, flow and whitening fitted.",
+        panel=_PANEL,
+    )
+    labelled: str | None = setting(
+        None, "Labelled pairs (premise, hypothesis, label), a file: for SBERT, ConSERT (sup).", panel=_PANEL
+    )
+    definitions: str | None = setting(None, "Words and definitions, a file: for DefSent.", panel=_PANEL)

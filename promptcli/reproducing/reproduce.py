@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.recipe import Choice
-from promptcli.reproducing.texts import Texts
+from promptcli.reproducing.published import Texts, find_tables, published_tables
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
     from promptcli.reproducing.measurement_context import MeasurementContext
     from promptcli.reproducing.measuring import TableOverview
-    from promptcli.reproducing.results import Repetition
+    from promptcli.reproducing.report import Repetition
 
 #: Draws a figure of the papers in a context; returns the file's name.
 Draw = Callable[[str, "MeasurementContext"], str]
@@ -77,7 +77,7 @@ def reproduce(
         NotFoundError: The data folder is missing.
     """
     from promptcli.reproducing.measuring import measure_table, wanted_tables
-    from promptcli.reproducing.results import write_result
+    from promptcli.reproducing.report import write_result
 
     if seeds > 1 and not train:
         raise UsageError(f"`seeds` {seeds} is for rows that are trained; give `train`, too")
@@ -115,7 +115,6 @@ def overviews(
     """Return the needs of every table and the number of its figures that can be measured here, offline."""
     from promptcli.notes import offline
     from promptcli.reproducing.measuring import overview
-    from promptcli.reproducing.published import published_tables
 
     with offline():
         context = open_context(_choice(backbone), texts, vectors)
@@ -125,7 +124,6 @@ def overviews(
 def table_sentences(tables: str | Sequence[str]) -> list[str]:
     """Return the distinct sentences of the tables' tasks, for another program to embed."""
     from promptcli.reproducing import measuring
-    from promptcli.reproducing.published import find_tables
 
     return measuring.table_sentences(find_tables(_names(tables)), open_context(Choice()))
 
@@ -142,8 +140,7 @@ def repeat(
     ``backbone`` and ``texts`` are needed if they are not found under their names in the file.
     """
     from promptcli.reproducing.measuring import measure_table
-    from promptcli.reproducing.published import find_tables
-    from promptcli.reproducing.results import compare_results, read_result
+    from promptcli.reproducing.report import compare_results, read_result
 
     before, choice, usual = read_result(Path(file)), _choice(backbone), Texts()
     names = {kind: (before.get(kind) or {}).get("name") for kind in vars(usual)}

@@ -53,7 +53,7 @@ def search_heads(
         >>> search.best.choice, search.best.value  # doctest: +SKIP
     """
     from promptcli.data.sources import fitting_sentences
-    from promptcli.searching.ranking import rank_heads
+    from promptcli.searching.search import rank_heads
 
     _check_free(name, force)
     task = _development(on)
@@ -92,7 +92,7 @@ def search_layers(
     Example:
         >>> search_layers("mini-bert").best.choice  # doctest: +SKIP
     """
-    from promptcli.searching.ranking import rank_layers
+    from promptcli.searching.search import rank_layers
 
     _check_free(name, force)
     task = _development(on)

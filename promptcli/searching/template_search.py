@@ -1,6 +1,7 @@
 """The search for the template that suits a backbone best (PromptBERT, section 4.2); a killed search resumes."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,13 +38,8 @@ class SearchContext:
     candidates: Sequence[str] | None = None  #: the templates of the file of candidates
 
 
-@dataclass(frozen=True)
-class SearchOutcome:
-    """The result of a strategy."""
-
-    stages: dict[str, list[Ranked]]  #: heading of a stage -> its templates
-    ranked: list[Ranked]  #: all templates, best first
-    compared: str  #: the comparisons, in words
+#: Heading of a stage -> its templates; and the comparisons, in words.
+Outcome = tuple[dict[str, list[Ranked]], str]
 
 
 def search_templates(
@@ -56,15 +52,16 @@ def search_templates(
     scorer = TemplateScorer(backbone, task, recipe=recipe, cache=Cache(home_folder() / "cache" / "search"))
     if backbone.provenance.family == "electra":
         note(f"backbone {backbone.name!r}: an ELECTRA discriminator never saw a mask in training")
-    outcome = STRATEGIES[mode].search(SearchContext(scorer, settings, candidates))
-    best = outcome.ranked[0]
+    stages, compared = STRATEGIES[mode].search(SearchContext(scorer, settings, candidates))
+    ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)  # of equals the one tried first
+    best = ranked[0]
     reading = {"seed": settings.seed, "period": settings.period, "denoise": settings.denoise}
     return Search(
         encoder=scorer.encoder(best.choice),
         task=task,
-        ranked=outcome.ranked if len(outcome.stages) > 1 else outcome.ranked[: settings.top],
-        about={"mode": mode, "compared": outcome.compared, **reading},
-        stages=outcome.stages,
+        ranked=ranked if len(stages) > 1 else ranked[: settings.top],
+        about={"mode": mode, "compared": compared, **reading},
+        stages=stages,
         score=scorer.full_score(best),
     )
 
@@ -84,7 +81,7 @@ def choose_strategy(settings: SearchSettings) -> str:
     return mode
 
 
-def _search_greedily(context: SearchContext) -> SearchOutcome:
+def _search_greedily(context: SearchContext) -> Outcome:
     scorer = context.scorer
     space = greedy_space().extended(context.settings.relation, context.settings.prefix)
     number = len(space.relations) + len(space.prefixes)
@@ -92,7 +89,7 @@ def _search_greedily(context: SearchContext) -> SearchOutcome:
         return search_greedily(lambda texts, stage: scorer.score(texts, stage, advance), space)
 
 
-def search_greedily(score: Callable[[Sequence[str], str], list[Ranked]], space: GreedySpace) -> SearchOutcome:
+def search_greedily(score: Callable[[Sequence[str], str], list[Ranked]], space: GreedySpace) -> Outcome:
     """Find the best relation, then the best prefix around it (PromptBERT, section 4.2).
 
     ``score`` takes templates and the name of the stage.
@@ -100,15 +97,11 @@ def search_greedily(score: Callable[[Sequence[str], str], list[Ranked]], space: 
     relations = score([space.template(space.start, relation) for relation in space.relations], "relation")
     best = max(range(len(relations)), key=lambda number: relations[number].value)
     prefixes = score([space.template(prefix, space.relations[best]) for prefix in space.prefixes], "prefix")
-    every = [*relations, *prefixes]
-    return SearchOutcome(
-        {"Searching for relationship tokens": relations, "Searching for prefix tokens": prefixes},
-        sorted(every, key=lambda item: -item.value),  # of equals the one tried first
-        f"{len(every)} templates, each on all pairs",
-    )
+    stages = {"Searching for relationship tokens": relations, "Searching for prefix tokens": prefixes}
+    return stages, f"{len(relations) + len(prefixes)} templates, each on all pairs"
 
 
-def _race_freely(context: SearchContext) -> SearchOutcome:
+def _race_freely(context: SearchContext) -> Outcome:
     """Race the templates of a grammar or a file, or those that a T5 writes."""
     settings, always = context.settings, list[str]()
     if settings.t5 is not None:
@@ -123,7 +116,7 @@ def _race_freely(context: SearchContext) -> SearchOutcome:
     return _race(context, drawn, "Free search")
 
 
-def _race_demonstrations(context: SearchContext) -> SearchOutcome:
+def _race_demonstrations(context: SearchContext) -> Outcome:
     """Race (text, word) examples in front of the template, and no example (PromptEOL, in-context learning)."""
     settings, plain = context.settings, DEMONSTRATIONS.prompt
     templates = [plain, *demonstrations(_definitions(context), DEMONSTRATIONS)]
@@ -131,21 +124,21 @@ def _race_demonstrations(context: SearchContext) -> SearchOutcome:
     return _race(context, drawn, "Search for a demonstration")
 
 
-def _race(context: SearchContext, templates: Sequence[str], heading: str) -> SearchOutcome:
+def _race(context: SearchContext, templates: Sequence[str], heading: str) -> Outcome:
     finalists = max(FINALISTS, context.settings.top)
     result = race(templates, context.scorer, seed=context.settings.seed, finalists=finalists)
     steps = [f"{rung.candidates} templates on {rung.pairs} pairs" for rung in result.rungs]
     compared = ", ".join([*steps, f"{len(result.finalists)} on all"])
     if result.twins:
         compared += f"; {result.twins} left out, with the same tokens as another"
-    return SearchOutcome({heading: result.finalists}, result.finalists, compared)
+    return {heading: result.finalists}, compared
 
 
 @dataclass(frozen=True)
 class Strategy:
     """A way to search."""
 
-    search: Callable[[SearchContext], SearchOutcome]
+    search: Callable[[SearchContext], Outcome]
     protocol: Recipe = PROTOCOL  #: how its templates are read
 
 

@@ -78,7 +78,7 @@ def serve(
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
         opened = _models(models)
-        searched = _indexes(indexes, opened)
+        searched = _indexes(indexes, opened, next((each for each in models if isinstance(each, Choice)), Choice()))
         if key is None and settings.host not in LOOPBACK:
             note(f"no API key: anyone who can reach {settings.host} can use it (set PROMPTCLI_API_KEY)")
         service = Service(opened, searched, settings, normalize=normalize, key=key, threads=threads)
@@ -140,8 +140,8 @@ def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
     return dict(zip(named, opened, strict=True))
 
 
-def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]") -> "dict[str, ServedIndex]":
-    """Return the indexes by their folders' names; an index whose encoder is served as a model shares it."""
+def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]", where: Choice) -> "dict[str, ServedIndex]":
+    """Return the indexes by their folders' names; an encoder that no model shares is opened ``where``."""
     from promptcli.index.inputs import encoder_of
     from promptcli.index.stored import load
     from promptcli.serving.service import ServedIndex
@@ -150,7 +150,7 @@ def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]") -> "di
     served: dict[str, ServedIndex] = {}
     for folder in map(Path, folders):
         stored = load(folder)
-        encoder = known.get(stored.origin.fingerprint) or encoder_of(stored.origin)
+        encoder = known.get(stored.origin.fingerprint) or encoder_of(stored.origin, Choice(device=where.device))
         known[encoder.fingerprint] = encoder
         name = real_path(folder).name
         served[name] = ServedIndex(name, stored.index, encoder)

@@ -25,11 +25,18 @@ from promptcli.reproducing import measures
 from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.measuring import measure_table, overview
-from promptcli.reproducing.published import find_tables, published_tables
-from promptcli.reproducing.report import caption, heads, results_page, row_lines, table_lines, table_page
-from promptcli.reproducing.results import compare_results, read_results
+from promptcli.reproducing.published import Texts, find_tables, published_tables
+from promptcli.reproducing.report import (
+    caption,
+    compare_results,
+    heads,
+    read_results,
+    results_page,
+    row_lines,
+    table_lines,
+    table_page,
+)
 from promptcli.reproducing.systems import FORMS, SYSTEMS
-from promptcli.reproducing.texts import Texts
 from promptcli.storage.cache import Cache
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method

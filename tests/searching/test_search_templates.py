@@ -22,7 +22,7 @@ from promptcli.recipe import Recipe
 from promptcli.searching import racing, template_scorer, template_space
 from promptcli.searching.search import Ranked
 from promptcli.searching.template_scorer import PROTOCOL, TemplateScorer
-from promptcli.searching.template_search import STRATEGIES, SearchOutcome, Strategy, search_greedily
+from promptcli.searching.template_search import STRATEGIES, Strategy, search_greedily
 from promptcli.storage.cache import Cache
 from tests.tiny import SENTENCES
 
@@ -252,8 +252,9 @@ def test_greedy_builds_on_the_relation_that_won():
     relations = ("", "is ", "mean ", "means ", "implies ")
     prefixes = ("This [X]", "This sentence of [X]", 'This sentence of "[X]"', 'This sentence : "[X]"', "The text [X]")
     assert asked == [[f"[X] {word}[MASK] ." for word in relations], [f"{prefix} is [MASK] ." for prefix in prefixes]]
-    assert [item.choice for item in found.ranked[:3]] == sorted(liked, key=liked.get, reverse=True)
-    relations, prefixes = found.stages.values()
+    relations, prefixes = found[0].values()
+    best = sorted([*relations, *prefixes], key=lambda item: -item.value)[:3]
+    assert [item.choice for item in best] == sorted(liked, key=liked.get, reverse=True)
     assert {item.stage for item in relations} == {"relation"} and prefixes[0].stage == "prefix"
 
 
@@ -439,7 +440,7 @@ def test_the_search_is_a_function(tiny_folder, tiny_backbone, task, caplog):
 def test_a_strategy_is_one_row(tiny_backbone, task, monkeypatch):
     def first_only(context):
         found = context.scorer.score(["[X] [MASK] ."], stage="only")
-        return SearchOutcome({"Only": found}, found, "1 template")
+        return {"Only": found}, "1 template"
 
     monkeypatch.setitem(STRATEGIES, "first", Strategy(first_only))
     backbone = tiny_backbone("bert")

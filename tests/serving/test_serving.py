@@ -22,9 +22,11 @@ from promptcli.analysis.sentence_map import sentence_map
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError
 from promptcli.index.sentence_index import SentenceIndex
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.models import loading
+from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.serving import service as serving
 from promptcli.serving.app import ROUTES, make_app
+from promptcli.serving.serve import _indexes
 from promptcli.serving.service import ServedIndex, Service
 from promptcli.serving.settings import ServeSettings
 from promptcli.training.fits import fit_recipe
@@ -175,6 +177,15 @@ def test_similarity_is_the_cosine(client, other):
     assert found.headers["x-encoder-fingerprint"] == other.fingerprint
     one = client.post("/similarity", json={"a": left[0], "b": right[0], "model": "other"}).json()["similarity"]
     assert one == pytest.approx(wanted[0], abs=1e-6)
+
+
+def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(encoder, tmp_path, monkeypatch):
+    SentenceIndex.build(SENTENCES, encoder).save(tmp_path / "lines")
+    opened = []
+    monkeypatch.setattr(loading, "open_model", lambda model, **where: opened.append(where["device"]) or encoder)
+    _indexes([tmp_path / "lines"], {}, Choice("mini", device="cpu"))
+    _indexes([tmp_path / "lines"], {"tiny": encoder}, Choice("mini", device="cpu"))
+    assert opened == ["cpu"], "a model that is served is shared"
 
 
 def test_health_and_metrics(client):

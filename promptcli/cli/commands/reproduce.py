@@ -16,8 +16,8 @@ from promptcli.errors import CheckFailedError, UsageError
 from promptcli.reproducing import reproduce as library
 
 if TYPE_CHECKING:
+    from promptcli.reproducing.report import Repetition
     from promptcli.reproducing.reproduce import Reproduction
-    from promptcli.reproducing.results import Repetition
 
 
 @command_of(
@@ -51,7 +51,7 @@ def reproduce(
     context = {name: options[name] for name in ("texts", "vectors")}
     with tasks_from(options["data_dir"]):
         if tables == ["page"]:
-            from promptcli.reproducing.results import write_page
+            from promptcli.reproducing.report import write_page
 
             note(f"{page} made of {write_page(output, page)} results")
         elif tables == ["list"]:
