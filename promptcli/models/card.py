@@ -64,11 +64,12 @@ def is_hub_id(backbone: str) -> bool:
 
 
 def public(entry: Entry) -> Entry:
-    """Return an entry for others to read: paths of this machine become names."""
+    """Return an entry for others to read: paths of this machine become names, the same entry always the same."""
     return replace(
         with_backbone(entry, without_paths(entry.recipe.backbone)),
         provenance=without_paths(entry.provenance),
         scores=without_paths(entry.scores),
+        created="",
     )
 
 

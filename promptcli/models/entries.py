@@ -5,7 +5,7 @@ Learned and fitted numbers are in ``tensors.safetensors``, the rest of the entry
 """
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Entry:
     scores: list[dict[str, Any]] = field(default_factory=list)  #: Figures measured with it, JSON-ready.
     transfer: Recipe | None = None  #: Recipe for transfer tasks if it differs (PromptBERT, supervised).
     prompts: Prompts = field(default_factory=Prompts)  #: Texts in front of a sentence, by name.
-    created: str = field(default="", compare=False)  #: UTC, ISO form.
+    created: str = field(default="", compare=False)  #: UTC, ISO form; empty outside the registry.
     promptcli: str = field(default="", compare=False)  #: Version that wrote it.
     files: dict[str, StoredFile] = field(default_factory=dict, compare=False)  #: The other files, by relative name.
     fingerprint: str | None = field(default=None, compare=False)  #: The encoder's; None in the registry.
@@ -50,40 +50,23 @@ class Entry:
     backbone: dict[str, str] = field(default_factory=dict, compare=False)
 
 
-def write_manifest(
-    folder: Path,
-    entry: Entry,
-    *,
-    fingerprint: str | None = None,
-    target: str | None = None,
-    backbone: Mapping[str, str] | None = None,
-    created: str | None = None,
-) -> None:
+def write_manifest(folder: Path, entry: Entry) -> None:
     """Write ``promptcli.json`` with the list of the folder's other files; the card, which users edit, is not in it."""
-    files = list_files(folder, hashed=True)
-    stored = replace(
-        entry,
-        tensors={},
-        created=utc_now() if created is None else created,
-        promptcli=promptcli.__version__,
-        files={name: file for name, file in files.items() if name not in (MANIFEST, CARD)},
-        fingerprint=fingerprint,
-        target=target,
-        backbone=dict(backbone or {}),
-    )
-    _write(folder, stored)
+    files = {name: file for name, file in list_files(folder, hashed=True).items() if name not in (MANIFEST, CARD)}
+    _write(folder, replace(entry, promptcli=promptcli.__version__, files=files))
 
 
-def _write(folder: Path, stored: Entry) -> None:
-    recipes = {"recipe": stored.recipe.to_dict(), "transfer": stored.transfer and stored.transfer.to_dict()}
-    values = {name: value for name, value in asdict(stored).items() if name != "tensors"}
-    write_text(folder / MANIFEST, to_json(values | recipes))
+def _write(folder: Path, entry: Entry) -> None:
+    recipes = {"recipe": entry.recipe.to_dict(), "transfer": entry.transfer and entry.transfer.to_dict()}
+    values = asdict(replace(entry, tensors={})) | recipes
+    del values["tensors"]
+    write_text(folder / MANIFEST, to_json(values))
 
 
 def add_scores(folder: Path, scores: Iterable[dict[str, Any]]) -> None:
     """Append figures to a stored entry."""
-    stored = read_manifest(folder)
-    _write(folder, replace(stored, scores=[*stored.scores, *scores]))
+    entry = read_manifest(folder)
+    _write(folder, replace(entry, scores=[*entry.scores, *scores]))
 
 
 def write_entry(folder: Path, entry: Entry) -> None:
@@ -93,7 +76,7 @@ def write_entry(folder: Path, entry: Entry) -> None:
 
         save_tensors(entry.tensors, folder / TENSORS)
     (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
-    write_manifest(folder, entry)
+    write_manifest(folder, replace(entry, created=utc_now(), fingerprint=None, target=None, backbone={}))
 
 
 def read_entry(folder: Path, *, checked: bool = False) -> Entry:

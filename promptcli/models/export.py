@@ -219,7 +219,7 @@ def export(
         exported = fill(Source(entry, encoder, base, int8), temporary)
         if not (temporary / MANIFEST).is_file():
             placed = with_backbone(replace(entry, recipe=encoder.recipe), exported.backbone or encoder.recipe.backbone)
-            write_manifest(temporary, public(placed), fingerprint=encoder.fingerprint, target=to)
+            write_manifest(temporary, replace(public(placed), fingerprint=encoder.fingerprint, target=to, backbone={}))
         size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
     load = exported.load.replace("FOLDER", str(folder))
     return replace(exported, load=load, target=to, folder=folder, bytes=size)

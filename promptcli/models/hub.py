@@ -115,8 +115,7 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
         written = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="float32")
     if not np.array_equal(written.encode(PROBES), vectors):
         raise CheckFailedError(f"model {entry.name!r} gives other vectors after it was written; nothing was sent")
-    stored = replace(read_manifest(folder), name=entry.name)
-    write_manifest(folder, stored, fingerprint=written.fingerprint, backbone=stored.backbone, created="")
+    write_manifest(folder, replace(read_manifest(folder), name=entry.name, fingerprint=written.fingerprint))
     use = f'import promptcli as pc\n\nvectors = pc.load("{repo}").encode(sentences)'
     tuned = any(tensor.startswith(TUNED) for tensor in entry.tensors)
     placed = written.recipe.replace(backbone=backbone or f"./{BACKBONE}")

@@ -244,7 +244,7 @@ def save_encoder(
     transfer = entry.transfer and Encoder(entry.transfer, encoder.backbone, encoder.tensors()).recipe
     entry = replace(entry, recipe=encoder.recipe, transfer=transfer)  # every name written out
     placed = public(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
-    write_manifest(folder, placed, fingerprint=encoder.fingerprint, target=target, backbone=known)
+    write_manifest(folder, replace(placed, fingerprint=encoder.fingerprint, target=target, backbone=known))
     return reason, notes, probes
 
 

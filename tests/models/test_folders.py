@@ -279,6 +279,6 @@ def test_exports_are_read_back_and_a_graph_is_refused_by_name(tiny_folder, tiny_
         there = back.any(axis=1)  # of filtered words only: zeros
         assert there.sum() > 8 and least_cosine(back[there], own[there]) >= 0.9999
     (tmp_path / "graph").mkdir()
-    write_manifest(tmp_path / "graph", Entry("x", pc.Recipe()), target="onnx")
+    write_manifest(tmp_path / "graph", Entry("x", pc.Recipe(), target="onnx"))
     with pytest.raises(PromptcliError, match="is an export for onnx: a graph"):
         load(tmp_path / "graph")
