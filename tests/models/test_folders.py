@@ -12,6 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import promptcli as pc
 from promptcli.errors import PromptcliError
+from promptcli.models.forms import lowest_cosine
 from tests.published import MODULES, write, write_modules
 from tests.reference import sentence_transformers_folder as reference
 from tests.tiny import SENTENCES
@@ -33,11 +34,6 @@ def made(tmp_path, body, *, pooling=None, after=(), limit=32, inside="", prompts
     return folder
 
 
-def least_cosine(one, other):
-    one, other = (np.asarray(part, dtype=np.float64) for part in (one, other))
-    return (np.sum(one * other, axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)).min()
-
-
 def load(folder, **options):
     return pc.load(folder, device="cpu", dtype="float32", offline=True, **options)
 
@@ -50,7 +46,7 @@ def test_pooling_is_the_folders_own(tiny_folder, tmp_path, family, flags, mode):
         pooling = {flag: name in ([mode] if isinstance(mode, str) else mode) for name, flag in reference.FLAGS.items()}
     folder = made(tmp_path, tiny_folder(family), pooling=pooling, inside="0_Transformer" if flags else "")
     vectors, wanted = load(folder).encode(TEXTS), reference.vectors(folder, TEXTS)
-    assert least_cosine(vectors, wanted) >= 0.9999
+    assert lowest_cosine(vectors, wanted) >= 0.9999
     assert np.abs(vectors - wanted).max() < 1e-4 * np.abs(wanted).max()
 
 
@@ -88,12 +84,12 @@ def test_prompts_by_name_and_by_default(tiny_folder, tmp_path):
         return reference.vectors(folder, [before + text for text in TEXTS])
 
     assert dict(encoder.prompts) == {"document": "", **prompts} and encoder.default_prompt_name == "passage"
-    assert least_cosine(encoder.encode(TEXTS), wanted("flowers : ")) >= 0.9999
-    assert least_cosine(encoder.encode_document(TEXTS), wanted("")) >= 0.9999
-    assert least_cosine(encoder.encode_query(TEXTS), wanted("the dog : ")) >= 0.9999
-    assert least_cosine(encoder.encode(TEXTS, prompt_name="query"), wanted("the dog : ")) >= 0.9999
-    assert least_cosine(encoder.encode(TEXTS, prompt="a man "), wanted("a man ")) >= 0.9999
-    assert least_cosine(encoder.encode(TEXTS, prompt=""), wanted("")) >= 0.9999
+    assert lowest_cosine(encoder.encode(TEXTS), wanted("flowers : ")) >= 0.9999
+    assert lowest_cosine(encoder.encode_document(TEXTS), wanted("")) >= 0.9999
+    assert lowest_cosine(encoder.encode_query(TEXTS), wanted("the dog : ")) >= 0.9999
+    assert lowest_cosine(encoder.encode(TEXTS, prompt_name="query"), wanted("the dog : ")) >= 0.9999
+    assert lowest_cosine(encoder.encode(TEXTS, prompt="a man "), wanted("a man ")) >= 0.9999
+    assert lowest_cosine(encoder.encode(TEXTS, prompt=""), wanted("")) >= 0.9999
     with pytest.raises(PromptcliError, match="prompt_name 'other'; valid: query, document, passage, none"):
         encoder.encode(TEXTS, prompt_name="other")
 
@@ -180,11 +176,11 @@ def test_a_pooling_may_leave_the_prompt_out(tiny_folder, tmp_path, mode):
                 x = model(**tokens).last_hidden_state[0, first:]
             modes = [mode] if isinstance(mode, str) else mode
             vectors.append(torch.cat([reference.pooled(x, name, torch.ones(len(x))) for name in modes]).numpy())
-        return vectors
+        return np.array(vectors)
 
-    assert least_cosine(encoder.encode_query(TEXTS), wanted(query, count)) >= 0.9999
-    assert least_cosine(encoder.encode(TEXTS), wanted("", 0)) >= 0.9999
-    assert least_cosine(encoder.prompted(query).encode_document(TEXTS), wanted("", 0)) >= 0.9999
+    assert lowest_cosine(encoder.encode_query(TEXTS), wanted(query, count)) >= 0.9999
+    assert lowest_cosine(encoder.encode(TEXTS), wanted("", 0)) >= 0.9999
+    assert lowest_cosine(encoder.prompted(query).encode_document(TEXTS), wanted("", 0)) >= 0.9999
 
 
 def test_a_weighted_mean_that_leaves_the_prompt_out_is_refused_when_it_is_asked_for(tiny_folder, tmp_path):
@@ -277,7 +273,7 @@ def test_exports_are_read_back_and_a_graph_is_refused_by_name(tiny_folder, tiny_
         options = {"backbone": recipe.backbone} if to == "peft" else {}
         back, own = load(tmp_path / str(number), **options).encode(SENTENCES), encoder.encode(SENTENCES)
         there = back.any(axis=1)  # of filtered words only: zeros
-        assert there.sum() > 8 and least_cosine(back[there], own[there]) >= 0.9999
+        assert there.sum() > 8 and lowest_cosine(back[there], own[there]) >= 0.9999
     (tmp_path / "graph").mkdir()
     write_manifest(tmp_path / "graph", Entry("x", pc.Recipe(), target="onnx"))
     with pytest.raises(PromptcliError, match="is an export for onnx: a graph"):
