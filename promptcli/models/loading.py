@@ -234,7 +234,7 @@ def open_model(
     entry = entry_of(model)
     options: dict[str, Any] = {"device": device, "dtype": dtype, "backbone": backbone}
     options |= {"tensors": entry.tensors, "prompts": entry.prompts}
-    encoder = build_on(backend, entry.recipe, folder=open_registry().graphs_folder, rows=rows, **options)
+    encoder = build_on(backend, entry.recipe, folder=home_folder() / "cache" / "graphs", rows=rows, **options)
     if isinstance(model, Choice) and model.model is None and model.changes.keys() != {"backbone"}:
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
         if not model.changes:

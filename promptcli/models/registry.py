@@ -90,11 +90,6 @@ class Registry:
         """Return the folder of an unfinished training run for an entry of that name."""
         return self._home / "runs" / name
 
-    @property
-    def graphs_folder(self) -> Path:
-        """The folder of the graphs that other backends run."""
-        return self._home / "cache" / "graphs"
-
     @contextmanager
     def new_folder(self) -> Iterator[Path]:
         """Yield an empty folder on the registry's disk, deleted at the end, for a backbone that is to be saved."""
