@@ -16,13 +16,12 @@ from promptcli.notes import note, working
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
-    from promptcli.analysis.anisotropy import Anisotropy
+    from promptcli.analysis.geometry import Anisotropy, Uniformity
     from promptcli.analysis.impact import Impact, ImpactStudy
     from promptcli.analysis.mask_tokens import MaskTokens
     from promptcli.analysis.sentence import Attention
     from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
-    from promptcli.analysis.uniformity import Uniformity
     from promptcli.data.tasks import STSTask
     from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.scores import Label
@@ -62,22 +61,22 @@ def _anisotropy(
     lower: bool = True,
     words: int = 32,
 ) -> "list[Anisotropy]":
-    from promptcli.analysis.anisotropy import Preparation, sentence_anisotropy
+    from promptcli.analysis.geometry import Preparation, sentence_anisotropy
 
     preparation = Preparation(first, sample or None, seed, lower, words or None)
     return sentence_anisotropy(encoders, preparation.apply(texts))
 
 
 def _vocabulary(encoders: "Encoders", _: None) -> "list[Anisotropy]":
-    from promptcli.analysis.anisotropy import token_anisotropy
+    from promptcli.analysis.geometry import token_anisotropy
 
     return [token_anisotropy(encoder.backbone) for encoder in encoders]
 
 
 def _uniformity(encoders: "Encoders", tasks: "Sequence[STSTask]") -> "list[Uniformity]":
-    from promptcli.analysis.uniformity import measure
+    from promptcli.analysis.geometry import measure_uniformity
 
-    return measure(encoders, tasks)
+    return measure_uniformity(encoders, tasks)
 
 
 def _token_bias(encoders: "Encoders", texts: Sequence[str], *, states: str = "static") -> "list[TokenBias]":

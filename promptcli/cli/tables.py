@@ -16,7 +16,7 @@ from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import AccuracyScore, Comparison, Label, SpearmanScore
 
 if TYPE_CHECKING:
-    from promptcli.reproducing.measuring import TableOverview
+    from promptcli.reproducing.measures import TableOverview
 
 
 #: Tables and lines that are shown one below the other.

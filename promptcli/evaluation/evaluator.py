@@ -296,14 +296,8 @@ def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSet
 
 def _predict(each: Embedded, task: PerplexityTask, rows: Rows, settings: EvalSettings) -> PerplexityScore:
     predicted = prediction_accuracy(_encoder(each, task.name).backbone, task.lines, seed=settings.seed or 0)
-    return PerplexityScore(
-        **each.names,
-        task=task.name,
-        value=predicted.perplexity,
-        accuracy=predicted.accuracy,
-        predicted=predicted.predicted,
-        sentences=predicted.sentences,
-    )
+    figures = dict(vars(predicted))
+    return PerplexityScore(**each.names, task=task.name, value=figures.pop("perplexity"), **figures)
 
 
 def _run_mteb(each: Embedded, task: MtebTask, rows: Rows, settings: EvalSettings) -> MtebScore:

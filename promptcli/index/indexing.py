@@ -142,9 +142,6 @@ def delete_from_index(
         folder: Folder of the index.
         ids: Ids of the rows.
         file: File of ids, one a line.
-
-    Raises:
-        UsageError: No ids, or one that is not in the index; then nothing is deleted.
     """
     from promptcli.index import stored
 
@@ -259,9 +256,6 @@ def find_dups(folder: str | Path, threshold: float | None = None) -> "tuple[list
     Args:
         folder: Folder of the index.
         threshold: Cosine from which two rows are linked. Default: 0.95; for pairs none.
-
-    Returns:
-        The groups, and the number of rows.
     """
     from promptcli.index import neighbours, stored
 

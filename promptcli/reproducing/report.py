@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.errors import CheckFailedError, NotFoundError
-from promptcli.reproducing.measures import column_named
-from promptcli.reproducing.measuring import grouped
+from promptcli.reproducing.measures import COLUMNS, grouped
 from promptcli.reproducing.published import published_tables
 from promptcli.reproducing.systems import SYSTEMS
 from promptcli.storage.documents import read_document
@@ -31,7 +30,7 @@ def heads(document: Mapping[str, Any]) -> list[str]:
     """Return the heads of the columns; an average over fewer tasks names their number."""
     names = []
     for name in document["columns"]:
-        column = column_named(name)
+        column = COLUMNS[name]
         tasks = max((len(row["figures"][name]["on"]) for row in document["rows"] if name in row["figures"]), default=0)
         fewer = 0 < tasks < len(column.mean_of)
         names.append(f"{column.head} ({tasks} of {len(column.mean_of)})" if fewer else column.head)
@@ -81,7 +80,7 @@ def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[Tab
     if published["figures"]:
         cells = [_text(column, published["figures"].get(column)) for column in columns]
         if "average_of_same_tasks" in published:
-            mean = next(column for column in columns if column_named(column).mean_of)
+            mean = next(column for column in columns if COLUMNS[column].mean_of)
             cells[columns.index(mean)] = _text(mean, published["average_of_same_tasks"])
         kind = "published" if published["own"] else "other"
         yield TableLine(kind, published["backbone"].split("/")[-1], cells)
@@ -89,7 +88,7 @@ def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[Tab
 
 def _text(column: str, value: Any, sign: str = "") -> str:
     """Return a value in its column's format, None as nothing; ``sign`` as in a format."""
-    decimals = column_named(column).decimals
+    decimals = COLUMNS[column].decimals
     if value is None:
         return ""
     if isinstance(value, list):

@@ -13,7 +13,7 @@ from promptcli.reproducing.published import Texts, find_tables, published_tables
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
     from promptcli.reproducing.measurement_context import MeasurementContext
-    from promptcli.reproducing.measuring import TableOverview
+    from promptcli.reproducing.measures import TableOverview
     from promptcli.reproducing.report import Repetition
 
 #: Draws a figure of the papers in a context; returns the file's name.
@@ -76,7 +76,7 @@ def reproduce(
         UsageError: An unknown table, or several seeds without training.
         NotFoundError: The data folder is missing.
     """
-    from promptcli.reproducing.measuring import measure_table, wanted_tables
+    from promptcli.reproducing.measures import measure_table, wanted_tables
     from promptcli.reproducing.report import write_result
 
     if seeds > 1 and not train:
@@ -114,7 +114,7 @@ def overviews(
 ) -> "list[TableOverview]":
     """Return the needs of every table and the number of its figures that can be measured here, offline."""
     from promptcli.notes import offline
-    from promptcli.reproducing.measuring import overview
+    from promptcli.reproducing.measures import overview
 
     with offline():
         context = open_context(_choice(backbone), texts, vectors)
@@ -123,9 +123,9 @@ def overviews(
 
 def table_sentences(tables: str | Sequence[str]) -> list[str]:
     """Return the distinct sentences of the tables' tasks, for another program to embed."""
-    from promptcli.reproducing import measuring
+    from promptcli.reproducing import measures
 
-    return measuring.table_sentences(find_tables(_names(tables)), open_context(Choice()))
+    return measures.table_sentences(find_tables(_names(tables)), open_context(Choice()))
 
 
 def repeat(
@@ -139,7 +139,7 @@ def repeat(
 
     ``backbone`` and ``texts`` are needed if they are not found under their names in the file.
     """
-    from promptcli.reproducing.measuring import measure_table
+    from promptcli.reproducing.measures import measure_table
     from promptcli.reproducing.report import compare_results, read_result
 
     before, choice, usual = read_result(Path(file)), _choice(backbone), Texts()

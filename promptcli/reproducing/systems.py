@@ -48,12 +48,6 @@ class MeasuredSystem:
         assert self.make is not None, f"{self.row.run} encodes nothing"
         return self.make()
 
-    @property
-    def transfer_encoder(self) -> Encoder:
-        """The encoder of transfer tasks."""
-        encoder = self.encoder
-        return encoder if self.transfer is None else Encoder(self.transfer, encoder.backbone, encoder.tensors())
-
 
 Systems = Sequence[MeasuredSystem]
 

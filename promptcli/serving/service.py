@@ -101,15 +101,10 @@ class Batcher:
     """Encodes on one thread; requests that wait at the same time share batches.
 
     A round takes one text of each waiting request in turn, so that a long request does not hold up a short one.
-
-    Args:
-        metrics: Where rounds are counted.
-        gather: Seconds that an idle batcher waits for more requests after the first.
-        most_waiting: Texts that may wait; a request beyond is refused, unless nothing waits.
     """
 
-    def __init__(self, metrics: Metrics, *, gather: float = 0.002, most_waiting: int = 8192) -> None:
-        self._metrics, self._gather, self._most_waiting = metrics, gather, most_waiting
+    def __init__(self, metrics: Metrics, settings: ServeSettings) -> None:
+        self._metrics, self._settings = metrics, settings
         self._queue: asyncio.Queue[_Job] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, "promptcli-encoding")
         self._running: asyncio.Task[None] | None = None  #: lives while texts wait
@@ -118,7 +113,7 @@ class Batcher:
 
     async def encode(self, encoder: Encoder, texts: Sequence[str]) -> Encoded:
         """Return n texts encoded; if cancelled, those that no round has taken are dropped."""
-        if self.waiting and self.waiting + len(texts) > self._most_waiting:
+        if self.waiting and self.waiting + len(texts) > self._settings.max_waiting:
             busy = f"the server is busy: {self.waiting:,} texts are waiting; try again"
             raise RequestError(429, busy, code="queue_full", headers={"Retry-After": "1"})
         job = _Job(encoder, texts, asyncio.get_running_loop().create_future())
@@ -132,7 +127,7 @@ class Batcher:
             self.waiting -= len(texts) - job.taken
 
     async def _run(self) -> None:
-        await asyncio.sleep(self._gather)
+        await asyncio.sleep(self._settings.gather_ms / 1000)
         while round_ := self._next_round():
             self._metrics.rounds.inc()
             for encoder, turns in round_.items():
@@ -222,9 +217,7 @@ class Service:
             assert encoder.fingerprint and encoder.width  # computed before the first request
         self.stopping = False  #: connections are closed after their answer
         self.metrics = Metrics()
-        self.batcher = Batcher(
-            self.metrics, gather=self.settings.gather_ms / 1000, most_waiting=self.settings.max_waiting
-        )
+        self.batcher = Batcher(self.metrics, self.settings)
         # FAISS keeps the number of threads for each thread that calls it
         prepare = functools.partial(set_threads, threads) if threads is not None else lambda: None
         self._thread = ThreadPoolExecutor(1, "promptcli-analysis", prepare)

@@ -12,8 +12,8 @@ from scipy import stats
 from transformers import AutoModel
 
 import promptcli as pc
-from promptcli.analysis import anisotropy, impact, token_bias, uniformity
-from promptcli.analysis.anisotropy import MeanCosine, Preparation, sentence_anisotropy, token_anisotropy
+from promptcli.analysis import geometry, impact, token_bias
+from promptcli.analysis.geometry import MeanCosine, Preparation, sentence_anisotropy, token_anisotropy
 from promptcli.analysis.sentence import attention, plain_encoder, tokenize
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Needs
@@ -68,7 +68,7 @@ def test_anisotropy_of_sentences_is_streamed(tiny_backbone, monkeypatch):
     sentences = [*SENTENCES, SENTENCES[0], SENTENCES[3]]
     expected = [mean_cosine(encoder.encode(sentences)) for encoder in encoders]
     for window in (8192, 5):
-        monkeypatch.setattr(anisotropy, "_WINDOW", window)
+        monkeypatch.setattr(geometry, "_WINDOW", window)
         done = []
         with hearing(done):
             found = sentence_anisotropy(encoders, sentences)
@@ -78,7 +78,7 @@ def test_anisotropy_of_sentences_is_streamed(tiny_backbone, monkeypatch):
 
 
 def test_anisotropy_of_tokens_is_of_all_rows(tiny_backbone, monkeypatch):
-    monkeypatch.setattr(anisotropy, "_WINDOW", 30)
+    monkeypatch.setattr(geometry, "_WINDOW", 30)
     backbone = tiny_backbone("bert")
     rows = backbone.token_rows.detach().numpy()
     found = token_anisotropy(backbone)
@@ -107,19 +107,19 @@ def test_a_sample_takes_any_line_as_likely_and_the_same_ones_again():
 
 def test_alignment_and_uniformity_equal_the_loops(monkeypatch):
     generator = np.random.default_rng(1)
-    first, second = (uniformity.unit(generator.normal(size=(9, 4)) + 0.3) for _ in range(2))
+    first, second = (geometry.unit(generator.normal(size=(9, 4)) + 0.3) for _ in range(2))
     apart = [sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) for x, y in zip(first, second, strict=True)]
-    assert uniformity.alignment(first, second) == pytest.approx(sum(apart) / 9)
+    assert geometry.alignment(first, second) == pytest.approx(sum(apart) / 9)
     potentials = [
         math.exp(-2 * sum((a - b) ** 2 for a, b in zip(x, y, strict=True))) for x, y in itertools.combinations(first, 2)
     ]
     for block in (2048, 4, 1):
-        monkeypatch.setattr(uniformity, "_BLOCK", block)
-        assert uniformity.uniformity(first) == pytest.approx(math.log(sum(potentials) / 36))
+        monkeypatch.setattr(geometry, "_BLOCK", block)
+        assert geometry.uniformity(first) == pytest.approx(math.log(sum(potentials) / 36))
 
 
 def test_vectors_are_normalised():
-    found = uniformity.unit(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 2.0]], np.float32))
+    found = geometry.unit(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 2.0]], np.float32))
     assert found.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)], [0.0, 0.0], [0.0, 1.0]]
 
 
@@ -132,12 +132,12 @@ def task(gold):
 def test_positive_pairs_are_graded_above_four_and_all_sentences_count(tiny_backbone):
     encoder = build_encoder(Recipe(), backbone=tiny_backbone("bert"))
     tasks = [task([4.0, 4.01, 0.0]), task([1.0, 5.0])]
-    found = uniformity.measure([encoder], tasks)[0]
+    found = geometry.measure_uniformity([encoder], tasks)[0]
     pairs = [
         row for sides in map(STSTask.pairs, tasks) for row in zip(sides.first, sides.second, sides.gold, strict=True)
     ]
     sentences = [one for one, _, _ in pairs] + [other for _, other, _ in pairs]
-    vectors = uniformity.unit(encoder.encode(sentences))
+    vectors = geometry.unit(encoder.encode(sentences))
     close = [number for number, (_, _, gold) in enumerate(pairs) if gold > 4]
     assert (found.positives, found.sentences) == (2, 10) and close == [1, 4]
     expected = np.mean([((vectors[number] - vectors[number + 5]) ** 2).sum() for number in close])
@@ -307,7 +307,10 @@ def test_matrices_of_a_padded_batch_ignore_the_padding(tiny_backbone):
     [
         (lambda bert: sentence_anisotropy([plain_encoder(bert)], []), "at least 2"),
         (lambda bert: sentence_anisotropy([plain_encoder(bert)], ["one"]), "at least 2"),
-        (lambda bert: uniformity.measure([plain_encoder(bert)], [task([4.0, 1.0])]), "demo:dev is graded above 4"),
+        (
+            lambda bert: geometry.measure_uniformity([plain_encoder(bert)], [task([4.0, 1.0])]),
+            "is graded above 4",
+        ),
         (lambda bert: token_bias.token_bias(bert, SENTENCES, states="last"), "unknown states 'last'"),
         (lambda bert: token_bias.token_bias(bert, [" "]), "no sentence to count tokens in"),
         (lambda bert: impact.impact(bert, "the cat " * 80), "320 tokens, .* has room for 64"),

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from promptcli.errors import UsageError
 from promptcli.index.factory import NEIGHBOURS, Effort, Truth, choose, make
-from promptcli.index.rows import ArrayRows, named_rows, unit_rows
+from promptcli.index.rows import ArrayRows, unit_rows
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.vector_index import VectorIndex
 from tests.embed_fakes import FakeEncoder
@@ -145,14 +145,6 @@ def test_numbers_that_are_not_finite_are_refused_by_row(value):
 def test_mistakes_of_a_program_are_refused(wrong):
     with pytest.raises(UsageError):
         wrong()
-
-
-def test_named_rows_and_unit_rows():
-    assert named_rows([3]) == "row 3"
-    assert named_rows(range(7)) == "7 rows (0, 1, 2, 3, 4, ...)"
-    units, zeros = unit_rows(np.array([[3, 4], [0, 0], [1e-38, 0], [3e38, 3e38]], np.float32))
-    np.testing.assert_allclose(units, [[0.6, 0.8], [0, 0], [1, 0], [2**-0.5, 2**-0.5]], rtol=1e-6)
-    assert zeros == [1]
 
 
 # Adding

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from promptcli.analysis.anisotropy import sentence_anisotropy, token_anisotropy
+from promptcli.analysis.geometry import sentence_anisotropy, token_anisotropy
 from promptcli.analysis.impact import compare_with_tfidf
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.loading import load_backbone
@@ -23,8 +23,7 @@ from promptcli.evaluation.scores import Label
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing import measures
 from promptcli.reproducing.measurement_context import MeasurementContext
-from promptcli.reproducing.measures import MEASURE_OF
-from promptcli.reproducing.measuring import measure_table, overview
+from promptcli.reproducing.measures import MEASURE_OF, measure_table, overview
 from promptcli.reproducing.published import Texts, find_tables, published_tables
 from promptcli.reproducing.report import (
     caption,

@@ -63,11 +63,8 @@ def test_the_command_and_its_refusals(run, tiny_folder, file, tmp_path):
     assert ran.code == 0, ran.err
     assert len(json.loads(ran.out)["searches"][0]["ranked"]) == 4
     assert run("embed", file, "--text-field", "rain", "--model", "template", "-o", tmp_path / "x.npy").code == 0
-    (tmp_path / "empty.tsv").write_text("")
     for given, message in (
         (("--backbone", tiny_folder("bert"), "--pairs", file), "last-token"),
-        (("--candidates", file), "`candidates` belongs to `mode` free"),
-        (("--pairs", tmp_path / "empty.tsv"), "empty.tsv"),
         (("--pairs", tmp_path / "none.tsv"), "No such file"),
     ):
         ran = run(*arguments, *given, "--name", "other", "-q")

@@ -18,7 +18,7 @@ from promptcli.errors import UsageError, look_up
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
-    from promptcli.analysis.anisotropy import Anisotropy
+    from promptcli.analysis.geometry import Anisotropy
     from promptcli.analysis.impact import Impact, ImpactStudy
     from promptcli.analysis.mask_tokens import MaskTokens
     from promptcli.analysis.sentence import Attention

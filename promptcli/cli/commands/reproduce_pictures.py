@@ -4,10 +4,10 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
+from promptcli.analysis.geometry import measure_uniformity
 from promptcli.analysis.impact import impact
 from promptcli.analysis.sentence import attention
 from promptcli.analysis.token_bias import token_bias
-from promptcli.analysis.uniformity import measure
 from promptcli.cli.pictures import analyses as pictures
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError
@@ -43,7 +43,7 @@ def _draw(what: str, path: Path, context: MeasurementContext) -> None:
         if splits.missing:
             raise NotFoundError(f"no data: {', '.join(splits.missing)}")
         recipes = [RECIPES[compared].replace(backbone=backbone.name) for compared in _COMPARED]
-        figures = measure([Encoder(recipe, backbone, {}) for recipe in recipes], splits.content)
+        figures = measure_uniformity([Encoder(recipe, backbone, {}) for recipe in recipes], splits.content)
         pictures.draw_uniformity(path, dict(zip(_COMPARED, figures, strict=True)), pictures.ALL_STS_B)
     else:
         states = {"token-bias": "static", "token-bias-output": "mlm-head"}[what]

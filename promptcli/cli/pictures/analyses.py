@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from promptcli.cli.pictures.plots import BLUE, GREY, ORANGE, RED, draw_points, drawing
 
 if TYPE_CHECKING:
+    from promptcli.analysis.geometry import Uniformity
     from promptcli.analysis.impact import Impact, ImpactStudy
     from promptcli.analysis.sentence import Attention
     from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
-    from promptcli.analysis.uniformity import Uniformity
 
 #: The default sentence.
 SENTENCE = "A baker opens her shop before sunrise and lights the oven."
