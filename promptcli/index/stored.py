@@ -19,7 +19,7 @@ from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import check_name, hold, real_path, remove_leftovers, write_text
-from promptcli.storage.folders import StoredFile, check_files, link_file, list_files, read_folder, write_folder
+from promptcli.storage.folders import StoredFile, check_files, link_file, list_files, reading_folder, write_folder
 
 #: The manifest, the rows that are deleted, and FAISS's index as trained, without rows.
 MANIFEST, DELETED, TRAINED = "index.json", "deleted.npy", "trained.faiss"
@@ -120,13 +120,15 @@ def change(folder: Path, *, memory: int | None = None) -> Iterator[StoredIndex]:
 def load(folder: Path) -> StoredIndex:
     """Open an index; its segments are memory-mapped."""
     folder = real_path(folder)
-    return read_folder(folder, lambda: _load(folder))
+    with reading_folder(folder):
+        return _load(folder)
 
 
 def read_manifest(folder: Path) -> IndexManifest:
     """Return the manifest of an index, after a look at the sizes of its files."""
     folder = real_path(folder)
-    return read_folder(folder, lambda: _read_manifest(folder))
+    with reading_folder(folder):
+        return _read_manifest(folder)
 
 
 def _read_manifest(folder: Path) -> IndexManifest:

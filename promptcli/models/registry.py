@@ -26,7 +26,7 @@ from promptcli.recipe import Recipe
 from promptcli.settings import BARE
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import hold, hold_folder, remove_folder, temporary_folder, write_text
-from promptcli.storage.folders import clean_up, link_file, list_files, read_folder, restore, write_folder
+from promptcli.storage.folders import clean_up, link_file, list_files, reading_folder, restore, write_folder
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
@@ -69,12 +69,14 @@ class Registry:
     def load(self, name: str) -> Entry:
         """Return an entry; ``name`` may be an alias."""
         folder = self.folder(self._known(name))
-        return read_folder(folder, lambda: read_entry(folder))
+        with reading_folder(folder):
+            return read_entry(folder)
 
     def card(self, name: str) -> Entry:
         """Return an entry without its tensors; ``name`` may be an alias."""
         folder = self.folder(self._known(name))
-        return read_folder(folder, lambda: read_manifest(folder))
+        with reading_folder(folder):
+            return read_manifest(folder)
 
     def check_free(self, name: str, *, force: bool = False) -> None:
         """Refuse a name that ``save`` would refuse, before any work is done."""

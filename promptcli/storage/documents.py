@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,16 +13,6 @@ from promptcli.errors import CheckFailedError, PromptcliError, did_you_mean
 _DEEPEST = 64  # levels of nesting; our documents have fewer than ten
 _TOO_DEEP = f"it is nested deeper than {_DEEPEST} levels"
 _SHOWN = 80  # characters of the longest value or reason in a message
-
-#: msgspec's name of a type -> the name for a reader of JSON or TOML.
-_WORDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "text",
-    "bool": "true or false",
-    "object": "a table of keys and values",
-    "array": "a list",
-}
 
 Document = TypeVar("Document")
 
@@ -106,20 +95,7 @@ def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Docum
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as problem:
-        raise ValueError(_described(str(problem))) from None
-
-
-def _described(message: str) -> str:  # msgspec's, e.g. Expected `int`, got `str` - at `$.a[0]`
-    reason, _, path = message.partition(" - at `$")
-    field = path.rstrip("`").removeprefix(".")
-    if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):
-        return f"the field {'.'.join(filter(None, [field, missing[1]]))!r} is missing"
-    if types := re.fullmatch(r"Expected `(.+)`, got `(.+)`", reason):
-        expected, actual = (
-            " or ".join(_WORDS.get(name, name) for name in names.split(" | ")) for names in types.groups()
-        )
-        reason = f"must be {expected}, not {actual}"
-    return f"the field {field!r}: {reason}" if field else f"it {reason}"
+        raise ValueError(str(problem)) from None
 
 
 def to_json(document: Any, *, indent: int | None = 2) -> str:

@@ -6,15 +6,12 @@ A kill leaves the old folder or the new one. No replacement takes effect while a
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.storage.files import check_name, delete, hold_folder, remove_leftovers, sha256, sync, temporary_folder
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -70,11 +67,12 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
         yield path
 
 
-def read_folder(folder: Path, read: Callable[[], Result]) -> Result:
-    """Return the result of ``read``, which reads in ``folder``, while no replacement takes effect."""
+@contextlib.contextmanager
+def reading_folder(folder: Path) -> Iterator[None]:
+    """Let no replacement of ``folder`` take effect in the block, which reads in it."""
     restore(folder)
-    with hold_folder(folder.parent, shared=True) if folder.parent.is_dir() else contextlib.nullcontext():
-        return read()
+    with hold_folder(folder.parent, shared=True) if os.access(folder.parent, os.R_OK) else contextlib.nullcontext():
+        yield
 
 
 def restore(target: Path) -> None:

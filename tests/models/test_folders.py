@@ -147,7 +147,7 @@ def add_module(kind):
         (change("config.json", model_type="nomic_bert", auto_map={"AutoModel": "x"}), "nomic_bert"),
         (add_module(f"{MODULES}LSTM"), "has a module LSTM (9_X); supported"),
         (add_module("custom_st.Transformer"), "remote code and is never run"),
-        (lambda folder: write(folder, "modules.json", {"a": 1}), "modules.json: it must be a list"),
+        (lambda folder: write(folder, "modules.json", {"a": 1}), "modules.json: Expected `array`, got `object`"),
         (lambda folder: write(folder, "modules.json", []), "begins with no module"),
     ],
 )

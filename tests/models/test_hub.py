@@ -212,7 +212,7 @@ TAMPERED = [
     (marked(files={"backbone/../../evil.json": {"size": 1, "sha256": "0"}}), "which no model of promptcli has"),
     (marked(files={"modeling.py": {"size": 1, "sha256": "0"}}), "which no model of promptcli has"),
     (marked(files={"backbone/vocab.txt": {"size": 1, "sha256": "0"}}), "no backbone/vocab.txt"),
-    (marked(scores="none"), "'scores': must be a list"),
+    (marked(scores="none"), r"\$\.scores"),
 ]
 
 

@@ -103,7 +103,7 @@ def test_a_folder_without_a_manifest_is_not_an_entry_and_is_replaced(registry):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"recipe": None}, "'recipe': must be"),
+        ({"recipe": None}, r"\$\.recipe"),
         ({"recipe": {"colour": "red"}}, "colour"),
         ({"provenance": {"trained": "text"}}, r"provenance\.trained"),
     ],

@@ -283,7 +283,7 @@ def test_candidate_files(tmp_path):
         ("a.txt", b"[MASK]\n", "has no [X]"),
         ("a.txt", b"\xff\xfe", "cannot be read"),
         ("a.toml", b"text", "not TOML"),
-        ("a.toml", b"[one]\nsource = 'x'\n", "[one]: the field 'text' is missing"),
+        ("a.toml", b"[one]\nsource = 'x'\n", "[one]: Object missing required field `text`"),
         ("a.toml", b"[grammar]\npatterns = ['<a> [X]']\n[grammar.slots]\n", "lacks 'a'"),
     ],
 )

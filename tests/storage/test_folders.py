@@ -13,7 +13,7 @@ from promptcli.storage.folders import (
     check_files,
     link_file,
     list_files,
-    read_folder,
+    reading_folder,
     write_folder,
 )
 from tests import processes
@@ -32,12 +32,9 @@ def write_thing(folder, text):
 
 def read_thing(folder):
     """Return the different texts in a thing."""
-
-    def read():
+    with reading_folder(folder):
         texts = [(folder / name).read_text() for name in NAMES]
         return {*texts, read_document(folder / "thing.json", dict[str, str], hint="")["text"]}
-
-    return read_folder(folder, read)
 
 
 def test_a_thing_is_replaced_completely(tmp_path):
