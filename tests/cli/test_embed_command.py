@@ -198,7 +198,7 @@ def test_a_disk_that_fails(run, monkeypatch, kind, failing):
             self.file.write(b"half")
             raise OSError(failing, os.strerror(failing))
 
-        def abandon(self):
+        def close(self):
             pass
 
     monkeypatch.setitem(FORMATS, kind, replace(FORMATS[kind], open=Full))

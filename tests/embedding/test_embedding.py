@@ -35,8 +35,6 @@ class Kept:
     def close(self):
         pass
 
-    abandon = close
-
 
 SENTENCES = [f"sentence {i % 7} of {i}" for i in range(25)]
 

@@ -44,9 +44,6 @@ class Sink:
     def close(self) -> None:
         """Complete the file."""
 
-    def abandon(self) -> None:
-        """Release the file, which will be deleted."""
-
 
 AnySink = TypeVar("AnySink", bound=Sink)
 
@@ -364,11 +361,6 @@ class ParquetSink(Sink):
                 self._writer.add_key_value_metadata({ABOUT: self.about})
             self._writer.close()
 
-    def abandon(self) -> None:
-        """Close the writer: the garbage collector would complain on stderr."""
-        with contextlib.suppress(Exception):
-            self.close()
-
 
 #: The format of each extension.
 FORMATS: MutableMapping[str, VectorFormat] = Table(
@@ -387,7 +379,8 @@ def opened(sink: AnySink) -> Iterator[AnySink]:
     try:
         yield sink
     except BaseException:
-        sink.abandon()
+        with contextlib.suppress(Exception):  # a Parquet writer that is not closed complains on stderr
+            sink.close()
         raise
     sink.close()
 
