@@ -48,7 +48,7 @@ class Recipe:
     text_rule: str | None = setting(
         None,
         "Rule for the sentence's own characters, after the period: `prompteol` (\" becomes ', a final ? a"
-        " full stop). Default: none.",
+        " full stop), `lower`, `as-typed` (white space around it stays). Default: none.",
     )
     pooling: str = setting(
         "first-last/avg",
@@ -59,7 +59,8 @@ class Recipe:
     transforms: tuple[str, ...] = setting(
         (),
         "Transform of the vectors, in order; repeatable: `topk-tokens:200`, `whitening:256`,"
-        " `all-but-the-top:3`, `spectral:16-112`, embed-filter, flow, cls-pooler, projection, dense, normalize.",
+        " `all-but-the-top:3`, `spectral:16-112`, embed-filter, flow, cls-pooler, projection, dense, normalize,"
+        " `truncate:64`.",
         plug_ins="transforms",
     )
     denoise: str = setting("none", "Template denoising h - h_hat: none, or its place: hidden, head, logits.")

@@ -150,6 +150,8 @@ class PieceTokenizer:
         self.mask: int | None = None if causal else tokenizer.mask_token_id  #: None if it has none
         self.mask_text: str | None = None if causal else tokenizer.mask_token
         definition = json.loads(backend.to_str())
+        #: An input that is too long loses its first tokens.
+        self.cuts_left = getattr(tokenizer, "truncation_side", "right") == "left"
         #: The mask token swallows the space before it (byte-level and SentencePiece families).
         self.mask_takes_blank = any(
             token["lstrip"] for token in definition["added_tokens"] if token["content"] == self.mask_text

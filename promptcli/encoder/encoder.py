@@ -41,7 +41,7 @@ from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts import Prompt, build_prompt, mean_of, prompts_of_mean
-from promptcli.encoder.prompts.template import Inputs, text_rule
+from promptcli.encoder.prompts.template import Inputs, lower, text_rule
 from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, ahead, check_not_forked, in_streams
 from promptcli.encoder.transforms import Stage, Transform, build_transforms
 from promptcli.errors import UsageError, WrongKindError, unknown
@@ -356,6 +356,7 @@ class Encoder:
 
         In a template the text becomes the beginning of the sentence.
         """
+        text = lower(text) if self.recipe.text_rule == "lower" else text
         default = self.texts.text + SLOT
         if type(self.prompt) is not Prompt or self.members or default not in self.recipe.prompt:
             raise UsageError(f"prompt {self.recipe.prompt!r} takes no text in front; write it into the sentences")
@@ -571,7 +572,9 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
     """Refuse what word vectors cannot do; those of a table have the layers that come with it, and its prompts."""
-    layers = tuple(spec for spec in recipe.transforms if table and split_spec(spec)[0] in ("dense", "normalize"))
+    layers = tuple(
+        spec for spec in recipe.transforms if table and split_spec(spec)[0] in ("dense", "normalize", "truncate")
+    )
     allowed = Recipe(recipe.backbone, pooling="static/avg", max_length=recipe.max_length, transforms=layers)
     if table:
         allowed = allowed.replace(prompt=recipe.prompt, period=recipe.period)

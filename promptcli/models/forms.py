@@ -22,6 +22,7 @@ from promptcli.backbones.tokenizer import adding_no_blank
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts import Prompt
+from promptcli.encoder.prompts.template import text_rule
 from promptcli.encoder.transforms import Transform
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Normalize, Projection
 from promptcli.encoder.transforms.heads import Dense as OurDense
@@ -153,16 +154,16 @@ def with_template(
     backbone's own.
     """
     changed = tokenizer_definition(encoder.backbone) if definition is None else copy.deepcopy(dict(definition))
-    template, rule = encoder.template, encoder.recipe.text_rule
+    template, rule, name = encoder.template, text_rule(encoder.recipe.text_rule), encoder.recipe.text_rule
     before, after = template.pieces(["\0"], False)[0].split("\0")
-    steps: list[dict[str, Any]] = [{"type": "Strip", "strip_left": True, "strip_right": True}]
+    steps: list[dict[str, Any]] = []
+    if rule is None or rule.strips:
+        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
     if encoder.recipe.period:
         steps.append({"type": "Replace", "pattern": {"Regex": _PERIOD}, "content": "."})
-    if rule == "lower":
+    if name == "lower":
         steps.append({"type": "Lowercase"})
-    elif rule is not None and rule not in _RULES:
-        raise InexactError(f"text rule {rule!r} cannot be expressed in a tokenizer.json")
-    steps += [{"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in _RULES.get(rule or "", ())]
+    steps += [{"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in _RULES.get(name or "", ())]
     if before and not marked:
         steps.append({"type": "Prepend", "prepend": before})
     if after:

@@ -19,6 +19,7 @@ from promptcli.backbones.lora import WEIGHTS as ADAPTER_WEIGHTS
 from promptcli.backbones.pretrained import added_after, locate
 from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.deep_prefix import from_prompt_embeddings
+from promptcli.encoder.prompts.template import lower
 from promptcli.encoder.transforms.heads import ACTIVATIONS
 from promptcli.errors import UsageError
 from promptcli.models.entries import MANIFEST, MODULES, Entry, read_entry, with_backbone
@@ -57,6 +58,14 @@ _INSTEAD = {
     "gte": "Alibaba-NLP/gte-modernbert-base",
     "xlm-roberta-flash": "intfloat/multilingual-e5-base",
     "jina_embeddings_v3": "intfloat/multilingual-e5-base",
+}
+#: Setting of a module or a tokenizer -> its only supported value.
+_USUAL = {
+    "transformer_task": "feature-extraction",
+    "module_input_name": "sentence_embedding",
+    "processing_kwargs": {},
+    "use_residual": False,
+    "split_special_tokens": False,
 }
 #: Targets of exports that hold a graph, from which no recipe can be read.
 _GRAPHS = ("onnx", "openvino")
@@ -211,10 +220,10 @@ def _sentence_transformers(folder: _Folder) -> Entry:
     weights, counted = _weights(folder, modules[1][1])
     width = _size(config, "hidden_size") or _size(config, "dim")
     transforms, tensors = _after_pooling(folder, modules[2:], width * (weights.count("+") + 1))
-    longest, lowered = _limits(folder, inside, config)
+    longest, rule = _reading(folder, inside, config)
     about = folder.optional("config_sentence_transformers.json")
     prompts = _prompts(folder, about, counted)
-    text = prompts.text.lower() if lowered else prompts.text
+    text = lower(prompts.text) if rule == "lower" else prompts.text
     if text and not counted:
         raise UsageError(f"{folder.name} has a default prompt that its pooling leaves out, which is not supported")
     after = added_after(folder.path / inside) if FAMILIES[family].causal else ""
@@ -223,8 +232,8 @@ def _sentence_transformers(folder: _Folder) -> Entry:
         prompt=f"{text}{SLOT}{after}",
         period=False,
         pooling=f"last/{weights}",
-        transforms=tuple(transforms),
-        text_rule="lower" if lowered else None,
+        transforms=(*transforms, *_truncated(folder, about)),
+        text_rule=rule,
         max_length=longest,
     )
     return _entry(folder, "sentence-transformers", recipe, tensors, prompts=prompts)
@@ -274,6 +283,7 @@ def _after_pooling(
 def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tensor]]:
     """Return the transform of a Dense module and its tensors."""
     config = folder.document(f"{path}/{_CONFIG}")
+    _check_usual(folder, f"{path}/{_CONFIG}", config)
     activation = str(config.get("activation_function")).rpartition(".")[2].lower()
     if activation not in ACTIVATIONS:
         raise UsageError(
@@ -321,20 +331,46 @@ def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
     return "+".join(MODES[mode] for mode in modes), bool(config.get("include_prompt", True))
 
 
-def _limits(folder: _Folder, inside: str, config: Mapping[str, Any]) -> tuple[int | None, bool]:
-    """Return the longest input in tokens (None: the backbone's limit), and whether text is lower-cased.
+def _reading(folder: _Folder, inside: str, config: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    """Return the longest input in tokens (None: the backbone's limit), and the text rule.
 
     Older versions store the limit with the module, newer ones with the tokenizer.
     """
     module = folder.optional(f"{inside}sentence_bert_config.json")
+    _check_usual(folder, f"{inside}sentence_bert_config.json", module)
     # not read_document: a tokenizer without a limit has an integer of 31 digits
-    limit = json_field(folder.path / f"{inside}tokenizer_config.json", "model_max_length")
+    limit, split = (
+        json_field(folder.path / f"{inside}tokenizer_config.json", name)
+        for name in ("model_max_length", "split_special_tokens")
+    )
+    _check_usual(folder, f"{inside}tokenizer_config.json", {"split_special_tokens": split})
     longest = module.get("max_seq_length") or limit
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and FAMILIES[str(family_of(config))].pads_before_positions:
         positions -= 2
     most = min(positions, _NO_LIMIT) if isinstance(positions, int) else _NO_LIMIT
-    return longest if isinstance(longest, int) and longest < most else None, bool(module.get("do_lower_case"))
+    tokenizer = folder.path / f"{inside}tokenizer.json"
+    strips = not tokenizer.is_file() or "BertPreTokenizer" in tokenizer.read_text(encoding="utf-8", errors="replace")
+    rule = "lower" if module.get("do_lower_case") else None if strips else "as-typed"
+    return longest if isinstance(longest, int) and longest < most else None, rule
+
+
+def _check_usual(folder: _Folder, file: str, config: Mapping[str, Any]) -> None:
+    """Refuse a setting of sentence-transformers' modules that changes vectors and is not supported here."""
+    for name, usual in _USUAL.items():
+        value = config.get(name)
+        if value not in (None, False, {}, usual):
+            raise UsageError(f"{folder.name} sets {name} to {shown(value)} in {file}, which is not supported")
+
+
+def _truncated(folder: _Folder, about: Mapping[str, Any]) -> list[str]:
+    """Return the transform that keeps the folder's ``truncate_dim`` columns; note a similarity that is not used."""
+    if about.get("similarity_fn_name") not in (None, "cosine"):
+        note(f"{folder.name} is compared by {about['similarity_fn_name']}; promptcli compares by cosine")
+    width = about.get("truncate_dim")
+    if width is not None and _size(about, "truncate_dim") == 0:
+        raise UsageError(f"{folder.name} sets truncate_dim to {shown(width)}, which is not a width; {_HINT}")
+    return [] if width is None else [f"truncate:{width}"]
 
 
 def _is_model2vec(folder: _Folder) -> bool:
@@ -351,8 +387,9 @@ def _table(folder: _Folder) -> Entry:
     if _is_model2vec(folder):
         transforms = ["normalize"] if folder.optional(_CONFIG).get("normalize") else []
     where = str(folder.path / inside) if inside else folder.name
-    recipe = Recipe(where, period=False, pooling="static/avg", transforms=tuple(transforms))
     about = folder.optional("config_sentence_transformers.json")
+    transforms += _truncated(folder, about)
+    recipe = Recipe(where, period=False, pooling="static/avg", transforms=tuple(transforms))
     return _entry(
         folder, "table of words", recipe, tensors, prompts=_prompts(folder, about, True) if about else Prompts()
     )

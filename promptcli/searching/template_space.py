@@ -139,7 +139,8 @@ def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str
     for word, text in pairs:
         if SLOT in word + text:
             raise UsageError(f"demonstration {word!r}: {text!r} has {SLOT}, the place of the sentence; leave it out")
-        example = recipe.prompt.replace(SLOT, rule(with_period(text)))
+        ended = with_period(text)
+        example = recipe.prompt.replace(SLOT, rule.change(ended) if rule else ended)
         texts.append(f'{example}{word[:1].upper()}{word[1:]}".{recipe.prompt}')
     return list(dict.fromkeys(texts))
 

@@ -1,12 +1,16 @@
 """Every family: the eager path, the seam, spliced ids, and what a checkpoint without a part refuses."""
 
+import functools
+import itertools
 import json
 import shutil
 
 import numpy as np
 import pytest
 import torch
-from transformers import BertModel, ElectraForPreTraining, GptOssConfig, GptOssModel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer, BertModel, ElectraForPreTraining, GptOssConfig, GptOssModel
 
 from promptcli.backbones.families import FAMILIES as ROWS
 from promptcli.backbones.loading import load_backbone
@@ -110,6 +114,27 @@ def test_spliced_ids_equal_the_filled_string(family, text, tiny_backbone, tiny_f
         if "[MASK]" in text:
             slot = encoder.template.mask_slots(len(row))[0]
             assert row[slot] == reference.tokenizer.mask_token_id
+
+
+whole = functools.cache(AutoTokenizer.from_pretrained)
+WORDS = st.sampled_from(["Represent", "this", "I", ":", "-", '"', "'", ".", "means"])
+#: SentencePiece of these tiny vocabularies has no token for a line break.
+SPACES = {"bert": " \t\r\n", "roberta": " \t\r\n", "gpt2": " \t\r\n", "xlm-roberta": " \t\r\n", "llama": " "}
+
+
+@pytest.mark.parametrize("family", SPACES)
+@settings(deadline=None)
+@given(data=st.data())
+def test_any_white_space_in_a_template_is_tokenised_as_in_the_filled_string(family, data, tiny_backbone, tiny_folder):
+    space = st.text(SPACES[family], max_size=2)
+    before, after = (
+        "".join(itertools.chain(*data.draw(st.lists(st.tuples(WORDS, space), max_size=3)))) for _ in range(2)
+    )
+    tokens = tiny_backbone(family).tokenizer
+    template, sentence = Template(f"{before}[X]{after}", tokens), data.draw(st.sampled_from(SENTENCES))
+    row = template.splice(tokens.encode(template.pieces([sentence], False)), 10_000).rows[0]
+    filled = f"{before}{sentence}{after}".rstrip()
+    assert row == [*tokens.start, *whole(tiny_folder(family))(filled, add_special_tokens=False).input_ids, *tokens.end]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

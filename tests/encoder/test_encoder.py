@@ -273,7 +273,7 @@ def test_every_part_of_the_tables_is_walked(bert, tensors):
     tensors |= start_weights("last/cnn", bert, torch.Generator())
     width = bert.token_rows.size(1)
     tensors |= {"dense.0.weight": torch.randn(3, width), "dense.0.bias": torch.randn(3)}
-    arguments = {"topk-tokens": "topk-tokens:5", "dense": "dense:0:tanh"}
+    arguments = {"topk-tokens": "topk-tokens:5", "dense": "dense:0:tanh", "truncate": "truncate:3"}
     for recipe in specs:
         recipe = recipe.replace(transforms=tuple(arguments.get(name, name) for name in recipe.transforms))
         try:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tests.reference import sentence_transformers_folder
 from tests.tiny import SENTENCES
 
 TEXTS = [*SENTENCES, *(" ".join(["dog runs ,"] * count) for count in (2, 9, 50, 130, 200)), "Straße 12.", "A\nB"]
+TEXTS += ["  two spaces  around it  ", "\tA tab, and a line\n", " "]
 INSTALLED = importlib.util.find_spec("sentence_transformers") is not None
 
 
@@ -58,6 +60,53 @@ def test_a_published_model_is_read_as_it_says(folder, name):
     for encode in ("encode", "encode_query", "encode_document"):
         assert close(getattr(ours, encode)(TEXTS), getattr(theirs, encode)(TEXTS))
     assert (ours.max_seq_length, dict(ours.prompts)) == (theirs.max_seq_length, theirs.prompts)
+
+
+def edited(folder, path, file, changes):
+    """Copy a folder and change fields of one of its files."""
+    shutil.copytree(folder, path)
+    write(path, file, {**json.loads((path / file).read_text()), **changes})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "changes", "expected"),
+    [
+        ("all-MiniLM-L6-v2", "config_sentence_transformers.json", {"truncate_dim": 5}, lambda vectors: vectors[:, :5]),
+        ("modernbert-embed-base", "sentence_bert_config.json", {"do_lower_case": True}, lambda vectors: vectors),
+        ("gte-modernbert-base", "tokenizer_config.json", {"truncation_side": "left"}, lambda vectors: vectors),
+    ],
+)
+def test_what_a_folder_declares_is_obeyed(folder, tmp_path, name, file, changes, expected):
+    short = edited(folder(name), tmp_path / "short", "sentence_bert_config.json", {"max_seq_length": 40})
+    path = edited(short, tmp_path / "model", file, changes)
+    ours, prompts = pc.load(path, device="cpu", dtype="float32"), MODELS[name].prompts or {}
+    for prompt in (None, *(["search_query"] if prompts else [])):
+        read = sentence_transformers_folder.vectors(path, [prompts.get(prompt, "") + text for text in TEXTS])
+        assert close(ours.encode(TEXTS, prompt_name=prompt), expected(read))
+    other = pc.load(short).encode(TEXTS)
+    assert other.shape != (len(TEXTS), ours.width) or not close(ours.encode(TEXTS), other)
+    if INSTALLED:
+        from sentence_transformers import SentenceTransformer
+
+        typed = [*TEXTS, "A typed [SEP] and a [MASK]."]
+        assert close(ours.encode(typed), SentenceTransformer(str(path), device="cpu").encode(typed))
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "changes"),
+    [
+        ("all-MiniLM-L6-v2", "tokenizer_config.json", {"split_special_tokens": True}),
+        ("all-MiniLM-L6-v2", "sentence_bert_config.json", {"processing_kwargs": {"text": {"padding": True}}}),
+        ("all-MiniLM-L6-v2", "config_sentence_transformers.json", {"truncate_dim": "many"}),
+        ("embeddinggemma-300m", "2_Dense/config.json", {"use_residual": True}),
+        ("embeddinggemma-300m", "2_Dense/config.json", {"module_input_name": "token_embeddings"}),
+    ],
+)
+def test_what_a_folder_declares_and_is_not_supported_is_refused(folder, tmp_path, name, file, changes):
+    (field,) = changes
+    with pytest.raises(UsageError, match=f"sets {field} to .*"):
+        pc.load(edited(folder(name), tmp_path / "model", file, changes))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError, WrongKindError, look_up
 from promptcli.recipe import MASK, SLOT
 
-_LAST_WORD, _FIRST_WORD = re.compile(r"\S*$"), re.compile(r"^\S*")
+_LAST_WORD, _FIRST_WORD = re.compile(r"\S*\Z"), re.compile(r"\S*")
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ class Template:
             self._after = "" if _is_punctuation(self._after[:1]) else self._after
         before = before.removesuffix(touching)
         white = before[len(before.rstrip()) :]
-        follows_space = before[-1:].isspace() or (not before and tokenizer.start_blank)
-        blank = " " if (tokenizer.segment_blank if before.endswith(MASK) else follows_space) else ""
-        self._before = (white if white.strip(" ") else blank) + touching  # a line break is a separate token
+        begins = tokenizer.segment_blank if before.endswith(MASK) else not before.strip() and tokenizer.start_blank
+        self._added = " " if begins and white[:1] != " " else ""  # by the tokenizer, to a text that begins with none
+        self._before = self._added + white + touching
         #: Ids before the sentence's piece, first special token included.
         self.prefix = [*tokenizer.start, *self._side(before, starts_input=True, keep_blank=placeholder)]
         self.placeholder = len(self.prefix) if placeholder else None  #: its position
         self.prefix += [tokenizer.pad] * placeholder
         #: Ids after the sentence's piece, last special token included.
         self.suffix = [*self._side(after.removeprefix(self._after), starts_input=False), *tokenizer.end]
-        before_ids = tokenizer.encode([self._before])[0] if touching else []
+        self._before_ids = tokenizer.encode([self._before])[0] if touching else []
         self._after_ids = tokenizer.encode([self._after])[0] if self._after else []
-        self.left = [*self.prefix, *before_ids]  #: ids before [X], without any sentence
+        self.left = [*self.prefix, *self._before_ids]  #: ids before [X], without any sentence
         self.right = [*self._after_ids, *self.suffix]  #: ids after [X]
         #: Positions of the masks, in order: those before [X] from the start, those after it from the end (-1 the last).
         self.masks = [place for place, token in enumerate(self.prefix) if MASK in before and token == tokenizer.mask]
@@ -85,19 +85,23 @@ class Template:
         """
         return [place if place >= 0 else input_length + place for place in self.masks]
 
-    def pieces(self, sentences: Sequence[str], period: bool, rule: Callable[[str], str] = str) -> list[str]:
+    def pieces(self, sentences: Sequence[str], period: bool, rule: "TextRule | None" = None) -> list[str]:
         """Return the sentences as the pieces to tokenise.
 
         Args:
-            sentences: n texts; white space around them is dropped.
+            sentences: n texts; white space around them is dropped, unless the rule keeps it.
             period: Append "." if the last character is not one of . ? " ' (PromptBERT's evaluation code; worth
                 about 5 points without training), or another script's mark (``ENDINGS``); an empty sentence stays empty.
-            rule: What becomes of each text then: a row of ``TEXT_RULES``.
+            rule: What becomes of each text then.
         """
-        stripped = (sentence.strip() for sentence in sentences)
+        if rule is None or rule.strips:
+            texts = (sentence.strip() for sentence in sentences)
+        else:
+            texts = (sentence.removeprefix(self._added) for sentence in sentences)
         if period:
-            stripped = (with_period(text) for text in stripped)
-        return [self._before + rule(text) + self._after for text in stripped]
+            texts = (with_period(text) for text in texts)
+        change = str if rule is None else rule.change
+        return [self._before + change(text) + self._after for text in texts]
 
     def check_room(self, max_length: int) -> None:
         """Refuse a longest input that the template alone fills."""
@@ -111,11 +115,15 @@ class Template:
         """Put the template's ids around each piece's ids; cut the sentence, never the template."""
         self.check_room(max_length)
         room = max_length - len(self.prefix) - len(self.suffix)
-        cut = room - len(self._after_ids)
-        rows = [
-            [*self.prefix, *(ids if len(ids) <= room else [*ids[:cut], *self._after_ids]), *self.suffix]
-            for ids in pieces
-        ]
+
+        def cut(ids: list[int]) -> list[int]:
+            if len(ids) <= room:
+                return ids
+            if self._tokenizer.cuts_left:
+                return [*self._before_ids, *ids[len(ids) - room + len(self._before_ids) :]]
+            return [*ids[: room - len(self._after_ids)], *self._after_ids]
+
+        rows = [[*self.prefix, *cut(ids), *self.suffix] for ids in pieces]
         # where neither tokenizer nor template adds a token, an empty sentence has none: it becomes one of padding
         return Inputs([row or [self._tokenizer.pad] for row in rows], [len(ids) > room for ids in pieces])
 
@@ -207,9 +215,30 @@ def _prompteol(sentence: str) -> str:
     return quoted[:-1] + "." if quoted.endswith("?") else quoted
 
 
-TEXT_RULES: dict[str, Callable[[str], str]] = {"prompteol": _prompteol, "lower": str.lower}
+_TYPED_SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK|MASK)\])")
 
 
-def text_rule(name: str | None) -> Callable[[str], str]:
-    """Return the rule of a recipe; without a name one that changes nothing."""
-    return str if name is None else look_up("text rule", name, TEXT_RULES)
+def lower(text: str) -> str:
+    """Return the text in lower case; a typed special token stays one, as with a tokenizer that lower-cases."""
+    return "".join(part if _TYPED_SPECIAL.match(part) else part.lower() for part in _TYPED_SPECIAL.split(text))
+
+
+@dataclass(frozen=True)
+class TextRule:
+    """What becomes of a sentence's own characters."""
+
+    change: Callable[[str], str]
+    strips: bool = True  #: whether white space around the sentence is dropped before
+
+
+#: The last two are those of sentence-transformers.
+TEXT_RULES = {
+    "prompteol": TextRule(_prompteol),
+    "lower": TextRule(lower, strips=False),
+    "as-typed": TextRule(str, strips=False),
+}
+
+
+def text_rule(name: str | None) -> TextRule | None:
+    """Return the rule of a recipe; None if it has none."""
+    return None if name is None else look_up("text rule", name, TEXT_RULES)

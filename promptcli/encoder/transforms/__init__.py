@@ -45,6 +45,7 @@ TRANSFORMS: Table[Callable[[BuildContext], Transform]] = Table(
         "projection": "heads:Projection",
         "dense": "heads:Dense",
         "normalize": "heads:Normalize",
+        "truncate": "heads:Truncate",
     },
     __name__,
 )

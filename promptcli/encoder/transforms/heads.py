@@ -56,6 +56,17 @@ class Normalize(Transform):
         self.stages = [("vector", lambda vectors: functional.normalize(vectors.float(), dim=1))]
 
 
+class Truncate(Transform):
+    """The first k numbers (a model that was trained for it, e.g. by Matryoshka's loss)."""
+
+    def __init__(self, context: BuildContext) -> None:
+        k = context.count("truncate")
+        if k is None:
+            raise UsageError("transform 'truncate' needs the number of columns; e.g. truncate:64")
+        self.spec = f"truncate:{k}"
+        self.stages = [("vector", lambda vectors: vectors[:, :k])]
+
+
 _PREFIX = "projection."
 _SPREAD = 0.02  # standard deviation of a new head's weights, BERT's initializer_range
 
