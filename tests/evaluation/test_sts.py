@@ -36,6 +36,10 @@ def one(root: Path, name: str, protocol: str = "senteval") -> STSTask:
     return loaded.tasks[0]
 
 
+def rows(pairs: Pairs) -> list[tuple[str, str, float]]:
+    return list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True))
+
+
 def write_sick(root: Path) -> None:
     write(root / "SICK/SICK_train.txt", f"{SICK_HEADER}\n1\tA dog\tA cat\t4.5\tNEUTRAL\n2\tB\tC\t3\tNEUTRAL\n")
     write(root / "SICK/SICK_trial.txt", f"{SICK_HEADER}\n4\tD\tE\t3.6\tCONTRADICTION\n")
@@ -58,10 +62,7 @@ def test_year_puts_subsets_together_and_skips_what_is_none(tmp_path):
     year(tmp_path, "STS12", "ALL", "a\tb\nsame\tsame\nsame\tsame\nc\td\n", "4.400\n0.6\n0.6\n3\n")
     task = one(tmp_path, "STS12")
     assert {name: len(part) for name, part in task.subsets.items()} == {"MSRpar": 3, "surprise.OnWN": 1}
-    pairs = task.pairs()
-    assert pairs.first == ['a " quote', "same", "same", "c"]
-    assert pairs.second == ["b", "same", "same", "d"]
-    assert pairs.gold.tolist() == [4.4, 0.6, 0.6, 3.0]
+    assert rows(task.pairs()) == [('a " quote', "b", 4.4), *[("same", "same", 0.6)] * 2, ("c", "d", 3.0)]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -73,39 +74,26 @@ def test_smt_is_left_out_with_and_without_its_input(tmp_path, protocol):
     assert list(one(tmp_path, "STS13", protocol).subsets) == ["FNWN"]
 
 
+EIGHT = "a\tb\nc\td\ne\tf\ng\th\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "golds", "first", "scores"),
+    ("name", "text", "gold", "expected"),
     [
-        (
-            "a\tb\nc\td\ne\tf\ng\th\n",
-            [f"\n2\n \n4{end}" for end in ("", "\n", "\n\n", "\n\n\n")],
-            ["c", "g"],
-            [2.0, 4.0],
-        ),
+        # unscored pairs are dropped by their line number
+        *(("STS15", EIGHT, f"\n2\n \n4{end}", [("c", "d", 2.0), ("g", "h", 4.0)]) for end in ("", "\n", "\n\n\n")),
         # the last pair may be unscored: "1\n" is a scored line and an empty one without a line feed
-        ("a\tb\nc\td\n", ["1\n\n", "1\n", "1\n\n\n\n"], ["a"], [1.0]),
+        *(("STS15", "a\tb\nc\td\n", gold, [("a", "b", 1.0)]) for gold in ("1\n\n", "1\n", "1\n\n\n\n")),
+        # lines end at line feeds only, and fields are stripped
+        ("STS14", "a\u2028b  c \t d \x0ce\x85 \r\n", "1.0\r\n", [("a b c", "d e", 1.0)]),
+        ("STS16", "A first.\tA second.\tsource 1\tsource 2\nB\tC\ts\ts\n", "\n5\n", [("B", "C", 5.0)]),
     ],
 )
-def test_unscored_pairs_are_dropped_by_line_number(tmp_path, text, golds, first, scores):
-    for gold in golds:
-        year(tmp_path, "STS15", "belief", text, gold)
-        pairs = one(tmp_path, "STS15").pairs()
-        assert (pairs.first, pairs.gold.tolist()) == (first, scores)
-
-
-def test_lines_end_at_line_feeds_only_and_fields_are_stripped(tmp_path):
-    year(tmp_path, "STS14", "deft-news", "a\u2028b  c \t d \x0ce\x85 \r\n", "1.0\r\n")
-    pairs = one(tmp_path, "STS14").pairs()
-    assert (pairs.first, pairs.second) == (["a b c"], ["d e"])
-
-
-def test_official_names_and_columns_of_sts16(tmp_path):
-    text = "A first.\tA second.\tsource 1\tsource 2\nB\tC\ts\ts\n"
-    year(tmp_path, "STS16", "plagiarism", text, "\n5\n", prefix="STS2016")
-    for name in ("LICENSE.txt", "correlation-noconfidence.pl"):
-        write(tmp_path / "STS/STS16-en-test" / name, "text")
-    pairs = one(tmp_path, "STS16").subsets["plagiarism"]
-    assert (pairs.first, pairs.second) == (["B"], ["C"])
+def test_quirks_of_a_subset(tmp_path, name, text, gold, expected):
+    year(tmp_path, name, "images", text, gold, prefix="STS2016" if name == "STS16" else "STS")
+    for other in ("LICENSE.txt", "correlation-noconfidence.pl"):
+        write(tmp_path / f"STS/{name}-en-test" / other, "text")
+    assert rows(one(tmp_path, name).subsets["images"]) == expected
 
 
 # --- STS-B and SICK-R
@@ -119,9 +107,7 @@ def test_benchmark_has_7_columns_or_9_and_no_header(tmp_path):
     write(folder / "sts-dev.csv", row.format("1", "dev", "dev") + "\n")
     test, dev = load(tmp_path, "STS-B", "STS-B:dev").tasks
     assert (test.label, dev.label) == ("STS-B", "STS-B:dev")
-    assert test.pairs().first == ['he said "no', "y"]
-    assert test.pairs().gold.tolist() == [5.0, 0.2]
-    assert dev.pairs().second == ["dev"]
+    assert rows(test.pairs()) == [('he said "no', "x", 5.0), ("y", "z", 0.2)] and dev.pairs().second == ["dev"]
 
 
 def test_sick_protocols_differ_in_their_pairs(tmp_path):
@@ -324,9 +310,7 @@ def local_sets(tmp_path, sets):
 def test_senteval_protocol_treats_raw_hub_text_and_mteb_leaves_it(local_sets):
     sts12, sick = load_tasks(None, task_names(["STS12", "SICK-R"]), "senteval").tasks
     assert sts12.text == "Moses-tokenised, lower-cased"
-    assert sts12.pairs().first == ["a dog ' s life .", "b"]
-    assert sts12.pairs().second == ["one ( small ) cat", "c"]
-    assert sts12.pairs().gold.tolist() == [4.0, 0.5]
+    assert rows(sts12.pairs()) == [("a dog ' s life .", "one ( small ) cat", 4.0), ("b", "c", 0.5)]
     assert sick.text == "Moses-tokenised, cased" and sick.pairs().first == ["A Dog"]
     assert sick.pairs().gold.tolist() == pytest.approx([3.3])
     (raw,) = load_tasks(None, task_names(["STS12"]), "mteb").tasks
@@ -372,8 +356,8 @@ def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):
 
 
 def test_a_data_set_in_the_cache_is_read_without_the_network(cache, tmp_path, monkeypatch):
-    rows = {"sentence1": ["A", "B"], "sentence2": ["a", "c"], "score": [4.0, 0.5]}
-    datasets.Dataset.from_dict(rows).to_json(tmp_path / "rows.jsonl")
+    content = {"sentence1": ["A", "B"], "sentence2": ["a", "c"], "score": [4.0, 0.5]}
+    datasets.Dataset.from_dict(content).to_json(tmp_path / "rows.jsonl")
     datasets.load_dataset("json", data_files={"test": str(tmp_path / "rows.jsonl")})
     [made] = (tmp_path / "cache" / "json").iterdir()
     made.rename(made.with_name("default"))
@@ -389,9 +373,9 @@ def test_every_task_has_a_data_set_under_every_protocol():
     others = (TaskName("STS-B", "dev"), TaskName("STS-B", "train"))
     names = {str(name) for name in (*task_names([]), *others, *ALL_SPLITS)}
     for protocol in PROTOCOLS:
-        rows = {label: task_row(TaskName(*label.split(":")), protocol) for label in TASKS}
-        assert {label for label, row in rows.items() if row.hub is not None} == names
-        sized = {label for label, row in rows.items() if row.metric == "spearman" and row.sizes["all"]}
+        by_label = {label: task_row(TaskName(*label.split(":")), protocol) for label in TASKS}
+        assert {label for label, row in by_label.items() if row.hub is not None} == names
+        sized = {label for label, row in by_label.items() if row.metric == "spearman" and row.sizes["all"]}
         assert sized == {*names, "demo", "demo:dev"}
 
 
@@ -401,28 +385,24 @@ def test_every_task_has_a_data_set_under_every_protocol():
 @pytest.mark.data
 def test_real_pair_counts(data_folder):
     loaded = load(data_folder, *(str(name) for name in task_names([])), "STS-B:dev", "STS-B:train")
-    counts = {task.label: len(task.pairs()) for task in loaded.tasks}
-    assert counts == {
+    loaded.tasks.extend(load_tasks(data_folder, ALL_SPLITS).tasks)
+    counts = {task.label: {name: len(part) for name, part in task.subsets.items()} for task in loaded.tasks}
+    assert {label: sum(sizes.values()) for label, sizes in counts.items()} == {
         "STS12": 3108, "STS13": 1500, "STS14": 3750, "STS-B": 1379, "SICK-R": 4927, "STS-B:dev": 1500,
-        "STS-B:train": 5749,
+        "STS-B:train": 5749, "STS-B:all": 8628, "SICK-R:all": 9927,
     }  # fmt: skip
     assert set(loaded.missing) == {"STS15", "STS16"}
-    assert all(task.expected_pairs == counts[task.label] for task in loaded.tasks)
-    by_subset = {task.label: {name: len(part) for name, part in task.subsets.items()} for task in loaded.tasks}
-    assert by_subset["STS12"] == {
+    assert all(task.expected_pairs == len(task.pairs()) for task in loaded.tasks)
+    assert counts["STS12"] == {
         "MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399,
     }  # fmt: skip
-    assert by_subset["STS13"] == {"FNWN": 189, "headlines": 750, "OnWN": 561}
-    assert by_subset["STS14"] == {
+    assert counts["STS13"] == {"FNWN": 189, "headlines": 750, "OnWN": 561}
+    assert counts["STS14"] == {
         "deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750, "OnWN": 750, "tweet-news": 750,
     }  # fmt: skip
-    assert {task.label: task.text for task in loaded.tasks if task.name != "SICK-R"} == dict.fromkeys(
-        ["STS12", "STS13", "STS14", "STS-B", "STS-B:dev", "STS-B:train"], "as in the folder, lower-cased"
-    )
+    texts = {task.text for task in loaded.tasks if task.name != "SICK-R"}
+    assert texts == {"as in the folder, lower-cased"}
     assert len(one(data_folder, "SICK-R", "mteb").pairs()) == 9927
-    whole = load_tasks(data_folder, ALL_SPLITS, "senteval").tasks
-    assert [(task.label, len(task.pairs())) for task in whole] == [("STS-B:all", 8628), ("SICK-R:all", 9927)]
-    assert all(task.expected_pairs == len(task.pairs()) for task in whole)
 
 
 @pytest.mark.data
