@@ -31,6 +31,7 @@ class SentenceIndex:
 
     def __init__(self, stored: StoredIndex, encoder: "Encoder") -> None:
         self._stored, self.encoder = stored, encoder
+        self.vectors = stored.index  #: searched by vectors, without the encoder
 
     @classmethod
     def build(
@@ -58,11 +59,11 @@ class SentenceIndex:
         return cls(StoredIndex(index, origin_of(encoder), utc_now()), encoder)
 
     def __len__(self) -> int:
-        return self._stored.index.rows
+        return self.vectors.rows
 
     def add(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str] | None = None) -> None:
         """Append sentences; without ids their numbers go on from the last row."""
-        self._stored.index.add(_rows(sentences, self.encoder, ids))
+        self.vectors.add(_rows(sentences, self.encoder, ids))
 
     def upsert(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str]) -> int:
         """Replace the sentences that have these ids, append those whose id is new; return how many were replaced.
@@ -70,7 +71,7 @@ class SentenceIndex:
         Raises:
             UsageError: Another number of ids, or an id given twice.
         """
-        return self._stored.index.upsert(_rows(sentences, self.encoder, ids))
+        return self.vectors.upsert(_rows(sentences, self.encoder, ids))
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the sentences with these ids and return how many they were.
@@ -78,11 +79,11 @@ class SentenceIndex:
         Raises:
             UsageError: An id that is not in the index; then nothing is deleted.
         """
-        return self._stored.index.delete(ids)
+        return self.vectors.delete(ids)
 
     def compact(self) -> None:
         """Free the space of deleted sentences."""
-        self._stored.index.compact()
+        self.vectors.compact()
 
     @overload
     def search(self, query: str, k: int = 10, **filters: Filter) -> list[Hit]: ...
@@ -104,15 +105,15 @@ class SentenceIndex:
         if isinstance(query, str):
             return self.search([query], k, **filters)[0]
         texts, how = check_texts(query), dict[str, Any](filters)
-        return self._stored.index.search(self.encoder.encode(texts), k, **how) if texts else []
+        return self.vectors.search(self.encoder.encode(texts), k, **how) if texts else []
 
     def dups(self, threshold: float = 0.95) -> list[list[Hit]]:
         """Return groups of near-duplicates; see ``promptcli.index.neighbours.dups``."""
-        return dups(self._stored.index, threshold)
+        return dups(self.vectors, threshold)
 
     def pairs(self, k: int = 100, threshold: float | None = None) -> list[Pair]:
         """Return the k nearest pairs; see ``promptcli.index.neighbours.pairs``."""
-        return pairs(self._stored.index, k, threshold)
+        return pairs(self.vectors, k, threshold)
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the index into a folder, for ``load`` and the ``index`` commands.

@@ -141,14 +141,16 @@ async def search(service: Service, request: Request) -> Response:
     if not 1 <= body.k <= _MOST_HITS:
         raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
     indexes = service.searched([body.index] if isinstance(body.index, str) else body.index)
-    encoder = indexes[0].encoder
+    encoder = next(iter(indexes.values())).encoder
     encoded = await service.encode(request, encoder, queries)
-    by_index = await service.work(request, lambda: [served.index.search(encoded.vectors, body.k) for served in indexes])
+    by_index = await service.work(
+        request, lambda: [index.vectors.search(encoded.vectors, body.k) for index in indexes.values()]
+    )
     results = []
     for query, *lists in zip(queries, *by_index, strict=True):
         hits = [
-            {"index": served.name, "id": hit.id, "text": hit.text, "score": hit.score}
-            for served, nearest in zip(indexes, lists, strict=True)
+            {"index": name, "id": hit.id, "text": hit.text, "score": hit.score}
+            for name, nearest in zip(indexes, lists, strict=True)
             for hit in nearest
             if body.min_score is None or hit.score >= body.min_score
         ]

@@ -21,8 +21,9 @@ from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.encoder.prompts.named import named_templates, template_text
 from promptcli.errors import UsageError
+from promptcli.index.vector_index import VectorIndex
 from promptcli.recipe import MASK, RECIPES
-from promptcli.serving.service import RequestError, ServedIndex, Service
+from promptcli.serving.service import RequestError, Service
 
 PAGE = Path(__file__).with_name("page.html")
 
@@ -92,7 +93,7 @@ async def about(service: Service, request: Request) -> Response:
         {"name": name, "method": f"{encoder.recipe.backbone}, {encoder.recipe.prompt} {encoder.recipe.pooling}"}
         for name, encoder in service.models.items()
     ]
-    indexes = [{"name": name, "rows": served.index.rows} for name, served in service.indexes.items()]
+    indexes = [{"name": name, "rows": len(index)} for name, index in service.indexes.items()]
     templates = {name: row.text for name, row in named_templates().items()}
     return answer({"models": models, "indexes": indexes, "templates": templates})
 
@@ -178,12 +179,11 @@ async def mask_tokens(service: Service, request: Request) -> Response:
 async def index_map(service: Service, request: Request) -> Response:
     """Answer ``GET /map?index=NAME``: rows of an index in a plane where similar ones are near, clustered."""
     name = request.query_params.get("index")
-    [served, *_] = service.searched(None if name is None else [name])
-    return answer(await service.once(request, f"map of {served.name}", lambda: _map(served)))
+    [(name, index), *_] = service.searched(None if name is None else [name]).items()
+    return answer(await service.once(request, f"map of {name}", lambda: {"index": name, **_map(index.vectors)}))
 
 
-def _map(served: ServedIndex) -> dict[str, Any]:
-    index = served.index
+def _map(index: VectorIndex) -> dict[str, Any]:
     numbers = np.unique(np.linspace(0, max(index.rows - 1, 0), min(index.rows, _MOST_POINTS)).astype(np.int64))
     rows = index.live()[numbers]
     hits = index.hits(rows, np.zeros(len(rows), np.float32))
@@ -191,7 +191,6 @@ def _map(served: ServedIndex) -> dict[str, Any]:
     plane = sentence_map(index.vectors(rows), texts if any(texts) else None)
     places = zip(hits, plane.points.round(3).tolist(), plane.clusters.tolist(), strict=True)
     return {
-        "index": served.name,
         "rows": index.rows,
         "method": plane.method,
         "trustworthiness": round(plane.trustworthiness, 3),

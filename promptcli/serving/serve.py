@@ -16,8 +16,8 @@ from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
+    from promptcli.index.sentence_index import SentenceIndex
     from promptcli.models.loading import Model
-    from promptcli.serving.service import ServedIndex
 
 #: Seconds after a signal in which connections are still accepted, each closed after its answer.
 _CLOSING_SECONDS = 0.3
@@ -140,18 +140,17 @@ def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
     return dict(zip(named, opened, strict=True))
 
 
-def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]", where: Choice) -> "dict[str, ServedIndex]":
+def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]", where: Choice) -> "dict[str, SentenceIndex]":
     """Return the indexes by their folders' names; an encoder that no model shares is opened ``where``."""
     from promptcli.index.inputs import encoder_of
+    from promptcli.index.sentence_index import SentenceIndex
     from promptcli.index.stored import load
-    from promptcli.serving.service import ServedIndex
 
     known = {encoder.fingerprint: encoder for encoder in models.values()}
-    served: dict[str, ServedIndex] = {}
+    served: dict[str, SentenceIndex] = {}
     for folder in map(Path, folders):
         stored = load(folder)
         encoder = known.get(stored.origin.fingerprint) or encoder_of(stored.origin, Choice(device=where.device))
         known[encoder.fingerprint] = encoder
-        name = real_path(folder).name
-        served[name] = ServedIndex(name, stored.index, encoder)
+        served[real_path(folder).name] = SentenceIndex(stored, encoder)
     return served

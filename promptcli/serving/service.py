@@ -21,7 +21,8 @@ from starlette.requests import ClientDisconnect, Request
 from promptcli.encoder.batching import Encoded
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError, UsageError, one_line
-from promptcli.index.vector_index import VectorIndex, set_threads
+from promptcli.index.sentence_index import SentenceIndex
+from promptcli.index.vector_index import set_threads
 from promptcli.recipe import RECIPES
 from promptcli.serving.settings import ServeSettings
 
@@ -179,15 +180,6 @@ def _hand_out(encoded: Encoded, jobs: Sequence[_Job]) -> None:
                 job.result.set_exception(PromptcliError("a vector is not finite; try `dtype` float32"))
 
 
-@dataclass(frozen=True)
-class ServedIndex:
-    """An index and the encoder of its rows."""
-
-    name: str
-    index: VectorIndex
-    encoder: Encoder
-
-
 class Service:
     """What all handlers share.
 
@@ -203,7 +195,7 @@ class Service:
     def __init__(
         self,
         models: Mapping[str, Encoder],
-        indexes: Mapping[str, ServedIndex] | None = None,
+        indexes: Mapping[str, SentenceIndex] | None = None,
         settings: ServeSettings | None = None,
         *,
         normalize: bool = False,
@@ -213,7 +205,7 @@ class Service:
         self.models, self.indexes = dict(models), dict(indexes or {})
         self.settings, self.normalize = settings or ServeSettings(), normalize
         self._key = f"Bearer {key}".encode() if key else None
-        for encoder in (*self.models.values(), *(served.encoder for served in self.indexes.values())):
+        for encoder in (*self.models.values(), *(index.encoder for index in self.indexes.values())):
             assert encoder.fingerprint and encoder.width  # computed before the first request
         self.stopping = False  #: connections are closed after their answer
         self.metrics = Metrics()
@@ -233,7 +225,7 @@ class Service:
             raise RequestError(404, message, param="model", code="model_not_found")
         return self.models[name]
 
-    def searched(self, names: Sequence[str] | None) -> list[ServedIndex]:
+    def searched(self, names: Sequence[str] | None) -> dict[str, SentenceIndex]:
         """Return the indexes of those names, or all; they have one encoder, so that their scores can be compared."""
         wanted = list(dict.fromkeys(names or self.indexes))
         missing = [name for name in wanted if name not in self.indexes]
@@ -241,12 +233,11 @@ class Service:
             message = f"index {missing[0]!r} is not served" if missing else "no index is served"
             message += f"; valid: {', '.join(self.indexes)}" if self.indexes else "; start the server with an index"
             raise RequestError(404, message, param="index", code="index_not_found")
-        first, *others = [self.indexes[name] for name in wanted]
-        for other in others:
-            if other.encoder.fingerprint != first.encoder.fingerprint:
-                message = f"indexes {first.name!r} and {other.name!r} have different encoders; search one at a time"
+        for name in wanted:
+            if self.indexes[name].encoder.fingerprint != self.indexes[wanted[0]].encoder.fingerprint:
+                message = f"indexes {wanted[0]!r} and {name!r} have different encoders; search one at a time"
                 raise RequestError(400, message, param="index")
-        return [first, *others]
+        return {name: self.indexes[name] for name in wanted}
 
     def compared(self, name: str | None) -> dict[str, Encoder]:
         """Return a model, and every named recipe that runs on its backbone without fitting, by name."""

@@ -18,7 +18,7 @@ from promptcli.errors import LONGEST_MESSAGE
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.recipe import Recipe
 from promptcli.serving.app import make_app
-from promptcli.serving.service import ServedIndex, Service
+from promptcli.serving.service import Service
 from tests.fuzz.kinds import any_json
 from tests.tiny import SENTENCES
 
@@ -48,7 +48,7 @@ LARGE = {
 def client(tiny_backbone):
     backbone = tiny_backbone("bert")
     encoder = Encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
-    index = ServedIndex("some", SentenceIndex.build(SENTENCES, encoder)._stored.index, encoder)
+    index = SentenceIndex.build(SENTENCES, encoder)
     with TestClient(make_app(Service({"tiny": encoder}, {"some": index})), base_url="http://127.0.0.1") as client:
         yield client
 

@@ -27,7 +27,7 @@ from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.serving import service as serving
 from promptcli.serving.app import ROUTES, make_app
 from promptcli.serving.serve import _indexes
-from promptcli.serving.service import ServedIndex, Service
+from promptcli.serving.service import Service
 from promptcli.serving.settings import ServeSettings
 from promptcli.training.fits import fit_recipe
 from tests.tiny import SENTENCES
@@ -50,12 +50,8 @@ def other(tiny_backbone):
 @pytest.fixture(scope="module")
 def served(encoder, other):
     halves = {"first": SENTENCES[:6], "second": SENTENCES[6:]}
-    indexes = {name: _index(name, texts, encoder) for name, texts in halves.items()}
-    return {"tiny": encoder, "other": other}, indexes | {"foreign": _index("foreign", SENTENCES, other)}
-
-
-def _index(name, texts, encoder):
-    return ServedIndex(name, SentenceIndex.build(texts, encoder)._stored.index, encoder)
+    indexes = {name: SentenceIndex.build(texts, encoder) for name, texts in halves.items()}
+    return {"tiny": encoder, "other": other}, indexes | {"foreign": SentenceIndex.build(SENTENCES, other)}
 
 
 def opened(service):
@@ -238,7 +234,7 @@ def test_mask_tokens_of_named_templates_and_of_ones_own(client):
 
 def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, served):
     found = client.get("/map", params={"index": "first"}).json()
-    wanted = sentence_map(served[1]["first"].index.vectors(np.arange(6)), SENTENCES[:6])
+    wanted = sentence_map(served[1]["first"].vectors.vectors(np.arange(6)), SENTENCES[:6])
     assert np.allclose([[point["x"], point["y"]] for point in found["points"]], wanted.points, atol=1e-2)
     assert [point["text"] for point in found["points"]] == SENTENCES[:6]
     assert [point["cluster"] for point in found["points"]] == wanted.clusters.tolist()

@@ -19,7 +19,7 @@ from promptcli.index.sentence_index import SentenceIndex
 from promptcli.recipe import Recipe
 from promptcli.serving.app import make_app
 from promptcli.serving.page import PAGE
-from promptcli.serving.service import ServedIndex, Service
+from promptcli.serving.service import Service
 from tests.tiny import SENTENCES
 
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -32,8 +32,7 @@ HARMFUL = '<img src="x" onerror="document.title=1"><b>bold</b>'
 def served(tiny_backbone):
     backbone = tiny_backbone("bert")
     encoder = Encoder(Recipe(backbone=backbone.name, pooling="first-last/ditto:1-2"), backbone, {})
-    index = SentenceIndex.build([*SENTENCES, HARMFUL], encoder)._stored.index
-    return {"tiny": encoder}, {"lines": ServedIndex("lines", index, encoder)}
+    return {"tiny": encoder}, {"lines": SentenceIndex.build([*SENTENCES, HARMFUL], encoder)}
 
 
 def test_the_policy_allows_this_style_and_script_and_nothing_else(served):
