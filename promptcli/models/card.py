@@ -22,7 +22,7 @@ def write_card(
     recipe: Recipe,
     *,
     use: str,
-    library: str,
+    library: str = "promptcli",
     tags: Sequence[str] = (),
     relation: str | None = None,
 ) -> None:

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from huggingface_hub import HfApi, get_token
@@ -54,10 +53,6 @@ class Pushed:
     fingerprint: str
     files: dict[str, int]  #: bytes by name
     backbone: str | None  #: its name on the hub; None if its files were sent
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return dict(vars(self))
 
 
 def client() -> HfApi:
@@ -120,7 +115,7 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     tuned = any(tensor.startswith(TUNED) for tensor in entry.tensors)
     placed = written.recipe.replace(backbone=backbone or f"./{BACKBONE}")
     relation = ("finetune" if tuned else "adapter") if entry.tensors else None
-    write_card(folder, entry, placed, use=use, library="promptcli", relation=relation)
+    write_card(folder, entry, placed, use=use, relation=relation)
     return written.fingerprint, backbone
 
 

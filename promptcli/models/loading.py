@@ -16,13 +16,16 @@ from promptcli.data.given import check_texts
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.models.backends import build_on
-from promptcli.models.entries import Entry
+from promptcli.models.card import write_card
+from promptcli.models.entries import MANIFEST, Entry
 from promptcli.models.reading import PREFIX_ADAPTER, read_model
 from promptcli.models.registry import Registry
+from promptcli.models.saving import save_encoder
 from promptcli.notes import is_offline, note, obeys_offline
 from promptcli.notes import offline as no_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, program_folder
+from promptcli.storage.folders import atomic_folder
 
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
@@ -305,9 +308,12 @@ def save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
     Raises:
         UsageError: The folder exists.
     """
-    from promptcli.models.saving import save_folder
-
-    save_folder(entry_from(encoder, Path(folder).name), encoder, Path(folder), force=force)
+    target = Path(folder)
+    entry = entry_from(encoder, target.name)
+    with atomic_folder(target, marker=MANIFEST, force=force) as temporary:
+        save_encoder(entry, encoder, temporary)
+        use = f'import promptcli as pc\n\nvectors = pc.load("{target.name}").encode(sentences)'
+        write_card(temporary, entry, encoder.recipe, use=use)
 
 
 def register(encoder: Encoder, name: str, *, force: bool = False, **about: object) -> None:

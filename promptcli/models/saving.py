@@ -27,10 +27,9 @@ from promptcli.encoder.prompts import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError
-from promptcli.models.card import public, write_card
+from promptcli.models.card import public
 from promptcli.models.entries import (
     BACKBONE,
-    MANIFEST,
     MODULES,
     OUR_MODULE,
     TENSORS,
@@ -54,7 +53,6 @@ from promptcli.models.reading import FLAGS, MODES
 from promptcli.models.registry import load_encoder
 from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
-from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 
 _MODELS = "sentence_transformers.models."
@@ -193,14 +191,6 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
     if not same[-1]:
         notes.append("an empty sentence has another vector there")
     return tuple(notes), [probe for probe, equal in zip(PROBES, same, strict=False) if equal]
-
-
-def save_folder(entry: Entry, encoder: Encoder, folder: Path, *, force: bool = False) -> None:
-    """Write an encoder with a card, completely or not at all."""
-    with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
-        save_encoder(entry, encoder, temporary)
-        use = f'import promptcli as pc\n\nvectors = pc.load("{folder.name}").encode(sentences)'
-        write_card(temporary, entry, encoder.recipe, use=use, library="promptcli")
 
 
 def save_encoder(

@@ -45,7 +45,7 @@ def push(push: "partial[Pushed]", json: Json = False) -> None:
     _say_rule(push.keywords["repo"])
     made = push()
     if json:
-        result_json(made.to_dict())
+        result_json(vars(made))
         return
     note(f"commit {made.commit}" if made.changed else f"nothing new: commit {made.commit}")
     result(made.url)
