@@ -24,18 +24,16 @@ def read_document(
     hint: str,
     error: type[PromptcliError] = CheckFailedError,
     closed: bool = False,
-    content: bytes | str | None = None,
 ) -> Document:
     """Read a document, TOML if the file's name ends in .toml, else JSON, as a dataclass or a type: ``dict[str, str]``.
 
     ``hint`` ends the message: what to do about a malformed file. ``error`` is ``CheckFailedError`` for files that
-    promptcli wrote, ``UsageError`` for the user's. With ``closed`` unknown keys are refused. ``content`` is the file's.
+    promptcli wrote, ``UsageError`` for the user's. With ``closed`` unknown keys are refused.
     """
     try:
-        if content is None:
-            if path.exists() and not path.is_file():
-                raise ValueError("it is not a regular file")
-            content = path.read_bytes()
+        if path.exists() and not path.is_file():
+            raise ValueError("it is not a regular file")
+        content = path.read_bytes()
         return convert(parse_toml(content) if path.suffix == ".toml" else parse_json(content), kind, closed=closed)
     except OSError as problem:
         raise error(f"{path} cannot be read: {problem.strerror}; {hint}") from None
