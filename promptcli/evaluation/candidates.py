@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from promptcli.data.senteval import senteval_folder
-from promptcli.data.task_table import TEST_TASKS, TaskName
-from promptcli.data.tasks import AnyTask, TransferTask, any_task_names, load_any
+from promptcli.data.task_table import TEST_TASKS
+from promptcli.data.tasks import AnyTask, Loaded, TransferTask, any_task_names, load_any
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, WrongKindError
 from promptcli.evaluation.evaluator import (
@@ -24,15 +24,6 @@ from promptcli.models.loading import Model, entry_of, is_recipe
 from promptcli.notes import note
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE
-
-
-@dataclass(frozen=True)
-class NamedTasks:
-    """Tasks by their names."""
-
-    names: list[TaskName]  #: every task asked for
-    tasks: list[AnyTask]  #: those whose data exist, in the papers' order
-    missing: dict[str, str]  #: task without data -> why
 
 
 @dataclass(frozen=True)
@@ -114,8 +105,8 @@ def evaluate_all(
 
 def load_named_tasks(
     tasks: str | Path | Sequence[str | Path] = (), *, protocol: str = "senteval", skip_missing: bool = False
-) -> NamedTasks:
-    """Load tasks by their names, see ``evaluate``."""
+) -> Loaded[AnyTask]:
+    """Load tasks by their names, see ``evaluate``; what is missing is reported."""
     folder = senteval_folder()
     names = any_task_names(tasks) or any_task_names(BARE.tasks if folder is None else list(map(str, TEST_TASKS)))
     loaded = load_any(folder, names, protocol)
@@ -124,7 +115,7 @@ def load_named_tasks(
         raise NotFoundError(reasons[0] if skip_missing else "; ".join(reasons))
     for reason in reasons:
         note(reason)
-    return NamedTasks(names, loaded.tasks, loaded.missing)
+    return loaded
 
 
 def candidates_of(models: Sequence[Model]) -> list[Candidate]:

@@ -191,7 +191,7 @@ def _correlate(
         intervals = statistics.bootstrap_intervals(cosines, pairs.gold)
     both = np.unique(np.concatenate([first, second]))
     return [
-        spearman_score(task, row, interval, zero_vectors=int((~each.vectors[both].any(axis=1)).sum()), **each.names)
+        spearman_score(task, row, interval, each.names, zero_vectors=int((~each.vectors[both].any(axis=1)).sum()))
         for each, row, interval in zip(embedded, cosines, intervals, strict=True)
     ]
 
@@ -200,19 +200,17 @@ def spearman_score(
     task: STSTask,
     cosines: NDArray[np.float64],
     interval: tuple[float, float],
-    *,
-    label: Label,
-    recipe: dict[str, Any],
-    fingerprint: str,
+    names: dict[str, Any],
     zero_vectors: int = 0,
 ) -> SpearmanScore:
-    """Return the score of an encoder's cosines (pairs,) and of each subset; ``interval`` is -1 to 1."""
+    """Return the score of an encoder's cosines (pairs,) and of each subset; ``interval`` is -1 to 1.
+
+    ``names`` are the score's fields that name the encoder.
+    """
     pairs, stops = task.pairs(), np.cumsum([len(subset) for subset in task.subsets.values()])
     subsets = zip(task.subsets.items(), np.split(cosines, stops[:-1]), strict=True)
     return SpearmanScore(
-        label=label,
-        recipe=recipe,
-        fingerprint=fingerprint,
+        **names,
         task=task.name,
         value=100 * statistics.spearman(cosines, pairs.gold),
         split=task.split,

@@ -120,7 +120,7 @@ def add_to_index(
     if files.are_vectors:
         incoming = files.stored(origin)
     else:
-        incoming, _ = files.encode(lambda: inputs.encoder_of(origin, model))
+        incoming = files.encode(lambda: inputs.encoder_of(origin, model))
     if replace and not any(isinstance(name, str) for block in incoming.rows.blocks() for name in block.ids):
         raise UsageError(f"{files.file} has no ids to replace rows by; name their column as `id_field`")
     with stored.change(folder, memory=size_of(memory)) as held:  # another process may have changed it in the meantime

@@ -46,8 +46,8 @@ class Incoming:
     """Rows to be indexed."""
 
     rows: Rows
+    origin: Origin | None = None  #: The encoder that they come from; None if it is unknown.
     report: EmbedReport | None = None  #: The report of their encoding; None for stored vectors.
-    manifest: Manifest | None = None  #: The manifest of stored vectors.
 
 
 class RowFiles:
@@ -83,8 +83,11 @@ class RowFiles:
         texts = None if self.texts is None else sha256(self.texts)
         return {"file": sha256(self.file), "texts": texts, "text_field": self.fields.text, "id_field": self.fields.id}
 
-    def encode(self, opener: Opener) -> "tuple[Incoming, Encoder]":
-        """Return the rows of a file of sentences, encoded window by window into a nameless file, and the encoder."""
+    def encode(self, opener: Opener, model: str | None = None) -> Incoming:
+        """Return the rows of a file of sentences, encoded window by window into a nameless file.
+
+        ``model`` is the registry's model that holds the encoder's fitted numbers.
+        """
         if self.texts is not None:
             raise UsageError(f"`texts` is for vectors, and {self.file} holds sentences")
         with open_rows(self.file, self.fields, stdin=self.stdin) as source:
@@ -93,7 +96,7 @@ class RowFiles:
                 spool = cast(BinaryIO, tempfile.TemporaryFile(dir=self.spool))
                 with open_sink(spool, ".parquet", encoder.width) as sink:
                     report = embed_stream(encoder, source, sink, progress=advance)
-                return Incoming(ParquetRows({self.file: spool}), report), encoder
+                return Incoming(ParquetRows({self.file: spool}), origin_of(encoder, model), report)
 
     def stored(self, origin: Origin | None = None) -> Incoming:
         """Return the rows of vectors; they must come from the encoder of ``origin``, if that is given."""
@@ -101,9 +104,9 @@ class RowFiles:
             raise UsageError(f"`text_field` and `id_field` are for sentences, and {self.file} holds vectors")
         incoming = self._read_folder() if self.file.is_dir() else self._read_file()
         if origin is not None:
-            if incoming.manifest is None:
+            if incoming.origin is None:
                 raise UsageError(f"{self.file} has no manifest, so its encoder is unknown; embed the sentences again")
-            check_same(incoming.manifest.fingerprint, origin.fingerprint, str(self.file))
+            check_same(incoming.origin.fingerprint, origin.fingerprint, str(self.file))
         return incoming
 
     def _read_folder(self) -> Incoming:
@@ -111,7 +114,7 @@ class RowFiles:
             raise UsageError(f"leave out `texts`: the parts in {self.file} hold their own")
         if is_part_folder(self.file):
             parts = PartFolder(self.file)
-            return Incoming(parts, manifest=parts.manifest)
+            return Incoming(parts, _origin(parts.manifest))
         inside = (path for path in self.file.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
         return Incoming(ParquetRows(sorted(inside)))
 
@@ -121,7 +124,7 @@ class RowFiles:
             raise UsageError(f"{self.file} holds binary vectors; embed again with `precision` float32, float16 or int8")
         manifest = vectors.manifest
         if self.texts is None:
-            return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), manifest=manifest)
+            return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), _origin(manifest))
         if vectors.texts is not None:
             raise UsageError(f"leave out `texts`: {self.file} holds its own")
         with open_rows(self.texts, self.fields) as source:
@@ -134,31 +137,33 @@ class RowFiles:
         if manifest is not None and manifest.input.sha256 != digest:
             raise CheckFailedError(f"{self.file} was made from another file than {self.texts} (by its sha256)")
         ids = range(len(table)) if table.column("id").type == pa.int64() else table.column("id").to_pylist()
-        return Incoming(ArrayRows(vectors.matrix, ids, table.column("text").to_pylist()), manifest=manifest)
+        return Incoming(ArrayRows(vectors.matrix, ids, table.column("text").to_pylist()), _origin(manifest))
+
+
+def _origin(manifest: Manifest | None) -> Origin | None:
+    if manifest is None:
+        return None
+    recipe = portable(Recipe.from_dict(manifest.recipe))
+    return Origin(manifest.fingerprint, recipe.to_dict(), None, manifest.model)
 
 
 def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | None) -> tuple[Incoming, Origin]:
     """Return the rows of a new index, and the encoder they come from.
 
-    The encoder is not opened for vectors whose manifest tells it, unless the user ``named`` one; ``model`` is the
-    registry's model that holds its fitted numbers.
+    The encoder is not opened for vectors whose manifest tells it, unless the user ``named`` one.
     """
-    if not files.are_vectors:
-        incoming, encoder = files.encode(opener)
-        return incoming, origin_of(encoder, model)
-    incoming = files.stored()
-    manifest, width = incoming.manifest, incoming.rows.shape[1]
-    if named:
+    incoming = files.stored() if files.are_vectors else files.encode(opener, model)
+    origin, width = incoming.origin, incoming.rows.shape[1]
+    if files.are_vectors and named:
         encoder = opener()
-        if manifest is not None:
-            check_same(manifest.fingerprint, encoder.fingerprint, str(files.file), "the encoder you name")
+        if origin is not None:
+            check_same(origin.fingerprint, encoder.fingerprint, str(files.file), "the encoder you name")
         if width != encoder.width:
             raise UsageError(f"{files.file}: vectors of width {width}, but the encoder's are {encoder.width}")
-        return incoming, origin_of(encoder, model)
-    if manifest is None:
+        origin = origin_of(encoder, model)
+    if origin is None:
         raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; give its name as `model`")
-    recipe = portable(Recipe.from_dict(manifest.recipe))
-    return incoming, Origin(manifest.fingerprint, recipe.to_dict(), None, manifest.model)
+    return incoming, origin
 
 
 def read_queries(files: RowFiles, origin: Origin, opener: Opener) -> Iterator[tuple[list[str], Floats]]:

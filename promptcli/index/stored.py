@@ -121,7 +121,22 @@ def load(folder: Path) -> StoredIndex:
     """Open an index; its segments are memory-mapped."""
     folder = real_path(folder)
     with reading_folder(folder):
-        return _load(folder)
+        manifest = _read_manifest(folder)
+        try:
+            trained = TRAINED in manifest.files
+            index = VectorIndex(
+                [Segment.read(folder / name) for name in manifest.segments],
+                faiss.read_index(str(folder / TRAINED)) if trained else make(manifest.factory, manifest.dim),
+                manifest.factory,
+                manifest.recall,
+                Effort(manifest.nprobe, manifest.ef, manifest.factor),
+                np.load(folder / DELETED, allow_pickle=False) if DELETED in manifest.files else None,
+                manifest.numbered,
+            )
+        except (RuntimeError, ValueError, OSError) as error:
+            raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
+    origin = Origin(manifest.fingerprint, manifest.recipe, manifest.model, manifest.provenance)
+    return StoredIndex(index, origin, manifest.created)
 
 
 def read_manifest(folder: Path) -> IndexManifest:
@@ -203,26 +218,6 @@ class Writer:
         )
         write_text(self.new / MANIFEST, to_json(manifest))
         return manifest
-
-
-def _load(folder: Path) -> StoredIndex:
-    manifest = _read_manifest(folder)
-    try:
-        index = VectorIndex(
-            [Segment.read(folder / name) for name in manifest.segments],
-            faiss.read_index(str(folder / TRAINED))
-            if TRAINED in manifest.files
-            else make(manifest.factory, manifest.dim),
-            manifest.factory,
-            manifest.recall,
-            Effort(manifest.nprobe, manifest.ef, manifest.factor),
-            np.load(folder / DELETED, allow_pickle=False) if DELETED in manifest.files else None,
-            manifest.numbered,
-        )
-    except (RuntimeError, ValueError, OSError) as error:
-        raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
-    origin = Origin(manifest.fingerprint, manifest.recipe, manifest.model, manifest.provenance)
-    return StoredIndex(index, origin, manifest.created)
 
 
 def _check_ours(folder: Path) -> None:

@@ -19,7 +19,6 @@ from promptcli.errors import UsageError, unknown
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, evaluate
 from promptcli.evaluation.scores import Label, SpearmanScore
-from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.recipe import Recipe
 from promptcli.searching.head_pass import HeadCosines, head_cosines
@@ -105,13 +104,6 @@ class Search:
             label = Label(name, self.score.label.recipe)
             scores = [dataclasses.replace(self.score, label=label).to_dict()]
         return Entry(name, self.recipe, self.encoder.tensors(), provenance, scores)
-
-    def saved(self, name: str | None, *, force: bool) -> "Search":
-        """Save the best in the registry, if there is a name."""
-        if name is None:
-            return self
-        loading.open_registry().save(self.entry(name), force=force)
-        return dataclasses.replace(self, saved_as=name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON-ready values."""

@@ -1,6 +1,7 @@
 """The searches for the best head, layer or template of a model. Imports nothing heavy: the command line reads it."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,11 +56,10 @@ def search_heads(
     from promptcli.data.sources import fitting_sentences
     from promptcli.searching.search import rank_heads
 
-    _check_free(name, force)
-    task = _development(on)
+    saved, task = _saving(name, force), _development(on)
     if isinstance(corpus, str | Path):
         corpus = fitting_sentences(str(corpus))
-    return rank_heads(_opened(model or BARE.backbone), task, corpus, states, top).saved(name, force=force)
+    return saved(rank_heads(_opened(model or BARE.backbone), task, corpus, states, top))
 
 
 @reads_data_dir
@@ -94,9 +94,8 @@ def search_layers(
     """
     from promptcli.searching.search import rank_layers
 
-    _check_free(name, force)
-    task = _development(on)
-    return rank_layers(_opened(model), task, weights).saved(name, force=force)
+    saved, task = _saving(name, force), _development(on)
+    return saved(rank_layers(_opened(model), task, weights))
 
 
 @reads_data_dir
@@ -168,8 +167,7 @@ def search_all_templates(
     models = models or [BARE.backbone]
     backbones = [entry_of(backbone_model(model)).recipe.backbone for model in models]
     names = template_search.entry_names(name or "template", backbones)
-    for each in names if name else ():
-        _check_free(each, force)
+    saving = [_saving(each if name else None, force) for each in names]
     if output is None and name:
         output = home_folder() / "templates" / f"{name}.toml"
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -178,9 +176,8 @@ def search_all_templates(
     candidates = None if settings.candidates is None else template_space.read_candidates(settings.candidates)
     task = _development(on)
     searches = []
-    for encoder, saved_as in zip([_opened(model) for model in models], names, strict=True):
-        search = template_search.search_templates(encoder.backbone, task, settings, candidates)
-        searches.append(search.saved(saved_as if name else None, force=force))
+    for encoder, saved in zip([_opened(model) for model in models], saving, strict=True):
+        searches.append(saved(template_search.search_templates(encoder.backbone, task, settings, candidates)))
     if output:
         rows = [search.named_templates(each) for each, search in zip(names, searches, strict=True)]
         file = template_space.template_file({key: row for named in rows for key, row in named.items()})
@@ -204,9 +201,18 @@ def _development(on: "str | Path | STSTask | None") -> "STSTask":
     return development_task(on)
 
 
-def _check_free(name: str | None, force: bool) -> None:
-    """Refuse, before the work, a name that is taken."""
+def _saving(name: str | None, force: bool) -> "Callable[[Search], Search]":
+    """Return what saves the best of a search under a name, if there is one; a name that is taken is refused now."""
     from promptcli.models.loading import open_registry
 
+    registry = open_registry()
     if name is not None:
-        open_registry().check_free(name, force=force)
+        registry.check_free(name, force=force)
+
+    def saved(search: "Search") -> "Search":
+        if name is None:
+            return search
+        registry.save(search.entry(name), force=force)
+        return dataclasses.replace(search, saved_as=name)
+
+    return saved

@@ -129,14 +129,9 @@ class TemplateScorer:
         """Return a template's score as ``eval`` makes it and the registry keeps it."""
         encoder, cosines = self.encoder(scored.choice), self.cosines(scored.choice)
         low, high = scored.ci95
-        return spearman_score(
-            self.task,
-            cosines,
-            (low / 100, high / 100),
-            label=Label(model, recipe_name(encoder.recipe)),
-            recipe=encoder.recipe.to_dict(),
-            fingerprint=encoder.fingerprint,
-        )
+        label, fields = Label(model, recipe_name(encoder.recipe)), encoder.recipe.to_dict()
+        names = {"label": label, "recipe": fields, "fingerprint": encoder.fingerprint}
+        return spearman_score(self.task, cosines, (low / 100, high / 100), names)
 
     def ids(self, pieces: Sequence[str], encoder: Encoder) -> list[list[int]]:
         """Return the token ids of sentence pieces; each distinct one is tokenised once."""

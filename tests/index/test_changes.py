@@ -19,7 +19,7 @@ from promptcli.index.rows import ArrayRows, unit_rows
 from promptcli.index.stored import Origin, StoredIndex, load, save
 from promptcli.index.vector_index import VectorIndex
 from tests.embed_fakes import FakeEncoder
-from tests.index.test_index import vectors
+from tests.index.test_index import Encoder, vectors
 
 ORIGIN = Origin("a" * 64, {"backbone": "mini-bert"}, None, {"dtype": "float32"})
 #: Exact, graph, lists with short codes compared again, lists of whole vectors.
@@ -144,7 +144,7 @@ class Held:
 @pytest.mark.parametrize("named", [False, True])
 def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blocks, monkeypatch):
     monkeypatch.setitem(embed_stream.__kwdefaults__, "window", 24)
-    encoder, held = FakeEncoder(), Held()
+    encoder, held = Encoder(), Held()
     encode_report = encoder.encode_report
 
     def watched(texts, **options):
@@ -158,7 +158,7 @@ def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blo
     records = [{"text": text, **({"id": id} if named else {})} for text, id in zip(texts, ids, strict=True)]
     stdin = io.BytesIO("".join(f"{json.dumps(record)}\n" for record in records).encode())
     files = RowFiles(stdin, text_field="text", id_field="id" if named else None, near=tmp_path / "index")
-    incoming, _ = files.encode(lambda: encoder)
+    incoming = files.encode(lambda: encoder)
     assert not list(tmp_path.iterdir()), "the file has no name"
     assert incoming.report.rows == 150 and incoming.rows.shape == (150, 8)
     expected, blocks = FakeEncoder().encode(texts), list(incoming.rows.blocks())

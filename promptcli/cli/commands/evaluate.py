@@ -16,7 +16,8 @@ from promptcli.recipe import RECIPES, Choice
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
-    from promptcli.evaluation.candidates import Evaluation, NamedTasks
+    from promptcli.data.tasks import AnyTask, Loaded
+    from promptcli.evaluation.candidates import Evaluation
     from promptcli.evaluation.evaluator import EvalSettings
     from promptcli.evaluation.scores import Label, Score
 
@@ -146,11 +147,11 @@ def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
         result(sentence)
 
 
-def _print(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSettings", *, subsets: bool) -> None:
+def _print(evaluation: "Evaluation", named: "Loaded[AnyTask]", settings: "EvalSettings", *, subsets: bool) -> None:
     """Print the tables of graded pairs and of accuracies as in the papers, other figures one below the other."""
     from promptcli.cli.tables import accuracy_table, print_tables, score_tables
     from promptcli.data.task_table import TRANSFER_TASKS
-    from promptcli.data.tasks import STSTask
+    from promptcli.data.tasks import STSTask, any_task_names
     from promptcli.evaluation.scores import AccuracyScore, RetrievalScore, SpearmanScore
 
     def of(kind: type) -> "dict[Label, list[Any]]":
@@ -160,13 +161,13 @@ def _print(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSetting
     pairs = [task for task in named.tasks if isinstance(task, STSTask)]
     graded, accuracies, tables = of(SpearmanScore), of(AccuracyScore), []
     if graded:
-        shown = {*named.missing, *(task.label for task in pairs)} - set(TRANSFER_TASKS)
-        columns = [name for name in named.names if str(name) in shown]
+        names = any_task_names([*named.missing, *(task.label for task in pairs)])
+        columns = [name for name in names if str(name) not in TRANSFER_TASKS]
         tables += score_tables(graded, evaluation.comparisons, columns, pairs, subsets=subsets)
     if accuracies:
-        names = [str(name) for name in named.names if str(name) in TRANSFER_TASKS]
         caption = settings.training.caption(settings.classifier_seed)
-        tables.append([caption, *accuracy_table(accuracies, names)])
+        wanted = {*named.missing, *(task.name for task in named.tasks)}
+        tables.append([caption, *accuracy_table(accuracies, [name for name in TRANSFER_TASKS if name in wanted])])
     print_tables(tables)
     scores = [score for row in evaluation.scores.values() for score in row]
     rows = []
@@ -180,7 +181,7 @@ def _print(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSetting
         result_table(("model", "recipe", "task", "metric", "value", ""), rows)
 
 
-def _document(evaluation: "Evaluation", named: "NamedTasks", settings: "EvalSettings") -> dict[str, Any]:
+def _document(evaluation: "Evaluation", named: "Loaded[AnyTask]", settings: "EvalSettings") -> dict[str, Any]:
     from promptcli.data.tasks import TransferTask
 
     document: dict[str, Any] = {"results": [score.to_dict() for row in evaluation.scores.values() for score in row]}
