@@ -10,7 +10,7 @@ import torch
 import promptcli as pc
 from promptcli.data.task_table import TASKS, TaskRow
 from promptcli.data.tasks import RetrievalTask
-from promptcli.evaluation import retrieval
+from promptcli.evaluation import statistics
 from promptcli.evaluation.perplexity import prediction_accuracy
 from tests.tiny import SENTENCES
 
@@ -57,20 +57,20 @@ def test_ndcg_and_recall_are_those_of_scikit_learn():
     queries, documents = generator.standard_normal((20, 8)), generator.standard_normal((300, 8))
     graded = generator.integers(0, 4, (20, 300)) * (generator.random((20, 300)) < 0.05)
     graded[:, 0] = 1
-    ranked = retrieval.nearest(queries, documents, 100)
+    ranked = statistics.nearest(queries, documents, 100)
     grades = [{int(place): float(row[place]) for place in np.flatnonzero(row)} for row in graded]
     cosines = (queries / np.linalg.norm(queries, axis=1)[:, None]) @ (
         documents / np.linalg.norm(documents, axis=1)[:, None]
     ).T
-    assert retrieval.ndcg(ranked, grades).mean() == pytest.approx(metrics.ndcg_score(graded, cosines, k=10), abs=1e-9)
+    assert statistics.ndcg(ranked, grades).mean() == pytest.approx(metrics.ndcg_score(graded, cosines, k=10), abs=1e-9)
     order = np.argsort(-cosines, axis=1)[:, :100]
     assert np.array_equal(ranked, order)
     expected = [np.isin(np.flatnonzero(row), best).mean() for row, best in zip(graded, order, strict=True)]
-    assert np.allclose(retrieval.recall(ranked, grades, 100), expected)
+    assert np.allclose(statistics.recall(ranked, grades, 100), expected)
 
 
 def test_equal_documents_stand_in_their_order():
-    ranked = retrieval.nearest(np.ones((1, 2)), np.ones((5, 2)), 3)
+    ranked = statistics.nearest(np.ones((1, 2)), np.ones((5, 2)), 3)
     assert ranked.tolist() == [[0, 1, 2]]
 
 
