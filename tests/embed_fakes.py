@@ -35,7 +35,7 @@ class FakeEncoder:
         self.pause = pause
         self.most = most
         self.calls = []
-        self.members, self.biases = [], {}
+        self.members, self.biases, self.tensors = [], {}, dict
 
     def encode_report(self, sentences, *, most=None, progress=lambda done: None):
         self.calls.append(len(sentences))

@@ -1,12 +1,15 @@
 """No command uses the network unasked, none under --offline; what is fetched is announced before the first socket."""
 
 import shlex
+import shutil
 import socket
 
 import pytest
 
+import promptcli as pc
 from promptcli.cli.app import command
 from tests import network
+from tests.embed_running import refused
 from tests.tiny import SENTENCES
 
 TINY = "--backbone bert -q"
@@ -17,7 +20,7 @@ COMMANDS = {" ".join(path): found for path, found in command().every() if not ha
 #: What listens to other programs, or is there to use the network, has tests of its own.
 TESTED_ELSEWHERE = {"serve", "push", "pull"}
 
-#: Each command on files of this machine, in as many lines as it has uses. A new command needs one here.
+#: Each command on files of this machine, in as many lines as it has uses; # is a number that no line had before.
 LINES = {
     "examples": "examples --force",
     "embed": f"embed mine.txt -o new.npy --force {TINY}",
@@ -26,19 +29,19 @@ LINES = {
         eval --data-dir senteval --task MR --fast -m last-avg {TINY}
         eval --task perplexity:mine.txt {TINY}""",
     "fit": f"fit --on mine.txt --name new -m first-last-tfidf --force {TINY}",
-    "export": "export last-avg -o export-MADE --to sentence-transformers --backbone bert",
+    "export": "export last-avg -o export# --to sentence-transformers --backbone bert",
     "ditto-search": f"ditto-search --on mine.tsv --corpus mine.txt --force {TINY}",
     "search-layers": f"search-layers --on mine.tsv {TINY}",
     "search-templates": f"search-templates --mode free --limit 3 --on mine.tsv --force {TINY}",
     "train": f"train simcse --data mine.txt --on mine.tsv --batch-size 24 --epochs 1 --force {TINY}",
     "optiprompt": f"optiprompt --data mine.txt --on mine.tsv --batch-size 24 --epochs 1 --force {TINY}",
-    "pretrain": "pretrain mine.txt -o MADE --layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 300"
+    "pretrain": "pretrain mine.txt -o made# --layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 300"
     " --batch-tokens 128 --positions 64 -q",
     "reproduce": f"reproduce promptbert/2 {TINY}\nreproduce results/promptbert-2.bert.json {TINY}",
     "index build": f"index build mine.txt -o index --force {TINY}",
     "index add": """index add index mine.txt -q
         index add --replace index mine.tsv --text-field sentence1 --id-field sentence1 -q""",
-    "index delete": "index delete index 0 -q",
+    "index delete": "index delete index # -q",
     "index compact": "index compact index -q",
     "index search": "index search index 'a cat' -q",
     "index dups": "index dups index -q\nindex dups index --pairs 3 -q",
@@ -47,7 +50,7 @@ LINES = {
     "models list": "models list\nmodels list --recipes",
     "models show": "models show mini",
     "models import": "models import bert --name imported --force -q",
-    "models remove": "models remove short",
+    "models remove": "models alias short mini\nmodels remove short",
     "models alias": "models alias a mini",
     "templates": f"templates manual {TINY}",
     "config": "config\nconfig backbone mini-bert\nconfig backbone --unset",
@@ -63,9 +66,9 @@ LINES = {
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, tiny_folder):
-    """A folder with a backbone and inputs, the same for all commands, in the order of the table."""
-    folder = tmp_path_factory.mktemp("place")
+def inputs(tmp_path_factory, tiny_folder):
+    """A folder with a backbone, files of sentences and pairs, SentEval's MR, and an index."""
+    folder = tmp_path_factory.mktemp("inputs")
     (folder / "bert").symlink_to(tiny_folder("bert"))
     texts = [f"{text} {number}" for number in range(4) for text in SENTENCES]
     pairs = [f"{one}\t{two}\t{n % 5}\n" for n, (one, two) in enumerate(zip(texts[:8], texts[8:16], strict=True))]
@@ -74,17 +77,18 @@ def place(tmp_path_factory, tiny_folder):
     (folder / "senteval" / "MR").mkdir(parents=True)
     for end, part in (("pos", texts[:16]), ("neg", texts[16:32])):
         (folder / "senteval" / "MR" / f"rt-polarity.{end}").write_text("".join(f"{text}\n" for text in part))
+    pc.SentenceIndex.build(texts, pc.load("mini-static")).save(folder / "index")
     return folder
 
 
 @pytest.fixture
-def online(place, monkeypatch):
-    """The libraries believe that there is a network."""
+def online(inputs, monkeypatch, tmp_path):
+    """A copy of the inputs for each test; the libraries believe that there is a network."""
     import datasets
     import huggingface_hub.constants
 
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("PROMPTCLI_HOME", str(place / "home"))
+    shutil.copytree(inputs, tmp_path / "place", symlinks=True)
+    monkeypatch.chdir(tmp_path / "place")
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.setenv(name, "0")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
@@ -96,12 +100,9 @@ def test_every_command_is_tried():
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_no_socket_is_opened_for_files_of_this_machine(name, place, online, few_demo_pairs, run, no_network):
-    ways = [""] if name in ("index delete", "models remove") else ["", "--offline"]  # what is gone is gone
-    if name == "models remove":
-        run("models", "alias", "short", "mini")
-    for number, way in enumerate(ways):
-        for line in LINES[name].replace("MADE", f"made{number}").splitlines():
+def test_no_socket_is_opened_for_files_of_this_machine(name, online, few_demo_pairs, run, no_network):
+    for number, way in enumerate(("", "--offline")):
+        for line in LINES[name].replace("#", str(number)).splitlines():
             ran = run(*shlex.split(f"{line} {way}"))
             assert ran.code == 0, ran.err
             assert not no_network
@@ -159,41 +160,31 @@ def test_nothing_is_fetched_offline(line, online, run, no_network):
 
 
 @pytest.mark.parametrize(
-    ("given", "nearest"),
+    ("given", "message"),
     [
-        ("-m minni", "mini"),
-        ("-m sttic-avg", "static-avg"),
-        ("-m mini-brt", "mini-bert"),
-        ("--backbone minibert", "mini-bert"),
+        ("-m minni", "did you mean mini? On the hub: minni@main"),
+        ("-m sttic-avg", "did you mean static-avg? On the hub: sttic-avg@main"),
+        ("--backbone minibert", "did you mean mini-bert? On the hub: minibert@main"),
+        ("-m mine.txt", "'mine.txt' is a file"),
+        ("--backbone mine.txt", "'mine.txt' is a file"),
     ],
 )
-def test_a_mistyped_name_is_not_looked_for_on_the_hub(given, nearest, online, run, no_network):
-    ran = run("similarity", "one", "two", *given.split())
-    assert (ran.code, ran.out) == (3, "") and not no_network
-    assert ran.err.endswith(f"did you mean {nearest}? On the hub: {given.split()[1]}@main\n")
+def test_a_mistyped_name_and_a_file_are_not_looked_for_on_the_hub(given, message, online, run, no_network):
+    refused(run("similarity", "one", "two", *given.split()), 3, message)
+    assert not no_network
 
 
-def test_a_file_given_as_a_model_is_not_looked_for_on_the_hub(online, run, no_network, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "notes.txt").write_text("one\n")
-    for given in (("-m", "notes.txt"), ("--backbone", "notes.txt")):
-        ran = run("similarity", "one", "two", *given)
-        assert (ran.code, ran.out) == (3, "") and not no_network
-        assert "'notes.txt' is a file" in ran.err and ran.err.count("\n") == 1
-
-
-def test_a_name_like_none_of_ours_is_looked_for_on_the_hub(online, no_waiting, run, no_network):
-    assert run("similarity", "one", "two", "-m", "distilroberta").code == 3 and no_network
-    no_network.clear()
-    assert run("similarity", "one", "two", "-m", "minni@main").code == 3 and no_network
+@pytest.mark.parametrize("name", ["distilroberta", "minni@main"])
+def test_a_name_like_none_of_ours_is_looked_for_on_the_hub(name, online, no_waiting, run, no_network):
+    assert run("similarity", "one", "two", "-m", name).code == 3 and no_network
     no_network.clear()
 
 
 def test_trackers_that_use_the_network_are_refused_offline(online, run, monkeypatch, no_network):
     monkeypatch.setattr("promptcli.training.processes.get_available_trackers", lambda: ["tensorboard", "wandb"])
     ran = run(*shlex.split(LINES["train"]), "--offline", "--report-to", "wandb")
-    assert (ran.code, ran.out) == (2, "") and not no_network
-    assert ran.err.startswith("promptcli: `trackers` 'wandb' uses the network, which `offline` forbids; without it: te")
+    refused(ran, 2, "--report-to 'wandb'", "--offline", "tensorboard")
+    assert not no_network
 
 
 def test_the_suite_has_no_network(no_network):

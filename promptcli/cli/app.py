@@ -4,6 +4,7 @@ Exit codes: 0 well; 1 failure; 2 usage; 3 data or model missing; 4 a check faile
 """
 
 import contextlib
+import contextvars
 import errno
 import functools
 import os
@@ -121,12 +122,15 @@ def _terminate(number: int, frame: Any) -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
+    contextvars.copy_context().run(_run, sys.argv[1:] if arguments is None else list(arguments))
+
+
+def _run(words: list[str]) -> NoReturn:
     set_up_streams()
     before = signal.signal(signal.SIGTERM, _terminate)
     code = 0
     try:
         try:
-            words = sys.argv[1:] if arguments is None else list(arguments)
             with command().make_context("promptcli", words) as context:
                 command().invoke(context)
         except typer.Exit as ended:

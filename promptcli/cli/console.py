@@ -7,7 +7,8 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -30,6 +31,8 @@ from promptcli.notes import LOG
 
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
+#: Parameter of the library -> how the running command types it: messages say ``--from`` for `start`.
+TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed", default={})  # noqa: B039
 
 
 def draws_bars() -> bool:
@@ -45,7 +48,8 @@ def note(message: str) -> None:
 
 def say(message: str) -> None:
     """Say one short line on stderr, whatever ``--quiet`` says; a terminal shows it wrapped between words."""
-    err.print(short_line(message), markup=False, soft_wrap=not err.is_terminal)
+    typed = re.sub(r"`(\w+)`", lambda name: TYPED.get().get(name[1], name[0]), message)
+    err.print(short_line(typed), markup=False, soft_wrap=not err.is_terminal)
 
 
 class _NoteHandler(logging.Handler):

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
-from promptcli.cli.console import draws_bars, progress
+from promptcli.cli.console import TYPED, draws_bars, progress
 from promptcli.cli.options import RUNTIME, Runtime, Section
 from promptcli.cli.signatures import expand
 from promptcli.errors import UsageError
@@ -106,12 +106,10 @@ class Command(TyperCommand):
                 values[option.name] = value
         runtime = Runtime(**{item.name: values[item.name] for item in dataclasses.fields(Runtime)})
         runtime.configure_libraries()
-        before = RUNTIME.set(runtime)
-        try:
-            with offline(runtime.offline), showing(progress if draws_bars() else None):
-                return super().invoke(ctx)
-        finally:
-            RUNTIME.reset(before)
+        RUNTIME.set(runtime)
+        TYPED.set({parameter.name: _typed(parameter) for parameter in self.get_params(ctx)})
+        with offline(runtime.offline), showing(progress if draws_bars() else None):
+            return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write Typer's help page and the command's own section."""
@@ -134,7 +132,9 @@ def _program_options(ctx: Any) -> list[Any]:
 
 def _typed(parameter: Any) -> str:
     """Return how a parameter is typed, e.g. ``FILE`` or ``--on``."""
-    return str(parameter.name).upper() if parameter.param_type_name == "argument" else max(parameter.opts, key=len)
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name.upper())
+    return max(parameter.opts, key=len)
 
 
 def usage_message(error: Any) -> str:

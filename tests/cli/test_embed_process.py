@@ -4,13 +4,11 @@ import contextlib
 import json
 import os
 import pty
-import resource
 import signal
 import time
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from promptcli.data.rows import BATCH
@@ -59,12 +57,11 @@ def on_terminal(*arguments, environment):
     return shown.decode()
 
 
-@pytest.mark.parametrize("kind", [".npy", ".parquet"])
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_killed_run_leaves_no_file_under_the_final_name(sent, kind):
+def test_a_killed_run_leaves_no_file_under_the_final_name(sent):
     lines(500)
     asked = {"FAKE_WINDOW": "2", "FAKE_PAUSE": "0.05", "FAKE_MOST": "200"}
-    running = program("embed", "a.txt", "-o", f"v{kind}", environment=asked)
+    running = program("embed", "a.txt", "-o", "v.npy", environment=asked)
     deadline = time.monotonic() + 300
     while not list(Path().glob(".v.*.tmp")):
         assert running.poll() is None and time.monotonic() < deadline
@@ -73,15 +70,12 @@ def test_a_killed_run_leaves_no_file_under_the_final_name(sent, kind):
     running.send_signal(sent)
     out, err = running.communicate()
     assert out == b""
-    assert not Path(f"v{kind}").exists() and not Path(f"v{kind}.manifest.json").exists()
-    if sent != signal.SIGKILL:
-        assert running.returncode == 128 + sent
-        assert err.decode() == "promptcli: interrupted; nothing half written is left\n"
-        assert not list(Path().glob(".v.*.tmp"))
-        assert err.count(b"\n") <= 1 and b"Traceback" not in err
-        assert names() == ["a.txt"]
-    else:
+    assert not Path("v.npy").exists() and not Path("v.npy.manifest.json").exists()
+    if sent == signal.SIGKILL:
         assert running.returncode == -sent
+    else:
+        assert running.returncode == 128 + sent and names() == ["a.txt"]
+        assert err == b"promptcli: interrupted; nothing half written is left\n"
 
 
 def test_a_closed_pipe_ends_quietly():
@@ -113,40 +107,3 @@ def test_rows_leave_as_soon_as_a_batch_of_them_has_arrived():
         assert rows == list(range(start, start + BATCH))
     out, _ = running.communicate()
     assert (out, running.returncode) == (b"", 0)
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-@pytest.mark.parametrize("arguments", [["embed", "a.txt", "-o", "-", "-q"], ["similarity", "a", "b"]])
-def test_stdout_on_a_full_disk(arguments):
-    lines(3000 if arguments[0] == "embed" else 3)
-    with open("/dev/full", "wb") as full:
-        done = program(*arguments, stdout=full)
-        _, err = done.communicate()
-    assert done.returncode == 1
-    assert err.count(b"\n") == 1 and err.startswith(b"promptcli: disk full")
-
-
-@pytest.mark.parametrize("kind", [".npy", ".parquet", ".jsonl"])
-def test_a_file_that_may_grow_no_further(kind):
-    lines(5000)
-    limit = 50_000  # bytes; beyond it every write fails as on a full disk
-    running = program(
-        "embed", "a.txt", "-o", f"v{kind}",
-        before=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
-        environment={"FAKE_WINDOW": "100", "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
-    out, err = running.communicate()
-    assert (running.returncode, out) == (1, b"")
-    assert err.count(b"\n") == 1 and err.startswith(b"promptcli: disk full")
-    assert names() == ["a.txt"]
-
-
-def test_a_pipe_in_place_of_a_file():
-    lines(4)
-    read, written = os.pipe()
-    running = program("embed", "/dev/fd/0", "-q", "-o", "v.npy", stdin=read)  # as a shell's <(cat a.txt)
-    os.close(read)
-    with open(written, "wb") as pipe:
-        pipe.write(Path("a.txt").read_bytes())
-    assert running.wait() == 0
-    assert np.load("v.npy").shape == (4, 8)

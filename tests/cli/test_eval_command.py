@@ -177,7 +177,7 @@ def test_compare_with_an_entry_and_in_the_table_of_all_recipes(document, fake, e
         (["--task", "SICK-R"], 3, "SICK_test_annotated.txt"),
         (["--model", "cls", "--compare", "cls", "--task", "STS14"], 2, "only encoder"),
         (["--model", "whitening"], 2, "promptcli fit"),
-        (["--model", "cls", "--save"], 2, "`save`"),
+        (["--model", "cls", "--save"], 2, "--save"),
         (["--model", "mini", "--save"], 2, "shipped"),
         (["--model", "mine", "--set", "max-length=16", "--save"], 2, "changed fields"),
     ],

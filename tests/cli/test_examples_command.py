@@ -19,7 +19,7 @@ def test_the_files_are_written_once(run, tmp_path, monkeypatch):
     assert (again.code, again.out) == (0, ran.out) and again.err.startswith("already there, unchanged\ntry: ")
     (tmp_path / "pairs.tsv").write_text("mine")
     again = run("examples")
-    assert (again.code, again.out) == (2, "") and "the file is there" in again.err and "`force`" in again.err
+    assert (again.code, again.out) == (2, "") and "the file is there" in again.err and "--force" in again.err
     assert (tmp_path / "pairs.tsv").read_text() == "mine"
     assert run("examples", "--force", "-q").err == ""
     assert (tmp_path / "pairs.tsv").read_text().startswith("sentence1\tsentence2\tscore\n")

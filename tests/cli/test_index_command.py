@@ -26,7 +26,7 @@ SENTENCES = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof.", "Th
 def fake(monkeypatch):
     """Make every encoder the returned fake one, which keeps what it was opened with."""
     encoder = FakeEncoder()
-    encoder.opened, encoder.tensors = [], dict
+    encoder.opened = []
 
     def open_model(model, *, dtype="stored", **_):
         encoder.opened.append((model, dtype))
@@ -134,7 +134,7 @@ def test_the_same_build_again_leaves_the_index_and_another_takes_force(run, buil
     if change is None:
         assert (again.code, again.out) == (0, run("index", "info", built, "--json").out) and "unchanged" in again.err
     else:
-        refused(again, 2, "`force`")
+        refused(again, 2, "--force")
         assert run("index", "build", text, "-o", built, *more, "--force").code == 0
 
 
@@ -155,7 +155,7 @@ def embedded(run, text, name):
         (["build", "empty.txt", "-o", "i"], 2, "empty"),
         (["build", "latin.txt", "-o", "i"], 2, "UTF-8"),
         (["build", "blank.txt", "-o", "i"], 2, "blank"),
-        (["build", "in.txt", "-o", "i", "--texts", "in.txt"], 2, "`texts`"),
+        (["build", "in.txt", "-o", "i", "--texts", "in.txt"], 2, "--texts"),
         (["build", "in.txt", "-o", "in.txt"], 2, "file"),
         (["build", "in.txt", "-o", "i", "--memory", "much"], 2, "much"),
         (["build", "bare.npy", "-o", "i"], 2, "no manifest"),
@@ -166,7 +166,7 @@ def embedded(run, text, name):
         (["search", "idx", "x", "--deny", "absent"], 3, "absent"),
         (["add", "none", "in.txt"], 3, "index build"),
         (["add", "idx", "bare.npy"], 2, "no manifest"),
-        (["add", "idx", "in.txt", "--replace"], 2, "`id_field`"),
+        (["add", "idx", "in.txt", "--replace"], 2, "--id-field"),
         (["delete", "idx"], 2, "no ids"),
         (["info", "."], 3, "no index"),
     ],
@@ -323,7 +323,7 @@ def test_parts_that_do_not_fit_together_are_one_line(run, fake, tmp_path):
     (parts / "part-2.parquet").write_bytes(content)
     for arguments, said in (
         ((empty, "-m", "mini"), "no rows"),
-        ((parts, "-m", "mini", "--texts", tmp_path / "in.txt"), "`texts`"),
+        ((parts, "-m", "mini", "--texts", tmp_path / "in.txt"), "--texts"),
         ((other, "-m", "mini"), "width 5"),
     ):
         assert said in refused(run("index", "build", *arguments, "-o", tmp_path / "i"), 2)

@@ -33,11 +33,11 @@ def test_no_option_takes_more_than_64_bits(words, run):
 @pytest.mark.parametrize(
     ("swept", "said"),
     [
-        ("learning-rate=1e-3,inf", "`learning_rate` inf is not allowed; valid: at least 0 and at most 1000000"),
-        ("epochs=1,1e12", "`epochs` 1000000000000.0 is not allowed"),
+        ("learning-rate=1e-3,inf", "--learning-rate inf is not allowed; valid: at least 0 and at most 1000000"),
+        ("epochs=1,1e12", "--epochs 1000000000000.0 is not allowed"),
         ("dropout=0.1,0.95", "`dropout` 0.95 is not allowed; valid: at least 0 and at most 0.9"),
-        ("batch-size=64,1", "`batch_size` 1 is not allowed; valid: at least 2"),
-        ("temperature=nan", "`temperature` nan is not allowed"),
+        ("batch-size=64,1", "--batch-size 1 is not allowed; valid: at least 2"),
+        ("temperature=nan", "--temperature nan is not allowed"),
         ("mlm-head=frozen,thawed", "unknown mlm-head 'thawed'"),
     ],
 )

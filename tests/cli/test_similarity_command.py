@@ -1,13 +1,13 @@
+"""``similarity`` on the fake encoder."""
+
 import json
-import os
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.embed_fakes import vector
-from tests.embed_running import ROWS, TEXT, fake_encoder, names, refused  # noqa: F401
+from tests.embed_running import ROWS, TEXT, fake_encoder, refused  # noqa: F401
 
 
 def cosine(a, b):
@@ -16,18 +16,11 @@ def cosine(a, b):
 
 
 def test_similarity_of_two_sentences(run, fake):
-    assert run("similarity", "a b", "c d") == (0, f"{cosine('a b', 'c d'):.4f}\n", "")
+    for sentence in ("a b", "", "x" * 5000, "a/b", "."):
+        assert run("similarity", sentence, "c d") == (0, f"{cosine(sentence, 'c d'):.4f}\n", "")
     assert fake[0][1] == "stored"
-    code, out, _ = run("similarity", "a b", "a b", "--json")
-    assert code == 0
-    found = json.loads(out)
-    assert (found["a"], found["b"]) == ("a b", "a b")
-    assert found["similarity"] == pytest.approx(1, abs=1e-6)
-
-
-@pytest.mark.parametrize("sentence", ["", "x" * 5000, "a/b", "."])
-def test_any_sentence_that_is_no_file(run, sentence):
-    assert run("similarity", sentence, "other") == (0, f"{cosine(sentence, 'other'):.4f}\n", "")
+    same = json.loads(run("similarity", "a b", "a b", "--json").out)
+    assert same == {"a": "a b", "b": "a b", "similarity": pytest.approx(1, abs=1e-6)}
 
 
 def test_similarity_of_two_files(run):
@@ -49,36 +42,6 @@ def test_similarity_of_what_does_not_fit(run, fake):
     refused(run("similarity", "a.txt", "c.txt"), 2, "c.txt: line 4")
     refused(run("similarity", "caf\udce9", "tea"), 2, "not UTF-8")
     assert not fake
-
-
-def test_two_pipes_lose_no_row(run):
-    rows = [f"row {number} of many" for number in range(3000)]
-    writers = []
-    for name in ("a", "b"):
-        os.mkfifo(name)
-        writers.append(threading.Thread(target=Path(name).write_text, args=("\n".join(rows),), daemon=True))
-        writers[-1].start()
-    code, out, _ = run("similarity", "a", "b")
-    for writer in writers:
-        writer.join(timeout=300)
-    assert (code, out.split()) == (0, ["1.0000"] * len(rows))
-
-
-def test_a_mistyped_file_is_answered_with_the_nearest(run):
-    Path("sentences.txt").write_text(TEXT)
-    refused(run("embed", "sentence.txt"), 3, "cannot be opened", "did you mean sentences.txt?")
-
-
-def test_a_pipe_is_embedded_to_standard_output(run):
-    os.mkfifo("pipe")
-    writer = threading.Thread(target=Path("pipe").write_text, args=(TEXT,), daemon=True)
-    writer.start()
-    code, out, _ = run("embed", "pipe")
-    writer.join(timeout=300)
-    assert code == 0 and [json.loads(line)["text"] for line in out.splitlines()] == ROWS
-    os.mkfifo("pipe.npy")
-    Path("a.txt").write_text(TEXT)
-    refused(run("embed", "a.txt", "-o", "pipe.npy", "--force"), 2, "pipe.npy: a device or a pipe, not a file")
 
 
 def test_what_looks_like_a_file_that_is_not_there_is_named(run):

@@ -14,6 +14,7 @@ from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.run import Trainer
+from tests.embed_running import refused
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
@@ -92,6 +93,7 @@ def test_each_method_trains_from_a_file_into_a_model(name, data, run, tiny_folde
     family = "llama" if name == "prompteol" else "bert"
     options = ["--backbone", tiny_folder(family), "--data", data, "--name", "mine", *SMALL, "--steps", 4]
     options += ["--set", "prefix-length=3"] if name == "dcpcse" else []
+    options += ["--prompt", "[X] is [MASK] ."] if (name, data) == ("promptbert", "text.txt") else []
     ran = run("train", "--method", name, *options, "--json")
     assert ran.code == 0, ran.err
     assert NOTED.get(name, "") in ran.err
@@ -103,6 +105,11 @@ def test_each_method_trains_from_a_file_into_a_model(name, data, run, tiny_folde
     assert entry.provenance["trained"]["method"] == name
     assert entry.recipe.pooling == POOLING.get(name, entry.recipe.pooling)
     assert bool([tensor for tensor in entry.tensors if tensor.startswith("cnn.")]) is (name == "isbert")
+    if (name, data) == ("promptbert", "text.txt"):
+        assert (entry.recipe.prompt, entry.provenance["trained"]["template"]) == (
+            "[X] is [MASK] .",
+            ["[X] is [MASK] ."],
+        )
     if (name, data) == ("dcpcse", "text.txt"):
         assert set(entry.tensors) == {deep_prefix.TENSOR}
     plain = {"transforms": (), "denoise": "none"} if (name, data) == ("promptbert", "triplets.tsv") else None
@@ -166,34 +173,19 @@ def test_a_run_goes_on_from_a_model(run, tiny_folder, registry):
         assert start == pytest.approx(sbert.scores[0]["value"], abs=0.01)
     assert run("train", "dcpcse", "--data", "text.txt", "--name", "prefix", *small, *first).code == 0
     for words, code, message in (
-        (["dcpcse", "--from", "sbert"], 2, "`start` starts from a trained backbone, and dcpcse does not train it"),
-        (["simcse", "--from", "sbert", "--backbone", "mini-bert"], 2, "not 'mini-bert'; leave out `backbone`"),
-        (["simcse", "--from", "prefix"], 2, "model 'prefix' has no trained backbone to start from; give `backbone`"),
+        (["dcpcse", "--from", "sbert"], 2, "--from starts from a trained backbone, and dcpcse does not train it"),
+        (["simcse", "--from", "sbert", "--backbone", "mini-bert"], 2, "not 'mini-bert'; leave out --backbone"),
+        (["simcse", "--from", "prefix"], 2, "model 'prefix' has no trained backbone to start from; give --backbone"),
         (["simcse", "--from", "nobody"], 3, "nobody"),
     ):
-        ran = run("train", *words, "--offline", "-q")
-        assert (ran.code, len(ran.err.strip().splitlines())) == (code, 1)
-        assert message in ran.err
-
-
-@pytest.mark.usefixtures("few_demo_pairs")
-def test_a_template_is_an_option_of_the_methods_that_have_one(run, options, registry):
-    ran = run("train", "--method", "promptbert", *options, "--prompt", "[X] is [MASK] .", "--name", "mine", "--json")
-    assert ran.code == 0, ran.err
-    entry = registry.load("mine")
-    assert entry.recipe.prompt == "[X] is [MASK] ."
-    assert entry.provenance["trained"]["template"] == ["[X] is [MASK] ."]
-    untrained = ["--prompt", "[X] is [MASK] .", "--pooling", "last/mask", "--json", "--task", "demo"]
-    (before,) = json.loads(run("eval", *options[:2], *untrained).out)["results"]
-    assert json.loads(ran.out)["scores"][1]["untrained"] == pytest.approx(before["value"], abs=0.01)
+        refused(run("train", *words, "--offline", "-q"), code, message)
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_a_taken_name_is_refused_unless_it_is_replaced(run, options, registry):
     words = ["train", "simcse", *options, "--json"]
     assert run(*words).code == 0
-    refused = run(*words)
-    assert refused.code == 2 and "'simcse'" in refused.err and "`force`" in refused.err
+    refused(run(*words), 2, "'simcse'", "--force")
     assert run(*words, "--force", "--seed", 3).code == 0
     assert registry.load("simcse").provenance["trained"]["seed"] == 3
 
@@ -243,7 +235,7 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
         assert stopped.code != 0 and "resume" in stopped.err
     assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
     for other in ([], ["--force"]):
-        assert "`resume`" in run(*arguments, *other).err
+        assert "--resume" in run(*arguments, *other).err
     assert "was started with weight-decay 0.0, not 0.1" in run(*arguments, "--set", "weight-decay=0.1", "--resume").err
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0, resumed.err
@@ -298,55 +290,41 @@ def test_empty_and_repeated_rows_and_a_worse_model_are_reported(run, options, tm
 REFUSALS = [
     ([], 2, "which method? e.g. `promptcli train simcse`"),
     (["dcpse"], 2, "did you mean dcpcse?"),
-    (["--method", "nothing"], 2, "unknown method 'nothing'"),
     (["--method", "dcpcse", "extra=1"], 2, "'extra=1' is not expected here"),
     (["simcse", "--set", "prefix-length=3"], 2, "method simcse has no setting prefix-length"),
-    (["dcpcse", "--set", "mlm-head=none"], 2, "unknown mlm-head 'none'"),
     (["consert", "--set", "augment-second=adversarial"], 2, "unknown augment-second 'adversarial'; valid: none, shuf"),
-    (["isbert", "--set", "activation=tanh"], 2, "unknown activation 'tanh'; valid: relu, linear"),
     (["dcpcse", "--set", "prefix-length=510"], 2, "prefix length '510' is not allowed"),
-    (["promptbert", "--set", "transfer-recipe=whitening"], 2, "whitening"),
     (["promptbert", "--set", "transfer-recipe=nothing"], 2, "nothing"),
-    (["dcpcse", "--epochs", "0"], 2, "`epochs` 0.0 is not allowed; valid: above 0"),
+    (["dcpcse", "--epochs", "0"], 2, "--epochs 0.0 is not allowed; valid: above 0"),
     (["dcpcse", "--batch-size", "100000"], 2, "less than one batch of 100000"),
     (["dcpcse", "--sweep", "prefix-length"], 2, "--sweep takes FIELD=VALUE"),
-    (["dcpcse", "--sweep", "length=3"], 2, "unknown setting 'length'"),
-    (["dcpcse", "--sweep", "batch-size=a"], 2, "'a' is not allowed; it takes a whole number"),
-    (["dcpcse", "--sweep", "denoising=true"], 2, "method dcpcse has no setting denoising"),
     (["dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
     (["promptbert", "--sweep", "template=a,b"], 2, "give --prompt, a run for each"),
-    (["promptbert", *3 * ["--prompt", "[X] [MASK]"]], 2, "`template` is given 3 times"),
-    (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], 2, "`template` is given 4 times; there are 3 views"),
+    (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], 2, "--prompt is given 4 times; there are 3 views"),
     (["cotbert", "--prompt", "[X] [MASK]"], 2, "reads the mask, but template"),
     (["promptbert", "--prompt", "[X] is what"], 2, "has no [MASK]"),
-    (["simcse", "--prompt", "[X] [MASK]"], 2, "method simcse has no setting template"),
-    (["dcpcse", "--report-to", "nobody"], 2, "`trackers` 'nobody' is unknown or not installed"),
-    (["dcpcse", "--supervised"], 2, "`supervised` needs pairs or triplets"),
+    (["dcpcse", "--report-to", "nobody"], 2, "--report-to 'nobody' is unknown or not installed"),
+    (["dcpcse", "--supervised"], 2, "--supervised needs pairs or triplets"),
     (["sbert"], 2, "columns premise, hypothesis, label"),
     (["optiprompt", "--supervised"], 2, "has no supervised form"),
     (["dcpcse", "--paper", "--backbone", "mini-bert"], 2, "no settings of dcpcse are published"),
     (["dcpcse", "--resume"], 2, "no unfinished run"),
     (["dcpcse", "--plot", "curve.pdf"], 2, "not a kind of picture"),
     (["dcpcse", "--data", "none.txt"], 3, "none.txt"),
-    (["dcpcse", "--data", "wiki1m_for_simcse"], 3, "give the file itself: `data` wiki1m_for_simcse.txt"),
-    (["distill"], 2, "which teacher"),
+    (["dcpcse", "--data", "wiki1m_for_simcse"], 3, "give the file itself: --data wiki1m_for_simcse.txt"),
     (["distill", "--set", "teacher=nobody"], 3, "nothing is called 'nobody'"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "code", "message"), REFUSALS)
 def test_what_is_refused(arguments, code, message, run, registry):
-    ran = run("train", *arguments, "--offline", "-q")
-    assert (ran.code, len(ran.err.strip().splitlines())) == (code, 1), ran.err
-    assert message in ran.err
+    refused(run("train", *arguments, "--offline", "-q"), code, message)
     assert not [*registry.run_folder("dcpcse").parent.glob("*")]  # the name is free for the next try
 
 
 @pytest.mark.parametrize(
     ("method", "content", "message"),
     [
-        ("sbert", "premise\thypothesis\tlabel\na\tb\tmaybe\n", "row 1 has the label 'maybe'; give entailment"),
-        ("consert", "premise\thypothesis\tlabel\na\tb\t0\nc\td\t0\n", "all 2 labels are 'entailment'"),
         ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\tmuch\n", "row 1 has the score 'much'"),
         ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t3\nc\td\t3\n", "all 2 scores are '3.0'"),
         ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t7\nc\td\t3\n", "a score of 7 is above `top_score`, 5"),
@@ -354,15 +332,12 @@ def test_what_is_refused(arguments, code, message, run, registry):
         ("defsent", "definition\tsource\na\tb\n", "give a file with the columns definition, word"),
         ("defsent", "word\tdefinition\n\t\n", "data.tsv has no definition to train on"),
         ("isbert", "\n\n", "no sentence to train on"),
-        ("simcse", "sent0\tsent1\thard_neg\na\tb\tc\na\tb\tc\td\n", "4 columns, but the header has 3"),
     ],
 )
 def test_data_that_cannot_be_learned_from(method, content, message, run, tiny_folder, tmp_path):
     (tmp_path / "data.tsv").write_text(content)
     options = ["--backbone", tiny_folder("bert"), "--batch-size", 2, "--offline", "-q"]
-    ran = run("train", method, "--data", "data.tsv", *options)
-    assert (ran.code, len(ran.err.strip().splitlines())) == (2, 1), ran.err
-    assert message in ran.err
+    refused(run("train", method, "--data", "data.tsv", *options), 2, message)
 
 
 def test_the_help_tells_the_settings_in_force(run):

@@ -78,4 +78,4 @@ def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_fold
     wrong = run("eval", "--task", "mteb:STS112", *given, "--offline")
     assert wrong.code == 2 and "mteb has no task 'STS112'" in wrong.err and "STS12" in wrong.err
     lacking = run("eval", "--task", "mteb:STS12", *given[:4], "--offline")
-    assert lacking.code == 3 and "`data_dir` FOLDER" in lacking.err and "Traceback" not in lacking.err
+    assert lacking.code == 3 and "--data-dir FOLDER" in lacking.err and "Traceback" not in lacking.err

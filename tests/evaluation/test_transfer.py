@@ -409,7 +409,7 @@ def test_an_encoder_that_gives_no_number_is_refused(run, backbone, data, monkeyp
 
     monkeypatch.setattr(evaluator, "encode_together", encode_together)
     ran = run("eval", "--data-dir", data, "--fast", "--offline", *backbone, "--task", "MR", "--model", "cls", "-q")
-    assert (ran.code, ran.out) == (1, "") and "is not finite; try `dtype` float32" in ran.err
+    assert (ran.code, ran.out) == (1, "") and "is not finite; try --dtype float32" in ran.err
 
 
 @pytest.mark.data

@@ -139,7 +139,7 @@ def test_the_command_writes_a_folder_with_a_card_and_says_what_loads_it(run, tmp
     assert result["dataset"] == {"name": "STS12", "type": "mteb/sts12-sts", "split": "test"}
     assert result["metrics"][0]["value"] == 62.5 and str(tiny_folder("bert")) not in card
     assert {path.name for path in tmp_path.iterdir()} == {"st", "home"}
-    refused(run("export", "scored", "-o", folder, "--to", "sentence-transformers"), 2, "exists", "`force`")
+    refused(run("export", "scored", "-o", folder, "--to", "sentence-transformers"), 2, "exists", "--force")
 
 
 def test_bad_input_is_one_line_and_nothing_is_written(run, tmp_path, home, tiny_backbone, tiny_folder):

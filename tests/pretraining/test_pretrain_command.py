@@ -122,7 +122,7 @@ def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
     assert not (killed / "model.safetensors").exists()
     shutil.copytree(killed, whole)  # the same vocabulary, but from the first step on
     (whole / "work" / "state.safetensors").unlink()
-    for options, message in (([], "`resume`"), (["--resume", "--seed", "7"], "was started with seed 0, not 7")):
+    for options, message in (([], "--resume"), (["--resume", "--seed", "7"], "was started with seed 0, not 7")):
         refused = run(*arguments, "-o", killed, *options)
         assert refused.code == 2 and message in refused.err
     for folder in (killed, whole):
@@ -177,14 +177,14 @@ FOREIGN = "not a BERT made by `promptcli pretrain`"
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({}, ["--layers", "3"], "`layers` 3 does not go with `start`"),
-        ({}, ["--set", "tied=false"], "`tied` False does not go with `start`"),
+        ({}, ["--layers", "3"], "--layers 3 does not go with --from"),
+        ({}, ["--set", "tied=false"], "`tied` False does not go with --from"),
         ({"vocab.txt": None}, [], FOREIGN),
         ({"vocab.txt": "[PAD]\n[unused0]\n" * 300}, [], FOREIGN),
         ({"model_type": "roberta"}, [], FOREIGN),
         ({"hidden_size": "wide"}, [], FOREIGN),
         ({"num_hidden_layers": 2}, [], FOREIGN),
-        ({"num_hidden_layers": 2}, ["--from", "first"], "has another shape than `start`"),
+        ({"num_hidden_layers": 2}, ["--from", "first"], "has another shape than --from"),
         ({"vocab.txt": "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n"}, ["--from", "first"], "another vocabulary"),
     ],
 )
@@ -211,13 +211,13 @@ ENOUGH = "\n".join(LINES[:600]).encode()
     [
         (b"", [], 2, "is empty"),
         (b"\x00\xff\xfe binary \x80", [], 2, "not text"),
-        (b"a few words\nare no corpus\n", [], 2, "the corpus is too small for `vocab_size`"),
+        (b"a few words\nare no corpus\n", [], 2, "the corpus is too small for --vocab-size"),
         (b"text\n", ["--tokens", "0"], 2, "the budget of the run"),
-        (b"text\n", ["--width", "100", "--heads", "3"], 2, "`width` 100 is not a multiple of `heads` 3"),
+        (b"text\n", ["--width", "100", "--heads", "3"], 2, "--width 100 is not a multiple of --heads 3"),
         (b"text\n", ["--set", "masking=0"], 2, "`masking` 0.0 is not allowed; valid: above 0 and below 1"),
         (b"text\n", ["--set", "optimizer=sgd"], 2, "unknown setting 'optimizer'"),
         (b"text\n", ["--seed", "99999999999"], 2, "'--seed'"),
-        (b"text\n", ["--batch-tokens", "50"], 2, "`batch_tokens` 50"),
+        (b"text\n", ["--batch-tokens", "50"], 2, "--batch-tokens 50"),
         (b"text\n", ["--resume"], 2, "no unfinished run"),
         (b"text\n", ["-o", "."], 2, "is not empty"),
         (b"text\n", ["none.txt"], 3, "none.txt"),
@@ -227,7 +227,7 @@ ENOUGH = "\n".join(LINES[:600]).encode()
         (b"text\n", ["--set", "neighbours=0.5"], 2, "bag-of-words"),
         (b"text\n", [*BAGS, "--templates", "absent.txt"], 3, "absent.txt"),
         (b"text\n", [*BAGS, "--set", "templated=1.5"], 2, "valid: at least 0 and at most 1"),
-        (ENOUGH, ["--batch-tokens", "1000000"], 2, "fewer than one batch (`batch_tokens` 1000000)"),
+        (ENOUGH, ["--batch-tokens", "1000000"], 2, "fewer than one batch (--batch-tokens 1000000)"),
         (ENOUGH, ["--held-out", "none.txt"], 3, "none.txt' cannot be opened"),
     ],
 )

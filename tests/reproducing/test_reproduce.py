@@ -569,7 +569,7 @@ def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
         (("reproduce", "promptbert/99"), 2, "reproduce list"),
         (("reproduce", "promptbert/4", "--data-dir", "nowhere"), 3, "no such folder"),
         (("reproduce", "page", "-o", "nowhere"), 3, "reproduce all"),
-        (("reproduce", "promptbert/10", "--seeds", "3"), 2, "`seeds` 3 is for rows that are trained; give `train`"),
+        (("reproduce", "promptbert/10", "--seeds", "3"), 2, "--seeds 3 is for rows that are trained; give --train"),
         (("reproduce", "nowhere.json"), 3, "no result file"),
     ],
 )

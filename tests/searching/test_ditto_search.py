@@ -180,7 +180,7 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp
     options = ("--backbone", tiny_folder("bert"), "--top", 2, "--offline", "--name", "best")
     ran = run("ditto-search", *options, "--json")
     assert ran.code == 0, ran.err
-    assert "assumed: `on` demo:dev" in ran.err
+    assert "assumed: --on demo:dev" in ran.err
     document = json.loads(ran.out)
     assert set(document["ranked"][0]) == {"choice", "value", "ci95", "gain", "tfidf"}
     assert len(document["ranked"]) == 2 and document["task"] == "demo:dev"

@@ -312,7 +312,7 @@ def search_command(monkeypatch, tiny_folder, run):
 def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home):
     ran = search("--json", "--name", "template")
     assert ran.code == 0, ran.err
-    assert "assumed: `on` demo:dev" in ran.err
+    assert "assumed: --on demo:dev" in ran.err
     (found,) = json.loads(ran.out)["searches"]
     rows = found["ranked"]
     assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
@@ -369,12 +369,12 @@ def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(caps
     ("arguments", "code", "message"),
     [
         (["--mode", "gredy"], 2, "unknown mode 'gredy'; valid: greedy, free, demonstrations; did you mean greedy"),
-        (["--mode", "free", "--prefix", "a [X]"], 2, "`prefix` belongs to `mode` greedy"),
-        (["--mode", "greedy", "--limit", "5"], 2, "`limit` belongs to `mode` free"),
+        (["--mode", "free", "--prefix", "a [X]"], 2, "--prefix belongs to --mode greedy"),
+        (["--mode", "greedy", "--limit", "5"], 2, "--limit belongs to --mode free"),
         (["--candidates", "nowhere.txt"], 3, "'nowhere.txt'"),
         (["--denoise", "logits"], 2, "denoise 'logits' needs"),
         (["--t5", "nowhere", "--candidates", __file__], 2, "exclude each other"),
-        (["-o", __file__], 2, "`force`"),
+        (["-o", __file__], 2, "--force"),
     ],
 )
 def test_refusals(arguments, code, message, search):

@@ -40,7 +40,7 @@ EMPTY = "is empty (a variable that is not set?)"
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        (("embed", ""), 2, f"FILES {EMPTY}"),
+        (("embed", ""), 2, f"FILE {EMPTY}"),
         (("embed", "a.txt", "", "--shards", "2", "-o", "out"), 2, f"the name of an input {EMPTY}"),
         (("embed", "a.txt", "--output="), 2, "--output"),
         (("index", "build", "", "-o", "ix"), 2, f"FILE {EMPTY}"),

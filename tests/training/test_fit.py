@@ -59,7 +59,7 @@ def test_the_command_makes_a_model(run, tmp_path):
     assert float(ran.out) == pytest.approx(1.0, abs=1e-3)
     again = ("fit", "--model", "first-last-tfidf", "--name", "tfidf", "--data-dir", tmp_path, "--offline")
     assert run(*again, "--on", few).code == 2
-    for on, message in (("nowhere.txt", "no file 'nowhere.txt' with sentences"), ("STS12", "`data_dir`")):
+    for on, message in (("nowhere.txt", "no file 'nowhere.txt' with sentences"), ("STS12", "--data-dir")):
         ran = run(*again, "--force", "--on", on)
         assert (ran.code, ran.err.count("\n")) == (3, 1) and message in ran.err
     assert run(*again, "--force", "--on", few).code == 0

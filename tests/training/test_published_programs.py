@@ -37,7 +37,7 @@ def test_a_dry_run_reads_no_weights_and_no_network(run, monkeypatch, name, super
     published = find_method(name, supervised=bool(supervised)).paper
     if options and not published:
         assert (ran.code, ran.err.count("\n")) == (2, 1)
-        assert f"`paper`: no settings of {name} are published" in ran.err
+        assert f"--paper: no settings of {name} are published" in ran.err
         return
     assert ran.code == 0, ran.err
     printed = json.loads(ran.out)
