@@ -134,7 +134,7 @@ def _typed(parameter: Any) -> str:
     """Return how a parameter is typed, e.g. ``FILE`` or ``--on``."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name.upper())
-    return max(parameter.opts, key=len)
+    return str(max(parameter.opts, key=len))
 
 
 def usage_message(error: Any) -> str:
