@@ -34,6 +34,7 @@ from promptcli.storage.files import sha256
 _FAMILY = "glove"
 _PREFIX = "glove:"
 _BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0
+_LONGEST_COUNT = 18  # digits
 _NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros
 
 
@@ -156,12 +157,16 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
         place = f"{path}: line {number}"
         fields = line.strip(_BLANKS).split(" ") if width is None else line.strip(_BLANKS).rsplit(" ", width)
         if number == 1 and len(fields) == 2 and all(re.fullmatch("0*[1-9][0-9]*", field) for field in fields):
+            if max(map(len, fields)) > _LONGEST_COUNT:
+                raise UsageError(f"{place}: more than {_LONGEST_COUNT} digits, expected a word and its numbers")
             header = (int(fields[0]), int(fields[1]))
             width = header[1]
             continue
         width = width or len(fields) - 1
-        if len(fields) != width + 1 or width < 1:
-            raise UsageError(f"{place}: {len(fields) - 1} numbers after a word, expected {width or 'some'}")
+        _, *inside = fields[0].split(" ")  # numbers, if the first line, which sets the width, has lost some
+        count = len(fields) - 1 + (len(inside) if inside and all(map(_is_number, inside)) else 0)
+        if count != width or width < 1:
+            raise UsageError(f"{place}: {count} numbers after a word, expected {width or 'some'}")
         if not words:
             numbers.extend([0.0] * width)
         words.append(fields[0])
@@ -186,6 +191,14 @@ def _numbers(fields: list[str], place: str) -> list[float]:
     return values
 
 
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, line)."""
     opened = gzip.open if path.suffix.lower() == ".gz" else open
@@ -194,7 +207,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         try:
             file = stack.enter_context(opened(path, "rb"))
             for number, line in enumerate(file, start=1):
-                yield number, line.decode("utf-8")
+                yield number, line.decode("utf-8" if number > 1 else "utf-8-sig")
         except UnicodeDecodeError as error:
             raise UsageError(f"{path}: line {number}, byte {error.start + 1}: not UTF-8 text") from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:

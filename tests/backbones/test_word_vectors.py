@@ -56,6 +56,13 @@ def test_both_formats_plain_and_gzipped(name, text, tmp_path):
     }
 
 
+@pytest.mark.parametrize("text", [GLOVE, f"{len(VECTORS)} 3\n{GLOVE}"])
+def test_a_byte_order_mark_is_no_part_of_the_first_word(text, tmp_path):
+    (tmp_path / "v.txt").write_text(text, encoding="utf-8-sig")
+    row_of, rows = read_word_vectors(tmp_path / "v.txt")
+    assert list(row_of) == list(VECTORS) and rows.shape[1] == 3
+
+
 def test_words_with_blanks_inside_and_words_that_stand_twice(tmp_path):
     (tmp_path / "v.txt").write_text("one 1 2\n. . . 3 4\na\u00a0b 5 6\none 7 8\n12 9 10\n")
     row_of, rows = read_word_vectors(tmp_path / "v.txt")
@@ -72,6 +79,10 @@ def test_words_with_blanks_inside_and_words_that_stand_twice(tmp_path):
         (b"the\n", "line 1: 0 numbers after a word"),
         (b"the 1 2\n\n", "line 2: 0 numbers after a word, expected 2"),
         (b"3 2\none 1 2\ntwo 3 4\n", "its first line says 3 words, but it holds 2; is it whole"),
+        (b"the 1 2\ncat 1 2 3\n", "line 2: 3 numbers after a word, expected 2"),
+        (b"1" + b"0" * 30 + b" 3\none 1 2 3\n", "line 1: more than 18 digits"),
+        (b"9" * 5000 + b" 3\none 1 2 3\n", "line 1: more than 18 digits"),
+        (b"the 1 " + b"9" * 5000 + b"\n", "line 1: a number that is not finite"),
         (b"", "holds no word vectors"),
         (b"2 3\n", "holds no word vectors"),
         (b"the 1 2\n\xff 3 4\n", "line 2, byte 1: not UTF-8"),
