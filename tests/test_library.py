@@ -121,11 +121,52 @@ def test_texts_are_kept_and_all_else_refused(given):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"precision": "int8"}, "give float32"), ({"batch_size": 0}, "at least 1")]
+    ("options", "message"),
+    [
+        ({"precision": "int8"}, "give float32"),
+        ({"batch_size": 0}, "at least 1"),
+        ({"batch_size": 4.0}, r"`batch_size` is float \(4.0\); give a whole number or None"),
+        ({"prompt": 5}, "`prompt` is int"),
+        ({"normalize": True}, "did you mean normalize_embeddings"),
+        ({"output_value": "token_embeddings"}, "unknown argument of encode 'output_value'"),
+    ],
 )
 def test_arguments_that_cannot_be_met_are_refused(options, message, encoder):
-    with pytest.raises(pc.PromptcliError, match=message):
-        encoder.encode(["a"], **options)
+    for encode in (encoder.encode, encoder.encode_query):
+        with pytest.raises(pc.UsageError, match=message):
+            encode(["a"], **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pc.Encoder("mini"), "call promptcli.load"),
+        (lambda: pc.load("mini", device=4.5), "unknown device '4.5'"),
+        (lambda: pc.load("mini", dtype=3), "unknown dtype '3'"),
+        (lambda: pc.evaluate(None), "None is not a model"),
+        (lambda: pc.evaluate("mini", tasks=3), "tasks are int"),
+        (lambda: pc.similarity("a", "b", model="mini"), "unknown argument of similarity 'model'; valid: first, second"),
+        (lambda: pc.train("simcse", data=SENTENCES, steps="1"), r"`steps` is str \('1'\); give a whole number"),
+        (lambda: pc.train("simcse", data=SENTENCES, learning_rate=True), "`learning_rate` is bool"),
+        (lambda: pc.train("simcse", data=5), "examples are int"),
+        (lambda: pc.fit("whitening", on=5), "sentences are int"),
+        (lambda: pc.quantize(["a"], "int8"), "vectors are not numbers"),
+        (lambda: pc.read_vectors(5), "`path` is int"),
+        (lambda: pc.search_heads(5), "5 is not a model"),
+        (lambda: check_texts(np.array("a")), "sentences are ndarray"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(call, message):
+    with pytest.raises(pc.UsageError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("device", [None, torch.device("cpu"), "cpu"])
+def test_what_is_plainly_meant_works(device, encoder):
+    same = pc.load(pc.RECIPES["prompt"], device=device, dtype=torch.float32 if device else None)
+    vectors = same.encode(np.array(SENTENCES), batch_size=np.int64(4), device=device, precision=None)
+    np.testing.assert_array_equal(vectors, encoder.encode(SENTENCES, batch_size=4))
+    np.testing.assert_array_equal(same.encode(SENTENCES, truncate_dim=5), encoder.encode(SENTENCES)[:, :5])
 
 
 @pytest.mark.parametrize("recipe", ["prompt-denoised", "first-last-ditto", "static-unbiased"])
@@ -198,7 +239,7 @@ def test_train_is_the_command(run, tiny_folder, tmp_path):
 
 
 #: What other libraries and the rooms above make.
-OF_OTHERS = {"Encoder.tokenizer", "Encoder.push_to_hub"}
+OF_OTHERS = {"Encoder.tokenizer", "Encoder.push_to_hub", "Encoder.model_card_data"}
 
 
 def function_of(member):

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -21,7 +22,7 @@ from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
-from promptcli.data.given import check_texts
+from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import (
     Encoded,
@@ -80,6 +81,13 @@ class Encoder:
     recipe: Recipe  #: with every name resolved: template text, Ditto head, period
     backbone: Backbone
     max_length: int  #: longest input in tokens
+    similarity_fn_name = "cosine"  #: sentence-transformers' name for what ``similarity`` computes
+
+    def __new__(cls, *args: Any, **_: Any) -> "Encoder":
+        """Refuse the name of a model, which ``promptcli.load`` opens."""
+        if args and not isinstance(args[0], Recipe):
+            raise UsageError(f"Encoder({args[0]!r:.60}) is not how a model is opened; call promptcli.load")
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -144,6 +152,7 @@ class Encoder:
         if place != "none":
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
 
+    @check_arguments
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the encoder into a folder that ``load`` opens, and sentence-transformers, whole or not at all.
 
@@ -156,6 +165,9 @@ class Encoder:
         """
         promptcli.save(self, folder, force=force)
 
+    save_pretrained = save
+
+    @check_arguments
     def register(self, name: str, *, force: bool = False) -> None:
         """Keep the encoder under a name; from then on ``promptcli.load(name)`` and ``--model name`` know it.
 
@@ -205,7 +217,8 @@ class Encoder:
         prompt: str | None = ...,
         **options: Any,
     ) -> np.ndarray: ...
-    def encode(  # type: ignore[misc]
+    @check_arguments  # type: ignore[misc]
+    def encode(
         self,
         sentences: str | Sequence[str],
         prompt_name: str | None = None,
@@ -213,10 +226,12 @@ class Encoder:
         *,
         batch_size: int | None = None,
         show_progress_bar: bool | None = None,
-        precision: str = "float32",
+        precision: str | None = "float32",
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
         normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        device: str | torch.device | None = None,
         progress: Progress = silent,
     ) -> np.ndarray | Tensor:
         """Return the vectors of n sentences, (n, d) float32, or of a single one, (d,).
@@ -234,23 +249,25 @@ class Encoder:
             convert_to_numpy: A numpy array; else a list of n tensors.
             convert_to_tensor: One tensor, on the encoder's device, whatever ``convert_to_numpy`` says.
             normalize_embeddings: Scale every vector to length 1; a vector of zeros stays one.
+            truncate_dim: Keep the first k numbers of a vector, before it is scaled.
+            device: Encode on another device than the encoder's.
             progress: Called with the number of sentences newly done.
 
         Raises:
             UsageError: A sentence is not a string; with its index and type.
         """
-        if precision != "float32":
+        if precision not in (None, "float32"):
             raise UsageError(f"precision {precision!r} is not allowed; give float32, then promptcli.quantize")
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size {batch_size} is not allowed; give at least 1, or leave it out")
         texts = check_texts(sentences)
-        encoder = self
+        encoder = self if device is None else self.to(device)
         if prompt is not None or prompt_name is not None:
             if prompt is None and prompt_name not in self.prompts:
                 raise unknown("prompt_name", str(prompt_name), self.prompts or ["none: this model has no prompts"])
-            encoder = self.prompted(self.prompts[str(prompt_name)] if prompt is None else prompt)
+            encoder = encoder.prompted(self.prompts[str(prompt_name)] if prompt is None else prompt)
         with _progress_bar(len(texts), progress) if show_progress_bar else contextlib.nullcontext(progress) as advance:
-            encoded = encoder.encode_report(texts, progress=advance, most=batch_size).vectors
+            encoded = encoder.encode_report(texts, progress=advance, most=batch_size).vectors[:, :truncate_dim]
         vectors: Any = unit(encoded) if normalize_embeddings else encoded
         if convert_to_tensor or not convert_to_numpy:
             vectors = torch.from_numpy(vectors).to(self.device)
@@ -292,6 +309,13 @@ class Encoder:
     def get_sentence_embedding_dimension(self) -> int:
         """Return d, the width of the vectors (sentence-transformers' name for it)."""
         return self.width
+
+    get_embedding_dimension = get_sentence_embedding_dimension
+
+    @property
+    def model_card_data(self) -> Any:
+        """Takes the figures that sentence-transformers' evaluators store, and forgets them."""
+        return SimpleNamespace(set_evaluation_metrics=lambda *_, **__: None)
 
     def fit(self, sentences: object = None, labels: object = None) -> "Encoder":
         """Return self: scikit-learn pipelines call it, and nothing is learned."""

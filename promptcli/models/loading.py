@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from promptcli.backbones.backbone import Backbone
@@ -60,8 +61,8 @@ def load(
     denoise: str | None = None,
     max_length: int | None = None,
     revision: str | None = None,
-    device: str = "auto",
-    dtype: str = "stored",
+    device: str | torch.device | int | None = "auto",
+    dtype: str | torch.dtype | None = "stored",
     offline: bool = False,
     backend: str = "torch",
     rows: int | None = None,
@@ -79,7 +80,7 @@ def load(
         denoise: Replaces the recipe's.
         max_length: Replaces the recipe's, in tokens.
         revision: Branch, tag or commit of a model on the hub.
-        device: ``auto``, ``cpu``, ``cuda``, ...
+        device: ``auto`` (or None), ``cpu``, ``cuda``, ..., a ``torch.device``, or the number of a GPU.
         dtype: ``stored`` (float32; for causal models that of their files if the device supports it), ``float32``,
             ``bfloat16``, ``float16``, or ``auto`` (bfloat16 if the hardware is fast in it).
         offline: Never use the network.
@@ -102,6 +103,8 @@ def load(
     if revision is not None:
         choice = f"{choice}@{revision}"
     entry = changed(entry_of(choice), changes)
+    device = f"cuda:{device}" if isinstance(device, int) else str(device or "auto")
+    dtype = str(dtype or "stored").removeprefix("torch.")
     return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows)
 
 

@@ -1,5 +1,6 @@
 """One form on disk: whatever an entry is opened by, its vectors are the same, and a damaged file is an error."""
 
+import importlib
 import itertools
 import json
 import re
@@ -130,3 +131,15 @@ def test_a_damaged_weights_file_is_an_error(written, opened, damage, entry, tmp_
     name = damaged(folder, damage)
     with pytest.raises(PromptcliError, match=re.escape(name)):
         opened(folder)
+
+
+def test_evaluators_and_utilities_of_sentence_transformers_take_an_encoder():
+    library = pytest.importorskip("sentence_transformers")
+    evaluation = importlib.import_module("sentence_transformers.sentence_transformer.evaluation")
+    encoder = pc.load("mini", device="cpu")
+    pairs = evaluation.EmbeddingSimilarityEvaluator(SENTENCES[:2], SENTENCES[1:3], [0.1, 0.9])(encoder)
+    assert abs(pairs["spearman_cosine"]) == pytest.approx(1)
+    queries = evaluation.InformationRetrievalEvaluator({"q": SENTENCES[0]}, {"a": SENTENCES[0]}, {"q": {"a"}})(encoder)
+    assert queries["cosine_accuracy@1"] == 1
+    assert library.util.paraphrase_mining(encoder, [SENTENCES[0], SENTENCES[0]])[0][0] == pytest.approx(1)
+    assert encoder.get_embedding_dimension() == encoder.get_sentence_embedding_dimension() == 256

@@ -118,6 +118,8 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         [[-1.0, 1.0], [1.0, -1.0]]
     """
     form = look_up("precision", precision, PRECISIONS)
+    if np.asarray(vectors).dtype.kind not in "fiub":
+        raise UsageError("vectors are not numbers; give (n, d), e.g. what `encode` returns")
     vectors = np.asarray(vectors, dtype=np.float32)
     if vectors.ndim != 2 or 0 in vectors.shape:
         raise UsageError(f"vectors of shape {vectors.shape} are not allowed; give (n, d)")
