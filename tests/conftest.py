@@ -7,6 +7,7 @@ takes seconds, too: where any score will do, use the fixture ``few_demo_pairs`` 
 """
 
 import gc
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -117,6 +118,12 @@ class Ran(NamedTuple):
     code: int
     out: str
     err: str
+
+    @property
+    def json(self) -> Any:
+        """The document that a run printed, which went well."""
+        assert self.code == 0, self.err
+        return json.loads(self.out)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """``promptcli analyze``: what the commands print, draw and refuse."""
 
-import json
-
 import pytest
 
 from promptcli.cli.pictures import plots
@@ -48,7 +46,7 @@ def analyze(run, tiny_folder, tmp_path, monkeypatch):
     ],
 )
 def test_every_analysis_as_json_as_a_table_and_as_a_picture(command, picture, key, shown, analyze, tmp_path):
-    assert key in json.loads(analyze(*command, "--json").out)["results"][0]
+    assert key in analyze(*command, "--json").json["results"][0]
     ran = analyze(*command)
     assert ran.code == 0 and all(words in ran.out + ran.err for words in shown)
     if picture:
@@ -60,7 +58,7 @@ def test_every_analysis_as_json_as_a_table_and_as_a_picture(command, picture, ke
 
 def test_settings_reach_the_analysis_and_rows_that_cannot_be_computed_are_left_out(analyze):
     given = ("--set", "sample=5", "--set", "seed=3", "--set", "lower=false", "--set", "words=0")
-    document = json.loads(analyze("anisotropy", "corpus.txt", "-m", "cls", *given, "--json").out)
+    document = analyze("anisotropy", "corpus.txt", "-m", "cls", *given, "--json").json
     assert document["settings"] == {"first": 100_000, "sample": 5, "seed": 3, "lower": False, "words": 0}
     assert document["results"][0]["vectors"] == 5
     ran = analyze("anisotropy", "--set", "first=20")
@@ -73,7 +71,7 @@ def test_map(run, tiny_folder, tmp_path):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     words = ("analyze", "map", tmp_path / "corpus.txt", "--model", tiny_folder("bert"), "--offline")
-    document = json.loads(run(*words, "--json", "--plot", tmp_path / "map.svg").out)
+    document = run(*words, "--json", "--plot", tmp_path / "map.svg").json
     [row] = document["results"]
     assert document["settings"] == {"first": 2000} and row["method"] == "t-SNE" and 0 <= row["trustworthiness"] <= 1
     assert len(row["points"]) == len(row["clusters"]) == len(SENTENCES) and "<svg" in (tmp_path / "map.svg").read_text()
@@ -88,7 +86,7 @@ def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
         rows = [f"a\tb\tc\td\t{gold}\t{SENTENCES[row]}\t{SENTENCES[row + 1]}\n" for row, gold in enumerate(golds)]
         (folder / f"sts-{split}.csv").write_text("".join(rows))
     words = ("uniformity", "-m", "last-avg", "--data-dir", tmp_path)
-    real = json.loads(analyze(*words, "--json").out)
+    real = analyze(*words, "--json").json
     assert real["on"] == ["STS-B:train", "STS-B:dev", "STS-B"]
     assert (real["results"][0]["positives"], real["results"][0]["sentences"]) == (3, 12)
     (folder / "sts-dev.csv").unlink()
@@ -155,5 +153,5 @@ def test_impact_goes_with_tfidf_on_real_text(data_folder, run, tmp_path):
     short = [line for line in lines if len(line) < 60]  # a sentence of n tokens is n^2 / 2 inputs
     (tmp_path / "short.txt").write_text("\n".join(short), encoding="utf-8")
     ran = run("analyze", "impact-tfidf", tmp_path / "short.txt", "--set", "first=10", "--offline", "--json")
-    (study,) = json.loads(ran.out)["results"]
+    (study,) = ran.json["results"]
     assert study["sentences"] == 10 and study["correlation"]["spearman"] > 0

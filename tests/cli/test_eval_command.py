@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import numpy as np
@@ -65,9 +64,7 @@ def document(score):
     """The same, as its JSON document."""
 
     def call(*arguments):
-        ran = score(*arguments, "--json")
-        assert ran.code == 0, ran.err
-        return json.loads(ran.out)
+        return score(*arguments, "--json").json
 
     return call
 
@@ -115,7 +112,7 @@ def test_table_says_protocol_text_intervals_subsets_and_what_is_not_comparable(r
 
 def test_nothing_named_means_every_recipe_that_needs_no_fitting(score, document, fake):
     ran = score("--task", "STS14", "--json")
-    assert [row["recipe"] for row in json.loads(ran.out)["results"]] == UNFITTED
+    assert [row["recipe"] for row in ran.json["results"]] == UNFITTED
     for name in ("first-last-tfidf", "whitening", "flow"):
         assert f"{name} is left out: " in ran.err
     assert ran.err.count("promptcli fit") == 3
@@ -208,7 +205,7 @@ def test_real_data_gives_the_figures_of_the_plain_reference(run, data_folder):
         pytest.skip(f"real weights: {weights.name} is not next to the data")
     recipes = ("--model", "first-last-avg", "--model", "cls")
     ran = run("eval", "--data-dir", data_folder, "--backbone", weights, *recipes, "--json")
-    values = {(row["recipe"], row["task"]): row["value"] for row in json.loads(ran.out)["results"]}
+    values = {(row["recipe"], row["task"]): row["value"] for row in ran.json["results"]}
     expected = {
         "first-last-avg": {"STS12": 45.43, "STS13": 57.50, "STS14": 47.98, "STS-B": 49.57, "SICK-R": 57.40},
         "cls": {"STS12": 59.15, "STS13": 53.94, "STS14": 51.98, "STS-B": 54.09, "SICK-R": 57.88},

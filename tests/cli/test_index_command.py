@@ -113,7 +113,7 @@ def test_factory_prints_its_recall_and_info_shows_the_same(run, fake, tmp_path):
     (tmp_path / "in.txt").write_text("".join(f"sentence {number}\n" for number in range(300)))
     ran = run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i", "--factory", "HNSW16")
     assert "recall@10 " in ran.out and "300 rows" in ran.out and ran.out == run("index", "info", tmp_path / "i").out
-    document = json.loads(run("index", "info", tmp_path / "i", "--json").out)
+    document = run("index", "info", tmp_path / "i", "--json").json
     assert document["recall"]["at_10"] > 0.9 and document["factory"] == "HNSW16"
     ran = run("index", "check", tmp_path / "i")
     assert ran.code == 0 and "2 files" in ran.err
@@ -198,7 +198,7 @@ def test_stored_vectors_are_not_encoded_again(run, fake, built, text, tmp_path, 
     hits = [lines(run("index", "search", folder, SENTENCES[1], "--json")) for folder in (built, tmp_path / "i")]
     assert hits[0] == hits[1]
     if name != "v.npy":
-        assert json.loads(run("index", "add", built, tmp_path / name, "--json").out)["rows"] == 8
+        assert run("index", "add", built, tmp_path / name, "--json").json["rows"] == 8
         found = lines(run("index", "search", built, SENTENCES[1], "--json", "-k", 2))
         assert [hit["id"] for hit in found] == [1, 5], "row numbers go on"
 
@@ -259,7 +259,7 @@ def test_upsert_delete_and_compact(run, fake, tmp_path):
     (tmp_path / "gone").write_text("k0\nk9\n")
     ran = run("index", "delete", keyed, "k2", "--ids", tmp_path / "gone")
     assert ran.code == 0 and "3 rows deleted" in ran.err and "3 deleted" in ran.out
-    assert json.loads(run("index", "compact", keyed, "--json").out)["deleted"] == 0
+    assert run("index", "compact", keyed, "--json").json["deleted"] == 0
     assert {hit["id"] for hit in lines(run("index", "search", keyed, "x", "--json"))} == {"k1", "k3"}
 
 

@@ -1,7 +1,5 @@
 """``templates``."""
 
-import json
-
 import pytest
 from transformers import AutoTokenizer, ElectraForPreTraining
 
@@ -19,7 +17,7 @@ def check(run, tiny_folder):
         words = ("templates", *arguments, "--backbone", tiny_folder(family))
         ran = run(*words)
         assert ran.code == 0 and ran.err == "" and shown in ran.out
-        return json.loads(run(*words, "--json").out)
+        return run(*words, "--json").json
 
     return call
 
@@ -27,9 +25,9 @@ def check(run, tiny_folder):
 def test_list_and_show(run):
     ran = run("templates")
     assert ran.code == 0 and MANUAL in ran.out
-    listed = json.loads(run("templates", "--json").out)["templates"]
+    listed = run("templates", "--json").json["templates"]
     assert [row["name"] for row in listed] == list(named_templates())
-    shown = json.loads(run("templates", "manual", "--json").out)
+    shown = run("templates", "manual", "--json").json
     assert shown.items() >= next(row for row in listed if row["name"] == "manual").items()
     ran = run("templates", "manual")
     assert ran.code == 0 and MANUAL in ran.out and "73.44" in ran.out
@@ -71,7 +69,7 @@ def test_check_notes_a_backbone_without_a_head(run, tmp_path):
     words = ("templates", "[X] means [MASK] .", "--backbone", folder)
     ran = run(*words)
     assert ran.code == 0 and "no masked-LM head" in ran.err and ran.err.count("\n") == 1
-    assert "no masked-LM head" in json.loads(run(*words, "--json").out)["notes"][0]
+    assert "no masked-LM head" in run(*words, "--json").json["notes"][0]
 
 
 @pytest.mark.parametrize(
@@ -94,4 +92,4 @@ def test_refusals(arguments, code, message, run, tiny_folder):
 
 def test_the_default_is_the_users_backbone(run, tiny_folder, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_BACKBONE", str(tiny_folder("bert")))
-    assert json.loads(run("templates", "manual", "--json").out)["backbone"] == str(tiny_folder("bert"))
+    assert run("templates", "manual", "--json").json["backbone"] == str(tiny_folder("bert"))

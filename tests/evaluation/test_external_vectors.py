@@ -1,7 +1,5 @@
 """`eval --list-sentences` and `eval --vectors`: vectors of other programs, row i of sentence i."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,7 +47,7 @@ def pairs(data, year):
 def test_the_list_holds_every_sentence_once(run, arguments, data, sentences):
     expected = {sentence for year in ("12", "14") for pair in pairs(data, year)[0] for sentence in pair}
     assert len(sentences) == len(expected) and set(sentences) == expected and sentences[0] == "a river here"
-    document = json.loads(run(*arguments, "--list-sentences", "--json").out)
+    document = run(*arguments, "--list-sentences", "--json").json
     assert document == {"tasks": ["STS12", "STS14"], "sentences": sentences}
 
 
@@ -58,9 +56,7 @@ def test_the_figure_is_the_plain_one_and_nothing_else_is_encoded(
 ):
     monkeypatch.setattr(evaluator, "encode_together", lambda *given, **more: pytest.fail("nothing is to be encoded"))
     np.save(tmp_path / "use.npy", matrix)
-    ran = run(*arguments, "--vectors", tmp_path / "use.npy", "--json")
-    assert ran.code == 0, ran.err
-    rows = json.loads(ran.out)["results"]
+    rows = run(*arguments, "--vectors", tmp_path / "use.npy", "--json").json["results"]
     assert [(row["model"], row["recipe"], row["task"]) for row in rows] == [
         ("vectors", "use.npy", task) for task in ("STS12", "STS14")
     ]
@@ -103,8 +99,7 @@ def test_our_own_vectors_get_our_own_figure_and_stand_beside_it(run, arguments, 
     vectors = tmp_path / "own.npy"
     embedded = run("embed", tmp_path / "sentences.txt", "-o", vectors, "--dtype", "float32", "-q", *chosen)
     assert embedded.code == 0, embedded.err
-    ran = run(*arguments, *chosen, "--vectors", vectors, "--compare", "last-avg", "--json")
-    document = json.loads(ran.out)
+    document = run(*arguments, *chosen, "--vectors", vectors, "--compare", "last-avg", "--json").json
     values = {(row["recipe"], row["task"]): row["value"] for row in document["results"]}
     for task in ("STS12", "STS14"):
         assert values["own.npy", task] == pytest.approx(values["last-avg", task], abs=0.01)

@@ -1,6 +1,5 @@
 """mteb's evaluator on an encoder: the adapter without mteb, and mteb itself where it is installed."""
 
-import json
 import random
 import sys
 from pathlib import Path
@@ -60,9 +59,7 @@ def downstream(tmp_path):
 def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_folder):
     TaskResult = pytest.importorskip("mteb").TaskResult
     given = ("--backbone", tiny_folder("bert"), "-m", "last-avg", "--data-dir", downstream, "-o", tmp_path / "out")
-    ran = run("eval", "--task", "mteb:STSBenchmark", *given, "--offline", "--json")
-    assert ran.code == 0, ran.err
-    [score] = json.loads(ran.out)["results"]
+    [score] = run("eval", "--task", "mteb:STSBenchmark", *given, "--offline", "--json").json["results"]
     loaded = load_tasks(downstream, [TaskName(MTEB_LOCAL["STSBenchmark"])], "mteb").tasks
     ours = evaluate([encoder], loaded)[0]
     assert score["value"] == pytest.approx(ours.value, abs=1e-4)

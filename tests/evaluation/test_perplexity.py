@@ -1,6 +1,5 @@
 """Masked accuracy and perplexity against a plain loop, and what cannot be measured."""
 
-import json
 import math
 import re
 
@@ -84,7 +83,6 @@ def test_the_card_of_mini_tells_its_figures(data_folder, run):
     card = (SHIPPED["mini-bert"] / "README.md").read_text(encoding="utf-8")
     found = re.search(r"top-1 ([\d.]+)%, perplexity ([\d.]+)", card)
     task = f"perplexity:{data_folder}/corpus/wikitext2_valid.txt"
-    ran = run("eval", "--task", task, "--backbone", "mini-bert", "--json")
-    (figures,) = json.loads(ran.out)["results"]
+    (figures,) = run("eval", "--task", task, "--backbone", "mini-bert", "--json").json["results"]
     assert figures["accuracy"] == pytest.approx(float(found[1]), abs=0.05)
     assert figures["value"] == pytest.approx(float(found[2]), abs=0.05)

@@ -409,8 +409,7 @@ def test_other_programs_vectors_are_rows(run, senteval, sts, tiny_folder, tiny_b
     np.save(vectors, encoder.encode(sentences))
     options = ["--data-dir", senteval, "--vectors", vectors.parent, "--backbone", tiny_folder("bert"), "--offline"]
     ran = run("reproduce", "promptbert/6", *options, "-o", tmp_path / "out", "--json")
-    assert ran.code == 0, ran.err
-    figures = row_of(json.loads(ran.out)["results"][0], "InferSent-GloVe")["figures"]
+    figures = row_of(ran.json["results"][0], "InferSent-GloVe")["figures"]
     assert figures["Avg"]["value"] == pytest.approx(average(evaluate([encoder], sts)), abs=0.01)
     np.save(vectors, encoder.encode(sentences[1:]))
     assert "--list-sentences`" in run("reproduce", "promptbert/6", *options, "-o", tmp_path / "out").err
@@ -448,11 +447,10 @@ def test_word_vectors_have_their_row(run, senteval, tmp_path):
     (tmp_path / "vectors.txt").write_text("\n".join(lines) + "\n")
     options = ("--backbone", f"glove:{tmp_path / 'vectors.txt'}", "--data-dir", senteval, "--offline", "--json")
     ran = run("reproduce", "promptbert/5", "-o", tmp_path / "results", *options)
-    assert ran.code == 0, ran.err
-    rows = {row["method"]: row for row in json.loads(ran.out)["results"][0]["rows"]}
+    rows = {row["method"]: row for row in ran.json["results"][0]["rows"]}
     row = rows.pop("GloVe embeddings avg")
     plain = run("eval", "--pooling", "static/avg", "--task", "STS-B", *options)
-    assert row["figures"]["STS-B"]["value"] == pytest.approx(json.loads(plain.out)["results"][0]["value"], abs=1e-3)
+    assert row["figures"]["STS-B"]["value"] == pytest.approx(plain.json["results"][0]["value"], abs=1e-3)
     assert row["difference"]["STS-B"] == pytest.approx(row["figures"]["STS-B"]["value"] - 58.02, abs=1e-3)
     assert (tmp_path / "results" / "promptbert-5.GloVe.json").exists()
     assert not any(other["figures"] for other in rows.values())
@@ -532,7 +530,7 @@ def test_the_command_keeps_results_and_repeats_them(run, senteval, tiny_folder, 
     text = kept.read_text()
     assert str(tmp_path) not in text and (tmp_path / "results" / "promptbert-14.json").exists()
     assert kept.with_suffix(".md").read_text() == table_page(json.loads(text))
-    found = json.loads(run("reproduce", kept, *options, "--json").out)
+    found = run("reproduce", kept, *options, "--json").json
     assert (found["figures"], found["changed"], found["inputs"]) == (8, [], [])
     document = json.loads(text)
     document["rows"][0]["figures"]["STS-B:dev"]["value"] += 1
@@ -547,17 +545,15 @@ def test_the_command_keeps_results_and_repeats_them(run, senteval, tiny_folder, 
 def test_the_command_trains_if_it_is_asked_to(run, senteval, tiny_folder, examples, tmp_path):
     options = ("--backbone", tiny_folder("bert"), "--data-dir", senteval, "--corpus", examples, "--offline", "--json")
     ran = run("reproduce", "promptbert/4.2", "--train", "-o", tmp_path, *options)
-    assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["results"][0]["rows"][1]["figures"]["STS-B:dev"]["on"] == ["STS-B:dev"]
+    assert ran.json["results"][0]["rows"][1]["figures"]["STS-B:dev"]["on"] == ["STS-B:dev"]
     (kept,) = tmp_path.glob("promptbert-4.2*.json")
-    assert json.loads(run("reproduce", kept, *options).out)["figures"] == 2
+    assert run("reproduce", kept, *options).json["figures"] == 2
 
 
 def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
     options = ("--backbone", "no-such/model", "--data-dir", senteval, "--offline", "-o", tmp_path / "results")
     ran = run("reproduce", "promptbert/4", "dcpcse/4", "--json", *options)
-    assert ran.code == 0, ran.err
-    document = json.loads(ran.out)
+    document = ran.json
     assert [result["table"] for result in document["results"]] == ["dcpcse/4"]
     assert "promptbert/4 on no-such/model" in document["failed"] and "local cache" in ran.err
     assert run("reproduce", "promptbert/4", *options).code == 3
@@ -580,8 +576,7 @@ def test_bad_input_is_refused(run, arguments, code, words):
 
 def test_the_list_says_what_can_run(run, senteval, tiny_folder):
     ran = run("reproduce", "list", "--json", "--backbone", tiny_folder("bert"), "--data-dir", senteval)
-    assert ran.code == 0, ran.err
-    tables = {look["table"]: look for look in json.loads(ran.out)["tables"]}
+    tables = {look["table"]: look for look in ran.json["tables"]}
     assert tables.keys() == published_tables().keys()
     assert (tables["promptbert/4"]["now"], tables["promptbert/4"]["figures"]) == (8, 8)
     assert tables["promptbert/8"]["now"] == 0 and tables["promptbert/8"]["time"] == ["hours, GPU"]

@@ -181,14 +181,14 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp
     ran = run("ditto-search", *options, "--json")
     assert ran.code == 0, ran.err
     assert "assumed: --on demo:dev" in ran.err
-    document = json.loads(ran.out)
+    document = ran.json
     assert set(document["ranked"][0]) == {"choice", "value", "ci95", "gain", "tfidf"}
     assert len(document["ranked"]) == 2 and document["task"] == "demo:dev"
     assert set(document["baseline"]) == set(document["maps"]) == set(SEARCHED)
     best = document["ranked"][0]
     assert best["value"] == max(value for rows in document["maps"].values() for row in rows for value in row)
     assert document["recipe"]["pooling"] == best["choice"]
-    scored = json.loads(run("eval", "--model", "best", "--task", "demo:dev", "--offline", "--json").out)["results"][0]
+    scored = run("eval", "--model", "best", "--task", "demo:dev", "--offline", "--json").json["results"][0]
     assert scored["value"] == pytest.approx(best["value"], abs=0.01)  # one swap of a near tie in 1,390 pairs
     pytest.importorskip("matplotlib")
     drawn = ("--plot", tmp_path / "map.svg", "--states", "last", "--on", "demo:dev")
@@ -214,10 +214,10 @@ def test_refusals(options, code, message, run):
 def test_the_best_head_beats_the_plain_average_on_real_pairs(data_folder, run):
     folder = data_folder / "senteval"
     ran = run("ditto-search", "--data-dir", folder, "--states", "first-last", "--json", "--offline", "--name", "ditto")
-    document = json.loads(ran.out)
+    document = ran.json
     assert document["task"] == "STS-B:dev" and document["ranked"][0]["gain"] > 0
     scored = run("eval", "--model", "ditto", "--task", "STS-B:dev", "--data-dir", folder, "--offline", "--json")
-    assert json.loads(scored.out)["results"][0]["value"] == pytest.approx(document["ranked"][0]["value"], abs=0.01)
+    assert scored.json["results"][0]["value"] == pytest.approx(document["ranked"][0]["value"], abs=0.01)
 
 
 def test_the_heat_map_reads_without_colour():

@@ -1,7 +1,5 @@
 """``search-layers``: one pass for all layers equals the recipes one by one; what it prints, saves and refuses."""
 
-import json
-
 import pytest
 
 from promptcli.backbones.backbone import Backbone
@@ -49,12 +47,10 @@ def test_the_best_is_saved_and_scores_the_same(run, tiny_folder, tmp_path):
     file = write_pairs(tmp_path)
     arguments = ["search-layers", "--on", file, "--backbone", tiny_folder("llama"), "--model", "prompteol"]
     arguments += ["--name", "layers"]
-    ran = run(*arguments, "--json")
-    assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
+    found = run(*arguments, "--json").json
     assert found["recipe"]["pooling"] == found["ranked"][0]["choice"]
     scored = run("eval", "--model", "layers", "--task", file, "--json")
-    assert json.loads(scored.out)["results"][0]["value"] == pytest.approx(found["ranked"][0]["value"], abs=1e-3)
+    assert scored.json["results"][0]["value"] == pytest.approx(found["ranked"][0]["value"], abs=1e-3)
     assert run(*arguments).code == 2  # the name is taken
     table = run(*arguments, "--force")
     assert table.code == 0 and "luck:" in table.out and "first-last:1/last-token" in table.out

@@ -1,7 +1,6 @@
 """``search-templates``: greedy and free search, scoring as ``eval`` scores, the cache after a kill, the command."""
 
 import contextlib
-import json
 import re
 import tomllib
 from types import SimpleNamespace
@@ -313,15 +312,15 @@ def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home
     ran = search("--json", "--name", "template")
     assert ran.code == 0, ran.err
     assert "assumed: --on demo:dev" in ran.err
-    (found,) = json.loads(ran.out)["searches"]
+    (found,) = ran.json["searches"]
     rows = found["ranked"]
     assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
     best = rows[0]
     assert best["value"] == max(row["value"] for row in rows) and best["ci95"][0] <= best["value"] <= best["ci95"][1]
     assert (found["task"], found["period"], found["model"]) == ("demo:dev", True, "template")
-    (scored,) = json.loads(run("eval", "--model", "template", "--task", "demo:dev", "--json").out)["results"]
+    (scored,) = run("eval", "--model", "template", "--task", "demo:dev", "--json").json["results"]
     assert (scored["value"], scored["ci95"]) == (best["value"], best["ci95"])
-    card = json.loads(run("models", "show", "template", "--json").out)
+    card = run("models", "show", "template", "--json").json
     assert card["recipe"]["prompt"] == best["choice"] and card["scores"][0]["value"] == best["value"]
     saved = tomllib.loads((home / "templates" / "template.toml").read_text())
     assert saved["template"]["text"] == best["choice"] and len(saved) == 8
