@@ -1,25 +1,58 @@
-"""The named templates, and a template token by token on a backbone."""
+"""The named templates, and a template token by token on a backbone: ids, mask position, the cut of a long sentence."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from promptcli.errors import UsageError
+from promptcli.recipe import MASK
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
-    from promptcli.encoder.prompts.checking import Checked
+    from promptcli.backbones.backbone import Backbone
     from promptcli.encoder.prompts.named import NamedTemplate
+    from promptcli.encoder.prompts.template import Template
     from promptcli.models.loading import Model
 
 
 @dataclass(frozen=True)
+class Token:
+    """One token of the model input."""
+
+    position: int
+    id: int
+    text: str  #: the vocabulary item
+    #: ``template``, ``sentence`` or ``mask``; characters of the template that touch the sentence are cut into tokens
+    #: together with it and count as the sentence's.
+    part: str
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """What becomes of a sentence that is too long."""
+
+    sentence_tokens: int  #: tokens of such a sentence
+    kept: int  #: tokens that stay, its first ones
+    last_kept: str  #: the last of them, as the vocabulary item
+    mask_position: int | None  #: mask position of the filled template
+    input_tokens: int  #: length of the input then: the longest there is
+
+
+@dataclass(frozen=True)
 class CheckedTemplate:
-    """A template on one backbone."""
+    """A template as one backbone reads it."""
 
     named: "NamedTemplate | None"  #: if it was given by its name
     backbone: str
     family: str
-    checked: "Checked"  #: token by token
+    template: str
+    template_tokens: int  #: tokens of the template, special tokens included
+    max_tokens: int
+    room: int  #: tokens left for the sentence
+    sentence: str  #: the sentence with the period that the papers' evaluation adds
+    tokens: list[Token]
+    mask_position: int | None  #: of the (first) mask; None in causal models, read at the last token
+    truncated: bool  #: whether this sentence already is cut
+    truncation: Truncation  #: the same for the sentence repeated until it is too long
     notes: list[str]  #: its limits on this backbone
 
 
@@ -51,21 +84,71 @@ def check_template(
         NotFoundError: The backbone is missing.
     """
     from promptcli.encoder.prompts import template as texts
-    from promptcli.encoder.prompts.checking import check
     from promptcli.encoder.prompts.named import named_templates, template_text
     from promptcli.models.loading import backbone_model, open_model
 
-    template = template_text(text)
-    texts.check_template(template)  # before anything is loaded
+    filled = template_text(text)
+    texts.check_template(filled)  # before anything is loaded
     backbone = open_model(backbone_model(model or BARE.backbone)).backbone
-    family, remarks = backbone.provenance.family, []
+    tokens, limit = backbone.tokenizer, backbone.max_tokens
+    if not tokens.causal and MASK not in filled:
+        raise UsageError(f"template {filled!r} has no {MASK}; put one at the position to be read")
+    if not sentence.strip():
+        raise UsageError("the sentence is empty; give one with `sentence`")
+    template = texts.Template(filled, tokens)
+    ids, position, truncated = _input(template, backbone, sentence, limit)
+    return CheckedTemplate(
+        named=named_templates().get(text),
+        backbone=backbone.name,
+        family=backbone.provenance.family,
+        template=filled,
+        template_tokens=template.length,
+        max_tokens=limit,
+        room=limit - template.length,
+        sentence=template.pieces([sentence], True)[0].strip(),
+        tokens=_named(template, backbone, ids),
+        mask_position=position,
+        truncated=truncated,
+        truncation=_truncation(template, backbone, sentence.strip()),
+        notes=_notes(backbone),
+    )
+
+
+def _truncation(template: "Template", backbone: "Backbone", longer: str) -> Truncation:
+    """Return what becomes of a sentence that is repeated until it is too long."""
+    tokens, limit = backbone.tokenizer, backbone.max_tokens
+    while not _input(template, backbone, longer, limit)[2]:
+        longer = f"{longer} {longer}"
+    sentence_tokens = len(tokens.encode(template.pieces([longer], True))[0])
+    cut, cut_mask, _ = _input(template, backbone, longer, limit)
+    kept = len(cut) - template.length
+    last = tokens.text(cut[len(template.left) + kept - 1])
+    return Truncation(sentence_tokens, kept, last, cut_mask, len(cut))
+
+
+def _notes(backbone: "Backbone") -> list[str]:
     try:
         _ = backbone.head
+        return []
     except UsageError:
         why = {"electra": ": an ELECTRA discriminator, which has the mask token but is not a masked LM at inference"}
-        remarks = [
-            f"backbone {backbone.name!r} has no masked-LM head{why.get(family, '')}; the vector at the mask (last/mask)"
-            " works, predicting tokens (topk-tokens, analyze mask-tokens) does not"
+        return [
+            f"backbone {backbone.name!r} has no masked-LM head{why.get(backbone.provenance.family, '')}; the vector at"
+            " the mask (last/mask) works, predicting tokens (topk-tokens, analyze mask-tokens) does not"
         ]
-    checked = check(template, backbone.tokenizer, backbone.max_tokens, sentence)
-    return CheckedTemplate(named_templates().get(text), backbone.name, family, checked, remarks)
+
+
+def _input(template: "Template", backbone: "Backbone", sentence: str, limit: int) -> tuple[list[int], int | None, bool]:
+    """Return the ids of a filled template, its first mask's position, and whether the sentence was cut."""
+    inputs = template.splice(backbone.tokenizer.encode(template.pieces([sentence], True)), limit)
+    row = inputs.rows[0]
+    return row, next(iter(template.mask_slots(len(row))), None), inputs.truncated[0]
+
+
+def _named(template: "Template", backbone: "Backbone", ids: list[int]) -> list[Token]:
+    origins = ["template"] * len(ids)
+    sentence = slice(len(template.prefix), len(ids) - len(template.suffix))
+    origins[sentence] = ["sentence"] * len(origins[sentence])
+    for slot in template.mask_slots(len(ids)):
+        origins[slot] = "mask"
+    return [Token(place, token, backbone.tokenizer.text(token), origins[place]) for place, token in enumerate(ids)]

@@ -11,7 +11,6 @@ from promptcli.cli.signatures import Flag, command_of
 from promptcli.searching import templates as library
 
 if TYPE_CHECKING:
-    from promptcli.encoder.prompts.checking import Checked
     from promptcli.searching.templates import CheckedTemplate
 
 
@@ -33,16 +32,16 @@ def templates(check: "partial[CheckedTemplate]", json: Json = False) -> None:
     name, template = check.keywords["text"], check()
     named = template.named
     if json:
-        fields = {} if named is None else {"name": name, **asdict(named)}
-        read = {"backbone": template.backbone, "family": template.family, **asdict(template.checked)}
-        result_json({**fields, **read, "notes": template.notes})
+        fields = asdict(template)
+        row = fields.pop("named")
+        result_json({**({} if row is None else {"name": name, **row}), **fields})
         return
     if named is not None:
         rows = [("name", name), ("template", named.text), ("source", named.source)]
         if named.score is not None:
             rows.append(("published", f"{named.score:.2f} (STS-B dev, bert-base-uncased without training)"))
         result_table((), [*rows, *((f"for {model}", text) for model, text in named.models.items())])
-    _print(template.checked)
+    _print(template)
     for remark in template.notes:
         note(remark)
 
@@ -58,7 +57,7 @@ def _list(*, json: bool) -> None:
     )
 
 
-def _print(checked: "Checked") -> None:
+def _print(checked: "CheckedTemplate") -> None:
     result_table(
         ("position", "id", "token", "part"),
         [(str(token.position), str(token.id), token.text, token.part) for token in checked.tokens],
