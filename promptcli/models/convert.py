@@ -1,4 +1,4 @@
-"""Convert a ``pytorch_model.bin`` to safetensors in a separate process (``python -m`` this module).
+"""Convert what is not safetensors, each file in a separate process: a ``pytorch_model.bin``, or a GGUF file.
 
 A pickle can run code: only torch's reader of tensors opens it.
 """
@@ -15,17 +15,19 @@ from promptcli.errors import UsageError
 _LONGEST = 600  # seconds
 
 
-def convert_apart(pickle: Path, target: Path) -> None:
-    """Write the tensors of a pickle as safetensors; the file is read by a process that is started for it."""
-    command = [sys.executable, "-m", "promptcli.models.convert", str(pickle), str(target)]
+def convert_apart(file: Path, target: Path) -> None:
+    """Write a pickle's tensors as safetensors, or the model of a GGUF file as a folder, in a new process."""
+    module = "promptcli.backbones.gguf" if file.suffix == ".gguf" else "promptcli.models.convert"
+    command = [sys.executable, "-m", module, str(file), str(target)]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
         reason = "" if ran.returncode == 0 else next(iter(ran.stderr.strip().splitlines()[-1:]), "no reason given")
     except subprocess.TimeoutExpired:
         reason = f"it took longer than {_LONGEST} s"
     if reason:
-        target.unlink(missing_ok=True)
-        raise UsageError(f"{pickle} was not converted, and nothing in it was run: {reason[:200]}")
+        if not target.is_dir():  # a folder is a temporary one
+            target.unlink(missing_ok=True)
+        raise UsageError(f"{file} was not converted, and nothing in it was run: {reason[:200]}")
 
 
 def _convert(pickle: Path, target: Path) -> None:
