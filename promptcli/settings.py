@@ -36,27 +36,27 @@ PAPER = Preset(
 )
 
 
-@dataclass(frozen=True)
-class SettingKey:
-    """A default that a user may set."""
+def setting(default: Any, about: str, **metadata: Any) -> Any:
+    """Return the dataclass field of a setting; ``about`` is the help of its option.
 
-    variable: str  #: Environment variable.
-    default: str | None
-    help: str
-
-
-KEYS: dict[str, SettingKey] = {
-    "backbone": SettingKey("PROMPTCLI_BACKBONE", BARE.backbone, "backbone of recipes that do not name one"),
-    "data_dir": SettingKey("PROMPTCLI_DATA_DIR", None, "SentEval folder of the tasks"),
-}
+    Metadata: ``min`` and ``max``, bounds that it may reach; ``above`` and ``below``, bounds that it may not;
+    ``choices``, its allowed values; ``plug_ins``, the table of ``extensions`` with further values.
+    """
+    return field(default=default, metadata={"help": about, **metadata})
 
 
 @dataclass(frozen=True)
 class SettingsFile:
-    """The content of the file of defaults: a field for each of ``KEYS``."""
+    """The content of the file of defaults; metadata: the environment variable, the built-in default, the help."""
 
-    backbone: str | None = None
-    data_dir: str | None = None
+    backbone: str | None = setting(
+        None, "backbone of recipes that do not name one", variable="PROMPTCLI_BACKBONE", built_in=BARE.backbone
+    )
+    data_dir: str | None = setting(None, "SentEval folder of the tasks", variable="PROMPTCLI_DATA_DIR", built_in=None)
+
+
+#: Default that a user may set -> its metadata.
+KEYS = {item.name: item.metadata for item in fields(SettingsFile)}
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,6 @@ class EffectiveSetting:
 
     value: str | None
     source: str  #: A variable, a file, or ``built in``.
-
-
-def setting(default: Any, about: str, **metadata: Any) -> Any:
-    """Return the dataclass field of a setting; ``about`` is the help of its option.
-
-    Metadata: ``min`` and ``max``, bounds that it may reach; ``above`` and ``below``, bounds that it may not;
-    ``choices``, its allowed values; ``plug_ins``, the table of ``extensions`` with further values.
-    """
-    return field(default=default, metadata={"help": about, **metadata})
 
 
 #: Bounds in a field's metadata: how a message says them, and when they hold.
@@ -156,7 +147,8 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
     stored = asdict(_read_file(path))
     effective = {}
     for name, key in KEYS.items():
-        sources = (environ.get(key.variable), f"${key.variable}"), (stored[name], str(path)), (key.default, "built in")
+        variable = key["variable"]
+        sources = (environ.get(variable), f"${variable}"), (stored[name], str(path)), (key["built_in"], "built in")
         effective[name] = next(EffectiveSetting(*source) for source in sources if source[0] or source[1] == "built in")
     return effective
 

@@ -1,8 +1,4 @@
-"""Options that several commands share: single ones as types, groups as dataclasses.
-
-A command takes ``model: ModelOptions`` as a parameter; ``signatures.expand`` turns a group into its fields' options.
-``options_of`` makes a group from a dataclass of settings: a field's help, bounds and panel are its metadata.
-"""
+"""Options that several commands share: single ones as types, groups as dataclasses whose fields are the options."""
 
 import dataclasses
 import functools
@@ -28,7 +24,7 @@ def option_in(panel: str) -> Callable[..., Any]:
 
 
 _PANEL = "Model"
-model_option, _runtime_option = option_in(_PANEL), option_in("Options of every command")
+_runtime_option = option_in("Options of every command")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -40,12 +36,14 @@ class FieldOptions:
 
     def changes(self, *, but: Sequence[str] = ()) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples; ``but`` are pairs of ``--set`` that are no fields."""
-        names = [item.name for item in dataclasses.fields(self.described)]  # type: ignore[arg-type]
-        fields = {name: getattr(self, name, None) for name in names}
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        given = {name: getattr(self, name, None) for name in self.described.__dataclass_fields__}  # type: ignore[attr-defined]
+        values = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in given.items()
+            if value not in (None, [], ())
+        }
         pairs = [pair for pair in getattr(self, "set", None) or () if pair not in but]
-        values = {name: value for name, value in values.items() if value not in (None, ())}
-        return values | parsed(self.described, pairs)
+        return values | parsed(kinds_of(self.described), pairs)
 
 
 Group = TypeVar("Group", bound=FieldOptions)
@@ -62,26 +60,15 @@ def options_of(
 ) -> Callable[[type[Group]], type[Group]]:
     """Decorate a class so that it holds one option for every field of ``described`` that has a help text.
 
-    A field's metadata: ``help``; ``min`` and ``max`` of a number; ``panel`` of the help page. A field that is a tuple
-    becomes an option that may be repeated, a bool a pair ``--name/--no-name``.
+    A field that is a tuple becomes an option that may be repeated, a bool a pair ``--name/--no-name``.
 
     Args:
-        described: A dataclass of settings.
+        described: A dataclass of settings; a field's metadata are its ``help``, ``min``, ``max``, and ``panel``.
         panel: Of the fields that name none.
         flags: Field -> the names of its option, separated by spaces, if not ``--field``.
         defaults: The options take the fields' defaults; else None, so that ``changes`` knows what was given.
         only: The fields that have an option; the others are given by ``--set FIELD=VALUE``.
         rest: Help of ``--set``; by default it names them.
-
-    Example:
-        >>> @dataclass(frozen=True)
-        ... class Plan:
-        ...     layers: int = dataclasses.field(default=4, metadata={"help": "Layers.", "min": 1})
-        >>> @options_of(Plan)
-        ... class PlanOptions(FieldOptions):
-        ...     pass
-        >>> PlanOptions().changes(), PlanOptions(layers=2).changes()
-        ({}, {'layers': 2})
     """
     hints = get_type_hints(described)
     fields: list[Any] = []
@@ -125,22 +112,21 @@ def value_typed(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parsed(described: Any, pairs: Sequence[str], option: str = "--set", *, many: bool = False) -> dict[str, Any]:
-    """Return the values of ``FIELD=VALUE`` by the described fields of a dataclass; see ``parsed_by``."""
-    kinds = get_type_hints(described)
-    fields = [item.name for item in dataclasses.fields(described) if "help" in item.metadata]
-    return parsed_by({name: kinds[name] for name in fields}, pairs, option, many=many)
+def kinds_of(described: Any) -> dict[str, Any]:
+    """Return the types of the described fields of a dataclass."""
+    hints = get_type_hints(described)
+    return {item.name: hints[item.name] for item in dataclasses.fields(described) if "help" in item.metadata}
 
 
-def parsed_by(
+def parsed(
     kinds: Mapping[str, Any], pairs: Sequence[str], option: str = "--set", *, many: bool = False
 ) -> dict[str, Any]:
     """Return the values of ``FIELD=VALUE`` by the fields' types; of ``many``, lists of ``FIELD=V,V``."""
     fields = {}
     for pair in pairs:
-        written, equals, text = pair.partition("=")
+        written, _, text = pair.partition("=")
         name = written.replace("-", "_")
-        if not equals or not text:
+        if not text:
             raise UsageError(f"{option} takes FIELD=VALUE, one of {', '.join(map(_written, kinds))}; got {pair!r}")
         if name not in kinds:
             raise unknown("setting", written, map(_written, kinds))
@@ -191,9 +177,10 @@ class ModelOptions(RecipeOptions):
 
     model: Annotated[
         str | None,
-        model_option(
+        typer.Option(
             "--model",
             "-m",
+            rich_help_panel=_PANEL,
             help="Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub id."
             " Default: mini.",
         ),

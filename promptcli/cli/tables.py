@@ -1,23 +1,17 @@
-"""Tables of scores and of the papers' results."""
+"""Tables of scores."""
 
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
 
 from promptcli.cli.console import half_interval, show, table
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask
 from promptcli.evaluation.evaluator import average
 from promptcli.evaluation.scores import AccuracyScore, Comparison, Label, SpearmanScore
-
-if TYPE_CHECKING:
-    from promptcli.reproducing.measures import TableOverview
-
 
 #: Tables and lines that are shown one below the other.
 Parts = list[RenderableType]
@@ -140,46 +134,3 @@ def _caption(tasks: Sequence[STSTask]) -> list[str]:
         f"{protocol}Spearman x 100 over all pairs of a task; ± half of the 95% bootstrap interval",
         f"text: {treated}",
     ]
-
-
-#: Kind of line -> its style; figures published for another model are grey.
-_STYLES = {
-    "measured": "bold",
-    "interval": "dim",
-    "published": "",
-    "other": "bright_black",
-    "difference": "cyan",
-    "reason": "dim",
-}
-
-
-def result_parts(document: Mapping[str, Any]) -> Parts:
-    """Lay out a result document: caption, a table with every row's lines, remarks."""
-    from promptcli.reproducing.report import caption, heads, notes, reasons, table_lines
-
-    cells, styles, unmeasured = [], [], []
-    for line in table_lines(document):
-        styles.append(_STYLES[line.kind])
-        if line.kind == "reason":
-            unmeasured.append(f"{line.label} not measured: {line.cells[0]}")
-            cells.append([line.label, *("-" for _ in document["columns"])])
-        else:
-            cells.append([line.label if line.kind == "measured" else f"  {line.label}", *line.cells])
-    remarks = [Text(remark, "dim") for remark in [*unmeasured, *reasons(document), *notes(document)]]
-    title = Text(f"{document['table']}: {document['title']}", "bold")
-    return [title, *caption(document), table(["", *heads(document)], cells, styles), *remarks]
-
-
-def list_parts(overviews: "Sequence[TableOverview]", backbone: str) -> Parts:
-    """Lay out what every table needs and how many of its figures can be measured now."""
-    parts: Parts = [f"figures that can be measured now on {backbone}, of those published"]
-    for row in overviews:
-        parts.append(Text(f"{row.table:<24} {row.now:>4} of {row.figures:<4} {row.title}", "bold" if row.now else ""))
-        needs = [f"on {', '.join(row.backbones)}", *row.data, " / ".join(row.time)]
-        lines = ["; ".join(need for need in needs if need), *(f"{n} not now: {why}" for why, n in row.lacks.items())]
-        parts += [Padding(Text(line, "dim"), (0, 0, 0, 4)) for line in lines]
-    parts.append(
-        "data: --data-dir FOLDER (SentEval's `downstream`), or none, then a run asks the Hugging Face hub; weights:"
-        " --backbone NAME fetches them from there once; --paper takes every row's own"
-    )
-    return parts

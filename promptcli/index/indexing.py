@@ -136,7 +136,7 @@ def add_to_index(
 def delete_from_index(
     folder: str | Path, ids: Sequence[str] = (), *, file: str | Path | None = None
 ) -> "IndexManifest":
-    """Delete rows by their ids: they no longer appear in results; ``compact_index`` frees their space.
+    """Delete rows by their ids: they no longer appear in results; compacting the index frees their space.
 
     Args:
         folder: Folder of the index.

@@ -2,8 +2,8 @@
 
 import pytest
 
-from promptcli.cli.pictures import plots
-from promptcli.cli.pictures.maps import text_bar, token_map
+from promptcli.cli import pictures
+from promptcli.cli.pictures import text_bar, token_map
 from tests.tiny import SENTENCES
 
 
@@ -119,22 +119,22 @@ def test_refusals(arguments, code, message, analyze):
 
 
 def test_a_picture_needs_matplotlib(analyze, monkeypatch):
-    monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
     ran = analyze("attention", "one", "--plot", "map.png")
     assert ran.code == 2 and "pip install 'promptcli[plot]'" in ran.err
 
 
 def test_no_two_labels_of_points_touch(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
-    boxes, label = [], plots._label
+    boxes, label = [], pictures._label
 
     def watched(panel, points):
         label(panel, points)
         boxes.extend(text.get_window_extent() for text in panel.texts)
 
-    monkeypatch.setattr(plots, "_label", watched)
+    monkeypatch.setattr(pictures, "_label", watched)
     points = {"first of all": (0.0, 0.0), "second": (0.02, 0.0), "third one": (0.0, 0.02), "far": (1.0, 1.0)}
-    plots.draw_points(tmp_path / "points.png", points, ("across", "up"), "title")
+    pictures.draw_points(tmp_path / "points.png", points, ("across", "up"), "title")
     assert len(boxes) == 4
     assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
 

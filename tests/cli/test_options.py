@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from promptcli.cli import console
-from promptcli.cli.options import FieldOptions, options_of, parsed
+from promptcli.cli.options import FieldOptions, kinds_of, options_of, parsed
 from promptcli.cli.signatures import expand
 from promptcli.data.vectors import FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
@@ -51,9 +51,13 @@ def test_every_described_field_is_an_option_with_its_help():
 
 
 def test_settings_are_read_by_their_types():
-    assert parsed(Settings, ["layers=2", "tied=true", "rate=1e-3"]) == {"layers": 2, "tied": True, "rate": 1e-3}
-    assert parsed(Recipe, ["max-length=32", "denoise=hidden"]) == {"max_length": 32, "denoise": "hidden"}
-    assert parsed(Settings, ["rate=1,2"], many=True) == {"rate": [1.0, 2.0]}
+    assert parsed(kinds_of(Settings), ["layers=2", "tied=true", "rate=1e-3"]) == {
+        "layers": 2,
+        "tied": True,
+        "rate": 1e-3,
+    }
+    assert parsed(kinds_of(Recipe), ["max-length=32", "denoise=hidden"]) == {"max_length": 32, "denoise": "hidden"}
+    assert parsed(kinds_of(Settings), ["rate=1,2"], many=True) == {"rate": [1.0, 2.0]}
     for pair, message in (
         ("layers", "--set takes FIELD=VALUE, one of layers, names, tied, rate; got 'layers'"),
         ("layers=a", "--set layers: 'a' is not allowed; it takes a whole number"),
@@ -61,7 +65,7 @@ def test_settings_are_read_by_their_types():
         ("layrs=1", "unknown setting 'layrs'; valid: layers, .*; did you mean layers"),
     ):
         with pytest.raises(UsageError, match=message):
-            parsed(Settings, [pair])
+            parsed(kinds_of(Settings), [pair])
 
 
 @settings(deadline=None)

@@ -309,7 +309,7 @@ REFUSALS = [
     (["optiprompt", "--supervised"], 2, "has no supervised form"),
     (["dcpcse", "--paper", "--backbone", "mini-bert"], 2, "no settings of dcpcse are published"),
     (["dcpcse", "--resume"], 2, "no unfinished run"),
-    (["dcpcse", "--plot", "curve.pdf"], 2, "not a kind of picture"),
+    (["dcpcse", "--plot", "curve.pdf"], 2, "ends in .png or .svg"),
     (["dcpcse", "--data", "none.txt"], 3, "none.txt"),
     (["dcpcse", "--data", "wiki1m_for_simcse"], 3, "give the file itself: --data wiki1m_for_simcse.txt"),
     (["distill", "--set", "teacher=nobody"], 3, "nothing is called 'nobody'"),

@@ -418,7 +418,7 @@ def test_other_programs_vectors_are_rows(run, senteval, sts, tiny_folder, tiny_b
 
 
 def test_figures_are_drawn(context, senteval, tiny_folder, tmp_path, monkeypatch):
-    from promptcli.cli.commands.reproduce_pictures import painter
+    from promptcli.cli.commands.reproduce import painter
     from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 
     monkeypatch.setitem(KNOWN_HEADS, str(tiny_folder("bert")), "1-2")

@@ -10,7 +10,7 @@ from scipy import stats
 
 import promptcli as pc
 from promptcli.analysis.sentence import correlate, tfidf_weights
-from promptcli.cli.pictures import maps
+from promptcli.cli import pictures
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import build_encoder
@@ -222,11 +222,11 @@ def test_the_best_head_beats_the_plain_average_on_real_pairs(data_folder, run):
 
 def test_the_heat_map_reads_without_colour():
     values = [[10.0, 20.0, 31.4], [0.0, -12.3, 47.8]]
-    lines = [line.plain for line in maps.head_map(values)]
+    lines = [line.plain for line in pictures.head_map(values)]
     assert lines[0].split() == ["layer", "1", "2", "3"]
     assert lines[1].split()[0] == "1" and lines[2].split()[0] == "2"
     assert lines[2].endswith("█ 48*") and "▓ 31" in lines[1] and "-12" in lines[2]
     assert sum(line.count("*") for line in lines[:-1]) == 1
-    shades = [shade for shade, _, _ in maps.STEPS]
+    shades = [shade for shade, _, _ in pictures.STEPS]
     assert lines[3].index(shades[1]) < lines[3].index(shades[4])
-    assert "1*" in maps.head_map([[1.0, 1.0]])[1].plain  # all equal: no division by zero
+    assert "1*" in pictures.head_map([[1.0, 1.0]])[1].plain  # all equal: no division by zero

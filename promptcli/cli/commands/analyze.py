@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from promptcli.analysis import analyze as library
 from promptcli.analysis.analyze import ANALYSES
+from promptcli.cli import pictures
 from promptcli.cli.console import json_ready, note, out, result_json, result_table
-from promptcli.cli.options import Json, RecipeOptions, Section, choice_of, parsed_by, value_typed
-from promptcli.cli.pictures import analyses as pictures
-from promptcli.cli.pictures.maps import text_bar, token_map
-from promptcli.cli.pictures.plots import PictureOptions, draw_bars
+from promptcli.cli.options import Json, RecipeOptions, Section, choice_of, parsed, value_typed
+from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import UsageError, look_up
 from promptcli.settings import BARE
@@ -91,7 +90,7 @@ def analyze(
     name, words, folder = (analyze.keywords[option] for option in ("name", "on", "data_dir"))
     display, known = look_up("analysis", name, DISPLAYS), ANALYSES[name].settings
     pairs = [pair for pair in recipe.set or () if pair.partition("=")[0].replace("-", "_") in known]
-    settings = parsed_by({key: item.annotation for key, item in known.items()}, pairs)
+    settings = parsed({key: item.annotation for key, item in known.items()}, pairs)
     changes = recipe.changes(but=pairs)
     plain = changes.keys() <= {"backbone"}
     models: Sequence[str | None] = analyze.keywords["models"]

@@ -30,8 +30,8 @@ def config(
         return
     path = write_setting(os.environ, key, value)
     note(f"{key} is not set in {path}" if value is None else f"{key} = {value} in {path}")
-    if os.environ.get(KEYS[key].variable):
-        note(f"but ${KEYS[key].variable} = {os.environ[KEYS[key].variable]} comes before the file")
+    if above := os.environ.get(KEYS[key]["variable"]):
+        note(f"but ${KEYS[key]['variable']} = {above} comes before the file")
 
 
 def _show(key: str | None, *, as_json: bool) -> None:
@@ -42,5 +42,5 @@ def _show(key: str | None, *, as_json: bool) -> None:
         result_json({"file": str(path), "settings": values})
         return
     for name, held in shown.items():
-        result(f"{name} = {held.value or '-'}  ({held.source}; {KEYS[name].help}; ${KEYS[name].variable})")
+        result(f"{name} = {held.value or '-'}  ({held.source}; {KEYS[name]['help']}; ${KEYS[name]['variable']})")
     note(f"settings file: {path}{'' if path.is_file() else ' (does not exist)'}")

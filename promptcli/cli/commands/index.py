@@ -1,6 +1,7 @@
 """The commands of ``promptcli index``: build, change, look at and search a stored index."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -33,35 +34,22 @@ _INDEX: dict[str, FlagRow] = {
 }
 
 
-@command_of(indexing.build_index, flags={**_INDEX, "folder": Flag("--output -o", metavar="DIR"), "model": ModelOptions})
-def build(build: "partial[IndexManifest]", json: Json = False) -> None:
-    _show(build.keywords["folder"], build(), as_json=json)
+def _showing_the_index(function: Callable[..., Any], **flags: FlagRow) -> Callable[..., None]:
+    """Make the command of a function that returns the index's manifest."""
+
+    @command_of(function, flags=_INDEX | flags)
+    def command(change: "partial[IndexManifest]", json: Json = False) -> None:
+        _show(change.keywords["folder"], change(), as_json=json)
+
+    return command
 
 
-@command_of(indexing.add_to_index, flags=_INDEX)
-def add(add: "partial[IndexManifest]", json: Json = False) -> None:
-    _show(add.keywords["folder"], add(), as_json=json)
-
-
-@command_of(indexing.delete_from_index, flags={**_INDEX, "ids": "[ID]...", "file": Flag("--ids", metavar="FILE")})
-def delete(delete: "partial[IndexManifest]", json: Json = False) -> None:
-    """Delete rows by their ids: they no longer appear in results; `index compact` frees their space."""
-    _show(delete.keywords["folder"], delete(), as_json=json)
-
-
-@command_of(indexing.compact_index, flags=_INDEX)
-def compact(compact: "partial[IndexManifest]", json: Json = False) -> None:
-    _show(compact.keywords["folder"], compact(), as_json=json)
-
-
-@command_of(indexing.index_info, flags=_INDEX)
-def info(info: "partial[IndexManifest]", json: Json = False) -> None:
-    _show(info.keywords["folder"], info(), as_json=json)
-
-
-@command_of(indexing.check_index, flags=_INDEX)
-def check(check: "partial[IndexManifest]", json: Json = False) -> None:
-    _show(check.keywords["folder"], check(), as_json=json)
+build = _showing_the_index(indexing.build_index, folder=Flag("--output -o", metavar="DIR"), model=ModelOptions)
+add = _showing_the_index(indexing.add_to_index)
+delete = _showing_the_index(indexing.delete_from_index, ids="[ID]...", file=Flag("--ids", metavar="FILE"))
+compact = _showing_the_index(indexing.compact_index)
+info = _showing_the_index(indexing.index_info)
+check = _showing_the_index(indexing.check_index)
 
 
 @command_of(

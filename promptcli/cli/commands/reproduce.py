@@ -1,21 +1,29 @@
 """``promptcli reproduce``: the papers' tables measured again, or a result of before compared."""
 
 import dataclasses
-from collections.abc import Iterator
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
-from promptcli.cli.console import note, result, result_json, show
+from promptcli.cli import pictures
+from promptcli.cli.console import note, result, result_json, show, table
 from promptcli.cli.options import Json, default_backbone
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.data.senteval import tasks_from
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.recipe import RECIPES
 from promptcli.reproducing import reproduce as library
 
 if TYPE_CHECKING:
+    from promptcli.reproducing.measurement_context import MeasurementContext
+    from promptcli.reproducing.measures import TableOverview
     from promptcli.reproducing.report import Repetition
     from promptcli.reproducing.reproduce import Reproduction
 
@@ -55,14 +63,12 @@ def reproduce(
 
             note(f"{page} made of {write_page(output, page)} results")
         elif tables == ["list"]:
-            from promptcli.cli.tables import list_parts
-
             name = choice.model or default_backbone(paper=options["paper"])
             overviews = library.overviews(dataclasses.replace(choice, model=name), **context)
             if json:
                 result_json({"backbone": name, "tables": [vars(table) for table in overviews]})
             else:
-                show(*list_parts(overviews, name))
+                show(*_overview(overviews, name))
         elif tables[0].endswith(".json"):
             if len(tables) > 1:
                 raise UsageError(f"one result file at a time; got {len(tables)}")
@@ -71,28 +77,24 @@ def reproduce(
             for sentence in library.table_sentences(tables):
                 result(sentence)
         else:
-            from promptcli.cli.commands.reproduce_pictures import painter
-
             _measure(reproduce(draw=painter(output)), as_json=json)
 
 
-def _measure(tables: "Iterator[Reproduction]", *, as_json: bool) -> None:
+def _measure(reproductions: "Iterator[Reproduction]", *, as_json: bool) -> None:
     """Print each table as it is measured, or the document of all; raise if none was measured."""
-    from promptcli.cli.tables import result_parts
-
     done = []
-    for table in tables:
-        note(table.message)
-        if table.document is not None and not as_json:
-            show(*result_parts(table.document), "")
-        done.append(table)
-    for label, reason in {label: reason for table in done for label, reason in table.missing.items()}.items():
+    for each in reproductions:
+        note(each.message)
+        if each.document is not None and not as_json:
+            show(*_result(each.document), "")
+        done.append(each)
+    for label, reason in {label: reason for each in done for label, reason in each.missing.items()}.items():
         note(f"no data of {label}: {reason}")
-    failed = {table.label: table.error for table in done if table.error is not None}
+    failed = {each.label: each.error for each in done if each.error is not None}
     if len(failed) == len(done):
         raise next(iter(failed.values()))
     if as_json:
-        documents = [table.document for table in done if table.document is not None]
+        documents = [each.document for each in done if each.document is not None]
         result_json({"results": documents, "failed": {label: str(error) for label, error in failed.items()}})
 
 
@@ -109,3 +111,89 @@ def _compare(file: str, after: dict[str, Any], repetition: "Repetition", *, as_j
     if inputs or changed:
         other = f"other inputs: {', '.join(inputs)}" if inputs else "the inputs are the same"
         raise CheckFailedError(f"{file} is not repeated: {len(changed)} figures changed; {other}")
+
+
+#: Kind of line -> its style; figures published for another model are grey.
+_STYLES = {
+    "measured": "bold",
+    "interval": "dim",
+    "published": "",
+    "other": "bright_black",
+    "difference": "cyan",
+    "reason": "dim",
+}
+
+
+def _result(document: Mapping[str, Any]) -> list[RenderableType]:
+    """Lay out a result document: caption, a table with every row's lines, remarks."""
+    from promptcli.reproducing.report import caption, heads, notes, reasons, table_lines
+
+    cells, styles, unmeasured = [], [], []
+    for line in table_lines(document):
+        styles.append(_STYLES[line.kind])
+        if line.kind == "reason":
+            unmeasured.append(f"{line.label} not measured: {line.cells[0]}")
+            cells.append([line.label, *("-" for _ in document["columns"])])
+        else:
+            cells.append([line.label if line.kind == "measured" else f"  {line.label}", *line.cells])
+    remarks = [Text(remark, "dim") for remark in [*unmeasured, *reasons(document), *notes(document)]]
+    title = Text(f"{document['table']}: {document['title']}", "bold")
+    return [title, *caption(document), table(["", *heads(document)], cells, styles), *remarks]
+
+
+def _overview(overviews: "Sequence[TableOverview]", backbone: str) -> list[RenderableType]:
+    """Lay out what every table needs and how many of its figures can be measured now."""
+    parts: list[RenderableType] = [f"figures that can be measured now on {backbone}, of those published"]
+    for row in overviews:
+        parts.append(Text(f"{row.table:<24} {row.now:>4} of {row.figures:<4} {row.title}", "bold" if row.now else ""))
+        needs = [f"on {', '.join(row.backbones)}", *row.data, " / ".join(row.time)]
+        lines = ["; ".join(need for need in needs if need), *(f"{n} not now: {why}" for why, n in row.lacks.items())]
+        parts += [Padding(Text(line, "dim"), (0, 0, 0, 4)) for line in lines]
+    parts.append(
+        "data: --data-dir FOLDER (SentEval's `downstream`), or none, then a run asks the Hugging Face hub; weights:"
+        " --backbone NAME fetches them from there once; --paper takes every row's own"
+    )
+    return parts
+
+
+#: Recipes of Ditto's figure 4, those that need no training.
+_COMPARED = ("last-avg", "first-last-avg", "static-avg", "last-ditto", "first-last-ditto", "static-ditto")
+
+
+def painter(folder: Path) -> "Callable[[str, MeasurementContext], str] | None":
+    """Return what draws a figure into ``folder`` and returns the file's name; None without matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
+
+    def draw(what: str, context: "MeasurementContext") -> str:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{what}.{context.backbone_facts['name']}.png"
+        _draw(what, path, context)
+        return path.name
+
+    return draw
+
+
+def _draw(what: str, path: Path, context: "MeasurementContext") -> None:
+    from promptcli.analysis.geometry import measure_uniformity
+    from promptcli.analysis.impact import impact
+    from promptcli.analysis.sentence import attention
+    from promptcli.analysis.token_bias import token_bias
+    from promptcli.encoder.encoder import Encoder
+
+    name, backbone = context.backbone_facts["name"], context.backbone
+    if what == "impact":
+        pictures.draw_impact(path, impact(backbone, pictures.SENTENCE), name)
+    elif what == "attention":
+        pictures.draw_attention(path, attention(backbone, pictures.SENTENCE), name)
+    elif what == "uniformity":
+        splits = context.tasks(pictures.ALL_STS_B)
+        if splits.missing:
+            raise NotFoundError(f"no data: {', '.join(splits.missing)}")
+        recipes = [RECIPES[compared].replace(backbone=backbone.name) for compared in _COMPARED]
+        figures = measure_uniformity([Encoder(recipe, backbone, {}) for recipe in recipes], splits.content)
+        pictures.draw_uniformity(path, dict(zip(_COMPARED, figures, strict=True)), pictures.ALL_STS_B)
+    else:
+        states = {"token-bias": "static", "token-bias-output": "mlm-head"}[what]
+        bias = token_bias(backbone, context.sentences, states=states)
+        pictures.draw_token_bias(path, bias, f"{name}, {pictures.EMBEDDINGS[states]}")

@@ -8,8 +8,7 @@ import typer
 
 from promptcli.cli.console import half_interval, note, out, result, result_json, result_table
 from promptcli.cli.options import Json, choice_of, default_backbone
-from promptcli.cli.pictures.maps import head_map
-from promptcli.cli.pictures.plots import PictureOptions, draw_head_maps
+from promptcli.cli.pictures import PictureOptions, draw_head_maps, head_map
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.searching import searches as library
 from promptcli.settings import PAPER

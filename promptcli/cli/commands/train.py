@@ -18,13 +18,14 @@ from promptcli.cli.options import (
     Json,
     Section,
     choice_of,
+    kinds_of,
     option_in,
     options_of,
     parsed,
     set_help,
     value_typed,
 )
-from promptcli.cli.pictures.plots import BLUE, RED, check_picture, drawing
+from promptcli.cli.pictures import BLUE, RED, PictureOptions, drawing
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import UsageError
 from promptcli.training import train as library
@@ -80,19 +81,17 @@ def train(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings in force and stop.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw the curve, or the sweep, into a .png or .svg file (needs matplotlib).")
-    ] = None,
     json: Json = False,
+    *,
+    picture: PictureOptions,
 ) -> None:
     swept = words or []
     if method is None and swept and "=" not in swept[0]:
         method, *swept = swept
     if not method:
         raise UsageError(f"which method? e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
-    name, force = train.keywords["name"] or method, train.keywords["force"]
-    if plot is not None:
-        check_picture(plot, force=force)
+    picture.check()
+    name = train.keywords["name"] or method
     trials = _trials(sweep, swept, seeds)
     run = partial(train, method=method)
     if dry_run:
@@ -103,8 +102,7 @@ def train(
     if not best.is_main:
         return
     _print_results(runs, trials, name, as_json=json)
-    if plot is not None:
-        _draw(plot, runs, trials, f"{method} on {best.entry.recipe.backbone}")
+    picture.draw(_draw, runs, trials, f"{method} on {best.entry.recipe.backbone}")
 
 
 def _settings(train: "partial[Trained]", changes: dict[str, Any]) -> dict[str, object]:
@@ -166,7 +164,7 @@ def _trials(sweep: str | None, words: Sequence[str], seeds: int | None) -> list[
     for name, instead in _UNSWEPT.items():
         if any(part.startswith(f"{name}=") for part in parts):
             raise UsageError(f"--sweep does not take {name}; give {instead}")
-    axes = parsed(_AllSettings, parts, "--sweep", many=True) | ({"seed": range(seeds)} if seeds else {})
+    axes = parsed(kinds_of(_AllSettings), parts, "--sweep", many=True) | ({"seed": range(seeds)} if seeds else {})
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
@@ -266,7 +264,6 @@ def _draw(path: Path, runs: Sequence["Trained"], trials: Sequence[dict[str, Any]
             _draw_sweep(axes, runs, trials)
         else:
             _draw_curve(axes, max(runs, key=_chosen_by))
-    note(f"drawn to {path}")
 
 
 def _draw_curve(axes: Any, trained: "Trained") -> None:

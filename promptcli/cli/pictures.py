@@ -1,0 +1,319 @@
+"""Pictures: shaded maps and bars in the terminal, plots in files (needs matplotlib).
+
+Colours by Okabe and Ito, or of cividis: safe for the colour-blind; in the terminal also readable without colour.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.text import Text
+
+from promptcli.cli.console import note
+from promptcli.cli.options import option_in
+from promptcli.errors import UsageError
+from promptcli.storage.files import atomic_path, check_output
+
+if TYPE_CHECKING:
+    from promptcli.analysis.geometry import Uniformity
+    from promptcli.analysis.impact import Impact, ImpactStudy
+    from promptcli.analysis.sentence import Attention
+    from promptcli.analysis.sentence_map import SentenceMap
+    from promptcli.analysis.token_bias import TokenBias
+
+#: Shade, background and letters of each fifth of the range, from low to high.
+STEPS = (
+    (" ", "#00204c", "#ffffff"),
+    ("░", "#414d6b", "#ffffff"),
+    ("▒", "#7c7b78", "#000000"),
+    ("▓", "#bcaf6f", "#000000"),
+    ("█", "#ffe945", "#000000"),
+)
+#: Longer tokens are cut in the margin.
+_MARGIN = 14
+
+
+def step_of(value: float, low: float, high: float) -> int:
+    """Return which fifth of a range a figure is in."""
+    return 0 if high == low else min(int((value - low) / (high - low) * len(STEPS)), len(STEPS) - 1)
+
+
+def head_map(values: Sequence[Sequence[float]]) -> list[Text]:
+    """Lay out (L, h) figures, a layer a line and a head a column, both counted from 1; the best is starred."""
+    flat = [value for row in values for value in row]
+    low, high = min(flat), max(flat)
+    best = flat.index(high)
+    lines = [Text("layer " + "".join(f"{head:>4} " for head in range(1, len(values[0]) + 1)).rstrip())]
+    for layer, row in enumerate(values):
+        line = Text(f"{layer + 1:>5} ")
+        for head, value in enumerate(row):
+            _append(line, f"{round(value):>3}", step_of(value, low, high))
+            line.append("*" if layer * len(row) + head == best else " ")
+        line.rstrip()
+        lines.append(line)
+    legend = Text("head across; ")
+    for step in range(len(STEPS)):
+        _append(legend, f"{round(low + (high - low) * step / len(STEPS)):>3}", step)
+        legend.append(" ")
+    legend.append("and more; * the best")
+    return [*lines, legend]
+
+
+def token_map(tokens: Sequence[str], values: Sequence[Sequence[float]]) -> list[Text]:
+    """Lay out (t, t) figures from 0 on, a row a line and its token before it; a cell is its percentage of the greatest.
+
+    Columns are numbered as the rows are, from 1.
+    """
+    greatest = max(max(row) for row in values) or 1.0
+    margin = min(max(map(len, tokens)), _MARGIN) + 4
+    lines = [Text(" " * margin + "".join(f"{column:>3} " for column in range(1, len(tokens) + 1)).rstrip())]
+    for number, (token, row) in enumerate(zip(tokens, values, strict=True), 1):
+        line = Text(f"{number:>3} {token[:_MARGIN]}".ljust(margin))
+        for value in row:
+            _append(line, f"{min(round(100 * value / greatest), 99):>2}", step_of(value, 0.0, greatest))
+            line.append(" ")
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def _append(line: Text, figure: str, step: int) -> None:
+    mark, background, letters = STEPS[step]
+    line.append(f"{mark}{figure}", style=f"{letters} on {background}")
+
+
+def text_bar(share: float, width: int = 30) -> str:
+    """Return a bar of blocks for a share of 1, which has the length ``width``."""
+    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+# --- plots ---
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#BBBBBB"
+#: Kinds of picture, by file extension.
+PICTURES = (".png", ".svg")
+_option = option_in("Picture")
+
+
+@dataclass(frozen=True)
+class PictureOptions:
+    """The file of a plot."""
+
+    plot: Annotated[Path | None, _option(help="Draw into a .png or .svg file (needs matplotlib).")] = None
+    force: Annotated[bool, _option("--force", help="Overwrite an existing file or model of that name.")] = False
+
+    def check(self) -> None:
+        """Refuse a picture that could not be drawn, before any work is done."""
+        if self.plot is None:
+            return
+        if self.plot.suffix not in PICTURES:
+            raise UsageError(f"--plot {self.plot}: not a picture; give a name that ends in {' or '.join(PICTURES)}")
+        check_output(self.plot, force=self.force, option="--plot")
+        if importlib.util.find_spec("matplotlib") is None:
+            raise UsageError("--plot needs matplotlib, which is not installed: pip install 'promptcli[plot]'")
+
+    def draw(self, paint: Callable[..., None], *given: Any) -> None:
+        """Draw the plot, if one is asked for."""
+        if self.plot is not None:
+            paint(self.plot, *given)
+            note(f"drawn to {self.plot}")
+
+
+@contextlib.contextmanager
+def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Iterator[Any]:
+    """Yield an empty figure, inches wide and high; the file is written when the block ends.
+
+    A dollar sign in a token or name does not start a formula.
+    """
+    with importlib.import_module("matplotlib").rc_context({"text.parse_math": False, "svg.hashsalt": path.name}):
+        figures: Any = importlib.import_module("matplotlib.figure")
+        figure = figures.Figure(figsize=(width, height), layout="constrained")
+        yield figure
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=dpi)
+
+
+def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) -> None:
+    """Draw a horizontal bar with its figure for each name, in the order given."""
+    names, lengths = list(values), list(values.values())
+    with drawing(path, 6.4, 1.3 + 0.34 * len(names)) as figure:
+        panel = figure.subplots()
+        bars = panel.barh(names, lengths, color=BLUE)
+        panel.bar_label(bars, [f"{length:.4f}" for length in lengths], padding=3)
+        panel.invert_yaxis()
+        panel.set(xlabel=axis, title=title)
+        panel.margins(x=0.15)
+        panel.spines[["top", "right"]].set_visible(False)
+
+
+def draw_points(path: Path, points: Mapping[str, tuple[float, float]], axes: tuple[str, str], title: str) -> None:
+    """Draw a labelled point for each name; labels cover neither points nor each other."""
+    with drawing(path, 6.8, 5.0) as figure:
+        panel = figure.subplots()
+        across, up = ([point[place] for point in points.values()] for place in (0, 1))
+        panel.scatter(across, up, color=BLUE, zorder=2)
+        panel.set(xlabel=axes[0], ylabel=axes[1], title=title)
+        panel.margins(0.18)
+        panel.grid(alpha=0.3)
+        figure.draw_without_rendering()
+        _label(panel, points)
+
+
+#: Positions of a label next to its point: offset in points, and its alignment.
+_PLACES = [
+    (distance * right, distance * up, ("right", "center", "left")[1 + right], ("top", "center", "bottom")[1 + up])
+    for distance in (6, 14, 24)
+    for right, up in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
+]
+
+
+def _label(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
+    renderer = importlib.import_module("matplotlib.backends.backend_agg").FigureCanvasAgg(panel.figure).get_renderer()
+    boxes: Any = importlib.import_module("matplotlib.transforms").Bbox
+    taken = [
+        boxes.from_bounds(x - 6, y - 6, 12, 12) for x, y in panel.transData.transform(list(points.values())).tolist()
+    ]
+    frame = panel.get_window_extent(renderer)
+    for name, point in points.items():
+        for place in _PLACES:
+            right, up, across, along = place
+            text = panel.annotate(name, point, (right, up), textcoords="offset points", ha=across, va=along, fontsize=9)
+            box = text.get_window_extent(renderer)
+            free = not any(box.overlaps(other) for other in taken)
+            if place == _PLACES[-1] or (free and frame.contains(*box.p0) and frame.contains(*box.p1)):
+                taken.append(box)
+                break
+            text.remove()
+
+
+def draw_head_maps(path: Path, maps: Mapping[str, Sequence[Sequence[float]]], title: str) -> None:
+    """Draw one heat map per kind of states, (L, h) each, side by side on one colour scale."""
+    first = next(iter(maps.values()))
+    layers, heads = len(first), len(first[0])
+    flat = [value for rows in maps.values() for row in rows for value in row]
+    low, high = min(flat), max(flat)
+    with drawing(path, (0.42 * heads + 0.8) * len(maps) + 0.8, 0.36 * layers + 1.4) as figure:
+        panels = figure.subplots(1, len(maps), squeeze=False)[0]
+        for panel, (states, rows) in zip(panels, maps.items(), strict=True):
+            image = panel.imshow(rows, cmap="cividis", vmin=low, vmax=high, aspect="auto")
+            panel.set(title=states, xlabel="head", ylabel="layer")
+            panel.set_xticks(range(heads), range(1, heads + 1))
+            panel.set_yticks(range(layers), range(1, layers + 1))
+            for layer, row in enumerate(rows):
+                for head, value in enumerate(row):
+                    letters = STEPS[step_of(value, low, high)][2]
+                    panel.text(head, layer, str(round(value)), ha="center", va="center", fontsize=7, color=letters)
+        figure.colorbar(image, ax=panels, label="Spearman x 100")
+        figure.suptitle(title)
+
+
+# --- plots of analyses ---
+
+#: The default sentence.
+SENTENCE = "A baker opens her shop before sunrise and lights the oven."
+#: All pairs of STS-B, on which alignment and uniformity are compared.
+ALL_STS_B = ["STS-B:train", "STS-B:dev", "STS-B"]
+#: Colours of clusters, the largest first; dark enough for letters on white.
+CLUSTERS = ("#0072B2", "#B34700", "#007A5A", "#A8327E", "#7A6A00", "#4B4FC4", "#8A2B2B", "#4D5A66")
+#: Names of the states of token embeddings.
+EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
+
+
+def draw_attention(path: Path, attention: "Attention", backbone: str) -> None:
+    """Draw the matrix, and next to it the diagonal as bars."""
+    count = len(attention.tokens)
+    high = max(1.6 + 0.24 * count, 4.0)
+    with drawing(path, high + 3.4, high) as figure:
+        matrix, bars = figure.subplots(1, 2, sharey=True, width_ratios=(2.2, 1))
+        drawn = _draw_token_map(matrix, attention.tokens, attention.matrix.tolist())
+        matrix.set(xlabel="token attended to", ylabel="token that attends", title="attention")
+        figure.colorbar(drawn, ax=matrix, location="left", shrink=0.8)
+        bars.barh(range(count), attention.diagonal, color=RED)
+        bars.set(xlabel="attention to itself", title="diagonal: Ditto's weights")
+        bars.tick_params(labelleft=False)
+        bars.grid(axis="x", color=GREY, alpha=0.5)
+        figure.suptitle(f"{backbone}, head {attention.head}")
+
+
+def draw_impact(path: Path, impact: "Impact", backbone: str) -> None:
+    """Draw the impact matrix of a sentence."""
+    side = 1.6 + 0.26 * len(impact.tokens)
+    with drawing(path, max(side + 1.0, 5.0), max(side, 4.2)) as figure:
+        panel = figure.subplots()
+        image = _draw_token_map(panel, impact.tokens, impact.matrix.tolist())
+        panel.set(xlabel="second masked token", ylabel="masked token whose state moves", title=f"Impact, {backbone}")
+        figure.colorbar(image, ax=panel, label="Euclidean distance", shrink=0.8)
+
+
+def draw_impact_study(path: Path, study: "ImpactStudy", backbone: str) -> None:
+    """Draw every token's mean impact against its TF-IDF weight."""
+    with drawing(path, 6.4, 4.6) as figure:
+        panel = figure.subplots()
+        panel.scatter(study.weights, study.means, s=4, linewidths=0, alpha=0.4, color=BLUE, rasterized=True)
+        pearson, spearman = study.correlation.pearson, study.correlation.spearman
+        title = f"{backbone}: Pearson {pearson:.2f}, Spearman {spearman:.2f} over {len(study.means):,} tokens"
+        panel.set(xlabel="TF-IDF", ylabel="mean impact of the token", title=title)
+
+
+def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
+    """Draw a panel for each bias that has two groups; pieces inside words, and capitals, lie on top."""
+    import numpy as np
+
+    flags = [("continues a word", "starts a word", bias.subword)]
+    if bias.capital.any():
+        flags.append(("with a capital", "no capital", bias.capital))
+    with drawing(path, 4.0 * (1 + len(flags)), 4.2, dpi=100) as figure:
+        panels = figure.subplots(1, 1 + len(flags), sharex=True, sharey=True)
+        dots = {"s": 3, "linewidths": 0, "rasterized": True, "antialiased": False}
+        seen = bias.counts > 0
+        panels[0].scatter(*bias.points[~seen].T, color=GREY, label="never", **dots)
+        order = np.argsort(bias.counts[seen], kind="stable")
+        logs = np.log10(bias.counts[seen])[order]
+        image = panels[0].scatter(*bias.points[seen][order].T, c=logs, cmap="cividis_r", **dots)
+        figure.colorbar(image, ax=panels[0], label="log10 of the count; grey: never")
+        panels[0].set_title("frequency", fontsize="medium")
+        for panel, (with_it, without, flag) in zip(panels[1:], flags, strict=True):
+            for tokens, name, colour in ((~flag, without, BLUE), (flag, with_it, ORANGE)):
+                panel.scatter(*bias.points[tokens].T, color=colour, label=name, **dots)
+            above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
+            panel.legend(**above, markerscale=3, frameon=False, borderaxespad=0, handletextpad=0, columnspacing=1)
+        for panel in panels:
+            panel.set_xlabel(f"first component ({100 * bias.variance[0]:.1f}%)")
+        panels[0].set_ylabel(f"second component ({100 * bias.variance[1]:.1f}%)")
+        figure.suptitle(title)
+
+
+def draw_map(path: Path, plane: "SentenceMap", model: str) -> None:
+    """Draw every sentence as a dot in its cluster's colour, and the clusters' words at their densest places."""
+    effects = importlib.import_module("matplotlib.patheffects")
+    around = [effects.withStroke(linewidth=3, foreground="white")]
+    with drawing(path, 8.0, 5.6, dpi=110) as figure:
+        panel = figure.subplots()
+        for cluster, (words, colour) in enumerate(zip(plane.words, CLUSTERS, strict=False)):
+            dots = plane.points[plane.clusters == cluster]
+            panel.scatter(*dots.T, s=10, linewidths=0, alpha=0.7, color=colour)
+            place = {"ha": "center", "va": "center", "weight": "bold", "color": colour, "path_effects": around}
+            panel.text(*plane.places[cluster], " ".join(words[:2]), **place)
+        panel.set_axis_off()
+        quality = f"{plane.method}, trustworthiness {plane.trustworthiness:.2f}"
+        panel.set_title(f"{len(plane.points):,} sentences by {model}; {quality}", fontsize="medium")
+
+
+def draw_uniformity(path: Path, results: Mapping[str, "Uniformity"], tasks: Sequence[str]) -> None:
+    """Draw each encoder as a point."""
+    points = {name: (result.uniformity, result.alignment) for name, result in results.items()}
+    title = "Alignment and uniformity on " + " + ".join(tasks)
+    draw_points(path, points, ("uniformity (lower is better)", "alignment (lower is better)"), title)
+
+
+def _draw_token_map(panel: Any, tokens: Sequence[str], values: Sequence[Sequence[float]]) -> Any:
+    """Draw (t, t) figures from 0 on as an image with the tokens on both axes; return the image."""
+    image = panel.imshow(values, cmap="cividis", vmin=0.0)
+    panel.set_xticks(range(len(tokens)), tokens, rotation=90)
+    panel.set_yticks(range(len(tokens)), tokens)
+    return image

@@ -1,1 +1,0 @@
-"""What commands draw: maps in the terminal, plots in files."""
