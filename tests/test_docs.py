@@ -23,6 +23,7 @@ import pytest
 import torch
 
 from promptcli.backbones.pretrained import SHIPPED
+from promptcli.data.demo import SENTENCES
 from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.methods import METHODS
@@ -53,23 +54,17 @@ def steps(page):
 
 
 @pytest.fixture
-def senteval(tmp_path, demo_sentences):
+def senteval(tmp_path):
     """A SentEval folder in the native formats, with pairs of our own: each sentence with the next."""
-    sentences = demo_sentences
-    pairs = [(one, other, (row * 7 % 51) / 10) for row, (one, other) in enumerate(itertools.pairwise(sentences))][:60]
+    sentences = SENTENCES.read_text(encoding="utf-8").splitlines()[:61]
+    pairs = [(one, other, (row * 7 % 51) / 10) for row, (one, other) in enumerate(itertools.pairwise(sentences))]
     root = tmp_path / "SentEval" / "data" / "downstream"
-    for year, subset in (
-        ("12", "MSRvid"),
-        ("13", "headlines"),
-        ("14", "images"),
-        ("15", "belief"),
-        ("16", "headlines"),
-    ):
+    for year in range(12, 17):
         folder = root / "STS" / f"STS{year}-en-test"
         folder.mkdir(parents=True)
         text = "".join(f"{one.lower()}\t{other.lower()}\n" for one, other, _ in pairs)
-        (folder / f"STS.input.{subset}.txt").write_text(text)
-        (folder / f"STS.gs.{subset}.txt").write_text("".join(f"{gold}\n" for _, _, gold in pairs))
+        (folder / "STS.input.images.txt").write_text(text)
+        (folder / "STS.gs.images.txt").write_text("".join(f"{gold}\n" for _, _, gold in pairs))
     benchmark = root / "STS" / "STSBenchmark"
     benchmark.mkdir()
     for split in ("train", "dev", "test"):
@@ -86,13 +81,6 @@ def senteval(tmp_path, demo_sentences):
         rows = (f"{n % 2}\t{n}\t{n + 1}\t{one}\t{other}\n" for n, (one, other, _) in enumerate(pairs))
         (root / "MRPC" / f"msr_paraphrase_{split}.txt").write_text(header + "".join(rows))
     return root
-
-
-@pytest.fixture
-def demo_sentences():
-    from promptcli.data.demo import SENTENCES
-
-    return SENTENCES.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.fixture(scope="module")

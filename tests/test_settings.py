@@ -10,6 +10,7 @@ from promptcli.models.loading import resolve
 from promptcli.models.registry import Registry
 from promptcli.recipe import Choice
 from promptcli.settings import BARE, KEYS, PAPER, config_file, read_settings
+from tests.embed_running import refused
 
 
 def test_the_environment_comes_before_the_file(tmp_path):
@@ -76,8 +77,7 @@ def test_config_set_and_unset_keep_the_rest_of_the_file(run, home):
     ],
 )
 def test_what_config_cannot_set_is_one_line_and_changes_nothing(run, home, arguments, said):
-    ran = run("config", *arguments)
-    assert (ran.code, ran.out) == (2, "") and said in ran.err and ran.err.count("\n") == 1
+    refused(run("config", *arguments), 2, said)
     assert not (home / "config.toml").exists()
 
 
@@ -134,8 +134,7 @@ def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     for words in (["models", "alias", "a", "mini"], ["config", "backbone", "mini-bert"]):
-        ran = run(*words)
-        assert (ran.code, ran.out) == (2, "") and ran.err.count("\n") == 1 and "PROMPTCLI_HOME" in ran.err
+        refused(run(*words), 2, "PROMPTCLI_HOME")
     assert run("models", "list", "--recipes").code == 0
 
 

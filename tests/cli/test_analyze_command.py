@@ -4,6 +4,7 @@ import pytest
 
 from promptcli.cli import pictures
 from promptcli.cli.pictures import text_bar, token_map
+from tests.embed_running import refused
 from tests.tiny import SENTENCES
 
 
@@ -90,8 +91,7 @@ def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
     assert real["on"] == ["STS-B:train", "STS-B:dev", "STS-B"]
     assert (real["results"][0]["positives"], real["results"][0]["sentences"]) == (3, 12)
     (folder / "sts-dev.csv").unlink()
-    gone = analyze(*words, "-q")
-    assert gone.code == 3 and "STS-B:dev is missing" in gone.err and gone.err.count("\n") == 1
+    refused(analyze(*words, "-q"), 3, "STS-B:dev is missing")
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,12 @@ def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
     ],
 )
 def test_refusals(arguments, code, message, analyze):
-    ran = analyze(*arguments, "-q")
-    assert (ran.code, ran.out) == (code, "") and message in ran.err and ran.err.count("\n") == 1
+    refused(analyze(*arguments, "-q"), code, message)
 
 
 def test_a_picture_needs_matplotlib(analyze, monkeypatch):
     monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
-    ran = analyze("attention", "one", "--plot", "map.png")
-    assert ran.code == 2 and "pip install 'promptcli[plot]'" in ran.err
+    refused(analyze("attention", "one", "--plot", "map.png"), 2, "pip install 'promptcli[plot]'")
 
 
 def test_no_two_labels_of_points_touch(tmp_path, monkeypatch):

@@ -3,9 +3,8 @@
 import csv
 import json
 
-import pytest
-
 from promptcli.data.sources import training_examples
+from tests.embed_running import refused
 
 NAMES = ["more.csv", "pairs.tsv", "sentences.txt", "triplets.csv"]
 
@@ -18,8 +17,7 @@ def test_the_files_are_written_once(run, tmp_path, monkeypatch):
     again = run("examples")
     assert (again.code, again.out) == (0, ran.out) and again.err.startswith("already there, unchanged\ntry: ")
     (tmp_path / "pairs.tsv").write_text("mine")
-    again = run("examples")
-    assert (again.code, again.out) == (2, "") and "the file is there" in again.err and "--force" in again.err
+    refused(run("examples"), 2, "pairs.tsv", "--force")
     assert (tmp_path / "pairs.tsv").read_text() == "mine"
     assert run("examples", "--force", "-q").err == ""
     assert (tmp_path / "pairs.tsv").read_text().startswith("sentence1\tsentence2\tscore\n")
@@ -32,8 +30,7 @@ def test_a_folder_is_made(run, tmp_path):
     assert ran.code == 0 and files == [
         str(tmp_path / "new" / "folder" / name) for name in ("sentences.txt", *NAMES[:2], NAMES[3])
     ]
-    refused = run("examples", tmp_path / "new" / "folder" / "more.csv")
-    assert refused.code == 2 and "is a file; give a folder" in refused.err and refused.err.count("\n") == 1
+    refused(run("examples", tmp_path / "new" / "folder" / "more.csv"), 2, "more.csv")
 
 
 def test_what_they_hold_is_what_the_commands_read(run, tmp_path):
@@ -45,10 +42,3 @@ def test_what_they_hold_is_what_the_commands_read(run, tmp_path):
     assert len(triplets) > 50 and all(len(set(row.values())) == 3 for row in triplets)
     for name in ("sentences.txt", "more.csv"):
         assert run("embed", tmp_path / name, "-q", "--model", "static-avg").code == 0
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_pipe_of_that_name_stays(name, run, tmp_path):
-    (tmp_path / name).mkdir()
-    ran = run("examples", tmp_path, "--force")
-    assert ran.code == 2 and "a folder, not a file" in ran.err and len(list(tmp_path.glob("*.*"))) == 1

@@ -4,6 +4,7 @@ import pytest
 from transformers import AutoTokenizer, ElectraForPreTraining
 
 from promptcli.encoder.prompts.named import named_templates
+from tests.embed_running import refused
 from tests.tiny import save_tiny
 
 MANUAL = 'This sentence : "[X]" means [MASK] .'
@@ -85,9 +86,7 @@ def test_check_notes_a_backbone_without_a_head(run, tmp_path):
     ],
 )
 def test_refusals(arguments, code, message, run, tiny_folder):
-    ran = run("templates", "--backbone", tiny_folder("bert"), *arguments)
-    assert (ran.code, ran.out) == (code, "")
-    assert message in ran.err and ran.err.count("\n") == 1
+    refused(run("templates", "--backbone", tiny_folder("bert"), *arguments), code, message)
 
 
 def test_the_default_is_the_users_backbone(run, tiny_folder, monkeypatch):

@@ -1,6 +1,5 @@
 """`promptcli train`: every method from a file into a model, sweeps and seeds, what it says, draws and refuses."""
 
-import csv
 import itertools
 import json
 import statistics
@@ -18,7 +17,6 @@ from tests.embed_running import refused
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
-PAIRED = [(one, other) for one in SENTENCES[:6] for other in SENTENCES[:6]]
 LABELS = ["entailment", "contradiction", "neutral", "neutral"]
 SMALL = ["--batch-size", 4, "--set", "eval-steps=2", "--learning-rate", 0.01, "--offline"]
 FILES = {
@@ -27,6 +25,7 @@ FILES = {
         "sent0\tsent1\thard_neg",
         *(f"{one}\t{other}\t{one}" for one, other in itertools.pairwise(SENTENCES)),
     ],
+    "pairs.tsv": ["sent0\tsent1", *(f"{one}\t{one}" for one in SENTENCES[:4])],
     "nli.tsv": [
         "label\tpremise\thypothesis",
         *(f"{LABELS[at % 4]}\t{SENTENCES[at]}\t{SENTENCES[-at]}" for at in range(8)),
@@ -244,21 +243,17 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_data_of_several_files_are_mixed(run, tiny_folder, tmp_path, registry):
-    with (tmp_path / "some.csv").open("w") as file:
-        rows = [(one, other, "" if number % 3 else one) for number, (one, other) in enumerate(PAIRED)]
-        csv.writer(file).writerows([("sent0", "sent1", "hard_neg"), *rows])
-    (tmp_path / "pairs.tsv").write_text("\n".join(["sent0\tsent1", *(f"{one}\t{other}" for one, other in PAIRED[:9])]))
-    options = ["--backbone", tiny_folder("bert"), "--data", "some.csv", "--data", "pairs.tsv", "--batch-size", 8]
-    settings = ["--set", "data-temperature=2", "--set", "batches=one-source"]
-    ran = run("train", "simcse", *options, *settings, "--offline", "--json")
+def test_data_of_several_files_are_mixed(run, tiny_folder, registry):
+    data = ["--data", "triplets.tsv", "--data", "pairs.tsv", "--batch-size", 4, "--set", "batches=one-source"]
+    ran = run("train", "simcse", "--backbone", tiny_folder("bert"), *data, "--offline")
     assert ran.code == 0, ran.err
-    assert "33 pairs without a hard negative" in ran.err
-    assert "rows an epoch: 30 of 36, 15 of 9" in ran.err
-    assert json.loads(ran.out)["steps"] == 6
+    assert "4 pairs without a hard negative" in ran.err and "rows an epoch" in ran.err
     trained = registry.card("simcse").provenance["trained"]
-    assert (trained["source"], trained["examples"]) == ("some.csv, pairs.tsv", 45)
-    assert (trained["batches"], trained["supervised"]) == ("one-source", True)
+    assert (trained["source"], trained["batches"], trained["supervised"]) == (
+        "triplets.tsv, pairs.tsv",
+        "one-source",
+        True,
+    )
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
@@ -277,14 +272,9 @@ def test_one_run_says_draws_and_keeps(run, options, tmp_path):
     assert "the file is there" in run("train", "optiprompt", *options, "--name", "more", "--plot", picture).err
 
 
-def test_empty_and_repeated_rows_and_a_worse_model_are_reported(run, options, tmp_path):
-    with (tmp_path / "text.txt").open("a") as file:
-        file.write(f"\n{SENTENCES[0]}\n{SENTENCES[0]}\n")
+def test_a_worse_model_is_reported(run, options):
     ran = run("train", "--method", "simcse", *options, "--learning-rate", 1000)
-    assert ran.code == 0, ran.err
-    assert "1 rows with an empty sentence left out" in ran.err
-    assert "1 rows repeat an earlier row" in ran.err
-    assert "made it no better than the untrained encoder" in ran.err
+    assert ran.code == 0 and "made it no better than the untrained encoder" in ran.err
 
 
 REFUSALS = [
@@ -340,16 +330,12 @@ def test_data_that_cannot_be_learned_from(method, content, message, run, tiny_fo
     refused(run("train", method, "--data", "data.tsv", *options), 2, message)
 
 
-def test_the_help_tells_the_settings_in_force(run):
+def test_the_help_and_the_dry_run_tell_the_settings_in_force(run):
     shown = " ".join(run("train", "--help").out.split())
     small = find_method("dcpcse", supervised=False).small
     assert f"dcpcse {small.batch_size}, {small.learning_rate:g}, {small.epochs:g}, {small.prefix_length}" in shown
-
-
-def test_the_dry_run_prints_the_settings_in_force(run, tiny_folder):
     shown = run("train", "--method", "dcpcse", "--paper", "--dry-run").out
-    assert "prefix-length = 16" in shown
-    assert "learning-rate = 0.03" in shown
+    assert "prefix-length = 16" in shown and "learning-rate = 0.03" in shown
     shown = json.loads(run("train", "promptbert", "--paper", "--dry-run", "--json").out)
     assert shown["views"] == ['This sentence of "[X]" means [MASK] .', 'This sentence : "[X]" means [MASK] .']
 
@@ -358,7 +344,6 @@ def test_the_dry_run_prints_the_settings_in_force(run, tiny_folder):
     ("method", "given", "expected"),
     [
         ("promptbert", {"paper": True}, {"backbone": "bert-base-uncased", "batch_size": 256, "learning_rate": 1e-5}),
-        ("promptbert", {"paper": True}, {"epochs": 1, "eval_steps": 125, "temperature": 0.05, "max_length": 32}),
         (
             "promptbert",
             {"backbone": "roberta-base", "supervised": True},

@@ -31,37 +31,35 @@ def list_models(
 ) -> None:
     """List the models: those shipped with promptcli and those you saved."""
     if recipes:
-        fields = [{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()]
+        rows = [{"name": name, **recipe.to_dict()} for name, recipe in RECIPES.items()]
         heads = ["name", "prompt", "pooling", "transforms", "denoise"]
-        if json:
-            console.result_json(fields)
-        else:
-            console.result_table(heads, [[_cell(row[head]) for head in heads] for row in fields])
-        return
-    registry = _registry()
-    aliases = registry.aliases()
-    rows: list[dict[str, Any]] = []
-    for name in registry.names():
-        names = sorted(alias for alias, of in aliases.items() if of == name)
-        try:
-            rows.append(_row(registry.card(name), names))
-        except CheckFailedError as error:  # one damaged entry does not hide the others
-            console.note(str(error))
+    else:
+        rows = _models()
+        aliases = ["aliases"] if any(row["aliases"] for row in rows) else []
+        heads = ["name", "origin", "width", "backbone", "method", *aliases, "created"]
     if json:
         console.result_json(rows)
         return
-    heads = ["name", "origin", "width", "backbone", "method", *(["aliases"] if aliases else []), "created"]
-    dated = [{**row, "created": (row["created"] or "")[:10]} for row in rows]  # the day is enough in a table
-    console.result_table(heads, [[_cell(row[head]) for head in heads] for row in dated])
+    day = {"created": 10}  # characters that are enough in a table
+    console.result_table(heads, [[_cell(row[head])[: day.get(head)] for head in heads] for row in rows])
+
+
+def _models() -> list[dict[str, Any]]:
+    registry, rows = _registry(), []
+    for name in registry.names():
+        try:
+            rows.append(_row(registry, registry.card(name)))
+        except CheckFailedError as error:  # one damaged entry does not hide the others
+            console.note(str(error))
+    return rows
 
 
 def show(name: Name, json: Json = False) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
     registry = _registry()
     card = registry.card(name)
-    names = sorted(alias for alias, of in registry.aliases().items() if of == card.name)
     shown = {
-        **_row(card, names),
+        **_row(registry, card),
         "recipe": card.recipe.to_dict(),
         "tensors": TENSORS in card.files,
         "promptcli": card.promptcli,
@@ -116,7 +114,7 @@ def _registry() -> "Registry":
     return open_registry()
 
 
-def _row(card: Entry, aliases: list[str]) -> dict[str, Any]:
+def _row(registry: "Registry", card: Entry) -> dict[str, Any]:
     from promptcli.models.registry import SHIPPED
 
     return {
@@ -124,7 +122,7 @@ def _row(card: Entry, aliases: list[str]) -> dict[str, Any]:
         "origin": "shipped" if card.name in SHIPPED else "saved",
         "method": method_line(card.recipe),
         "backbone": card.recipe.backbone,
-        "aliases": aliases,
+        "aliases": sorted(alias for alias, of in registry.aliases().items() if of == card.name),
         "width": card.provenance.get("width"),
         "created": card.created,
     }
