@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptcli.cli.options import ModelOptions
+from promptcli.cli.options import MODEL
 from promptcli.encoder.prompts.named import named_templates, template_text
 from promptcli.encoder.prompts.template import check_template
 from promptcli.errors import UsageError
@@ -76,14 +76,16 @@ def test_the_period_rule_follows_the_prompt(recipe, period):
 
 
 def test_the_words_of_a_recipe_are_options_and_every_field_has_a_help():
-    options = {field.name for field in dataclasses.fields(ModelOptions)}
+    options = {name for name, _, _ in MODEL.options()}
     assert options == {"model", "backbone", "prompt", "pooling", "transforms", "set"}
     assert all(field.metadata["help"] for field in dataclasses.fields(Recipe))
 
 
 def test_changes_hold_only_what_was_given():
-    assert ModelOptions().changes() == {}
-    assert ModelOptions(pooling="last/avg", set=["period=false"], transforms=["whitening"]).changes() == {
+    nothing = dict.fromkeys(name for name, _, _ in MODEL.options())
+    assert MODEL.changes(nothing) == {}
+    given = {"pooling": "last/avg", "set": ["period=false"], "transforms": ["whitening"]}
+    assert MODEL.changes(nothing | given) == {
         "pooling": "last/avg",
         "period": False,
         "transforms": ("whitening",),

@@ -4,11 +4,11 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -29,71 +29,51 @@ _runtime_option = option_in("Options of every command")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
-class FieldOptions:
-    """A group of options made by ``options_of``."""
-
-    described = None  # the dataclass of settings; no annotation, so it does not become an option
-
-    def changes(self, *, but: Sequence[str] = ()) -> dict[str, Any]:
-        """Return the fields that were given, lists as tuples; ``but`` are pairs of ``--set`` that are no fields."""
-        given = {name: getattr(self, name, None) for name in self.described.__dataclass_fields__}  # type: ignore[attr-defined]
-        values = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in given.items()
-            if value not in (None, [], ())
-        }
-        pairs = [pair for pair in getattr(self, "set", None) or () if pair not in but]
-        return values | parsed(kinds_of(self.described), pairs)
+#: Returns what was given of a group of settings; ``but`` are names after ``--set`` that belong to others.
+Changes = Callable[..., dict[str, Any]]
 
 
-Group = TypeVar("Group", bound=FieldOptions)
-
-
-def options_of(
-    described: type,
-    *,
-    panel: str | None = None,
-    flags: Mapping[str, str] | None = None,
-    defaults: bool = False,
-    only: Sequence[str] = (),
-    rest: str | None = None,
-) -> Callable[[type[Group]], type[Group]]:
-    """Decorate a class so that it holds one option for every field of ``described`` that has a help text.
+@dataclass(frozen=True)
+class Fields:
+    """A dataclass of settings as options: one for every field with a help text, or for some of them and ``--set``.
 
     A field that is a tuple becomes an option that may be repeated, a bool a pair ``--name/--no-name``.
-
-    Args:
-        described: A dataclass of settings; a field's metadata are its ``help``, ``min``, ``max``, and ``panel``.
-        panel: Of the fields that name none.
-        flags: Field -> the names of its option, separated by spaces, if not ``--field``.
-        defaults: The options take the fields' defaults; else None, so that ``changes`` knows what was given.
-        only: The fields that have an option; the others are given by ``--set FIELD=VALUE``.
-        rest: Help of ``--set``; by default it names them.
     """
-    hints = get_type_hints(described)
-    fields: list[Any] = []
-    helped = [item for item in dataclasses.fields(described) if "help" in item.metadata]
-    for item in (item for item in helped if not only or item.name in only):
-        names = (flags or {}).get(item.name, "").split()
-        details = {name: item.metadata[name] for name in ("help", "min", "max") if name in item.metadata}
-        details["help"] += added_to(item.metadata["plug_ins"]) if "plug_ins" in item.metadata else ""
-        details |= {"rich_help_panel": item.metadata.get("panel", panel), "show_default": defaults}
-        hint = hints[item.name]
-        annotation = list[get_args(hint)[0]] if get_origin(hint) is tuple else hint  # type: ignore[misc]
-        option = typer.Option(*names, **details)
-        fields.append((item.name, Annotated[annotation | None, option], item.default if defaults else None))
-    if only:
-        more = rest or "Another setting; repeatable: " + ", ".join(
-            _written(item.name) for item in helped if item.name not in only
-        )
-        option = typer.Option("--set", metavar="FIELD=VALUE", rich_help_panel=panel, help=more)
-        fields.append(("set", Annotated[list[str] | None, option], None))
 
-    def make(group: type[Group]) -> type[Group]:
-        namespace = {"__module__": group.__module__, "__doc__": group.__doc__, "described": described}
-        return dataclasses.make_dataclass(group.__name__, fields, bases=(group,), namespace=namespace, frozen=True)
+    described: type  #: a field's metadata are its ``help``, ``min``, ``max`` and ``panel``
+    panel: str | None = None  #: of the fields that name none
+    flags: Mapping[str, str] = field(default_factory=dict)  #: field -> names of its option, if not ``--field``
+    defaults: bool = False  #: options take the fields' defaults; else None, so that ``changes`` knows what was given
+    only: Sequence[str] = ()  #: the fields that have an option; the others are given by ``--set FIELD=VALUE``
+    rest: str | None = None  #: help of ``--set``; by default it names the others
 
-    return make
+    def options(self) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the name, annotation and default of every option."""
+        hints, kinds = get_type_hints(self.described), kinds_of(self.described)
+        for item in (item for item in dataclasses.fields(self.described) if item.name in (self.only or kinds)):
+            details = {name: item.metadata[name] for name in ("help", "min", "max") if name in item.metadata}
+            details["help"] += added_to(item.metadata["plug_ins"]) if "plug_ins" in item.metadata else ""
+            details |= {"rich_help_panel": item.metadata.get("panel", self.panel), "show_default": self.defaults}
+            hint = hints[item.name]
+            annotation = list[get_args(hint)[0]] if get_origin(hint) is tuple else hint  # type: ignore[misc]
+            option = typer.Option(*self.flags.get(item.name, "").split(), **details)
+            yield item.name, Annotated[annotation | None, option], item.default if self.defaults else None
+        if self.only:
+            others = ", ".join(_written(name) for name in kinds if name not in self.only)
+            about = self.rest or f"Another setting; repeatable: {others}"
+            option = typer.Option("--set", metavar="FIELD=VALUE", rich_help_panel=self.panel, help=about)
+            yield "set", Annotated[list[str] | None, option], None
+
+    def changes(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
+        """Return the fields that were given, lists as tuples."""
+        kinds = kinds_of(self.described)
+        values = {name: given[name] for name in self.only or kinds if given[name] not in (None, [], ())}
+        pairs = [pair for pair in (self.only and given["set"]) or () if field_of(pair) not in but]
+        return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()} | parsed(kinds, pairs)
+
+    def read(self, given: Mapping[str, Any]) -> Any:
+        """Return the object that the values of a command's options describe."""
+        return self.described(**self.changes(given))
 
 
 #: A section at the end of a help page: its heading, and names with their descriptions.
@@ -125,7 +105,7 @@ def parsed(
     fields = {}
     for pair in pairs:
         written, _, text = pair.partition("=")
-        name = written.replace("-", "_")
+        name = field_of(pair)
         if not text:
             raise UsageError(f"{option} takes FIELD=VALUE, one of {', '.join(map(_written, kinds))}; got {pair!r}")
         if name not in kinds:
@@ -133,6 +113,11 @@ def parsed(
         values = [_value(option, written, value, kinds[name]) for value in (text.split(",") if many else [text])]
         fields[name] = values if many else values[0]
     return fields
+
+
+def field_of(pair: str) -> str:
+    """Return the field that ``FIELD=VALUE`` names."""
+    return pair.partition("=")[0].replace("-", "_")
 
 
 def _written(name: str) -> str:
@@ -157,7 +142,8 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 }
 
 
-@options_of(
+#: Changes of a recipe.
+RECIPE = Fields(
     Recipe,
     panel=_PANEL,
     flags={"transforms": "--transform"},
@@ -165,30 +151,30 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
     rest="Another field of the recipe; repeatable: denoise=none, hidden, head or logits; period=true or false;"
     " max-length=N; text-rule=prompteol.",
 )
-class RecipeOptions(FieldOptions):
-    """Changes of a recipe."""
+_Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        rich_help_panel=_PANEL,
+        help="Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub id."
+        " Default: mini.",
+    ),
+]
 
-    set: list[str] | None
+
+class _ModelFields(Fields):
+    """Which encoder: its name, and changes of its recipe."""
+
+    def options(self) -> Iterator[tuple[str, Any, Any]]:
+        yield from super().options()
+        yield "model", _Model, None
+
+    def read(self, given: Mapping[str, Any]) -> Choice:
+        return choice_of(given["model"], self.changes(given))
 
 
-@dataclass(frozen=True)
-class ModelOptions(RecipeOptions):
-    """Which encoder."""
-
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            rich_help_panel=_PANEL,
-            help="Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub id."
-            " Default: mini.",
-        ),
-    ] = None
-
-    def choice(self) -> Choice:
-        """Return what the options name."""
-        return choice_of(self.model, self.changes())
+MODEL = _ModelFields(**vars(RECIPE))
 
 
 def choice_of(model: str | None, changes: Mapping[str, Any] | None = None, *, paper: bool = False) -> Choice:

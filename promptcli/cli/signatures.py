@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, ForwardRef, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from promptcli.cli.options import RUNTIME, FieldOptions, ModelOptions, Runtime, choice_of, data_folder, options_of
+from promptcli.cli.options import MODEL, RUNTIME, Fields, Runtime, choice_of, data_folder
 from promptcli.extensions import added_to
 from promptcli.recipe import Choice
 
@@ -45,7 +45,7 @@ class Flag:
 
 
 #: A flag, or only its names; a group of options in place of the parameter; None: not offered.
-FlagRow = Flag | str | type[FieldOptions] | None
+FlagRow = Flag | str | Fields | None
 #: Parameters that are given in the same way by every command.
 _COMMON: dict[str, FlagRow] = {
     "output": "--output -o",
@@ -82,14 +82,18 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
     options, reads = _Options(getattr(command, "flags", {})), dict[str, _Reader]()
     functions = list(getattr(command, "functions", ()))
     waiting = iter(functions)
+    hints = _hints(command)
     for name, parameter in inspect.signature(command).parameters.items():
-        hint = _hint(parameter.annotation, command)
+        hint = hints[name]
         if (get_origin(hint) or hint) is functools.partial:
             reads[name] = options.add_function(next(waiting), first=not options.parameters)
         elif hint is Runtime:
             reads[name] = lambda _: RUNTIME.get()
         elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
             reads[name] = options.add_group(hint)
+        elif isinstance(fields := getattr(hint, "__metadata__", [None])[0], Fields):
+            options.add_fields(fields)
+            reads[name] = functools.partial(functools.partial, fields.changes)
         else:
             reads[name] = options.add(name, hint, parameter.default)
 
@@ -123,9 +127,14 @@ class _Options:
             self.add(item.name, hints[item.name], item.default)
         return lambda given: group(**{name: given[name] for name in names})
 
+    def add_fields(self, fields: Fields) -> None:
+        """Add the options of a dataclass of settings."""
+        for option in fields.options():
+            self.add(*option)
+
     def add_function(self, function: Callable[..., Any], *, first: bool) -> _Reader:
         """Add the options of a function; they make its partial application."""
-        sentences, reads = arguments_of(function), dict[str, _Reader]()
+        sentences, hints, reads = arguments_of(function), _hints(function), dict[str, _Reader]()
         parameters = inspect.signature(function).parameters
         always = {name for name, parameter in parameters.items() if parameter.default is None}
         further = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_KEYWORD]
@@ -133,36 +142,32 @@ class _Options:
             if name in _FROM_RUNTIME:
                 reads[name] = _FROM_RUNTIME[name]
             elif self._flags.get(name, "") is not None:
-                hint = _hint(parameter.annotation, function)
-                reads[name] = self._add_parameter(function, parameter, hint, sentences.get(name, ""), first=first)
+                reads[name] = self._add_parameter(parameter, hints[name], sentences.get(name, ""), first=first)
 
         def bind(given: Mapping[str, Any]) -> functools.partial[Any]:
             values = {name: read(given) for name, read in reads.items()}
             values = {name: value for name, value in values.items() if value is not None or name in always}
             for name in further:
-                values |= values.pop(name).changes()
+                values |= values.pop(name)
             return functools.partial(function, **values)
 
         return bind
 
-    def _add_parameter(
-        self, function: Callable[..., Any], parameter: inspect.Parameter, hint: Any, sentence: str, *, first: bool
-    ) -> _Reader:
+    def _add_parameter(self, parameter: inspect.Parameter, hint: Any, sentence: str, *, first: bool) -> _Reader:
         row = self._flags.get(parameter.name)
         settings = [each for each in _members(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)]
         if row is None and _is_model(hint):
-            row = ModelOptions
+            row = MODEL
         elif row is None and settings:
-            row = options_of(settings[0], defaults=True)(type("Fields", (FieldOptions,), {}))
-        if isinstance(row, type):
-            read = self.add_group(row)
-            is_further = parameter.kind is inspect.Parameter.VAR_KEYWORD
-            return read if is_further else lambda given: _described(read(given))
+            row = Fields(settings[0], defaults=True)
+        if isinstance(row, Fields):
+            self.add_fields(row)
+            return row.changes if parameter.kind is inspect.Parameter.VAR_KEYWORD else row.read
         flag = row if isinstance(row, Flag) else Flag(row or "")
-        annotation = flag.type or _option_type(hint, function)
+        annotation = flag.type or _option_type(hint)
         if annotation is None or not (flag.help or sentence):
             missing = "type of an option" if annotation is None else "sentence in Args"
-            raise TypeError(f"parameter {parameter.name} of {function.__name__} has no {missing}; say more in `flags`")
+            raise TypeError(f"parameter {parameter.name} has no {missing}; say more in `flags`")
         default = parameter.default
         if flag.required:
             default = parameter.empty
@@ -188,11 +193,6 @@ def _option(name: str, default: Any, flag: Flag, sentence: str) -> Any:
     return typer.Option(*names, **details, metavar=flag.metavar)
 
 
-def _described(group: Any) -> Any:
-    """Return the object that a group of options describes: a choice of a model, or settings."""
-    return group.choice() if isinstance(group, ModelOptions) else group.described(**group.changes())
-
-
 def _choices(names: str | list[str] | None) -> Any:
     return [choice_of(name) for name in names] if isinstance(names, list) else choice_of(names)
 
@@ -212,13 +212,14 @@ class _Names(dict[str, Any]):
     """Names of a module; a name imported only for type checking becomes a class of that name."""
 
     def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, None) or type(name, (), {})
+        stand_in = {"__class_getitem__": lambda item: None}
+        return getattr(builtins, name, None) or type(name, (), stand_in)
 
 
-def _hint(annotation: Any, function: Callable[..., Any]) -> Any:
-    """Return an annotation that may be written as text."""
-    text = annotation.__forward_arg__ if isinstance(annotation, ForwardRef) else annotation
-    return eval(text, {}, _Names(inspect.unwrap(function).__globals__)) if isinstance(text, str) else annotation
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations of a function, those that are written as text too."""
+    names = _Names(inspect.unwrap(function).__globals__)
+    return get_type_hints(function, localns=names, include_extras=True)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
@@ -230,26 +231,21 @@ def _members(hint: Any) -> tuple[Any, ...]:
 def _is_model(hint: Any) -> bool:
     """Return whether a type is ``models.loading.Model``, or a sequence of it."""
     inner = [get_args(member)[0] for member in _members(hint) if _is_sequence(member)]
-    return any(_name(member) in ("Model", Choice.__name__) for each in (hint, *inner) for member in _members(each))
-
-
-def _name(hint: Any) -> str:
-    return hint.__forward_arg__ if isinstance(hint, ForwardRef) else getattr(hint, "__name__", "")
+    names = [getattr(member, "__name__", "") for each in (hint, *inner) for member in _members(each)]
+    return bool({"Model", Choice.__name__} & set(names))
 
 
 def _is_sequence(hint: Any) -> bool:
     return get_origin(hint) in (list, tuple, Sequence, Iterable, Collection)
 
 
-def _option_type(hint: Any, function: Callable[..., Any]) -> Any:
+def _option_type(hint: Any) -> Any:
     """Return what the command line parses for a type: the first member of a union that can be typed; None: nothing."""
     for member in _members(hint):
-        if isinstance(member, ForwardRef):
-            member = _hint(member, function)
         if member in (bool, int, float, str, Path) or get_origin(member) is Literal:
             return member
         if _is_sequence(member):
-            inner = str if _is_model(member) else _option_type(get_args(member)[0], function)
+            inner = str if _is_model(member) else _option_type(get_args(member)[0])
             return None if inner is None else list[inner]  # type: ignore[valid-type]
     return str if _is_model(hint) else None
 

@@ -61,8 +61,6 @@ def import_model(
 ) -> "Entry":
     """Import a model trained elsewhere into the registry; its recipe is recognised from its files.
 
-    The kind of the model is in the ``provenance`` of the entry that is returned, under ``imported``.
-
     Supported: checkpoints of SimCSE, PromptBERT and PromCSE, models of sentence-transformers and model2vec, peft
     adapters of prefix tuning and LoRA, plain language models.
 
@@ -73,6 +71,9 @@ def import_model(
         offline: Never use the network.
         force: Replace a model of that name.
         changes: Fields of the recipe that replace the recognised ones, e.g. ``pooling="last/avg"``.
+
+    Returns:
+        The saved entry; the kind of the model is in its ``provenance``, under ``imported``.
 
     Raises:
         NotFoundError: No such folder or hub id.
@@ -110,13 +111,14 @@ def push(encoder: "Model", repo: str, *, private: bool = False, revision: str | 
 def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> "Entry":
     """Save a model that was pushed to the hub: the same encoder, by its fingerprint; no code in it is run.
 
-    The commit is in the ``provenance`` of the entry that is returned, under ``pulled``.
-
     Args:
         repo: Repository of the hub.
         name: Name of the model to save.
         revision: Branch, tag or commit. Default: the main branch.
         force: Overwrite an existing model of that name.
+
+    Returns:
+        The saved entry; the commit is in its ``provenance``, under ``pulled``.
 
     Raises:
         NotFoundError: No such repository or revision, or the hub cannot be reached.

@@ -43,10 +43,13 @@ def analyze(run, tiny_folder, tmp_path, monkeypatch):
             ("all tokens", "3 sentences, "),
         ),
         (("attention", "--set", "head=1-1"), "attention.png", "diagonal", ("assumed: A baker", "to itself")),
+        (("map", "corpus.txt", "-m", "last-avg"), "map.svg", "trustworthiness", ("sentences by t-SNE",)),
         (("mask-tokens", "one [bold]", "--prompt", "bare"), None, "sentences", ("one [bold]", "prompt=bare")),
     ],
 )
 def test_every_analysis_as_json_as_a_table_and_as_a_picture(command, picture, key, shown, analyze, tmp_path):
+    if command[0] == "map":
+        pytest.importorskip("sklearn")
     assert key in analyze(*command, "--json").json["results"][0]
     ran = analyze(*command)
     assert ran.code == 0 and all(words in ran.out + ran.err for words in shown)
@@ -66,18 +69,6 @@ def test_settings_reach_the_analysis_and_rows_that_cannot_be_computed_are_left_o
     assert ran.code == 0 and "assumed: demo" in ran.err
     assert "static-ditto is left out: no head is known" in ran.err  # a folder has no known Ditto head
     assert [line.split()[0] for line in ran.out.splitlines()[1:]] == ["static-avg", "last-avg", "first-last-avg"]
-
-
-def test_map(run, tiny_folder, tmp_path):
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
-    words = ("analyze", "map", tmp_path / "corpus.txt", "--model", tiny_folder("bert"), "--offline")
-    document = run(*words, "--json", "--plot", tmp_path / "map.svg").json
-    [row] = document["results"]
-    assert document["settings"] == {"first": 2000} and row["method"] == "t-SNE" and 0 <= row["trustworthiness"] <= 1
-    assert len(row["points"]) == len(row["clusters"]) == len(SENTENCES) and "<svg" in (tmp_path / "map.svg").read_text()
-    shown = run(*words, "--set", "first=5")
-    assert "5 sentences by t-SNE" in shown.err and shown.out.splitlines()[1].split()[-1] == "5"
 
 
 def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):

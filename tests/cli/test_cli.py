@@ -3,11 +3,8 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -125,7 +122,7 @@ def test_half_a_surrogate_pair_in_a_template_is_refused_where_it_is_read(run, tm
         assert re.search("surrogate|UTF-8|TOML", refused(run(*words, "--offline", "-q"), 2))
 
 
-# --- streams and signals, in processes of their own ---
+# --- streams, in processes of their own ---
 
 
 def test_an_ascii_terminal_is_written_to_in_ascii(run):
@@ -171,27 +168,3 @@ def test_full_streams(arguments, full, code, message):
         running = Program(*arguments, **{full: device})
         _, err = running.communicate()
     assert running.returncode == code and (err or b"").startswith(message) and (err or b"").count(b"\n") <= 1
-
-
-def waits_for_a_signal():
-    """Run a command that is interrupted while it works."""
-    from promptcli.cli import app
-    from promptcli.models import loading
-
-    def interrupted(*_, **__):
-        try:
-            os.kill(os.getpid(), int(sys.argv.pop()))
-            time.sleep(60)
-        finally:
-            Path("cleaned up").touch()
-
-    loading.open_registry = interrupted
-    app.main(["similarity", "one", "two"])
-
-
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_unwinds_and_is_one_line(sent, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    running = Program(int(sent), main=waits_for_a_signal)
-    assert running.communicate() == (b"", b"promptcli: interrupted; nothing half written is left\n")
-    assert running.returncode == 128 + sent and Path("cleaned up").exists()

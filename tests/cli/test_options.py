@@ -1,6 +1,7 @@
 """Options made from dataclasses: one for every described field, with its help, bounds and type."""
 
 import dataclasses
+from typing import Annotated
 
 import pytest
 import typer
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from promptcli.cli import console
-from promptcli.cli.options import FieldOptions, kinds_of, options_of, parsed
+from promptcli.cli.options import Changes, Fields, kinds_of, parsed
 from promptcli.cli.signatures import expand
 from promptcli.data.vectors import FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
@@ -29,9 +30,7 @@ class Settings:
     tokens: int = 0
 
 
-@options_of(Settings, panel="Run", flags={"names": "--name -n"})
-class SettingsOptions(FieldOptions):
-    """Changes."""
+SETTINGS = Fields(Settings, panel="Run", flags={"names": "--name -n"})
 
 
 def test_settings_are_read_by_their_types():
@@ -61,7 +60,7 @@ def test_settings_are_read_by_their_types():
 )
 def test_changes_are_what_was_given(layers, names, tied, rate):
     given = {"layers": layers, "names": names, "tied": tied, "rate": rate}
-    changes = SettingsOptions(**given).changes()
+    changes = SETTINGS.changes(given)
     assert changes == {
         name: tuple(value) if name == "names" else value for name, value in given.items() if value not in (None, [])
     }
@@ -79,8 +78,8 @@ def test_changes_are_what_was_given(layers, names, tied, rate):
 def test_the_command_line_reads_them(arguments, expected):
     found = []
 
-    def command(options: SettingsOptions) -> None:
-        found.append(options.changes())
+    def command(options: Annotated[Changes, SETTINGS]) -> None:
+        found.append(options())
 
     app = typer.Typer()
     app.command()(expand(command))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pytest
 import typer
 
-from promptcli.cli.options import RUNTIME, Json, RecipeOptions, Runtime
+from promptcli.cli.options import RECIPE, RUNTIME, Json, Runtime
 from promptcli.cli.signatures import Flag, arguments_of, command_of, expand
 from promptcli.recipe import Choice
 from promptcli.settings import setting
@@ -75,7 +75,7 @@ FLAGS = {
     "rate": Flag("--rate -r", min=0),
     "parts": Flag(min=1),
     "hidden": None,
-    "changes": RecipeOptions,
+    "changes": RECIPE,
 }
 calls: list[Any] = []
 
@@ -145,5 +145,5 @@ def test_a_parameter_without_a_sentence_is_said():
     def show(call: "partial[None]") -> None:
         call()
 
-    with pytest.raises(TypeError, match="parameter value of untold has no sentence in Args"):
+    with pytest.raises(TypeError, match="parameter value has no sentence in Args"):
         expand(show)

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from promptcli.analysis import analyze as library
 from promptcli.analysis.analyze import ANALYSES
 from promptcli.cli import pictures
 from promptcli.cli.console import json_ready, note, out, result_json, result_table
-from promptcli.cli.options import Json, RecipeOptions, Section, choice_of, parsed, value_typed
+from promptcli.cli.options import RECIPE, Changes, Json, Section, choice_of, field_of, parsed, value_typed
 from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import UsageError, look_up
@@ -84,14 +84,19 @@ class Display:
     },
 )
 def analyze(
-    analyze: "partial[dict[Label, Any]]", json: Json = False, *, picture: PictureOptions, recipe: RecipeOptions
+    analyze: "partial[dict[Label, Any]]",
+    json: Json = False,
+    *,
+    picture: PictureOptions,
+    recipe: Annotated[Changes, RECIPE],
+    set: list[str] | None = None,
 ) -> None:
     picture.check()
     name, words, folder = (analyze.keywords[option] for option in ("name", "on", "data_dir"))
     display, known = look_up("analysis", name, DISPLAYS), ANALYSES[name].settings
-    pairs = [pair for pair in recipe.set or () if pair.partition("=")[0].replace("-", "_") in known]
+    pairs = [pair for pair in set or () if field_of(pair) in known]
     settings = parsed({key: item.annotation for key, item in known.items()}, pairs)
-    changes = recipe.changes(but=pairs)
+    changes = recipe(but=known)
     plain = changes.keys() <= {"backbone"}
     models: Sequence[str | None] = analyze.keywords["models"]
     usual = display.models if plain or len(display.models) == 1 else [None]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli.console import half_interval, note, result, result_json, result_table
-from promptcli.cli.options import Json, RecipeOptions, choice_of
+from promptcli.cli.options import RECIPE, Changes, Json, choice_of
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.evaluation import evaluate as library
 from promptcli.recipe import RECIPES, Choice
@@ -73,7 +73,7 @@ def evaluate_command(
     ] = False,
     json: Json = False,
     *,
-    recipe: RecipeOptions,
+    recipe: Annotated[Changes, RECIPE],
 ) -> None:
     """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy on transfer tasks."""
     from promptcli.data.senteval import tasks_from
@@ -89,7 +89,7 @@ def evaluate_command(
         if tasks == ["demo"]:
             note("assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task sts")
     vectors = options.get("vectors", ())
-    changes = recipe.changes()
+    changes = recipe()
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
     bare = not words and changes == neutral
     with tasks_from(folder):

@@ -11,7 +11,7 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.commands.models import method_line
-from promptcli.cli.options import Json, ModelOptions
+from promptcli.cli.options import MODEL, Json
 from promptcli.cli.signatures import Flag, FlagRow, command_of
 from promptcli.index import indexing
 from promptcli.recipe import Recipe
@@ -44,7 +44,7 @@ def _showing_the_index(function: Callable[..., Any], **flags: FlagRow) -> Callab
     return command
 
 
-build = _showing_the_index(indexing.build_index, folder=Flag("--output -o", metavar="DIR"), model=ModelOptions)
+build = _showing_the_index(indexing.build_index, folder=Flag("--output -o", metavar="DIR"), model=MODEL)
 add = _showing_the_index(indexing.add_to_index)
 delete = _showing_the_index(indexing.delete_from_index, ids="[ID]...", file=Flag("--ids", metavar="FILE"))
 compact = _showing_the_index(indexing.compact_index)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from promptcli.cli import console
-from promptcli.cli.options import Json, RecipeOptions
+from promptcli.cli.options import RECIPE, Json
 from promptcli.cli.signatures import command_of
 from promptcli.errors import CheckFailedError
 from promptcli.models import exchange
@@ -97,7 +97,7 @@ def alias(
     console.note(f"{new} is an alias of {registry.aliases()[new]}")
 
 
-@command_of(exchange.import_model, flags={"name": "--name", "changes": RecipeOptions})
+@command_of(exchange.import_model, flags={"name": "--name", "changes": RECIPE})
 def import_model(import_model: "partial[Entry]", json: Json = False) -> None:
     made = import_model()
     kind = made.provenance["imported"]["kind"]

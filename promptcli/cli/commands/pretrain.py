@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.options import FieldOptions, Json, Section, options_of, set_help
+from promptcli.cli.options import Fields, Json, Section, set_help
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.pretraining import pretrain as library
 from promptcli.pretraining.plan import Plan
@@ -24,11 +24,6 @@ _OWN = (
 )
 
 
-@options_of(Plan, panel="Run", defaults=True, only=_OWN)
-class PlanOptions(FieldOptions):
-    """Changes of a plan's settings."""
-
-
 def help_text(_: Sequence[str]) -> Section:
     """Return the settings, for the end of the help page."""
     return set_help(Plan(), "Settings by --set", leave_out=_OWN)
@@ -41,7 +36,7 @@ def help_text(_: Sequence[str]) -> Section:
         "start": Flag("--from", metavar="MODEL", type=list[str] | None),
         "save_minutes": Flag(min=0, max=_YEAR, panel="Run"),
         "command": None,
-        "settings": PlanOptions,
+        "settings": Fields(Plan, panel="Run", defaults=True, only=_OWN),
     },
 )
 def pretrain(pretrain: "partial[Pretrained]", as_json: Json = False) -> None:

@@ -14,13 +14,12 @@ import typer
 
 from promptcli.cli.console import note, result, result_json, result_table
 from promptcli.cli.options import (
-    FieldOptions,
+    Fields,
     Json,
     Section,
     choice_of,
     kinds_of,
     option_in,
-    options_of,
     parsed,
     set_help,
     value_typed,
@@ -43,9 +42,7 @@ _AllSettings = all_settings()
 _OWN = ("batch_size", "learning_rate", "epochs", "steps", "max_length", "temperature", "template", "seed")
 
 
-@options_of(_AllSettings, panel="Settings (all: train METHOD --help)", flags={"template": "--prompt"}, only=_OWN)
-class SettingsOptions(FieldOptions):
-    """Changes of a method's settings."""
+_SETTINGS = Fields(_AllSettings, panel="Settings (all: train METHOD --help)", flags={"template": "--prompt"}, only=_OWN)
 
 
 def _sources(data: list[str] | None) -> str | list[Path] | None:
@@ -63,7 +60,7 @@ def _sources(data: list[str] | None) -> str | list[Path] | None:
         "on": Flag("--on", type=str),
         "tests": "--test",
         "trackers": "--report-to",
-        "settings": SettingsOptions,
+        "settings": _SETTINGS,
     },
 )
 def train(
