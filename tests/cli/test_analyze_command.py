@@ -96,12 +96,9 @@ def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
         (("anisotrpy",), 2, "unknown analysis 'anisotrpy'"),
         (("impact-tfidf", "one.txt", "--set", "frist=1"), 2, "unknown setting 'frist'"),
         (("anisotropy", "one.txt", "--set", "first=x"), 2, "first: 'x' is not allowed"),
-        (("attention", "one", "--set", "head=9-9"), 2, "head '9-9'"),
         (("attention", "one", "--plot", "map.gif"), 2, ".png or .svg"),
         (("attention", "one", "--set", "head=1-1", "--plot", "taken.png"), 2, "--force"),
         (("attention", "one", "--plot", "nowhere/map.png"), 3, "no folder 'nowhere'"),
-        (("mask-tokens", "one", "--prompt", "[X] means"), 2, "has no [MASK]"),
-        (("mask-tokens", "one", "--set", "denoise=none"), 2, "valid: hidden, head, logits"),
     ],
 )
 def test_refusals(arguments, code, message, analyze):

