@@ -27,6 +27,7 @@ from promptcli.data.demo import SENTENCES
 from promptcli.models.entries import Entry, write_entry
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.methods import METHODS
+from tests.senteval import write_pairs
 from tests.tiny_causal import save_tiny_causal
 
 ROOT = Path(__file__).parents[1]
@@ -60,21 +61,11 @@ def senteval(tmp_path):
     pairs = [(one, other, (row * 7 % 51) / 10) for row, (one, other) in enumerate(itertools.pairwise(sentences))]
     root = tmp_path / "SentEval" / "data" / "downstream"
     for year in range(12, 17):
-        folder = root / "STS" / f"STS{year}-en-test"
-        folder.mkdir(parents=True)
-        text = "".join(f"{one.lower()}\t{other.lower()}\n" for one, other, _ in pairs)
-        (folder / "STS.input.images.txt").write_text(text)
-        (folder / "STS.gs.images.txt").write_text("".join(f"{gold}\n" for _, _, gold in pairs))
-    benchmark = root / "STS" / "STSBenchmark"
-    benchmark.mkdir()
+        write_pairs(root, f"STS{year}", pairs, "images")
     for split in ("train", "dev", "test"):
-        rows = (f"genre\tfile\t2015\t1\t{gold}\t{one.lower()}\t{other.lower()}\n" for one, other, gold in pairs)
-        (benchmark / f"sts-{split}.csv").write_text("".join(rows))
-    (root / "SICK").mkdir()
-    for name in ("SICK_train", "SICK_trial", "SICK_test_annotated"):
-        rows = (f"{n}\t{one}\t{other}\t{gold}\tNEUTRAL\n" for n, (one, other, gold) in enumerate(pairs))
-        header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-        (root / "SICK" / f"{name}.txt").write_text(header + "".join(rows))
+        write_pairs(root, "STS-B", pairs, split)
+    for part in ("train", "trial", "test_annotated"):
+        write_pairs(root, "SICK-R", pairs, part)
     (root / "MRPC").mkdir()
     header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     for split in ("train", "test"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.senteval import write_pairs
 from tests.tiny import SENTENCES, save_tiny
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "gpu.sh"
@@ -18,11 +19,9 @@ def tables(tmp_path):
     """Return a function that starts the piece ``tables``: one method, on a tiny backbone made by the piece before."""
     save_tiny("bert", tmp_path / "out" / "mini")
     (tmp_path / "text.txt").write_text("".join(f"{text} {number}\n" for number in range(40) for text in SENTENCES))
-    pairs = tmp_path / "data" / "STS" / "STSBenchmark"
-    pairs.mkdir(parents=True)
     for split in ("dev", "test"):
-        rows = (f"genre\tfile\t2015\t1\t{row % 6}\t{text}\t{SENTENCES[0]}\n" for row, text in enumerate(SENTENCES))
-        (pairs / f"sts-{split}.csv").write_text("".join(rows))
+        pairs = [(text, SENTENCES[0], row % 6) for row, text in enumerate(SENTENCES)]
+        write_pairs(tmp_path / "data", "STS-B", pairs, split)
     folders = {"OUT": tmp_path / "out", "DATA": tmp_path / "data", "CORPUS": tmp_path}
     settings = "--steps 60 --batch-size 4 --set eval-steps=5"
     environment = {**os.environ, **folders, "METHODS": "simcse", "PYTHON": sys.executable, "TRAIN": settings}

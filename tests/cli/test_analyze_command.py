@@ -5,6 +5,7 @@ import pytest
 from promptcli.cli import pictures
 from promptcli.cli.pictures import text_bar, token_map
 from tests.embed_running import refused
+from tests.senteval import write_pairs
 from tests.tiny import SENTENCES
 
 
@@ -72,16 +73,14 @@ def test_settings_reach_the_analysis_and_rows_that_cannot_be_computed_are_left_o
 
 
 def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
-    folder = tmp_path / "STS" / "STSBenchmark"
-    folder.mkdir(parents=True)
     for split, golds in (("train", (4.2, 1.0)), ("dev", (5.0, 0.0)), ("test", (3.0, 4.8))):
-        rows = [f"a\tb\tc\td\t{gold}\t{SENTENCES[row]}\t{SENTENCES[row + 1]}\n" for row, gold in enumerate(golds)]
-        (folder / f"sts-{split}.csv").write_text("".join(rows))
+        pairs = [(SENTENCES[row], SENTENCES[row + 1], gold) for row, gold in enumerate(golds)]
+        write_pairs(tmp_path, "STS-B", pairs, split)
     words = ("uniformity", "-m", "last-avg", "--data-dir", tmp_path)
     real = analyze(*words, "--json").json
     assert real["on"] == ["STS-B:train", "STS-B:dev", "STS-B"]
     assert (real["results"][0]["positives"], real["results"][0]["sentences"]) == (3, 12)
-    (folder / "sts-dev.csv").unlink()
+    (tmp_path / "STS" / "STSBenchmark" / "sts-dev.csv").unlink()
     refused(analyze(*words, "-q"), 3, "STS-B:dev is missing")
 
 

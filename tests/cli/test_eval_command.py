@@ -13,6 +13,7 @@ from promptcli.models.registry import Entry, Registry
 from promptcli.recipe import MASKED_RECIPES, RECIPES
 from tests.embed_running import refused
 from tests.letters import LETTERS, LetterEncoder, count_letters
+from tests.senteval import write_pairs
 
 UNFITTED = [name for name in RECIPES if name not in ("first-last-tfidf", "whitening", "flow")]
 
@@ -34,29 +35,23 @@ def fake(monkeypatch):
     return seen
 
 
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def write_year(root: Path, year: str, **subsets: int) -> None:
+def write_year(root: Path, year: int, **subsets: int) -> None:
     for seed, (name, number) in enumerate(subsets.items()):
-        generator = np.random.default_rng(seed + int(year))
+        generator = np.random.default_rng(seed + year)
         words = ["".join(generator.choice(list(LETTERS), 6)) for _ in range(number)]
-        folder = root / "STS" / f"STS{year}-en-test"
-        write(folder / f"STS.input.{name}.txt", "".join(f"{a}\t{b}\n" for a, b in zip(words, words[::-1], strict=True)))
-        write(folder / f"STS.gs.{name}.txt", "".join(f"{gold / 5}\n" for gold in generator.integers(0, 26, number)))
+        golds = generator.integers(0, 26, number) / 5
+        write_pairs(root, f"STS{year}", zip(words, words[::-1], golds, strict=True), name)
 
 
 @pytest.fixture
 def score(run, tmp_path):
     """Run ``eval`` on a folder of a few tasks."""
     root = tmp_path / "data"
-    write_year(root, "12", MSRpar=30, MSRvid=20)
-    write_year(root, "14", images=25)
-    rows = "".join(f"g\tf\ty\t{n}\t{n % 6}\t{'abc'[n % 3] * 3}x\t{'cab'[n % 2]}\n" for n in range(12))
-    write(root / "STS/STSBenchmark/sts-dev.csv", rows)
-    write(root / "STS/STSBenchmark/sts-test.csv", rows * 2)
+    write_year(root, 12, MSRpar=30, MSRvid=20)
+    write_year(root, 14, images=25)
+    pairs = [("abc"[n % 3] * 3 + "x", "cab"[n % 2], n % 6) for n in range(12)]
+    write_pairs(root, "STS-B", pairs, "dev")
+    write_pairs(root, "STS-B", pairs * 2, "test")
     return lambda *arguments: run("eval", "--data-dir", root, *arguments)
 
 

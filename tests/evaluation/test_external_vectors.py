@@ -7,19 +7,25 @@ import pytest
 from scipy.stats import spearmanr
 
 from promptcli.evaluation import evaluator
+from tests.senteval import write_pairs
 
 WORDS = ["river", "stone", "lamp", "cloud", "bread", "chair", "flute", "garden", "horse", "window"]
 
 
+#: Task -> its pairs; the two share sentences.
+PAIRS = {
+    name: [
+        (f"a {WORDS[n % 10]} here", f"the {WORDS[n * 3 % 10]} there", (n - start) * 7 % 11 / 2)
+        for n in range(start, start + 12)
+    ]
+    for name, start in (("STS12", 0), ("STS14", 5))
+}
+
+
 @pytest.fixture
 def data(tmp_path):
-    """Two small tasks that share sentences."""
-    for year, start in (("12", 0), ("14", 5)):
-        folder = tmp_path / "data/STS" / f"STS{year}-en-test"
-        folder.mkdir(parents=True)
-        lines = [(f"a {WORDS[n % 10]} here", f"the {WORDS[(n * 3) % 10]} there") for n in range(start, start + 12)]
-        (folder / "STS.input.images.txt").write_text("".join(f"{one}\t{other}\n" for one, other in lines))
-        (folder / "STS.gs.images.txt").write_text("".join(f"{(n * 7 % 11) / 2}\n" for n in range(12)))
+    for name, pairs in PAIRS.items():
+        write_pairs(tmp_path / "data", name, pairs, "images")
     return tmp_path / "data"
 
 
@@ -38,14 +44,8 @@ def matrix(sentences):
     return np.random.default_rng(0).standard_normal((len(sentences), 6)).astype(np.float32)
 
 
-def pairs(data, year):
-    folder = data / "STS" / f"STS{year}-en-test"
-    lines = [line.split("\t") for line in (folder / "STS.input.images.txt").read_text().splitlines()]
-    return lines, [float(gold) for gold in (folder / "STS.gs.images.txt").read_text().splitlines()]
-
-
 def test_the_list_holds_every_sentence_once(run, arguments, data, sentences):
-    expected = {sentence for year in ("12", "14") for pair in pairs(data, year)[0] for sentence in pair}
+    expected = {sentence for pairs in PAIRS.values() for *pair, _ in pairs for sentence in pair}
     assert len(sentences) == len(expected) and set(sentences) == expected and sentences[0] == "a river here"
     document = run(*arguments, "--list-sentences", "--json").json
     assert document == {"tasks": ["STS12", "STS14"], "sentences": sentences}
@@ -60,13 +60,12 @@ def test_the_figure_is_the_plain_one_and_nothing_else_is_encoded(
     assert [(row["model"], row["recipe"], row["task"]) for row in rows] == [
         ("vectors", "use.npy", task) for task in ("STS12", "STS14")
     ]
-    for row, year in zip(rows, ("12", "14"), strict=True):
-        lines, gold = pairs(data, year)
+    for row, pairs in zip(rows, PAIRS.values(), strict=True):
         cosines = []
-        for one, other in lines:
+        for one, other, _ in pairs:
             u, v = matrix[sentences.index(one)].astype(float), matrix[sentences.index(other)].astype(float)
             cosines.append(u @ v / np.sqrt((u @ u) * (v @ v)))
-        assert row["value"] == pytest.approx(100 * spearmanr(cosines, gold).statistic, abs=1e-3)
+        assert row["value"] == pytest.approx(100 * spearmanr(cosines, [gold for *_, gold in pairs]).statistic, abs=1e-3)
     assert rows[0]["recipe_fields"] == {"vectors": "use.npy"} and len(rows[0]["fingerprint"]) == 64
 
 

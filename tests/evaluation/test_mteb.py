@@ -14,6 +14,7 @@ from promptcli.data.tasks import TaskName, load_tasks
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.mteb_tasks import MtebEncoder
 from promptcli.evaluation.scores import Label
+from tests.senteval import write_pairs
 from tests.tiny import SENTENCES
 
 
@@ -45,14 +46,10 @@ def test_without_mteb_one_line_names_the_extra(run, monkeypatch, tmp_path):
 @pytest.fixture
 def downstream(tmp_path):
     """SentEval's folder with a few pairs of STS-B."""
-    folder = tmp_path / "data" / "STS" / "STSBenchmark"
-    folder.mkdir(parents=True)
-    pairs = zip(SENTENCES, SENTENCES[1:] + SENTENCES[:1], strict=True)
-    rows = [
-        f"a\tb\tc\t{n}\t{n % 5}.0\t{one}\t{two}\n" for n, (one, two) in enumerate(pairs) if one.strip() and two.strip()
-    ]
+    sides = zip(SENTENCES, SENTENCES[1:] + SENTENCES[:1], strict=True)
+    pairs = [(one, other, n % 5) for n, (one, other) in enumerate(sides)]
     for split in ("train", "dev", "test"):
-        (folder / f"sts-{split}.csv").write_text("".join(rows))
+        write_pairs(tmp_path / "data", "STS-B", pairs, split)
     return tmp_path / "data"
 
 

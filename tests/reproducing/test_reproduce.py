@@ -41,6 +41,7 @@ from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import start_processes
 from promptcli.training.run import Learner, Trainer, TrainingRun
+from tests.senteval import write_pairs
 
 ROOT = Path(__file__).parents[2]
 DEMO = SENTENCES.read_text(encoding="utf-8").splitlines()
@@ -52,21 +53,12 @@ def senteval(tmp_path_factory):
     """A SentEval folder of our own pairs, without STS15 and STS16."""
     root = tmp_path_factory.mktemp("senteval")
     pairs = [(one, other, (n * 7 % 51) / 10) for n, (one, other) in enumerate(itertools.pairwise(DEMO[:25]))]
-    for year in ("12", "13", "14"):
-        folder = root / "STS" / f"STS{year}-en-test"
-        folder.mkdir(parents=True)
-        lines = (f"{one.lower()}\t{other.lower()}\n" for one, other, _ in pairs)
-        (folder / "STS.input.one.txt").write_text("".join(lines))
-        (folder / "STS.gs.one.txt").write_text("".join(f"{gold}\n" for _, _, gold in pairs))
+    for year in ("STS12", "STS13", "STS14"):
+        write_pairs(root, year, pairs, "one")
         pairs = pairs[3:]
-    (root / "STS" / "STSBenchmark").mkdir()
     for split in ("dev", "test"):
-        rows = (f"genre\tfile\t2015\t1\t{gold}\t{one.lower()}\t{other.lower()}\n" for one, other, gold in pairs)
-        (root / "STS" / "STSBenchmark" / f"sts-{split}.csv").write_text("".join(rows))
-    (root / "SICK").mkdir()
-    rows = (f"{n}\t{one}\t{other}\t{gold}\tNEUTRAL\n" for n, (one, other, gold) in enumerate(pairs))
-    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-    (root / "SICK" / "SICK_test_annotated.txt").write_text(header + "".join(rows))
+        write_pairs(root, "STS-B", pairs, split)
+    write_pairs(root, "SICK-R", pairs, "test_annotated")
     return root
 
 
