@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from promptcli.data import demo
 from promptcli.data.dialect import ID, OPTIONAL, SENTENCES, TEXT, Fields
 from promptcli.data.given import check_rows, finite_number
@@ -76,6 +79,11 @@ class TrainingExamples:
     def repeated(self) -> int:
         """Rows that repeat an earlier one."""
         return len(self) - len(set(zip(*self.columns, strict=True)))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Characters of each example, (n,)."""
+        return np.array([sum(map(len, row)) for row in zip(*self.columns, strict=True)])
 
     @property
     def sizes(self) -> tuple[int, ...]:

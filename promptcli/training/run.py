@@ -47,7 +47,7 @@ from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.evaluation.evaluator import evaluate, kept_random_states, spearman_on
 from promptcli.evaluation.scores import Label
 from promptcli.models.entries import Entry
-from promptcli.models.loading import load, open_registry
+from promptcli.models.loading import open_registry
 from promptcli.models.registry import load_encoder, portable
 from promptcli.notes import Advance, describe, note, silent, working
 from promptcli.notes import offline as without_network
@@ -63,6 +63,7 @@ from promptcli.training.methods.training_settings import LoRASettings, MaskedLMS
 from promptcli.training.objectives import find_objective
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes, start_processes
+from promptcli.training.teacher import SentenceVectors, estimate, named_vectors
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 #: A value of a setting.
@@ -74,6 +75,7 @@ _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
 _STRIDE = 7_919  # spreads them over processes
 _LEAST_TOKENS = 64  # of a pass, when memory runs out
 _EVERY = 100  # steps by which lambda decays by its factor
+_SORTED = 32  # batches within which rows are sorted by length
 _ORDER, _DRAW = 7, 8  # seed an epoch's order, and the order of a source
 
 
@@ -203,13 +205,15 @@ class Request:
             width = 0 if backbone in method.paper else family_and_width(backbone)[1]
         return method.changed(method.settings(backbone, width), self.changes)
 
-    def describe(self) -> dict[str, object]:
-        """Return what a run would do, JSON-ready, without reading weights or using the network."""
+    def describe(self, *, timed: bool = False) -> dict[str, object]:
+        """Return what a run would do, JSON-ready; see ``training_settings``."""
         form, base, data, on = self.chosen()
         if self.data is not None and not is_fetched(self.data):
             form = find_method(self.method, supervised=self.examples(self.data).supervised)
         in_force, family = self.settings(form, base), _family(form, base)
         variant = form.variant(family)
+        models = _models(in_force) if timed and not is_fetched(data) else {}
+        device = choose_device(self.where.device)
         return {
             "method": form.name,
             "source": form.source,
@@ -223,6 +227,11 @@ class Request:
             "head": variant.head and f"{variant.head}, {'kept' if keeps_head(in_force) else 'while training only'}",
             "recipe": form.recipe(base, family, in_force).to_dict(),
             **dataclasses.asdict(in_force),
+            **{
+                f"{field}_vectors": estimate(model, self.examples(data), source_name(data), device)
+                for field, model in models.items()
+                if model
+            },
         }
 
 
@@ -262,7 +271,10 @@ def carry_out(
         loaded = load_backbone(base, device=processes.device, dtype=torch.float32)
         settings = request.settings(form, base, loaded.width)
         examples = find_objective(form).choose(examples, settings, loaded)
-        models = _models(settings, processes.device)
+        models = {
+            field: named_vectors(model, examples, source_name(data), processes.device)
+            for field, model in _models(settings).items()
+        }
         run = TrainingRun(form, settings, examples, source_name(data), development, tuple(others), begun, models)
         if request.data is None and not request.paper:
             note(
@@ -320,16 +332,10 @@ def _hash_of(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _models(settings: TrainingSettings, device: str) -> dict[str, Encoder]:
-    """Return the encoders that settings name, e.g. a teacher, by setting."""
-    models = {}
-    for item in dataclasses.fields(settings):
-        if item.metadata.get("model"):
-            named = getattr(settings, item.name)
-            if not named:
-                raise UsageError(f"which {item.name}? give `{item.name}` MODEL")
-            models[item.name] = load(named, device=device)
-    return models
+def _models(settings: TrainingSettings) -> dict[str, str]:
+    """Return the models that settings name, e.g. a teacher, by setting."""
+    fields = [item.name for item in dataclasses.fields(settings) if item.metadata.get("model")]
+    return {field: getattr(settings, field) for field in fields}
 
 
 @dataclass(frozen=True)
@@ -343,7 +349,8 @@ class TrainingRun:
     development: STSTask  #: chooses the best checkpoint
     tests: tuple[STSTask, ...] = ()  #: scored at the end, untrained and trained
     start: Entry | None = None  #: None: the backbone as pre-trained
-    models: Mapping[str, Encoder] = dataclasses.field(default_factory=dict)  #: that settings name, by setting
+    #: Of the models that settings name, by setting.
+    models: Mapping[str, SentenceVectors] = dataclasses.field(default_factory=dict)
 
     def report(self) -> None:
         """Note what the data lack or repeat."""
@@ -388,6 +395,11 @@ class TrainingRun:
 
     def train(self, backbone: Backbone, folder: Path, processes: Processes) -> "tuple[Encoder, TrainedWeights]":
         """Return the encoder of the best checkpoint, and how the run went; a tuned backbone is changed."""
+        for writes in (True, False):  # the others map what the main process has made
+            if writes is processes.is_main:
+                for field, model in self.models.items():
+                    model.make(folder / field, writes=writes)
+            processes.wait()
         learner = Learner(self.method, self.settings, backbone, self.models)
         if self.start is not None:
             learner.load(self.start.tensors)
@@ -458,7 +470,7 @@ class Learner(TrainableEncoder):
         method: Method,
         settings: TrainingSettings,
         backbone: Backbone,
-        models: Mapping[str, Encoder] = MappingProxyType({}),
+        models: Mapping[str, SentenceVectors] = MappingProxyType({}),
     ) -> None:
         objective = find_objective(method)
         generator = torch.Generator().manual_seed(settings.seed)
@@ -589,7 +601,9 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
 
     def items(self, position: Position) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the number of each remaining step, from 0, and the rows of its batch."""
-        return itertools.islice(enumerate(batches(self.settings, self.examples.sizes)), position.step, self.steps)
+        return itertools.islice(
+            enumerate(batches(self.settings, self.examples.sizes, self.examples.lengths)), position.step, self.steps
+        )
 
     def read(self, item: tuple[int, np.ndarray]) -> tuple[list[list[str]], list[TokenizedView]]:
         """Return a batch's texts by column, and its views of this process, tokenised."""
@@ -792,11 +806,13 @@ def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
     return [int(share) for share in shares]
 
 
-def batches(settings: TrainingSettings, sizes: Sequence[int]) -> Iterator[np.ndarray]:
+def batches(
+    settings: TrainingSettings, sizes: Sequence[int], lengths: np.ndarray | None = None
+) -> Iterator[np.ndarray]:
     """Yield the rows of each batch without end; a batch that ends an epoch, or its source, may be short.
 
     A source whose share is more than its rows begins again within the epoch; a source whose share is less continues in
-    the next epoch; each pass over a source has a new order.
+    the next epoch; each pass over a source has a new order. ``lengths``: of all rows, for batches of similar lengths.
     """
     size = settings.batch_size
     shares = source_shares(sizes, settings.data_temperature)
@@ -808,12 +824,17 @@ def batches(settings: TrainingSettings, sizes: Sequence[int]) -> Iterator[np.nda
         ]
         if settings.batches == "one-source":
             cut = [rows[start : start + size] for rows in drawn for start in range(0, len(rows), size)]
-            cut = [cut[number] for number in order.permutation(len(cut))]
         else:
             rows = order.permutation(sum(sizes))
             if shares != list(sizes):
                 rows = np.concatenate(drawn)[rows]
+            if settings.batches == "similar-lengths":
+                assert lengths is not None
+                windows = np.split(rows, range(_SORTED * size, len(rows), _SORTED * size))
+                rows = np.concatenate([window[np.argsort(lengths[window], kind="stable")] for window in windows])
             cut = [rows[start : start + size] for start in range(0, len(rows), size)]
+        if settings.batches != "mixed":
+            cut = [cut[number] for number in order.permutation(len(cut))]
         yield from (batch for batch in cut if len(batch) == size or not settings.drop_last)
 
 

@@ -85,11 +85,13 @@ def training_settings(
     paper: bool = False,
     on: "STSTask | str | Path | None" = None,
     data_dir: str | Path | None = None,
+    timed: bool = False,
     **settings: Setting,
 ) -> dict[str, object]:
     """Return what ``train`` would do with the same arguments, JSON-ready, without reading weights or using the network.
 
-    Local data are read: their columns decide whether the method is supervised.
+    Local data are read: their columns decide whether the method is supervised. With ``timed``, the teacher of
+    ``distill`` is loaded, and the time it takes for all sentences is measured on some of them.
 
     Example:
         >>> import promptcli as pc
@@ -99,4 +101,4 @@ def training_settings(
     from promptcli.training.run import Request
 
     folder = None if data_dir is None else Path(data_dir)
-    return Request(method, data, backbone, start, supervised, paper, on, folder, settings).describe()
+    return Request(method, data, backbone, start, supervised, paper, on, folder, settings).describe(timed=timed)

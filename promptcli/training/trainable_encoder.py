@@ -27,6 +27,7 @@ from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import LoRASettings, MaskedLMSettings, TrainingSettings
+from promptcli.training.teacher import SentenceVectors
 
 #: What a pass reads: its batch and hidden states to a tensor whose row i is of input i.
 Reader = Callable[[Batch, HiddenStates], Tensor]
@@ -58,7 +59,7 @@ class TrainableEncoder(nn.Module):
     """The numbers of prompt and pooling, the head, and the backbone if the method tunes it.
 
     Frozen or not, the backbone, in float32, is in train mode while learning: dropout makes the second view. ``models``
-    are encoders that settings name, e.g. a teacher, by setting; they do not change.
+    are the vectors of models that settings name, e.g. a teacher, by setting.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class TrainableEncoder(nn.Module):
         settings: TrainingSettings,
         backbone: Backbone,
         generator: torch.Generator,
-        models: Mapping[str, Encoder] = MappingProxyType({}),
+        models: Mapping[str, SentenceVectors] = MappingProxyType({}),
     ) -> None:
         super().__init__()
         self.method, self.settings, self.backbone, self.models = method, settings, backbone, models

@@ -100,3 +100,28 @@ def bag_of_words(lines, line, logits, function_pieces, is_content):
         return None
     norm = math.log(sum(math.exp(value) for value in logits))
     return -sum(weight / sum(told.values()) * (logits[piece] - norm) for piece, weight in told.items())
+
+
+def vectors_distance(student, teacher):
+    """Return the mean of 1 - cos(h_i, t_i)."""
+    return sum(1 - cosine(h, t) for h, t in zip(student, teacher, strict=True)) / len(student)
+
+
+def similarities_distance(student, teacher):
+    """Return the mean of (cos(h_i, h_j) - cos(t_i, t_j))^2 over all pairs i != j."""
+    pairs = [(i, j) for i in range(len(student)) for j in range(len(student)) if i != j]
+    return sum((cosine(student[i], student[j]) - cosine(teacher[i], teacher[j])) ** 2 for i, j in pairs) / len(pairs)
+
+
+def guided_infonce(first, second, first_of_teacher, second_of_teacher, temperature):
+    """Return InfoNCE without the negatives that the teacher finds nearer to a sentence than its positive."""
+    total = 0.0
+    for i, one in enumerate(first):
+        limit = cosine(first_of_teacher[i], second_of_teacher[i])
+        scores = [
+            math.exp(cosine(one, other) / temperature)
+            for j, other in enumerate(second)
+            if j == i or cosine(first_of_teacher[i], second_of_teacher[j]) <= limit
+        ]
+        total -= math.log(math.exp(cosine(one, second[i]) / temperature) / sum(scores))
+    return total / len(first)

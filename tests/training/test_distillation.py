@@ -1,63 +1,233 @@
-"""Distillation: both targets against plain loops, and runs that hold a second model."""
+"""Distillation: losses and the start map against plain loops and scipy; vectors made once, or read from a file."""
 
 import itertools
+import shutil
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from scipy.linalg import orthogonal_procrustes
 
 import promptcli as pc
-from promptcli.backbones.loading import load_backbone
+from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.models.loading import open_registry
+from promptcli.training import teacher
 from promptcli.training.methods import find_method
-from promptcli.training.objectives.distillation import similarity_distance, vector_distance
-from promptcli.training.run import Learner
-from tests.reference.losses import cosine
+from promptcli.training.objectives.distillation import turned
+from promptcli.training.run import Trainer, batch_lengths, batches
+from promptcli.training.teacher import EncodedVectors
+from tests.learning import learner_of
+from tests.reference.losses import guided_infonce, similarities_distance, vectors_distance
 from tests.tiny import SENTENCES
+
+CORPUS = [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]]
+SETTINGS = {"steps": 9, "eval_steps": 3, "batch_size": 16, "learning_rate": 3e-3, "warmup": 0.0}
+TEMPLATE = 'It is "[X]" , a [MASK] .'
+
+
+def mini_vectors(columns, folder):
+    encoder = pc.load(pc.Recipe(backbone="mini-bert", pooling="last/avg"), device="cpu")
+    vectors = EncodedVectors("mini", encoder, list(dict.fromkeys(itertools.chain(*columns))))
+    vectors.make(folder, writes=True)
+    return vectors
 
 
 def drawn(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape) + shape[-1]))
+    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
-def test_the_vectors_distance_is_a_loops():
-    student, teacher = drawn(5, 6), drawn(5, 6).flip(0)
-    expected = sum(1 - cosine(one, other) for one, other in zip(student.tolist(), teacher.tolist(), strict=True)) / 5
-    assert float(vector_distance(student, teacher)) == pytest.approx(expected, rel=1e-5)
+@pytest.mark.parametrize("target", ["vectors", "similarities"])
+def test_the_loss_is_a_loops(target, tiny_folder, tmp_path):
+    columns = [SENTENCES[:5]]
+    models = {"teacher": mini_vectors(columns, tmp_path)}
+    learner = learner_of("distill", tiny_folder("bert"), models=models, target=target, similarity_weight=3.0)
+    student, theirs = learner(columns)
+    assert (student.shape, theirs.shape) == ((5, 16), (5, 16 if target == "vectors" else 256))
+    loss = learner.objective.loss((student, theirs), columns)
+    expected = similarities_distance(student.tolist(), theirs.tolist())
+    if target == "vectors":
+        expected = vectors_distance(student.tolist(), theirs.tolist()) + 3 * expected
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+    assert all(name.startswith("backbone.") for name in learner.trainable())  # no map learns
+    single = [view[:1] for view in (student, theirs)]  # an epoch's last batch
+    assert torch.isfinite(learner.objective.loss(single, [columns[0][:1]]))
 
 
-def test_the_similarities_distance_is_a_loops():
-    student, teacher = drawn(5, 6), drawn(5, 9)
-    ours, theirs = student.tolist(), teacher.tolist()
-    pairs = list(itertools.permutations(range(5), 2))
-    expected = sum((cosine(ours[i], ours[j]) - cosine(theirs[i], theirs[j])) ** 2 for i, j in pairs) / len(pairs)
-    assert float(similarity_distance(student, teacher)) == pytest.approx(expected, rel=1e-5)
-    assert float(similarity_distance(student[:1], teacher[:1])) == 0  # an epoch's last batch
+@pytest.mark.parametrize("guide", [True, False])
+@pytest.mark.parametrize("hard", [[], ["", SENTENCES[10], "", SENTENCES[11], ""]])
+def test_pairs_add_a_contrastive_loss_that_the_teacher_guides(guide, hard, tiny_folder, tmp_path):
+    columns = [SENTENCES[:5], SENTENCES[5:10], *([hard] if hard else [])]
+    models = {"teacher": mini_vectors(columns, tmp_path)}
+    options = {"target": "similarities", "contrastive_weight": 0.5, "temperature": 0.3, "guide": guide}
+    learner = learner_of("distill", tiny_folder("bert"), supervised=True, models=models, **options)
+    views = learner(columns)
+    present = [[row for row, text in enumerate(column) if text] for column in columns]
+    student, theirs = (
+        [view[rows].tolist() for view, rows in zip(side, present, strict=True)]
+        for side in (views[: len(columns)], views[len(columns) :])
+    )
+    (one, *others), (their_one, *their_others) = student, theirs
+    others, their_others = list(itertools.chain(*others)), list(itertools.chain(*their_others))
+    masked = (their_one, their_others) if guide else ([[1.0]] * 5, [[1.0]] * len(others))
+    expected = similarities_distance([*one, *others], [*their_one, *their_others])
+    expected += 0.5 * guided_infonce(one, others, *masked, 0.3)
+    assert learner.objective.loss(views, columns).item() == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("target", ["similarities", "vectors"])
-def test_the_teacher_reads_as_at_test_and_stays(target, tiny_folder):
-    teacher = pc.load(pc.Recipe(backbone="mini-bert", pooling="last/avg"), device="cpu")
-    before = teacher.encode(SENTENCES[:4])
-    method = find_method("distill", supervised=False)
-    settings = method.small.replace(target=target, teacher="mini", dropout=0.0, max_length=60)
-    learner = Learner(method, settings, load_backbone(str(tiny_folder("bert"))), {"teacher": teacher})
-    student, theirs = learner([SENTENCES[:4]])
-    assert torch.equal(theirs, torch.from_numpy(before))
-    assert student.shape == (4, 256 if target == "vectors" else 16)
-    learner.objective.loss((student, theirs), [SENTENCES[:4]]).backward()
-    assert ("objective.map.weight" in learner.trainable()) is (target == "vectors")
-    assert not [name for name in learner.tensors() if "map" in name]
-    assert all(parameter.grad is None for parameter in teacher.backbone.model.parameters())
+@pytest.mark.parametrize(("theirs", "own"), [(12, 5), (5, 12), (7, 7)])
+def test_the_start_map_is_a_projection_and_a_procrustes_turn(theirs, own):
+    vectors, student = drawn(300, theirs), drawn(300, own)
+    moment = sum(np.outer(vector, vector) for vector in vectors) / len(vectors)
+    k = min(theirs, own)
+    directions = np.linalg.svd(vectors, full_matrices=False)[2][:k].T
+    expected = directions @ np.eye(k, own)
+    padded = np.concatenate([vectors @ directions, np.zeros((300, own - k))], axis=1)
+    expected = (
+        np.concatenate([directions, np.zeros((theirs, own - k))], axis=1) @ orthogonal_procrustes(padded, student)[0]
+    )
+    start = turned(moment, vectors, student)
+    assert start == pytest.approx(expected, abs=1e-4)
+    kept = vectors @ start  # whose products are the projection's
+    assert kept @ kept.T == pytest.approx(padded @ padded.T, abs=1e-2)
+
+
+def test_vectors_are_made_in_parts_and_read_by_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(teacher, "PART", 5)
+    vectors = mini_vectors([CORPUS, SENTENCES], tmp_path)
+    distinct = list(dict.fromkeys([*CORPUS, *SENTENCES]))
+    assert len(list(tmp_path.glob("*.npy"))) == -(-len(distinct) // 5)
+    assert not any(part.flags.owndata for part in vectors.parts)  # memory-mapped
+    plain = pc.load(pc.Recipe(backbone="mini-bert", pooling="last/avg"), device="cpu").encode(distinct)
+    plain /= np.linalg.norm(plain, axis=1, keepdims=True)
+    asked = [SENTENCES[3], CORPUS[40], SENTENCES[3]]
+    expected = plain[[distinct.index(sentence) for sentence in asked]]
+    assert vectors.encode(asked) == pytest.approx(expected, abs=2e-2)  # of bfloat16
+    assert vectors.second_moment() == pytest.approx(plain.T @ plain / len(plain), abs=1e-2)
+
+
+def test_batches_of_similar_lengths_are_every_example_once_an_epoch():
+    settings = find_method("distill", supervised=False).small.replace(batch_size=4)
+    lengths = np.random.default_rng(0).integers(1, 100, 301)
+    count = len(batch_lengths(settings, [301]))
+    stream = batches(settings, [301], lengths)
+    first, second = ([next(stream).tolist() for _ in range(count)] for _ in range(2))
+    assert [sorted(itertools.chain(*epoch)) for epoch in (first, second)] == [list(range(301))] * 2
+    assert first != second
+    assert first == [rows.tolist() for rows in itertools.islice(batches(settings, [301], lengths), count)]
+    spread = np.mean([np.ptp(lengths[batch]) for batch in first])
+    assert spread < 10
+    middles = [lengths[batch].mean() for batch in first]
+    assert middles != sorted(middles)
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-@pytest.mark.parametrize("target", ["similarities", "vectors"])
-def test_a_student_comes_nearer_to_its_teacher(target, tiny_folder):
-    sentences = [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:4]]
-    options = {"backbone": str(tiny_folder("bert")), "teacher": "mini", "target": target}
-    settings = {"steps": 60, "eval_steps": 20, "batch_size": 16, "learning_rate": 3e-3, "warmup": 0.0}
-    trained = pc.train("distill", sentences, **options, **settings)
+def test_a_run_killed_while_encoding_and_while_training_ends_at_the_same_numbers(tiny_folder, monkeypatch):
+    monkeypatch.setattr(teacher, "PART", 16)
+    options = {"backbone": str(tiny_folder("bert")), "teacher": "mini", "template": (TEMPLATE,), **SETTINGS}
+    expected = pc.train("distill", CORPUS, name="complete", **options)
+    losses = [score.loss for score in expected.curve[1:]]
+    assert losses[-1] < losses[0]
+    assert expected.entry.recipe.pooling == "last/mask"
+    assert expected.facts["teacher_fingerprint"] == pc.load("mini", device="cpu").fingerprint
+
+    encode, took = teacher.encode_windows, Trainer.took
+    encoded = []
+
+    def dies(encoders, windows, **options):
+        for window in encode(encoders, windows, **options):
+            encoded.append(len(window[0].vectors))
+            if len(encoded) == 2:
+                raise KeyboardInterrupt
+            yield window
+
+    def dies_too(self, figures, item):
+        took(self, figures, item)
+        if item[0] == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(teacher, "encode_windows", dies)
+    with pytest.raises(KeyboardInterrupt):
+        pc.train("distill", CORPUS, name="killed", **options)
+    monkeypatch.setattr(Trainer, "took", dies_too)
+    with pytest.raises(KeyboardInterrupt):
+        pc.train("distill", CORPUS, name="killed", resume=True, **options)
+    assert encoded == [16, 16, 16, 16]  # the first one stayed
+    with pytest.raises(UsageError, match="was started with teacher 'mini'"):
+        pc.train("distill", CORPUS, name="killed", resume=True, **{**options, "teacher": "mini-static"})
+    monkeypatch.setattr(Trainer, "took", took)
+    resumed = pc.train("distill", CORPUS, name="killed", resume=True, **options)
+    assert encoded == [16, 16, 16, 16]
+    assert resumed.scores == expected.scores
+    for name, tensor in expected.entry.tensors.items():
+        assert torch.equal(tensor, resumed.entry.tensors[name]), name
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    file = tmp_path / "corpus.txt"
+    file.write_text("".join(f"{sentence}\n" for sentence in CORPUS))
+    pc.embed(file, tmp_path / "vectors.npy", "mini-static")
+    return file
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+@pytest.mark.parametrize("dtype", [None, np.float16])
+def test_a_file_of_vectors_is_a_teacher(dtype, corpus, tmp_path, tiny_folder):
+    file = tmp_path / "vectors.npy"
+    if dtype is not None:  # another program's: it has no manifest
+        np.save(tmp_path / "other.npy", np.load(file).astype(dtype))
+        file = tmp_path / "other.npy"
+    trained = pc.train("distill", corpus, backbone=str(tiny_folder("bert")), teacher=str(file), **SETTINGS)
     losses = [score.loss for score in trained.curve[1:]]
     assert losses[-1] < losses[0]
-    about = trained.entry.provenance["trained"]
-    assert about["teacher_fingerprint"] == pc.load("mini", device="cpu").fingerprint
-    assert trained.encoder.encode(SENTENCES[:2]).shape == (2, 16)
+
+
+def nan_folder(tiny_folder, tmp_path):
+    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "nan")
+    tensors = load_file(folder / "model.safetensors")
+    for tensor in tensors.values():
+        tensor.fill_(float("nan"))
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def with_nan(tmp_path):
+    vectors = np.load(tmp_path / "vectors.npy")
+    vectors[17] = np.nan
+    np.save(tmp_path / "nan.npy", vectors)
+    return "nan.npy"
+
+
+#: What makes the teacher or the data, as code on ``corpus`` and its folder, and what is said.
+REFUSED = {
+    "no teacher": (lambda tmp_path, tiny: {"teacher": ""}, UsageError, "which teacher?"),
+    "nobody": (lambda tmp_path, tiny: {"teacher": "nobody"}, NotFoundError, "nothing is called 'nobody'"),
+    "no file": (lambda tmp_path, tiny: {"teacher": "none.npy"}, NotFoundError, "'none.npy' cannot be opened"),
+    "nan by file": (lambda tmp_path, tiny: {"teacher": with_nan(tmp_path)}, UsageError, "nan.npy has vectors with NaN"),
+    "nan by model": (lambda tmp_path, tiny: {"teacher": str(nan_folder(tiny, tmp_path))}, PromptcliError, "not finite"),
+    "ten lines": (lambda tmp_path, tiny: {"data": CORPUS[:10]}, UsageError, "10 examples are less than one batch"),
+    "other count": (lambda tmp_path, tiny: {"data": CORPUS[:40]}, UsageError, "has 48 vectors, list 40 sentences"),
+    "others": (lambda tmp_path, tiny: {"data": CORPUS[::-1]}, UsageError, "is of other sentences than list"),
+    "pairs": (lambda tmp_path, tiny: {"data": list(zip(CORPUS, CORPUS, strict=True))}, UsageError, "other sentences"),
+    "no pairs": (lambda tmp_path, tiny: {"contrastive_weight": 1.0}, UsageError, "`contrastive_weight` needs pairs"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case, corpus, tmp_path, tiny_folder, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    change, error, message = REFUSED[case]
+    options = {"data": corpus, "teacher": "vectors.npy", "backbone": str(tiny_folder("bert")), **SETTINGS}
+    options |= change(tmp_path, tiny_folder)
+    if case == "ten lines":
+        options["teacher"] = "mini"
+    with pytest.raises(error, match=message) as caught:
+        pc.train("distill", name="mine", offline=True, **options)
+    assert "\n" not in str(caught.value)
+    assert not [*open_registry().run_folder("mine").parent.glob("*")]
+
+
+def test_the_dry_run_says_how_long_the_teacher_takes(tiny_folder):
+    shown = pc.training_settings("distill", CORPUS, backbone=str(tiny_folder("bert")), teacher="mini", timed=True)
+    assert shown["teacher_vectors"].startswith("48 sentences at ")

@@ -92,7 +92,7 @@ def train(
     trials = _trials(sweep, swept, seeds)
     run = partial(train, method=method)
     if dry_run:
-        _print_settings(_settings(run, trials[0]), as_json=json)
+        _print_settings(_settings(run, {**trials[0], "timed": True}), as_json=json)
         return
     runs = [run(name=name, **trials[0])] if len(trials) == 1 else _train_all(run, trials, name)
     best = max(runs, key=_chosen_by)

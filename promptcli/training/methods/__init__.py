@@ -36,7 +36,7 @@ METHODS: MutableMapping[str, tuple[Method | None, Method | None]] = {
     "isbert": (isbert.ISBERT, None),
     "defsent": (None, defsent.DEFSENT),
     "cotbert": (cotbert.COTBERT, None),
-    "distill": (distill.DISTILL, None),
+    "distill": (distill.DISTILL, distill.DISTILL),
 }
 METHODS = Table("methods", METHODS)
 

@@ -1,21 +1,41 @@
 """Distillation: a student learns the vectors of a teacher encoder, or its similarities of sentences."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from promptcli.recipe import MASK, SLOT
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import TrainingSettings, setting
+from promptcli.training.methods.training_settings import TemplateSettings, Views, setting
 
 
 @dataclass(frozen=True)
-class DistillSettings(TrainingSettings):
+class DistillSettings(TemplateSettings):
     """Settings of distillation."""
 
-    teacher: str = setting("", "model that is learned from: a name, a folder or a hub id.", model=True)
-    target: str = setting(
-        "similarities",
-        "target of learning: the teacher's cosines of all pairs of a batch (similarities), or its vectors (vectors).",
-        choices=("similarities", "vectors"),
+    most_templates: ClassVar[int] = 1
+
+    teacher: str = setting(
+        "",
+        "model that is learned from: a name, a folder, a hub id, or the .npy file that `embed` wrote of the data.",
+        model=True,
     )
+    target: str = setting(
+        "vectors",
+        "target of learning: the teacher's vectors, or only its cosines of all pairs of a batch (similarities).",
+        choices=("vectors", "similarities"),
+    )
+    similarity_weight: float = setting(5.0, "weight of the cosines of all pairs if the target is vectors.", min=0)
+    contrastive_weight: float = setting(0.0, "weight of a contrastive loss if the data are pairs or triplets.", min=0)
+    temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
+    guide: bool = setting(True, "no negatives that the teacher finds nearer to a sentence than its positive.")
+
+    def templates(self, views: Views) -> Views:
+        """Return the given template, else the method's own."""
+        return self.template or views
+
+    def pooling(self, own: str) -> str:
+        """Return the mask's state if the template has a mask, as named templates do; else the method's own pooling."""
+        return "last/mask" if any(MASK in text or SLOT not in text for text in self.template) else own
 
 
 DISTILL = Method(
@@ -23,9 +43,19 @@ DISTILL = Method(
     source="distillation of a sentence encoder: its vectors (Reimers and Gurevych, 2020), or its similarities"
     " (Tung and Mori, 2019)",
     pooling="last/avg",
+    period=False,  # the student reads at test as in training
     learns=("backbone",),
-    variants={"*": Variant(head=None), "causal": Variant(head=None, pooling="last/last-token")},
+    variants={"*": Variant((SLOT,), head=None), "causal": Variant((SLOT,), head=None, pooling="last/last-token")},
     objective="distillation",
-    small=DistillSettings(batch_size=128, learning_rate=1e-4, eval_steps=25, max_length=64, warmup=0.1),
+    small=DistillSettings(
+        batch_size=128,
+        learning_rate=5e-4,
+        eval_steps=100,
+        max_length=48,
+        dropout=0.0,
+        weight_decay=0.01,
+        warmup=0.05,
+        batches="similar-lengths",
+    ),
     paper={},
 )

@@ -66,6 +66,7 @@ class Method:
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
     counts_specials: bool = True  #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
     text_rule: str | None = None  #: of the sentence's characters at test
+    period: bool | None = None  #: whether a missing period is added at test; None: the recipe's default
     mlm_decay: float = 1.0  #: factor of the masked-LM loss's weight every 100 steps
     training_pooling: str | None = None  #: of the sentence vector in training, if it differs
     #: The untrained encoder's, which a run is measured against, if the pooling itself is learned.
@@ -117,6 +118,7 @@ class Method:
             prompt=variant.prompts(settings)[0],
             pooling=self.pooling_of(family, settings),
             text_rule=self.text_rule,
+            period=self.period,
             transforms=(f"projection:{variant.head}",) if kept else (),
             denoise=denoise,
         ).explicit()
@@ -142,4 +144,4 @@ class Method:
         """Return the untrained encoder that a run is measured against: the same without anything learned."""
         words = settings.templates(self.variant(family).views)[0]
         pooling = self.untrained_pooling or self.pooling_of(family, settings)
-        return Recipe(backbone=backbone, prompt=words, pooling=pooling, text_rule=self.text_rule)
+        return Recipe(backbone=backbone, prompt=words, period=self.period, pooling=pooling, text_rule=self.text_rule)

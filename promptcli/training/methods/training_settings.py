@@ -54,8 +54,9 @@ class TrainingSettings:
     )
     batches: str = setting(
         "mixed",
-        "Batches from several `data`: mixed, or one-source, whose negatives come from one file.",
-        choices=("mixed", "one-source"),
+        "mixed, one-source (of several `data`: negatives come from one file), or similar-lengths (sorted within 32"
+        " batches, which saves padding).",
+        choices=("mixed", "one-source", "similar-lengths"),
     )
     transfer_recipe: str = setting(
         "",

@@ -2,41 +2,78 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
+from promptcli.backbones.backbone import Backbone
 from promptcli.data.dialect import SENTENCES
+from promptcli.data.sources import PAIRS, TRIPLETS, TrainingExamples
+from promptcli.data.vectors.formats import Floats
+from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import to_device
+from promptcli.encoder.encoder import Encoder
+from promptcli.errors import UsageError
 from promptcli.training.methods.distill import DistillSettings
+from promptcli.training.objectives.contrastive import contrastive_loss, equal_sentences
 from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.teacher import SentenceVectors
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+
+_SAMPLE = 6000  # sentences by which the teacher's space is turned
 
 
 class Distillation(Objective[DistillSettings]):
-    """The teacher reads as at test; vectors of another width are compared through a linear map that is discarded."""
+    """Vectors of another width are projected and turned into the student's space at the start: no map is learned."""
 
-    layouts = (SENTENCES,)
+    layouts = (TRIPLETS, PAIRS, SENTENCES)
 
     def __init__(self, settings: DistillSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         super().__init__(settings, encoder, generator)
-        self.teacher, self.distance = encoder.models["teacher"], _DISTANCES[settings.target]
-        self.map: nn.Module = nn.Identity()
-        width = encoder.backbone.width
-        if settings.target == "vectors" and width != self.teacher.width:
-            self.map = nn.Linear(width, self.teacher.width, bias=False, device=encoder.backbone.device)
-            self.map.weight.data.copy_(torch.randn(self.map.weight.shape, generator=generator) * width**-0.5)
+        self.teacher, self.map = encoder.models["teacher"], None
+        if settings.target == "vectors" and encoder.backbone.width != self.teacher.width:
+            encoder.eval()
+            start = start_map(self.teacher, encoder.views[0], settings.seed)
+            self.map = to_device(start.astype(np.float32), encoder.backbone.device)
+
+    @classmethod
+    def choose(cls, examples: TrainingExamples, settings: DistillSettings, backbone: Backbone) -> TrainingExamples:
+        """Return all examples."""
+        if settings.contrastive_weight and not examples.supervised:
+            raise UsageError("`contrastive_weight` needs pairs or triplets (sent0, sent1, hard_neg); leave it out")
+        return examples
+
+    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+        """Return the sentences of every column, all read by the one template."""
+        return [(0, column) for column in columns]
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return the student's vectors (n, d) and the teacher's (n, d'), float32."""
-        student = self.map(encoder.hidden(sides)).float()
-        with torch.autocast(student.device.type, enabled=False):
-            teacher = to_device(self.teacher.encode(list(columns[0])), student.device)
-        return student, teacher
+        """Return the student's vectors (n, d) of each column, then the teacher's (n, e), or projected (n, d)."""
+        student = torch.split(encoder.hidden(sides).float(), [len(side.rows) for side in sides])
+        with torch.autocast(student[0].device.type, enabled=False):
+            teacher = [to_device(self.teacher.encode(list(column)), student[0].device) for column in columns]
+            return *student, *(vectors if self.map is None else vectors @ self.map for vectors in teacher)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the distance of the whole batch."""
-        return self.distance(*views)
+        """Return the distance of the complete batch, and the weighted contrastive loss of its pairs."""
+        kept = [[row for row, text in enumerate(column) if text] for column in columns]  # a hard negative may be ""
+        student, teacher = (
+            torch.cat([view[rows] for view, rows in zip(side, kept, strict=True)])
+            for side in (views[: len(columns)], views[len(columns) :])
+        )
+        loss = similarity_distance(student, teacher)
+        if self.settings.target == "vectors":
+            loss = vector_distance(student, teacher) + self.settings.similarity_weight * loss
+        if self.settings.contrastive_weight:
+            n = len(columns[0])
+            texts = [[column[row] for row in rows] for column, rows in zip(columns, kept, strict=True) if rows]
+            excluded = equal_sentences(texts, student.device)
+            if self.settings.guide:
+                excluded = excluded | nearer_than_positive(teacher[:n], teacher[n:])
+            contrast = contrastive_loss(student[:n], student[n:], temperature=self.settings.temperature, same=excluded)
+            loss = loss + self.settings.contrastive_weight * contrast
+        return loss
 
 
 def vector_distance(student: Tensor, teacher: Tensor) -> Tensor:
@@ -54,4 +91,27 @@ def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
     return (h @ h.T - t @ t.T).fill_diagonal_(0).square().sum() / max(1, n * (n - 1))
 
 
-_DISTANCES = {"vectors": vector_distance, "similarities": similarity_distance}
+def nearer_than_positive(anchors: Tensor, candidates: Tensor) -> Tensor:
+    """Return the mask (n, m) of candidates j != i with cos(a_i, c_j) > cos(a_i, c_i), by the teacher (n, e), (m, e)."""
+    cosines = functional.normalize(anchors, dim=1) @ functional.normalize(candidates, dim=1).T
+    return cosines > cosines.diagonal().unsqueeze(1)
+
+
+def start_map(teacher: SentenceVectors, student: Encoder, seed: int) -> Floats:
+    """Return the map (e, d) from the teacher's vectors into the student's space before training."""
+    sentences = teacher.sentences
+    drawn = np.random.default_rng(seed).permutation(len(sentences))[:_SAMPLE]
+    sample = [sentences[row] for row in drawn]
+    return turned(teacher.second_moment(), unit(teacher.encode(sample)), unit(student.encode(sample)))
+
+
+def turned(moment: Floats, theirs: Floats, own: Floats) -> Floats:
+    """Return W = V U (e, d), the k = min(d, e) leading directions V (e, k) of a moment (e, e), turned by U (k, d).
+
+    U maps the directions onto d dimensions, orthonormal, and minimises |theirs V U - own|^2 (orthogonal Procrustes) of
+    a sample, theirs (s, e) and own (s, d). Not centred: cosines stay those of the projection.
+    """
+    directions = np.linalg.eigh(moment)[1][:, ::-1][:, : own.shape[1]]
+    left, _, right = np.linalg.svd((theirs @ directions).T @ own, full_matrices=False)
+    turn: Floats = directions @ (left @ right)
+    return turn

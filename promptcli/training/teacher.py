@@ -1,0 +1,127 @@
+"""The vectors of a run's sentences by another model: made once, in parts that outlive a kill, or read from a file."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from promptcli.data.files import check_file
+from promptcli.data.sources import TrainingExamples
+from promptcli.data.vectors import read_manifest
+from promptcli.data.vectors.formats import Floats, read_array
+from promptcli.data.vectors.precision import unit
+from promptcli.encoder.encoder import Encoder, encode_windows
+from promptcli.errors import UsageError
+from promptcli.models.loading import open_model
+from promptcli.notes import working
+from promptcli.storage.files import atomic_path, sha256
+
+PART = 32_768  # sentences of a part
+_TIMED = 512  # sentences by which a pass is timed
+
+
+class SentenceVectors:
+    """Vectors of distinct sentences in float16 or float32, memory-mapped in parts of ``PART`` rows."""
+
+    def __init__(self, sentences: Sequence[str], fingerprint: str, width: int) -> None:
+        self.rows = {sentence: row for row, sentence in enumerate(sentences)}
+        self.fingerprint, self.width = fingerprint, width
+        self.parts: list[NDArray[Any]] = []
+
+    def make(self, folder: Path, *, writes: bool) -> None:
+        """Map the parts in ``folder``; ``writes``: make those that are missing."""
+
+    @property
+    def sentences(self) -> list[str]:
+        """The sentences, in order."""
+        return list(self.rows)
+
+    def encode(self, sentences: Sequence[str]) -> Floats:
+        """Return the vectors (n, e) of some of the sentences."""
+        places = (divmod(self.rows[sentence], PART) for sentence in sentences)
+        return np.stack([self.parts[part][row] for part, row in places]).astype(np.float32)
+
+    def second_moment(self) -> Floats:
+        """Return the mean (e, e) of t t^T over the vectors t, scaled to length 1."""
+        total = np.zeros((self.width, self.width))
+        for part in self.parts:
+            vectors = unit(part.astype(np.float32))
+            total += vectors.T @ vectors
+        mean: Floats = (total / sum(map(len, self.parts))).astype(np.float32)
+        return mean
+
+
+class EncodedVectors(SentenceVectors):
+    """The vectors of an encoder, which is released when they are made."""
+
+    def __init__(self, name: str, encoder: Encoder, sentences: Sequence[str]) -> None:
+        super().__init__(sentences, encoder.fingerprint, encoder.width)
+        self.name, self.encoder = name, encoder
+
+    def make(self, folder: Path, *, writes: bool) -> None:
+        """Map the parts in ``folder``, each written aside and renamed; ``writes``: make those that are missing."""
+        sentences = self.sentences
+        paths = {start: folder / f"{start:09}.npy" for start in range(0, len(sentences), PART)}
+        missing = [start for start, path in paths.items() if not path.is_file()] if writes else []
+        windows = (sentences[start : start + PART] for start in missing)
+        if missing:
+            folder.mkdir(exist_ok=True)
+            with working(f"encode by {self.name}", len(sentences)) as advance:
+                advance(len(sentences) - sum(len(sentences[start : start + PART]) for start in missing))
+                encoded = encode_windows([self.encoder], windows, progress=advance)
+                for start, [window] in zip(missing, encoded, strict=True):
+                    with atomic_path(paths[start]) as temporary, temporary.open("xb") as file:
+                        np.save(file, _finite(unit(window.vectors), self.name).astype(np.float16))
+        self.parts = [read_array(path) for path in paths.values()]
+        del self.encoder
+
+
+def named_vectors(name: str, examples: TrainingExamples, source: str, device: str) -> SentenceVectors:
+    """Return the vectors of a model, which are still to be made, or of a ``.npy`` file whose row i is of example i."""
+    if not name:
+        raise UsageError("which teacher? give `teacher` MODEL, or a .npy file of vectors")
+    if not name.endswith(".npy"):
+        sentences = list(dict.fromkeys(text for column in examples.columns for text in column))
+        return EncodedVectors(name, open_model(name, device=device, dtype="auto", rows=len(sentences)), sentences)
+    path, given = Path(name), len(examples) + examples.blank
+    check_file(path, regular=True)
+    manifest, matrix, fingerprint = read_manifest(path), read_array(path), sha256(path)
+    again = f"embed {source} again, or name the model"
+    if matrix.ndim != 2 or matrix.dtype not in (np.float32, np.float16):
+        raise UsageError(
+            f"{name} holds {matrix.dtype} of shape {matrix.shape}, not float32 or float16 vectors; {again}"
+        )
+    if len(matrix) != given:
+        raise UsageError(f"{name} has {len(matrix):,} vectors, {source} {given:,} sentences; {again}")
+    if manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (examples.sha256, fingerprint):
+        raise UsageError(
+            f"{name} is of other sentences than {source}, by its manifest those of {manifest.input.path}; {again}"
+        )
+    if examples.supervised or examples.blank:
+        what = "pairs" if examples.supervised else f"{examples.blank:,} blank lines"
+        raise UsageError(f"{source} has {what}, for which a file of vectors has no place; name the model")
+    vectors = SentenceVectors(examples.columns[0], fingerprint, matrix.shape[1])
+    vectors.parts = [_finite(matrix[start : start + PART], name) for start in range(0, len(matrix), PART)]
+    return vectors
+
+
+def estimate(name: str, examples: TrainingExamples, source: str, device: str) -> str:
+    """Return how long a model takes for the sentences, measured on some of them."""
+    vectors = named_vectors(name, examples, source, device)
+    if not isinstance(vectors, EncodedVectors):
+        return f"{len(examples):,} vectors of {name}"
+    sample = vectors.sentences[:: -(-len(vectors.rows) // _TIMED)]
+    vectors.encoder.encode(sample[:32])  # whose pass has the costs of the first one
+    start = time.perf_counter()
+    vectors.encoder.encode(sample)
+    rate = len(sample) / (time.perf_counter() - start)
+    return f"{len(vectors.rows):,} sentences at {rate:,.0f} a second: {len(vectors.rows) / rate / 60:.1f} minutes"
+
+
+def _finite(vectors: NDArray[Any], name: str) -> NDArray[Any]:
+    if not np.isfinite(vectors).all():
+        raise UsageError(f"{name} has vectors with NaN or infinite numbers; take another teacher, or embed again")
+    return vectors
