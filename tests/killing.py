@@ -22,7 +22,7 @@ def in_a_process_that_dies(calls: int, work: Callable[[], Any]) -> int:
                 streams._THREADED.clear()  # whatever an earlier test did, one thread is what this process computes in
             left = iter(range(calls))
             for name in STEPS:
-                setattr(os, name, _counting(getattr(os, name), left))
+                setattr(os, name, _counting(getattr(os, name), left, lambda: os._exit(9)))
             work()
             code = 0
         finally:
@@ -62,18 +62,14 @@ def interrupted(calls: int, work: Callable[[], Any]) -> bool:
     """Do ``work``, into which Ctrl-C comes after so many calls of ``STEPS``; return whether it came."""
     left, coming = iter(range(calls)), iter([KeyboardInterrupt])
 
-    def interrupting(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **named: Any) -> Any:
-            for error in coming if next(left, None) is None else ():
-                raise error
-            return function(*given, **named)
-
-        return call
+    def interrupt() -> None:
+        for error in coming:
+            raise error
 
     gc.collect()  # a finaliser that an earlier test left would swallow the exception
     with pytest.MonkeyPatch.context() as patch:
         for name in STEPS:
-            patch.setattr(os, name, interrupting(getattr(os, name)))
+            patch.setattr(os, name, _counting(getattr(os, name), left, interrupt))
         try:
             work()
         except KeyboardInterrupt:
@@ -81,10 +77,10 @@ def interrupted(calls: int, work: Callable[[], Any]) -> bool:
     return False
 
 
-def _counting(function: Callable[..., Any], left: Any) -> Callable[..., Any]:
+def _counting(function: Callable[..., Any], left: Any, end: Callable[[], None]) -> Callable[..., Any]:
     def call(*given: Any, **named: Any) -> Any:
         if next(left, None) is None:
-            os._exit(9)
+            end()
         return function(*given, **named)
 
     return call

@@ -4,7 +4,6 @@ import doctest
 import importlib
 import inspect
 import itertools
-import json
 import pkgutil
 import re
 import subprocess
@@ -230,11 +229,11 @@ def test_train_is_the_command(run, tiny_folder, tmp_path):
     ran = run("train", "simcse", *typed, "--seeds", 2, "--sweep", "dropout=0,0.2", "--name", "typed", "--json")
     assert ran.code == 0, ran.err
     settings = {"steps": 2, "eval_steps": 1, "batch_size": 8, "backbone": str(tiny_folder("bert"))}
-    for row, (dropout, seed) in zip(json.loads(ran.out)["runs"], itertools.product((0.0, 0.2), (0, 1)), strict=True):
+    for row, (dropout, seed) in zip(ran.json["runs"], itertools.product((0.0, 0.2), (0, 1)), strict=True):
         trained = pc.train("simcse", str(data), **settings, dropout=dropout, seed=seed)
         assert row.pop("changes") == {"dropout": dropout, "seed": seed}
         assert {**row, "seconds": 0} == {**trained.to_dict(), "seconds": 0}
-    shown = json.loads(run("train", "simcse", *typed, "--dry-run", "--json").out)
+    shown = run("train", "simcse", *typed, "--dry-run", "--json").json
     assert pc.training_settings("simcse", str(data), **settings) == shown
 
 

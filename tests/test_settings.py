@@ -1,6 +1,5 @@
 """The user's defaults: environment before file before what is built in; what bare commands assume and say."""
 
-import json
 import pwd
 
 import pytest
@@ -49,7 +48,7 @@ def test_config_show_says_what_holds_and_why(run, monkeypatch):
     ran = run("config")
     assert "backbone = mini-bert  (built in;" in ran.out
     assert "data_dir = /data  ($PROMPTCLI_DATA_DIR;" in ran.out
-    shown = json.loads(run("config", "--json").out)
+    shown = run("config", "--json").json
     assert shown["settings"].keys() == KEYS.keys()
     assert shown["settings"]["backbone"] == {"value": "mini-bert", "source": "built in"}
 

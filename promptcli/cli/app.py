@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
@@ -201,17 +200,12 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@dataclass(frozen=True)
-class ProgramOptions(Runtime):
-    """The options that may stand before or after a command."""
-
-
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
     *,
-    runtime: ProgramOptions,
+    runtime: Runtime,
 ) -> None:
     """Strong sentence encoders from pre-trained language models, by prompts."""
 

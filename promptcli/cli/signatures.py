@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
 
-from promptcli.cli.options import MODEL, RUNTIME, Fields, Runtime, choice_of, data_folder
+from promptcli.cli.options import MODEL, Fields, choice_of, data_folder
 from promptcli.extensions import added_to
 from promptcli.recipe import Choice
 
@@ -38,7 +38,6 @@ class Flag:
     panel: str | None = None
     help: str | None = None  #: in place of the sentence in ``Args:``
     added: str = ""  #: table of promptcli.extensions whose installed rows end the help
-    show_default: bool | str = True
     type: Any = None  #: in place of the annotation
     read: Callable[[Any], Any] | None = None  #: makes what the function takes from what was typed
     required: bool = False  #: on the command line, if not in the library
@@ -46,12 +45,13 @@ class Flag:
 
 #: A flag, or only its names; a group of options in place of the parameter; None: not offered.
 FlagRow = Flag | str | Fields | None
-#: Parameters that are given in the same way by every command.
+#: Parameters that are given in the same way by every command; options of the program (``Runtime``) are not among them.
 _COMMON: dict[str, FlagRow] = {
     "output": "--output -o",
     "data_dir": Flag(type=Path | None, read=data_folder),
     "offline": None,
-    "progress": None,
+    "device": None,
+    "threads": None,
 }
 
 
@@ -75,10 +75,7 @@ def command_of(*functions: Callable[..., Any], flags: Mapping[str, FlagRow] | No
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command as Typer takes it: library functions and option groups are replaced by their options.
-
-    A ``Runtime`` stays: its options are those of every command.
-    """
+    """Return a command as Typer takes it: library functions and option groups are replaced by their options."""
     options, reads = _Options(getattr(command, "flags", {})), dict[str, _Reader]()
     functions = list(getattr(command, "functions", ()))
     waiting = iter(functions)
@@ -87,8 +84,6 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
         hint = hints[name]
         if (get_origin(hint) or hint) is functools.partial:
             reads[name] = options.add_function(next(waiting), first=not options.parameters)
-        elif hint is Runtime:
-            reads[name] = lambda _: RUNTIME.get()
         elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
             reads[name] = options.add_group(hint)
         elif isinstance(fields := getattr(hint, "__metadata__", [None])[0], Fields):
@@ -139,9 +134,7 @@ class _Options:
         always = {name for name, parameter in parameters.items() if parameter.default is None}
         further = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_KEYWORD]
         for name, parameter in parameters.items():
-            if name in _FROM_RUNTIME:
-                reads[name] = _FROM_RUNTIME[name]
-            elif self._flags.get(name, "") is not None:
+            if self._flags.get(name, "") is not None:
                 reads[name] = self._add_parameter(parameter, hints[name], sentences.get(name, ""), first=first)
 
         def bind(given: Mapping[str, Any]) -> functools.partial[Any]:
@@ -184,7 +177,7 @@ class _Options:
 def _option(name: str, default: Any, flag: Flag, sentence: str) -> Any:
     """Return Typer's argument or option of a parameter."""
     details: dict[str, Any] = {"help": (flag.help or sentence) + (added_to(flag.added) if flag.added else "")}
-    details |= {"min": flag.min, "max": flag.max, "rich_help_panel": flag.panel, "show_default": flag.show_default}
+    details |= {"min": flag.min, "max": flag.max, "rich_help_panel": flag.panel}
     names = flag.names.split()
     if not flag.names.startswith("-") and (names or default is inspect.Parameter.empty):
         return typer.Argument(**details, metavar=(flag.metavar or flag.names or name.upper()).strip("[]."))
@@ -196,14 +189,6 @@ def _option(name: str, default: Any, flag: Flag, sentence: str) -> Any:
 def _choices(names: str | list[str] | None) -> Any:
     return [choice_of(name) for name in names] if isinstance(names, list) else choice_of(names)
 
-
-#: Parameters that the options of every command fill in.
-_FROM_RUNTIME: dict[str, _Reader] = {
-    "device": lambda _: RUNTIME.get().device,
-    "dtype": lambda _: None if RUNTIME.get().dtype == "auto" else RUNTIME.get().dtype,
-    "backend": lambda _: RUNTIME.get().backend,
-    "threads": lambda _: RUNTIME.get().threads,
-}
 
 # --- reading annotations and docstrings ---
 

@@ -129,7 +129,7 @@ def test_an_ascii_terminal_is_written_to_in_ascii(run):
     for arguments in (["eval", "--task", "demo:dev", "-m", "static-avg", "-q"], ["templates", "--json"]):
         out, err = Program(*arguments, environment={"PYTHONIOENCODING": "ascii"}).communicate()
         assert out and max(out) < 128 and err == b""
-    assert json.loads(out) == json.loads(run("templates", "--json").out)
+    assert json.loads(out) == run("templates", "--json").json
 
 
 def closed(*descriptors):

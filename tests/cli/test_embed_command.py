@@ -75,7 +75,7 @@ def test_the_same_command_again_leaves_the_output(run):
     before = os.stat("v.npy").st_mtime_ns, Path("v.npy.manifest.json").read_bytes()
     code, out, err = run(*words)
     assert (code, out) == (0, "") and "already there, unchanged\n" in err
-    assert json.loads(run(*words, "--json").out)["blank"] == 1
+    assert run(*words, "--json").json["blank"] == 1
     assert (os.stat("v.npy").st_mtime_ns, Path("v.npy.manifest.json").read_bytes()) == before
 
 
@@ -112,7 +112,7 @@ def test_a_folder_of_parts_is_made_and_continued(run):
     assert "none made" in run(*PARTS).err
     Path("out", part_name(1, 4)).unlink()
     assert "1 made in" in run(*PARTS).err and contents() == wanted
-    told = json.loads(run(*PARTS, "--json").out)
+    told = run(*PARTS, "--json").json
     assert (told["rows"], told["shards"], told["made"], told["finished"]) == (10, 4, [], True)
     assert run(*PARTS, "-q", "--force") == (0, "", "") and contents() == wanted
     for number, shard in enumerate((2, 0, 3, 1), 1):

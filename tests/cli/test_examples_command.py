@@ -1,7 +1,6 @@
 """``examples``: files that every other command can read, never over one's own."""
 
 import csv
-import json
 
 from promptcli.data.sources import training_examples
 from tests.embed_running import refused
@@ -26,7 +25,7 @@ def test_the_files_are_written_once(run, tmp_path, monkeypatch):
 
 def test_a_folder_is_made(run, tmp_path):
     ran = run("examples", tmp_path / "new" / "folder", "--json")
-    files = [row["file"] for row in json.loads(ran.out)["files"]]
+    files = [row["file"] for row in ran.json["files"]]
     assert ran.code == 0 and files == [
         str(tmp_path / "new" / "folder" / name) for name in ("sentences.txt", *NAMES[:2], NAMES[3])
     ]

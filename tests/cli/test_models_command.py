@@ -1,7 +1,5 @@
 """The commands ``models`` and ``recipes`` as a user types them."""
 
-import json
-
 import pytest
 import torch
 
@@ -21,13 +19,6 @@ def registry(home):
     return registry
 
 
-def test_method_line():
-    assert method_line(Recipe()) == "[X] | first-last/avg | -"
-    assert method_line(RECIPES["prompt-topk-denoised"]) == (
-        'This sentence : "[X]" means [MASK] . | last/mask | topk-tokens:200 | denoise hidden'
-    )
-
-
 def test_list_is_a_table_on_stdout(run, registry):
     ran = run("models", "list")
     heads, *rows = ran.out.splitlines()
@@ -38,7 +29,7 @@ def test_list_is_a_table_on_stdout(run, registry):
 
 
 def test_list_json_is_one_document(run, registry):
-    listed = {row["name"]: row for row in json.loads(run("models", "list", "--json").out)}
+    listed = {row["name"]: row for row in run("models", "list", "--json").json}
     assert listed["white"].pop("created").endswith("+00:00") and listed["mini"]["origin"] == "shipped"
     assert listed["white"] == {
         "name": "white", "origin": "saved", "method": "[X] | first-last/avg | whitening", "backbone": "mini-bert",
@@ -46,16 +37,11 @@ def test_list_json_is_one_document(run, registry):
     }  # fmt: skip
 
 
-def test_list_of_a_fresh_machine_writes_nothing(run, home):
-    assert [row["name"] for row in json.loads(run("models", "list", "--json").out)] == list(SHIPPED)
-    assert not home.exists()
-
-
 def test_a_damaged_entry_is_said_and_the_others_are_listed(run, registry, home):
     recipe = home / "models" / "white" / "promptcli.json"
     recipe.write_text("{}")
     ran = run("models", "list", "--json")
-    assert [row["name"] for row in json.loads(ran.out)] == list(SHIPPED)
+    assert [row["name"] for row in ran.json] == list(SHIPPED)
     assert "white" in ran.err and ran.code == 0
     assert recipe.name in refused(run("models", "show", "white"), 4)
 
@@ -64,11 +50,11 @@ def test_show(run, registry):
     shown = run("models", "show", "white").out
     for text in ("white", "whitening", "on", "demo", "71.5", "saved", "fitted"):
         assert text in shown
-    document = json.loads(run("models", "show", "w", "--json").out)
+    document = run("models", "show", "w", "--json").json
     assert document["name"] == "white" and document["aliases"] == ["w"] and document["tensors"] is True
     assert Recipe.from_dict(document["recipe"]) == RECIPES["whitening"]
     assert document["provenance"] == {"width": 256, "on": "demo"} and document["scores"][0]["value"] == 71.5
-    assert json.loads(run("models", "show", "mini", "--json").out)["origin"] == "shipped"
+    assert run("models", "show", "mini", "--json").json["origin"] == "shipped"
 
 
 def test_alias_and_remove(run, registry):
@@ -92,8 +78,10 @@ def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, s
     assert registry.names() == [*SHIPPED, "white"] and registry.aliases() == {"w": "white"}
 
 
-def test_recipes(run):
-    lines = run("models", "list", "--recipes").out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(RECIPES)
-    documents = json.loads(run("models", "list", "--recipes", "--json").out)
+def test_recipes(run, home):
+    heads, *rows = run("models", "list", "--recipes").out.splitlines()
+    assert heads.split()[0] == "name" and [row.split()[0] for row in rows] == list(RECIPES)
+    assert method_line(RECIPES["prompt-topk-denoised"]).endswith("| last/mask | topk-tokens:200 | denoise hidden")
+    assert not home.exists()
+    documents = run("models", "list", "--recipes", "--json").json
     assert {row.pop("name"): Recipe.from_dict(row) for row in documents} == RECIPES

@@ -34,7 +34,6 @@ def work(
     tied: bool | None = None,
     force: bool = False,
     limits: Limits | None = None,
-    device: str = "auto",
     hidden: Any = None,
     **changes: str,
 ) -> str:
@@ -113,7 +112,6 @@ def test_what_is_not_given_is_the_functions_default():
     assert work.keywords.pop("model") == Choice() and work.keywords.pop("limits") == Limits()
     assert work.keywords == {
         "file": "in.txt", "kind": "small", "rate": None, "with_text": True, "tied": None, "force": False,
-        "device": "auto",
     }  # fmt: skip
 
 
@@ -125,7 +123,7 @@ def test_values_have_the_types_of_the_parameters(monkeypatch):
     assert (extra, json, more()) == (3, True, 2)
     assert work.keywords == {
         "file": "in.txt", "kind": "large", "layers": [1, 2], "rate": 0.25, "with_text": False, "tied": False,
-        "force": True, "limits": Limits(4), "device": "cpu", "pooling": "last/avg",
+        "force": True, "limits": Limits(4), "pooling": "last/avg",
         "model": Choice("cls", {"pooling": "last/avg"}, device="cpu", dtype="float32", backend="onnx"),
     }  # fmt: skip
 

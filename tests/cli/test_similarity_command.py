@@ -19,7 +19,7 @@ def test_similarity_of_two_sentences(run, fake):
     for sentence in ("a b", "", "x" * 5000, "a/b", "."):
         assert run("similarity", sentence, "c d") == (0, f"{cosine(sentence, 'c d'):.4f}\n", "")
     assert fake[0][1] == "stored"
-    same = json.loads(run("similarity", "a b", "a b", "--json").out)
+    same = run("similarity", "a b", "a b", "--json").json
     assert same == {"a": "a b", "b": "a b", "similarity": pytest.approx(1, abs=1e-6)}
 
 

@@ -96,9 +96,9 @@ def test_each_method_trains_from_a_file_into_a_model(name, data, run, tiny_folde
     ran = run("train", "--method", name, *options, "--json")
     assert ran.code == 0, ran.err
     assert NOTED.get(name, "") in ran.err
-    told = json.loads(ran.out)
+    told = ran.json
     assert ([row["task"] for row in told["scores"]], told["steps"]) == (["demo:dev", "demo"], 4)
-    again = json.loads(run("eval", "-m", "mine", "--task", "demo", "--json", "--offline").out)["results"][0]
+    again = run("eval", "-m", "mine", "--task", "demo", "--json", "--offline").json["results"][0]
     assert again["value"] == pytest.approx(told["scores"][1]["trained"], abs=0.01)
     entry = registry.load("mine")
     assert entry.provenance["trained"]["method"] == name
@@ -197,7 +197,7 @@ def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_
         "--plot", picture, "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    told = json.loads(ran.out)
+    told = ran.json
     assert [(row["changes"]["prefix_length"], row["seed"]) for row in told["runs"]] == [(2, 0), (2, 1), (3, 0), (3, 1)]
     figures = [[row["trained"] for row in one["scores"]] for one in told["runs"]]
     values = [test for _, test in figures[2:]]
@@ -221,7 +221,7 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
     whole = Trainer.gradients
     arguments = ["train", "--method", "dcpcse", *options, "--seeds", 3, "--set", "prefix-length=2"]
     arguments += ["--set", "eval-steps=1", "--json"]
-    expected = json.loads(run(*arguments, "--name", "whole").out)["summary"]
+    expected = run(*arguments, "--name", "whole").json["summary"]
 
     def stopping(trainer, number, *given):
         if (trainer.settings.seed, number) == (1, 2):  # the score of step 2 is kept already
@@ -267,7 +267,7 @@ def test_one_run_says_draws_and_keeps(run, options, tmp_path):
     assert "step 0/" in ran.err
     assert "examples/s" in ran.err
     assert "<svg" in picture.read_text()
-    card = json.loads(run("models", "show", "soft", "--json").out)["provenance"]["trained"]
+    card = run("models", "show", "soft", "--json").json["provenance"]["trained"]
     assert {"curve", "data", "seed", "versions", "untrained", "nearest_words", "mask_duplicates"} <= card.keys()
     assert "the file is there" in run("train", "optiprompt", *options, "--name", "more", "--plot", picture).err
 
@@ -336,7 +336,7 @@ def test_the_help_and_the_dry_run_tell_the_settings_in_force(run):
     assert f"dcpcse {small.batch_size}, {small.learning_rate:g}, {small.epochs:g}, {small.prefix_length}" in shown
     shown = run("train", "--method", "dcpcse", "--paper", "--dry-run").out
     assert "prefix-length = 16" in shown and "learning-rate = 0.03" in shown
-    shown = json.loads(run("train", "promptbert", "--paper", "--dry-run", "--json").out)
+    shown = run("train", "promptbert", "--paper", "--dry-run", "--json").json
     assert shown["views"] == ['This sentence of "[X]" means [MASK] .', 'This sentence : "[X]" means [MASK] .']
 
 

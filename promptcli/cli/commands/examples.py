@@ -5,7 +5,7 @@ from pathlib import Path
 
 from promptcli.cli.console import note, result_json, result_table
 from promptcli.cli.options import Json
-from promptcli.cli.signatures import Flag, command_of
+from promptcli.cli.signatures import command_of
 from promptcli.data.demo import write_examples
 
 #: The next command to type, on these files.
@@ -14,7 +14,7 @@ _NEXT = (
 )
 
 
-@command_of(write_examples, flags={"folder": Flag("FOLDER", show_default=False)})
+@command_of(write_examples, flags={"folder": "FOLDER"})
 def examples(write_examples: "partial[dict[str, str]]", json: Json = False) -> None:
     folder: Path = write_examples.keywords["folder"]
     files = {str(folder / name): content for name, content in write_examples().items()}

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.options import Fields, Json, Section, set_help
+from promptcli.cli.options import RUNTIME, Fields, Json, Section, set_help
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.pretraining import pretrain as library
 from promptcli.pretraining.plan import Plan
@@ -42,7 +42,8 @@ def help_text(_: Sequence[str]) -> Section:
 def pretrain(pretrain: "partial[Pretrained]", as_json: Json = False) -> None:
     # nearly every step has its own shape, and the matrix library would keep memory for a thousand of them
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
-    made = pretrain(command=" ".join(["promptcli", *(word for word in sys.argv[1:] if word != "--resume")]))
+    words = ["promptcli", *(word for word in sys.argv[1:] if word != "--resume")]
+    made = pretrain(command=" ".join(words), device=RUNTIME.get().device)
     note(f"model saved in {made.folder}; try: promptcli eval --backbone {made.folder}")
     if as_json:
         result_json(made.figures)

@@ -3,6 +3,7 @@
 import os
 from functools import partial
 
+from promptcli.cli.options import RUNTIME
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.serving import serve as serving
 
@@ -12,4 +13,4 @@ KEY = "PROMPTCLI_API_KEY"
 
 @command_of(serving.serve, flags={"models": "[MODEL]...", "indexes": Flag("--index", metavar="DIR"), "key": None})
 def serve(serve: "partial[None]") -> None:
-    serve(key=os.environ.get(KEY) or None)
+    serve(key=os.environ.get(KEY) or None, threads=RUNTIME.get().threads)
