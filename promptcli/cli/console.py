@@ -48,7 +48,7 @@ def note(message: str) -> None:
 
 def say(message: str) -> None:
     """Say one short line on stderr, whatever ``--quiet`` says; a terminal shows it wrapped between words."""
-    typed = re.sub(r"`(\w+)`", lambda name: TYPED.get().get(name[1], name[0]), message)
+    typed = re.sub(r"(?<!field )`(\w+)`", lambda name: TYPED.get().get(name[1], name[0]), message)
     err.print(short_line(typed), markup=False, soft_wrap=not err.is_terminal)
 
 

@@ -151,19 +151,6 @@ def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) ->
         panel.spines[["top", "right"]].set_visible(False)
 
 
-def draw_points(path: Path, points: Mapping[str, tuple[float, float]], axes: tuple[str, str], title: str) -> None:
-    """Draw a labelled point for each name; labels cover neither points nor each other."""
-    with drawing(path, 6.8, 5.0) as figure:
-        panel = figure.subplots()
-        across, up = ([point[place] for point in points.values()] for place in (0, 1))
-        panel.scatter(across, up, color=BLUE, zorder=2)
-        panel.set(xlabel=axes[0], ylabel=axes[1], title=title)
-        panel.margins(0.18)
-        panel.grid(alpha=0.3)
-        figure.draw_without_rendering()
-        _label(panel, points)
-
-
 #: Positions of a label next to its point: offset in points, and its alignment.
 _PLACES = [
     (distance * right, distance * up, ("right", "center", "left")[1 + right], ("top", "center", "bottom")[1 + up])
@@ -305,10 +292,17 @@ def draw_map(path: Path, plane: "SentenceMap", model: str) -> None:
 
 
 def draw_uniformity(path: Path, results: Mapping[str, "Uniformity"], tasks: Sequence[str]) -> None:
-    """Draw each encoder as a point."""
+    """Draw each encoder as a labelled point; labels cover neither points nor each other."""
     points = {name: (result.uniformity, result.alignment) for name, result in results.items()}
-    title = "Alignment and uniformity on " + " + ".join(tasks)
-    draw_points(path, points, ("uniformity (lower is better)", "alignment (lower is better)"), title)
+    with drawing(path, 6.8, 5.0) as figure:
+        panel = figure.subplots()
+        panel.scatter(*zip(*points.values(), strict=True), color=BLUE, zorder=2)
+        panel.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
+        panel.set_title("Alignment and uniformity on " + " + ".join(tasks))
+        panel.margins(0.18)
+        panel.grid(alpha=0.3)
+        figure.draw_without_rendering()
+        _label(panel, points)
 
 
 def _draw_token_map(panel: Any, tokens: Sequence[str], values: Sequence[Sequence[float]]) -> Any:

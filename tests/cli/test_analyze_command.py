@@ -2,6 +2,7 @@
 
 import pytest
 
+from promptcli.analysis.geometry import Uniformity
 from promptcli.cli import pictures
 from promptcli.cli.pictures import text_bar, token_map
 from tests.embed_running import refused
@@ -118,8 +119,9 @@ def test_no_two_labels_of_points_touch(tmp_path, monkeypatch):
         boxes.extend(text.get_window_extent() for text in panel.texts)
 
     monkeypatch.setattr(pictures, "_label", watched)
-    points = {"first of all": (0.0, 0.0), "second": (0.02, 0.0), "third one": (0.0, 0.02), "far": (1.0, 1.0)}
-    pictures.draw_points(tmp_path / "points.png", points, ("across", "up"), "title")
+    places = {"first of all": (0.0, 0.0), "second": (0.02, 0.0), "third one": (0.0, 0.02), "far": (1.0, 1.0)}
+    results = {name: Uniformity(across, up, 1, 2) for name, (across, up) in places.items()}
+    pictures.draw_uniformity(tmp_path / "points.png", results, ["demo"])
     assert len(boxes) == 4
     assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
 

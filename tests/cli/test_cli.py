@@ -105,6 +105,14 @@ def test_a_message_is_one_line_of_at_most_400_characters(text):
     assert len(line.rstrip("\n")) <= LONGEST_MESSAGE and line.count("\n") == 1
 
 
+def test_messages_name_options_as_they_are_typed_and_leave_fields_of_documents():
+    with console.err.capture() as captured:
+        token = console.TYPED.set({"start": "--from"})
+        console.say("`start` needs `width`; the document has no field `start`")
+        console.TYPED.reset(token)
+    assert captured.get() == "--from needs `width`; the document has no field `start`\n"
+
+
 def test_a_long_message_keeps_what_to_type_next(run):
     ran = run("similarity", "one", "two", "--model", f"{'x' * 5000}.json")
     assert len(ran.err) <= 401 and "unknown recipe 'xxx" in ran.err and " … " in ran.err

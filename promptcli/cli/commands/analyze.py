@@ -54,8 +54,9 @@ class Shown:
 
     @property
     def model(self) -> str:
-        """The first model."""
-        return next(iter(self.results)).model
+        """The first model, with its token embeddings if the analysis is about them."""
+        model = next(iter(self.results)).model
+        return f"{model}, {pictures.EMBEDDINGS[self.settings['states']]}" if "states" in self.settings else model
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ def _write_token_bias(shown: Shown) -> None:
     bias: TokenBias = shown.only
     first, second = (100 * share for share in bias.variance)
     note(
-        f"{shown.model}, {pictures.EMBEDDINGS[shown.settings['states']]}, {len(bias.points):,} tokens; share of all"
+        f"{shown.model}, {len(bias.points):,} tokens; share of all"
         f" variance: first axis {first:.1f}%, second {second:.1f}%; `between`: share that lies between the groups"
     )
     shares = {name: f"{100 * share:.1f}%" for name, share in bias.between.items()}  # said once, with the first group
@@ -286,10 +287,6 @@ def _drawn(paint: Callable[[Path, Any, str], None]) -> Callable[[Path, Shown], N
     return lambda path, shown: paint(path, shown.only, shown.model)
 
 
-def _draw_token_bias(path: Path, shown: Shown) -> None:
-    pictures.draw_token_bias(path, shown.only, f"{shown.model}, {pictures.EMBEDDINGS[shown.settings['states']]}")
-
-
 def _anisotropy_row(result: "Anisotropy") -> dict[str, Any]:
     return {"anisotropy": result.value, "vectors": result.vectors, "truncated": result.truncated}
 
@@ -304,7 +301,7 @@ DISPLAYS: dict[str, Display] = {
         lambda path, shown: pictures.draw_uniformity(path, shown.named, shown.on),
         _ROWS,
     ),
-    "token-bias": Display(_token_bias_row, _write_token_bias, _draw_token_bias),
+    "token-bias": Display(_token_bias_row, _write_token_bias, _drawn(pictures.draw_token_bias)),
     "map": Display(
         _fields("method", "trustworthiness", "words", "points", "clusters"),
         _write_map,
