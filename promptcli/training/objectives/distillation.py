@@ -52,14 +52,16 @@ class Distillation(Objective[DistillSettings]):
         """Return the student's vectors (n, d) of each column, then the teacher's (n, e), or projected (n, d)."""
         student = torch.split(encoder.hidden(sides).float(), [len(side.rows) for side in sides])
         with torch.autocast(student[0].device.type, enabled=False):
-            teacher = [to_device(self.teacher.encode(list(column)), student[0].device) for column in columns]
-            return *student, *(vectors if self.map is None else vectors @ self.map for vectors in teacher)
+            texts = [text for column in columns for text in column]
+            teacher = to_device(self.teacher.encode(texts), student[0].device)
+            teacher = teacher if self.map is None else teacher @ self.map
+            return *student, *torch.split(teacher, [len(column) for column in columns])
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the distance of the complete batch, and the weighted contrastive loss of its pairs."""
-        kept = [[row for row, text in enumerate(column) if text] for column in columns]  # a hard negative may be ""
+        kept = [np.flatnonzero(np.array(column) != "") for column in columns]  # a hard negative may be ""
         student, teacher = (
-            torch.cat([view[rows] for view, rows in zip(side, kept, strict=True)])
+            torch.cat([view[to_device(rows, view.device)] for view, rows in zip(side, kept, strict=True)])
             for side in (views[: len(columns)], views[len(columns) :])
         )
         loss = similarity_distance(student, teacher)
@@ -67,7 +69,7 @@ class Distillation(Objective[DistillSettings]):
             loss = vector_distance(student, teacher) + self.settings.similarity_weight * loss
         if self.settings.contrastive_weight:
             n = len(columns[0])
-            texts = [[column[row] for row in rows] for column, rows in zip(columns, kept, strict=True) if rows]
+            texts = [[column[row] for row in rows] for column, rows in zip(columns, kept, strict=True) if len(rows)]
             excluded = equal_sentences(texts, student.device)
             if self.settings.guide:
                 excluded = excluded | nearer_than_positive(teacher[:n], teacher[n:])
