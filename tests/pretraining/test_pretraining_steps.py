@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, train_vocabulary
+from promptcli.errors import OutOfMemoryError
 from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import LONG, SHORT, Plan
@@ -132,6 +134,28 @@ def test_vectors_have_no_weight_decay():
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.1, 0.0)
     assert {one.dim() for one in matrices["params"]} == {2} and {one.dim() for one in vectors["params"]} == {1}
     assert len(matrices["params"]) + len(vectors["params"]) == len(trainer.parameters)
+
+
+def test_a_batch_that_memory_does_not_hold_is_split(monkeypatch, caplog):
+    corpus = random_corpus()
+    plan = Plan(tokens=600, batch_tokens=4096, positions=64, vocab_size=500, width=16, heads=1, dropout_from=1.0)
+    step = next(steps(plan, corpus))
+    batch = mask(step, plan, corpus)
+    whole, split = (Trainer(plan, "cpu", dtype=torch.float32) for _ in range(2))
+    expected, loss, most = whole.step(step, batch), split.model.loss, len(batch.ids) // 5
+
+    def limited(ids, *arguments, **options):
+        if len(ids) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return loss(ids, *arguments, **options)
+
+    monkeypatch.setattr(split.model, "loss", limited)
+    with caplog.at_level("INFO", logger="promptcli"):
+        assert split.step(step, batch) == pytest.approx(expected, rel=1e-5)
+    assert "parts from here" in caplog.text
+    most = 0
+    with pytest.raises(OutOfMemoryError, match="even with one line"):
+        split.step(step, batch)
 
 
 def test_one_text_has_one_vocabulary():

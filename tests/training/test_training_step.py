@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,13 +22,13 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts import soft_template
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.objectives.contrastive import contrastive_loss, equal_sentences
 from promptcli.training.processes import Processes
 from promptcli.training.run import Trainer
 from promptcli.training.trainable_encoder import mask_tokens
-from tests.learning import COLUMNS, assert_equal, gradients, learner_of
+from tests.learning import COLUMNS, assert_equal, gradients, learner_of, trainer_of
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
@@ -96,6 +97,14 @@ def test_memory_that_holds_nothing_is_told_from_other_errors(error, raised, mess
     monkeypatch.setattr(learner.backbone, "run", run)
     with pytest.raises(raised, match=message):
         gradients(learner, number=3)
+
+
+def test_moments_that_memory_does_not_hold_are_one_line(tiny_folder, monkeypatch):
+    trainer = trainer_of(learner_of("simcse", tiny_folder("bert")))
+    trainer.gradients(0, COLUMNS)
+    monkeypatch.setattr(trainer.optimizer, "step", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
+    with pytest.raises(OutOfMemoryError, match=r"parameters learn, .* take a smaller `backbone`"):
+        trainer.move()
 
 
 def test_equal_sentences_are_those_a_loop_finds():
