@@ -59,9 +59,10 @@ class Distillation(Objective[DistillSettings]):
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the distance of the complete batch, and the weighted contrastive loss of its pairs."""
-        kept = [np.flatnonzero(np.array(column) != "") for column in columns]  # a hard negative may be ""
+        kept = [[row for row, text in enumerate(column) if text] for column in columns]  # a hard negative may be ""
+        places = [to_device(np.array(rows, np.int64), views[0].device) for rows in kept]
         student, teacher = (
-            torch.cat([view[to_device(rows, view.device)] for view, rows in zip(side, kept, strict=True)])
+            torch.cat([view[rows] for view, rows in zip(side, places, strict=True)])
             for side in (views[: len(columns)], views[len(columns) :])
         )
         loss = similarity_distance(student, teacher)
@@ -69,7 +70,7 @@ class Distillation(Objective[DistillSettings]):
             loss = vector_distance(student, teacher) + self.settings.similarity_weight * loss
         if self.settings.contrastive_weight:
             n = len(columns[0])
-            texts = [[column[row] for row in rows] for column, rows in zip(columns, kept, strict=True) if len(rows)]
+            texts = [[column[row] for row in rows] for column, rows in zip(columns, kept, strict=True) if rows]
             excluded = equal_sentences(texts, student.device)
             if self.settings.guide:
                 excluded = excluded | nearer_than_positive(teacher[:n], teacher[n:])
