@@ -11,6 +11,7 @@ ran a kernel, by torch's profiler, in a short run of its own. Training's product
 
 import argparse
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from accelerate import Accelerator
 from shapes import random_backbone
 from torch.profiler import ProfilerActivity, profile
 
-from promptcli.backbones.devices import choose_device, choose_dtype, matrix_rate, tf32_products
+from promptcli.backbones.devices import choose_device, choose_dtype, tf32_products
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.data.sources import development_task
@@ -37,6 +38,7 @@ from promptcli.training.processes import Processes
 from promptcli.training.run import Learner, Trainer
 
 _WARM = 3
+_RATE_RUNS = 5
 _METHODS = ("promptbert", "simcse", "dcpcse", "optiprompt")
 
 
@@ -47,6 +49,28 @@ def seconds_of(work: Callable[[], object], device: str) -> float:
     if device.startswith("cuda"):
         torch.cuda.synchronize()
     return time.perf_counter() - began
+
+
+def matrix_rate(device: str, dtype: torch.dtype, shape: tuple[int, int, int]) -> float:
+    """Return the measured rate of a matrix product, in 10^9 floating-point operations per second.
+
+    Args:
+        device: A torch device.
+        dtype: Of the operands, which are random.
+        shape: (rows, inner, columns) of the product. The median of some runs counts, each of several products, so that
+            the wait for a GPU at its end counts little.
+    """
+    rows, inner, columns = shape
+    a = torch.randn(rows, inner, device=device).to(dtype)
+    b = torch.randn(inner, columns, device=device).to(dtype)
+    seconds, products = [], 20 if device.startswith("cuda") else 5
+    for _ in range(_RATE_RUNS):
+        began = time.perf_counter()
+        for _ in range(products):
+            product = a @ b
+        float(product[0, 0])  # a number asked for: work on a GPU is over
+        seconds.append(time.perf_counter() - began)
+    return 2 * rows * inner * columns * products / statistics.median(seconds) / 1e9
 
 
 def busy_share(work: Callable[[], object], device: str) -> str:

@@ -32,7 +32,7 @@ from promptcli.training.methods import METHODS
 from promptcli.training.run import Trainer
 from tests import learning
 from tests.pretend_cuda import pretended
-from tests.pretraining.test_pretraining_steps import random_corpus
+from tests.pretraining.test_pretraining_steps import random_corpus, take_step
 from tests.tiny import FAMILIES, SENTENCES
 
 pytestmark = pytest.mark.cuda
@@ -295,7 +295,7 @@ def test_pretraining_has_the_processors_loss(cuda):
         trainer = pretraining.Trainer(plan, device, dtype=torch.float32)
         trainer.corpus = corpus
         taken = itertools.islice(steps(plan, corpus), 2)
-        losses.append([float(trainer.step(step, trainer.read(step))[0]) for step in taken])
+        losses.append([take_step(trainer, step, trainer.read(step))[0] for step in taken])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     step = next(steps(plan, corpus))
     inputs = trainer.read(step)

@@ -1,16 +1,13 @@
-"""Which device and which precision: what ``auto`` means on this machine, and how fast it multiplies matrices."""
+"""Which device and which precision: what ``auto`` means on this machine."""
 
 import contextlib
 import re
-import statistics
-import time
 from collections.abc import Iterator
 
 import torch
 
 from promptcli.errors import UsageError, unknown
 
-_RATE_RUNS = 5
 #: Float32 whose matrix products a GPU makes of operands rounded to 10 bits of mantissa.
 TF32 = "tf32"
 DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -81,25 +78,3 @@ def set_threads(threads: int) -> None:
     if threads < 1:
         raise UsageError(f"threads {threads} is not allowed; give at least 1")
     torch.set_num_threads(threads)
-
-
-def matrix_rate(device: str, dtype: torch.dtype, shape: tuple[int, int, int]) -> float:
-    """Return the measured rate of a matrix product, in 10^9 floating-point operations per second.
-
-    Args:
-        device: A torch device.
-        dtype: Of the operands, which are random.
-        shape: (rows, inner, columns) of the product. The median of some runs counts, each of several products, so that
-            the wait for a GPU at its end counts little.
-    """
-    rows, inner, columns = shape
-    a = torch.randn(rows, inner, device=device).to(dtype)
-    b = torch.randn(inner, columns, device=device).to(dtype)
-    seconds, products = [], 20 if device.startswith("cuda") else 5
-    for _ in range(_RATE_RUNS):
-        began = time.perf_counter()
-        for _ in range(products):
-            product = a @ b
-        float(product[0, 0])  # a number asked for: work on a GPU is over
-        seconds.append(time.perf_counter() - began)
-    return 2 * rows * inner * columns * products / statistics.median(seconds) / 1e9

@@ -13,7 +13,7 @@ from promptcli.backbones.vocabulary import MASK, SPECIALS, Vocabulary
 from promptcli.encoder.prompts.named import templates_folder
 from promptcli.errors import UsageError
 from promptcli.pretraining.batches import TEMPLATES, Bags, Batch, Step, begins, hide, inputs, mask
-from promptcli.pretraining.corpus import Corpus, CorpusFile
+from promptcli.pretraining.corpus import Corpus, CorpusFile, Template
 from promptcli.pretraining.plan import Plan
 
 #: One template a line, without the papers' own: those stay unseen, so that they can be tried.
@@ -21,7 +21,7 @@ DEFAULT_TEMPLATES = templates_folder() / "pretraining.txt"
 _LONGEST = 32  # tokens of a template
 
 
-def read_templates(path: Path, vocabulary: Vocabulary) -> tuple[tuple[list[int], list[int]], ...]:
+def read_templates(path: Path, vocabulary: Vocabulary) -> tuple[Template, ...]:
     """Return each template of a file as the ids before and after its [X]."""
     templates = []
     for number, line in enumerate(CorpusFile(path).lines(), 1):

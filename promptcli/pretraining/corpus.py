@@ -1,4 +1,4 @@
-"""The corpus of a pre-training run: text files streamed once into a file of token ids, read from the disk after.
+"""Vocabulary and corpus of a pre-training run: text files streamed once into a file of token ids, then read from it.
 
 A chunk is a run of whole lines, [CLS] before and [SEP] after it; of unrelated lines, one line.
 """
@@ -11,14 +11,18 @@ from pathlib import Path
 
 import numpy as np
 
-from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype
+from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype, train_vocabulary
 from promptcli.data.rows import open_rows
-from promptcli.notes import Advance
+from promptcli.notes import working
 from promptcli.storage.files import atomic_path
 
 _LINES = 20_000  # tokenised at a time
 _FUNCTION_PIECES = 150  # the pieces that most lines hold
 _SHORTEST = 4  # tokens of a chunk without [CLS] and [SEP]: shorter ones teach nothing
+
+
+#: Ids before and after the sentence, [MASK] in one of them.
+Template = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Corpus:
     ends: np.ndarray  #: (lines,) where each line ends
     unrelated_from: int  #: number of the first line of the files of unrelated lines, which come last
     pieces: tuple[str, ...] = ()  #: the vocabulary's items by id
-    templates: tuple[tuple[list[int], list[int]], ...] = ()  #: ids before and after the sentence, [MASK] in one of them
+    templates: tuple[Template, ...] = ()
 
     @functools.cached_property
     def information(self) -> np.ndarray:
@@ -98,30 +102,46 @@ class Corpus:
         return np.asarray(spans[long_enough])
 
 
-def tokenise(files: Sequence[CorpusFile], vocabulary: Vocabulary, folder: Path, progress: Advance) -> None:
-    """Write the corpus' ids to ``folder``; ``lines.npz`` comes last."""
+def make_vocabulary(folder: Path, files: Sequence[CorpusFile], size: int) -> Vocabulary:
+    """Return the run's vocabulary, trained on all lines unless it exists."""
+    if not (folder / "vocab.txt").is_file():
+        with working("vocabulary", None) as advance:
+
+            def lines() -> Iterator[str]:
+                for file in files:
+                    for line in file.lines():
+                        advance(1)
+                        yield line
+
+            vocabulary = train_vocabulary(lines, size)
+        with atomic_path(folder / "vocab.txt") as temporary:
+            vocabulary.save(temporary)
+    return Vocabulary.load(folder / "vocab.txt")
+
+
+def make_corpus(
+    folder: Path, files: Sequence[CorpusFile], vocabulary: Vocabulary, templates: tuple[Template, ...] = ()
+) -> Corpus:
+    """Return the corpus, tokenised into ``folder`` unless it is there (``lines.npz`` comes last)."""
     dtype = token_dtype(vocabulary.size)
-    ends: list[np.ndarray] = []
-    total = lines = 0
-    unrelated_from = 0
-    with atomic_path(folder / "tokens.bin") as temporary, temporary.open("wb") as out:
-        for file in sorted(files, key=lambda file: file.unrelated):
-            texts = file.lines()
-            while lot := tuple(itertools.islice(texts, _LINES)):
-                ids = vocabulary.encode(lot)
-                lengths = np.fromiter((len(row) for row in ids), np.int64, len(ids))
-                out.write(np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths.sum())).data)
-                ends.append(total + np.cumsum(lengths))
-                total, lines = int(ends[-1][-1]), lines + len(ids)
-                progress(len(ids))
-            if not file.unrelated:
-                unrelated_from = lines
-    with atomic_path(folder / "lines.npz") as temporary, temporary.open("wb") as out:
-        np.savez(out, ends=np.concatenate(ends), unrelated_from=unrelated_from)
-
-
-def open_corpus(folder: Path, vocabulary: Vocabulary, templates: tuple[tuple[list[int], list[int]], ...]) -> Corpus:
-    """Return the corpus that ``tokenise`` wrote; its ids stay on the disk."""
-    tokens = np.memmap(folder / "tokens.bin", dtype=token_dtype(vocabulary.size), mode="r")
-    with np.load(folder / "lines.npz", allow_pickle=False) as lines:
-        return Corpus(tokens, lines["ends"], int(lines["unrelated_from"]), vocabulary.pieces, templates)
+    if not (folder / "lines.npz").is_file():
+        ends: list[np.ndarray] = []
+        total = lines = unrelated_from = 0
+        path = atomic_path(folder / "tokens.bin")
+        with working("tokenise", None) as advance, path as temporary, temporary.open("wb") as out:
+            for file in sorted(files, key=lambda file: file.unrelated):
+                texts = file.lines()
+                while lot := tuple(itertools.islice(texts, _LINES)):
+                    ids = vocabulary.encode(lot)
+                    lengths = np.fromiter((len(row) for row in ids), np.int64, len(ids))
+                    out.write(np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths.sum())).data)
+                    ends.append(total + np.cumsum(lengths))
+                    total, lines = int(ends[-1][-1]), lines + len(ids)
+                    advance(len(ids))
+                if not file.unrelated:
+                    unrelated_from = lines
+        with atomic_path(folder / "lines.npz") as temporary, temporary.open("wb") as out:
+            np.savez(out, ends=np.concatenate(ends), unrelated_from=unrelated_from)
+    tokens = np.memmap(folder / "tokens.bin", dtype=dtype, mode="r")
+    with np.load(folder / "lines.npz", allow_pickle=False) as stored:
+        return Corpus(tokens, stored["ends"], int(stored["unrelated_from"]), vocabulary.pieces, templates)

@@ -22,11 +22,11 @@ from promptcli.backbones.vocabulary import save_tokenizer
 from promptcli.errors import UsageError
 from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.notes import note, working
+from promptcli.pretraining.bag_of_words import read_templates
 from promptcli.pretraining.batches import LONGEST_LINE
-from promptcli.pretraining.corpus import Corpus, CorpusFile
+from promptcli.pretraining.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
 from promptcli.pretraining.plan import BAGS, Plan
-from promptcli.pretraining.prepare import make_corpus, make_start, make_vocabulary
-from promptcli.pretraining.start import Start
+from promptcli.pretraining.start import Start, make_start
 from promptcli.pretraining.trainer import Report, Trainer, choose_precision
 from promptcli.storage.files import atomic_path, write_text
 from promptcli.storage.runs import Position, RunFolder, read_log
@@ -80,7 +80,13 @@ class PretrainingRun:
         if self.start:
             self.start.copy_vocabulary(work)
         vocabulary = make_vocabulary(work, self.files, self.plan.vocab_size)
-        corpus = make_corpus(work, self.files, vocabulary, self.plan, self.templates)
+        templates = read_templates(self.templates, vocabulary) if self.templates else ()
+        corpus = make_corpus(work, self.files, vocabulary, templates)
+        if len(corpus.tokens) < self.plan.batch_tokens:
+            raise UsageError(
+                f"the corpus has {len(corpus.tokens):,} tokens, fewer than one batch (`batch_tokens`"
+                f" {self.plan.batch_tokens}); give more text or a smaller batch"
+            )
         note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines")
         if corpus.unknown > _MUCH_UNKNOWN:
             note(f"{corpus.unknown:.0%} of the tokens are [UNK]: the vocabulary is of other text or another script")

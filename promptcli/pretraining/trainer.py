@@ -26,7 +26,7 @@ from promptcli.pretraining.bag_of_words import predict_words
 from promptcli.pretraining.batches import Batch, Step, mask, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import BAGS, Plan
-from promptcli.pretraining.prepare import sinusoids
+from promptcli.pretraining.start import sinusoids
 from promptcli.storage.runs import Position, read_log, truncate_log
 from promptcli.training.loop import Loop
 
@@ -141,18 +141,15 @@ class Trainer(Loop[Step]):
             parameter.grad = gradient
         return torch.stack([value, right, torch.full_like(value, len(inputs.gold))])
 
-    def step(self, item: Step, inputs: Batch) -> tuple[float, int]:
-        """Take one step by itself; return the loss and the number of right first guesses."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(item)
-        loss, right, _ = self.compute(item, inputs).tolist()
-        self.move()
-        return _checked(loss, item), int(right)
-
     def took(self, figures: np.ndarray, item: Step) -> None:
-        """Add the figures of a step to the next report."""
+        """Add the figures of a step to the next report; a loss that is not a number ends the run."""
         loss, right, predicted = figures.tolist()
-        for name, more in (("loss", _checked(loss, item) * predicted), ("right", right), ("predicted", predicted)):
+        if not math.isfinite(loss):
+            raise PromptcliError(
+                f"the loss at step {item.number + 1} is not a number; the last checkpoint is unharmed: try a lower"
+                " `learning_rate` in another folder"
+            )
+        for name, more in (("loss", loss * predicted), ("right", right), ("predicted", predicted)):
             self._sums[name] += more
 
     def pauses(self, step: int) -> bool:
@@ -225,12 +222,3 @@ class Trainer(Loop[Step]):
         gradients = torch.autograd.grad(loss, list(self.parameters.values()))
         exact = torch.float32 if self.device == "mps" else torch.float64  # which MPS does not have
         return loss.detach().to(exact), right.to(exact), list(gradients)
-
-
-def _checked(loss: float, step: Step) -> float:
-    if not math.isfinite(loss):
-        raise PromptcliError(
-            f"the loss at step {step.number + 1} is not a number; the last checkpoint is unharmed: try a lower"
-            " `learning_rate` in another folder"
-        )
-    return loss

@@ -18,6 +18,7 @@ from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.trainer import Trainer
 from tests.pretraining.test_pretraining import tiny_model
+from tests.pretraining.test_pretraining_steps import take_step
 from tests.reference.losses import bag_of_words
 
 SIZE = 500
@@ -82,7 +83,7 @@ def test_a_step_minimises_the_sum_of_both_losses():
     batch = predict_words(taken, plan(), corpus)
     with torch.no_grad():
         masked, _, bags = trainer.model.loss(*batch.tensors("cpu"), drop=Dropout())
-    assert trainer.step(taken, batch)[0] == pytest.approx(float(masked + bags), rel=1e-5)
+    assert take_step(trainer, taken, batch)[0] == pytest.approx(float(masked + bags), rel=1e-5)
 
 
 def test_sentences_stand_in_templates_and_are_hidden_in_part():
@@ -162,7 +163,7 @@ def test_lines_without_content_teach_the_plain_loss_alone():
     step = next(steps(plan(), corpus))
     batch = predict_words(step, plan(), corpus)
     assert batch.bags is None
-    loss, _ = Trainer(plan(), "cpu", dtype=torch.float32).step(step, batch)
+    loss, _ = take_step(Trainer(plan(), "cpu", dtype=torch.float32), step, batch)
     assert math.isfinite(loss)
 
 

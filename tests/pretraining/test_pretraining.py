@@ -11,11 +11,11 @@ from promptcli.backbones.dropout import Dropout
 from promptcli.backbones.language_models import MaskedLM
 from promptcli.errors import PromptcliError
 from promptcli.pretraining import trainer as training
-from promptcli.pretraining.batches import mask, steps
+from promptcli.pretraining.batches import steps
 from promptcli.pretraining.plan import Plan
-from promptcli.pretraining.prepare import sinusoids
+from promptcli.pretraining.start import sinusoids
 from promptcli.pretraining.trainer import Report, Trainer, choose_precision
-from tests.pretraining.test_pretraining_steps import random_corpus
+from tests.pretraining.test_pretraining_steps import random_corpus, take_step
 
 
 def tiny_model(tied=True, **changes):
@@ -101,7 +101,7 @@ def test_a_batch_in_parts_is_the_whole_batch(threads):
         trainer = Trainer(plan, "cpu", dtype=torch.float32)
         trainer.corpus = corpus
         before = {name: weight.detach().clone() for name, weight in trainer.model.parameters.items()}
-        figures = [trainer.step(step, trainer.read(step)) for step in taken]
+        figures = [take_step(trainer, step, trainer.read(step)) for step in taken]
         made[count] = figures, {name: weight.detach() for name, weight in trainer.model.parameters.items()}
     assert [right for _, right in made[4][0]] == [right for _, right in made[1][0]]
     assert [loss for loss, _ in made[4][0]] == pytest.approx([loss for loss, _ in made[1][0]], rel=1e-5)
@@ -120,7 +120,7 @@ def test_the_dropout_of_parts_follows_from_the_step(threads):
     def losses(plan):
         trainer = Trainer(plan, "cpu", dtype=torch.float32)
         trainer.corpus = corpus
-        return [trainer.step(step, trainer.read(step))[0] for step in taken]
+        return [take_step(trainer, step, trainer.read(step))[0] for step in taken]
 
     assert losses(plan) == losses(plan)  # bit for bit, whichever thread is first
 
@@ -193,9 +193,9 @@ def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypat
 
 
 def test_a_loss_that_is_no_number_stops_the_run():
-    corpus = random_corpus()
     plan = Plan(tokens=600, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1, layers=1)
     trainer = Trainer(plan, "cpu", start=torch.full((500, 16), float("nan")))
-    step = next(steps(plan, corpus))
+    trainer.corpus = random_corpus()
+    step = next(steps(plan, trainer.corpus))
     with pytest.raises(PromptcliError, match="loss at step 1 is not a number"):
-        trainer.step(step, mask(step, plan, corpus))
+        trainer.took(trainer.compute(step, trainer.read(step)).numpy(), step)
