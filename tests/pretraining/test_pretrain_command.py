@@ -102,17 +102,6 @@ def test_several_are_begun_from_at_their_mean(run, text, other_text, model, tmp_
     assert f"the mean of the weights {begun_from[0]} and {begun_from[1]}" in (mean / "README.md").read_text("utf-8")
 
 
-def test_it_learns_from_where_it_begins(run, model, text, tmp_path):
-    losses = []
-    for name, options in (("begun", ["--from", model]), ("new", TINY)):
-        ran = run("pretrain", text, "-o", tmp_path / name, *options, *SMALL, "--tokens", "12000", "--set", "warmup=0")
-        assert ran.code == 0, ran.err
-        losses.append(log_of(tmp_path / name)[0]["loss"])
-    assert losses[0] < losses[1]
-    before, after = weights_of(model), weights_of(tmp_path / "begun")
-    assert not torch.equal(before["cls.predictions.bias"], after["cls.predictions.bias"])
-
-
 def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
     arguments = ["pretrain", text, *TINY, *SMALL, "--tokens", "20000", "--save-minutes", "0"]
     killed, whole = tmp_path / "killed", tmp_path / "whole"
