@@ -28,6 +28,10 @@ from promptcli.notes import working
 from promptcli.recipe import Recipe, split_spec
 
 _TOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  #: axes removed at the top, at most a quarter of them
+#: The published code's numbers of a flow, which is trained by AdamW at a constant rate in one epoch.
+_RATE, _DECAY, _EPS = 1e-3, 0.01, 1e-6
+_BATCH, _CLIP = 32, 1.0  # sentences a step (published: pairs); largest global norm of the gradient
+_SEED = 42  # of a flow's first weights and of the order; ours
 _EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
 
 
@@ -159,22 +163,6 @@ def _select(before: Encoder, name: str, tensors: Mapping[str, Tensor], task: STS
     return Selection(task.label, task.sha256(), len(pairs), best, without, candidates)
 
 
-@dataclass(frozen=True)
-class FlowSettings:
-    """How a flow is trained: the published code's numbers, and our seed."""
-
-    learning_rate: float = 1e-3  #: of AdamW, constant
-    weight_decay: float = 0.01
-    eps: float = 1e-6
-    clip: float = 1.0  #: largest global norm of the gradient
-    batch: int = 32  #: sentences a step; the published code takes as many pairs
-    epochs: int = 1
-    seed: int = 42  #: of the first weights and of the order
-
-
-PUBLISHED = FlowSettings()
-
-
 def fit_flow(
     vectors: np.ndarray, *, device: torch.device | str = "cpu", progress: Progress = silent
 ) -> dict[str, Tensor]:
@@ -185,24 +173,21 @@ def fit_flow(
     """
     n, d = vectors.shape
     glow = Glow(d)
-    if n < PUBLISHED.batch:
-        raise UsageError(f"flow starts from one batch of {PUBLISHED.batch} sentences; {n} were given: give more")
+    if n < _BATCH:
+        raise UsageError(f"flow starts from one batch of {_BATCH} sentences; {n} were given: give more")
     rows = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)).to(device)
-    generator = torch.Generator().manual_seed(PUBLISHED.seed)
-    orders = [torch.randperm(n, generator=generator).to(device) for _ in range(PUBLISHED.epochs)]
-    glow.start(rows[orders[0][: PUBLISHED.batch]].cpu(), generator)
+    generator = torch.Generator().manual_seed(_SEED)
+    order = torch.randperm(n, generator=generator).to(device)
+    glow.start(rows[order[:_BATCH]].cpu(), generator)
     glow.to(device)
-    optimizer = torch.optim.AdamW(
-        glow.parameters(), lr=PUBLISHED.learning_rate, weight_decay=PUBLISHED.weight_decay, eps=PUBLISHED.eps
-    )
-    for order in orders:
-        for batch in order[: n - n % PUBLISHED.batch].reshape(-1, PUBLISHED.batch):
-            optimizer.zero_grad()
-            glow.loss(rows[batch]).backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(glow.parameters(), PUBLISHED.clip)
-            optimizer.step()
-            progress(PUBLISHED.batch)
-        progress(n % PUBLISHED.batch)
+    optimizer = torch.optim.AdamW(glow.parameters(), lr=_RATE, weight_decay=_DECAY, eps=_EPS)
+    for batch in order[: n - n % _BATCH].reshape(-1, _BATCH):
+        optimizer.zero_grad()
+        glow.loss(rows[batch]).backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(glow.parameters(), _CLIP)
+        optimizer.step()
+        progress(_BATCH)
+    progress(n % _BATCH)
     return {name: tensor.cpu() for name, tensor in glow.named_tensors().items()}
 
 
