@@ -261,31 +261,6 @@ def test_a_killed_training_run_ends_at_the_same_numbers(name, optimizer, cuda, t
         assert torch.allclose(tensor.cpu(), resumed.tensors[key].cpu(), atol=1e-5), key
 
 
-def test_a_killed_pretraining_run_ends_at_the_same_numbers(cuda, tmp_path, monkeypatch):
-    monkeypatch.setattr(pretraining, "_LOG_EVERY", 2)
-    corpus = random_corpus()
-    shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}
-    plan = Plan(tokens=1500, batch_tokens=256, dropout_from=0.4, **shape)
-
-    def go(name):
-        trainer = pretraining.Trainer(plan, "cuda", dtype=torch.float32)
-        paths = (tmp_path / f"{name}.safetensors", tmp_path / f"{name}.jsonl")
-        trainer.train(corpus, *paths, save_seconds=0.0, advance=lambda done: None)
-        return {key: one.detach().cpu() for key, one in trainer.parameters.items()}
-
-    def kill(trainer, state, position, save=pretraining.Trainer.save):
-        save(trainer, state, position)
-        if position.step == 4:
-            raise Killed
-
-    whole = go("whole")
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(pretraining.Trainer, "save", kill)
-        go("killed")
-    resumed = go("killed")
-    assert all(torch.allclose(whole[key], resumed[key], atol=1e-5) for key in whole)
-
-
 def test_pretraining_has_the_processors_loss(cuda):
     corpus = random_corpus()
     shape = {"positions": 64, "vocab_size": 500, "width": 16, "heads": 1, "layers": 1}

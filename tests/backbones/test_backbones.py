@@ -87,13 +87,6 @@ def test_a_prefix_equals_keys_and_values_put_in_front(family, tiny_backbone):
     tiny_backbone(family).require_seam("Ditto")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA: no such device here")
-def test_the_cuda_kernel_agrees_with_the_processor(tiny_folder):
-    recipe = Recipe(backbone=str(tiny_folder("bert")), pooling="first-last/ditto:2-3")
-    vectors = [build_encoder(recipe, device=device, dtype="float32").encode(SENTENCES) for device in ("cpu", "cuda")]
-    assert np.abs(vectors[0] - vectors[1]).max() < 1e-4
-
-
 @pytest.mark.parametrize("family", NO_SEAM)
 def test_families_without_the_seam_keep_the_rest(family, tiny_backbone):
     backbone = tiny_backbone(family)

