@@ -13,6 +13,9 @@ from promptcli.backbones.dropout import Dropout
 from promptcli.backbones.vocabulary import PAD
 from promptcli.storage.tensors import disk_errors
 
+#: Matrix products have a multiple of so many rows: the matrix library prepares every new shape in bfloat16.
+_ROWS = 128
+
 
 class MaskedLM:
     """A BERT with its masked-LM head, from random weights.
@@ -98,8 +101,8 @@ class MaskedLM:
             drop: Dropout of hidden states and attention.
         """
         masks = bags[0] if bags else places[:0]
-        states = self._states(ids, real, begins, torch.cat([masks, places]), drop)
-        logits = self._logits(states[len(masks) :])
+        states = self._states(ids, real, begins, _padded(torch.cat([masks, places])), drop)
+        logits = self._logits(_padded(states[len(masks) : len(masks) + len(gold)]))[: len(gold)]
         loss = functional.cross_entropy(logits, gold)
         right = (logits.detach().argmax(dim=1) == gold).sum()
         if not bags:
@@ -123,14 +126,14 @@ class MaskedLM:
             blocked = torch.zeros_like(real, dtype=self._dtype).masked_fill_(~real, torch.finfo(self._dtype).min)
             blocked = blocked[:, None, None, :]
         summed = (
-            functional.embedding(ids.flatten(), table.word_embeddings.weight)
-            + functional.embedding(positions.flatten(), table.position_embeddings.weight)
+            functional.embedding(_padded(ids.flatten()), table.word_embeddings.weight)
+            + functional.embedding(_padded(positions.flatten()), table.position_embeddings.weight)
             + table.token_type_embeddings.weight[0]
         )
         states = drop(_norm(table.LayerNorm, summed.to(self._dtype)))
         layers = self._model.bert.encoder.layer
         for layer in layers:
-            mixed = _attention(layer.attention.self, states.view(n, t, -1), blocked, drop)
+            mixed = _attention(layer.attention.self, states, (n, t), blocked, drop)
             if layer is layers[-1]:
                 mixed, states = mixed[places], states[places]
             out = layer.attention.output
@@ -149,6 +152,11 @@ class MaskedLM:
             (self._model.half() if half else self._model).save_pretrained(folder)
 
 
+def _padded(rows: Tensor) -> Tensor:
+    """Return rows, (n, ...), with zeros after them up to a multiple of ``_ROWS``."""
+    return functional.pad(rows, (*(0, 0) * (rows.dim() - 1), 0, -len(rows) % _ROWS))
+
+
 def _linear(module: nn.Linear, states: Tensor) -> Tensor:
     return functional.linear(states, module.weight.to(states.dtype), module.bias.to(states.dtype))
 
@@ -158,13 +166,13 @@ def _norm(module: nn.LayerNorm, states: Tensor) -> Tensor:
     return functional.layer_norm(states, module.normalized_shape, weight, bias, module.eps)
 
 
-def _attention(module: Any, states: Tensor, blocked: Tensor | None, drop: Dropout) -> Tensor:
-    """Return the heads' mixtures side by side, (n t, d), from states (n, t, d)."""
-    n, t, d = states.shape
+def _attention(module: Any, states: Tensor, shape: tuple[int, int], blocked: Tensor | None, drop: Dropout) -> Tensor:
+    """Return the heads' mixtures side by side, (r, d), from the states (r, d) of n t tokens and padding."""
+    (n, t), d = shape, states.size(1)
     parts = (module.query, module.key, module.value)
     weight = torch.cat([linear.weight for linear in parts]).to(states.dtype)
     bias = torch.cat([linear.bias for linear in parts]).to(states.dtype)
-    together = functional.linear(states, weight, bias).view(n, t, 3, module.num_attention_heads, -1)
+    together = functional.linear(states, weight, bias)[: n * t].view(n, t, 3, module.num_attention_heads, -1)
     queries, keys, values = together.permute(2, 0, 3, 1, 4)
     if states.device.type != "cpu":
         mixed = functional.scaled_dot_product_attention(queries, keys, values, blocked, drop.probability)
@@ -173,4 +181,4 @@ def _attention(module: Any, states: Tensor, blocked: Tensor | None, drop: Dropou
         if blocked is not None:
             scores = scores + blocked
         mixed = drop.product(scores.softmax(dim=-1), values)
-    return mixed.transpose(1, 2).reshape(n * t, d)
+    return _padded(mixed.transpose(1, 2).reshape(n * t, d))
