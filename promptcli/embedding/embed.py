@@ -186,10 +186,13 @@ def embed_parts(
     inputs = parts_of.counted_inputs(folder, names, settings, shards)
 
     from promptcli.embedding import parts
+    from promptcli.embedding.writing import manifest_of
     from promptcli.models import loading
 
-    encoder = loading.open_model(model, dtype="auto", rows=sum(file.rows for file in inputs))
-    manifest = parts_of.begin_folder(folder, parts.new_manifest(encoder, settings, inputs, shards))
+    rows = sum(file.rows for file in inputs)
+    encoder = loading.open_model(model, dtype="auto", rows=rows)
+    manifest = parts_of.PartsManifest(**vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs)
+    manifest = parts_of.begin_folder(folder, manifest)
     wanted = range(shards) if shard is None else [shard]
     missing = [number for number in wanted if parts_of.read_report(folder, manifest, number) is None]
     start = time.perf_counter()

@@ -19,10 +19,9 @@ import torch
 
 from promptcli.backbones.devices import choose_device
 from promptcli.data.rows import InputFile, read_range
-from promptcli.data.vectors import EmbedSettings
 from promptcli.data.vectors.formats import ParquetSink, opened
 from promptcli.data.vectors.part_folder import PartsManifest, about_part, part_name, parts_in
-from promptcli.embedding.writing import embed_stream, versions
+from promptcli.embedding.writing import embed_stream
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError
 from promptcli.models import loading
@@ -72,21 +71,6 @@ class PartJob:
             name = self.entry.recipe.backbone
             raise CheckFailedError(f"backbone {name!r} differs here from the one the folder was begun with; copy that")
         return encoder
-
-
-def new_manifest(encoder: Encoder, settings: EmbedSettings, inputs: list[InputFile], shards: int) -> PartsManifest:
-    """Return the manifest of a folder that is begun now."""
-    return PartsManifest(
-        shards=shards,
-        rows=sum(file.rows for file in inputs),
-        dim=encoder.width,
-        settings=settings,
-        recipe=encoder.recipe.to_dict(),
-        fingerprint=encoder.fingerprint,
-        model=encoder.provenance,
-        inputs=inputs,
-        versions=versions(),
-    )
 
 
 def worker_devices(model: loading.Model, workers: int | None) -> list[str]:

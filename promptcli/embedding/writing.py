@@ -16,6 +16,7 @@ from promptcli.data.vectors import (
     EmbedReport,
     EmbedSettings,
     HashedFile,
+    Manifest,
     VectorManifest,
     kind_of,
     manifest_path,
@@ -51,12 +52,7 @@ def embed_file(
             with open_sink(file, kind_of(target), encoder.width, with_text=settings.with_text) as sink:
                 report = embed_stream(encoder, source, sink, settings, batch_size=batch_size, progress=progress)
         document = VectorManifest(
-            dim=encoder.width,
-            settings=settings,
-            recipe=encoder.recipe.to_dict(),
-            fingerprint=encoder.fingerprint,
-            model=encoder.provenance,
-            versions=versions(),
+            **vars(manifest_of(encoder, settings)),
             report=report,
             input=HashedFile(readable(source.name), source.sha256()),
             output=HashedFile(readable(target.name), sha256(temporary)),
@@ -68,10 +64,17 @@ def embed_file(
     return report
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that vectors depend on."""
+def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
+    """Return what every manifest of vectors says."""
     libraries = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
-    return {"promptcli": promptcli.__version__, **{name: importlib.metadata.version(name) for name in libraries}}
+    return Manifest(
+        dim=encoder.width,
+        settings=settings,
+        recipe=encoder.recipe.to_dict(),
+        fingerprint=encoder.fingerprint,
+        model=encoder.provenance,
+        versions={"promptcli": promptcli.__version__} | {name: importlib.metadata.version(name) for name in libraries},
+    )
 
 
 def embed_stream(

@@ -87,14 +87,9 @@ def named_rows(rows: Sequence[int], name: str = "row") -> str:
     if len(rows) == 1:
         return f"{name} {rows[0]}"
     plural = {"row": "rows", "query": "queries"}[name]
-    return f"{len(rows):,} {plural} ({_listed(rows)})"
+    return f"{len(rows):,} {plural} ({listed(rows)})"
 
 
-def named_ids(names: Sequence[str]) -> str:
-    """Return ``'a'`` or ``7 ('a', 'b', 'c', 'd', 'e', ...)``."""
-    shown = _listed([repr(name[:40]) for name in names])
-    return shown if len(names) == 1 else f"{len(names):,} ({shown})"
-
-
-def _listed(values: Sequence[object]) -> str:
+def listed(values: Sequence[object]) -> str:
+    """Return ``3, 4, 5, 8, 9, ...``."""
     return ", ".join(map(str, values[:_NAMED])) + (", ..." if len(values) > _NAMED else "")

@@ -32,7 +32,7 @@ from promptcli.index.factory import (
     training_size,
     tune,
 )
-from promptcli.index.rows import Hit, Mask, RowNumbers, Rows, named_ids, unit_rows
+from promptcli.index.rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
 from promptcli.index.segment import Segment, join_labels, label_table, of_vectors
 
 #: The default recall@10 of an approximate index.
@@ -213,9 +213,9 @@ class VectorIndex:
         rows = self.where(names)
         known = self._labels.column("id").take(rows).cast(pa.large_string())
         if unknown := sorted(set(names.to_pylist()).difference(known.to_pylist())):
-            raise UsageError(
-                f"ids that are not in the index: {named_ids(unknown)} of {len(names):,}; nothing was deleted"
-            )
+            shown = listed([repr(name[:40]) for name in unknown])
+            count = f"{len(unknown):,} of {len(names):,} ids"
+            raise UsageError(f"{count} are not in the index: {shown}; nothing was deleted")
         self._mask(rows)
         return len(rows)
 

@@ -166,11 +166,7 @@ async def mask_tokens(service: Service, request: Request) -> Response:
             recipe = RECIPES["prompt-denoised"].replace(**changes).explicit()
             [predicted] = predict_mask_tokens(encoder.backbone, recipe, [sentence], count=_TOP)
             lists = {"tokens": predicted.plain, "tokens_denoised": predicted.denoised}
-            pairs = {
-                key: [{"token": guess.token, "probability": guess.probability} for guess in ranked]
-                for key, ranked in lists.items()
-            }
-            rows.append({"name": name, "template": text, **pairs})
+            rows.append({"name": name, "template": text, **lists})
         return rows
 
     return answer({"templates": await service.work(request, guesses)})

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
 from promptcli.recipe import Choice
 from promptcli.serving.settings import LOOPBACK, ServeSettings
@@ -121,7 +121,7 @@ def _listen(settings: ServeSettings) -> socket.socket:
 
 def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
     """Return the encoders by the names given; those of one backbone share it."""
-    from promptcli.models.loading import entry_of, open_models, open_registry
+    from promptcli.models.loading import entry_of, open_models
 
     def name(model: "Model") -> str:
         if isinstance(model, Choice) and model.model:
@@ -131,13 +131,7 @@ def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
     named = {name(model): model for model in models}
     if len(named) < len(models):
         raise UsageError(f"two models have one name: {', '.join(map(name, models))}; name each once")
-    try:
-        opened = open_models(list(named.values()), dtype="auto")
-    except NotFoundError as error:
-        known = open_registry().names()
-        near = "".join(did_you_mean(name, known) for name in named if name not in known)
-        raise NotFoundError(f"{error}{'' if 'did you mean' in str(error) else near}") from None
-    return dict(zip(named, opened, strict=True))
+    return dict(zip(named, open_models(list(named.values()), dtype="auto"), strict=True))
 
 
 def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]", where: Choice) -> "dict[str, SentenceIndex]":

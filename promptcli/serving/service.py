@@ -6,7 +6,7 @@ import functools
 import hmac
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -307,32 +307,23 @@ class Service:
 
     async def work(self, request: Request, function: Callable[[], Result]) -> Result:
         """Return a function's result, computed on the thread of searches and analyses."""
-
-        async def compute() -> Result:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, function)
-
-        return await _unless_left(request, compute())
+        return await _unless_left(request, asyncio.get_running_loop().run_in_executor(self._thread, function))
 
     async def once(self, request: Request, name: str, function: Callable[[], Result]) -> Result:
         """Return a function's result, computed for the first request of that name only, beside all other work."""
         if name not in self._once:
             self._once[name] = asyncio.create_task(asyncio.to_thread(function))
-
-        async def result() -> Result:
-            shared: Result = await asyncio.shield(self._once[name])
-            return shared
-
-        return await _unless_left(request, result())
+        return await _unless_left(request, asyncio.shield(self._once[name]))
 
 
-async def _unless_left(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+async def _unless_left(request: Request, work: Awaitable[Result]) -> Result:
     """Return the result of work, which is cancelled if the client disconnects."""
 
     async def disconnected() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    task, left = asyncio.create_task(work), asyncio.create_task(disconnected())
+    task, left = asyncio.ensure_future(work), asyncio.create_task(disconnected())
     try:
         await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
