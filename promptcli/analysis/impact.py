@@ -50,10 +50,10 @@ class ImpactStudy:
 def impact(backbone: Backbone, sentence: str) -> Impact:
     """Return the impact matrix of one sentence; ELECTRA's works though its discriminator never saw a mask (table 3)."""
     check_mask(backbone)
-    ids, tokens = tokenize(plain_encoder(backbone), sentence)
+    ids = tokenize(plain_encoder(backbone), sentence)
     with working("impact", None) as advance:
         matrix = _impact(backbone, torch.tensor(ids, device=backbone.device), advance)
-    return Impact(tokens[1:-1], matrix.cpu().numpy())
+    return Impact([backbone.tokenizer.text(token) for token in ids[1:-1]], matrix.cpu().numpy())
 
 
 def check_mask(backbone: Backbone) -> int:
@@ -103,7 +103,7 @@ def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Seq
     rows: list[list[int]] = []
     for sentence in sentences:
         with contextlib.suppress(UsageError):  # empty or too long
-            rows.append(tokenize(encoder, sentence).ids)
+            rows.append(tokenize(encoder, sentence))
     if not rows:
         raise UsageError("the text has no usable sentence; give a file with one sentence a line")
     lengths = [len(row) for row in rows]
@@ -115,11 +115,7 @@ def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Seq
             advance(1)
     means = np.split(torch.cat(columns).cpu().numpy(), np.cumsum([length - 2 for length in lengths])[:-1])
     weights = [tfidf_weights(tokens, idf)[1:-1] for tokens in rows]
-    inside = [_correlation(*sides) for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]
+    inside = [correlate(*sides) for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]
     mean = Correlation(*np.mean([[each.pearson, each.spearman] for each in inside] or [[0.0, 0.0]], axis=0).tolist())
     together = np.concatenate(means), np.concatenate(weights)
-    return ImpactStudy(_correlation(*together), mean, *together, len(rows), len(sentences) - len(rows))
-
-
-def _correlation(means: NDArray[np.float64], weights: NDArray[np.float64]) -> Correlation:
-    return correlate(means[:, None], weights)[0]
+    return ImpactStudy(correlate(*together), mean, *together, len(rows), len(sentences) - len(rows))

@@ -5,7 +5,6 @@ Ditto's figure 2 (a head's matrix; its diagonal is Ditto's weights) and table 4 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -46,24 +45,11 @@ def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.f
     return weights
 
 
-def correlate(diagonals: NDArray[np.floating], weights: NDArray[np.float64]) -> list[Correlation]:
-    """Correlate k diagonals (tokens, k) with the TF-IDF weights (tokens,) of the same tokens, of all sentences."""
-    return [Correlation(_pearson(column, weights), statistics.spearman(column, weights)) for column in diagonals.T]
-
-
-def _pearson(first: NDArray[np.floating], second: NDArray[np.float64]) -> float:
-    if len(second) < 2:
-        return 0.0
-    a, b = first.astype(np.float64) - first.mean(dtype=np.float64), second - second.mean()
+def correlate(values: NDArray[np.floating], weights: NDArray[np.float64]) -> Correlation:
+    """Correlate values of tokens (t,), e.g. a head's diagonals, with the TF-IDF weights (t,) of the same tokens."""
+    a, b = values.astype(np.float64) - values.mean(dtype=np.float64), weights - weights.mean()
     norms = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    return float((a * b).sum() / norms) if norms > 0 else 0.0
-
-
-class Tokenized(NamedTuple):
-    """A sentence's input."""
-
-    ids: list[int]  #: t token ids, the special token at either end included
-    tokens: list[str]  #: their vocabulary items
+    return Correlation(float((a * b).sum() / norms) if norms > 0 else 0.0, statistics.spearman(values, weights))
 
 
 def plain_encoder(backbone: Backbone) -> Encoder:
@@ -80,8 +66,8 @@ def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
     return idf
 
 
-def tokenize(encoder: Encoder, sentence: str) -> Tokenized:
-    """Return a sentence's input."""
+def tokenize(encoder: Encoder, sentence: str) -> list[int]:
+    """Return the t token ids of a sentence, the special token at either end included."""
     inputs = encoder.inputs([sentence])
     backbone, ids = encoder.backbone, inputs.rows[0]
     if inputs.truncated[0]:
@@ -92,7 +78,7 @@ def tokenize(encoder: Encoder, sentence: str) -> Tokenized:
         )
     if len(ids) == encoder.template.length:
         raise UsageError(f"the sentence {sentence[:40]!r} has no tokens; give one with words")
-    return Tokenized(ids, [backbone.tokenizer.text(token) for token in ids])
+    return ids
 
 
 @dataclass(frozen=True)
@@ -115,8 +101,9 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     encoder = Encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
     name = encoder.pooling.weights.spec.removeprefix("ditto:")
     layer, number = (int(number) - 1 for number in name.split("-"))
-    ids, tokens = tokenize(encoder, sentence)
+    ids = tokenize(encoder, sentence)
     batch = make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():
         matrices = backbone.run(batch, Needs(matrices=frozenset({layer}))).matrices[layer]
+    tokens = [backbone.tokenizer.text(token) for token in ids]
     return Attention(name, tokens, matrices[0, number].double().cpu().numpy())

@@ -78,16 +78,11 @@ def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[floa
 
     The sign of a component is free; here its largest entry is positive.
     """
-    mean = rows.mean(0, dtype=np.float64)
-    covariance = np.zeros((rows.shape[1], rows.shape[1]))
-    for start in range(0, len(rows), _WINDOW):
-        centred = rows[start : start + _WINDOW] - mean
-        covariance += centred.T @ centred
-    values, vectors = np.linalg.eigh(covariance)
+    values, vectors = np.linalg.eigh(np.cov(rows, rowvar=False, dtype=np.float64))
     axes = vectors[:, [-1, -2]]
     axes *= np.sign(axes[np.abs(axes).argmax(0), [0, 1]])
     first, second = (values[[-1, -2]] / values.sum()).tolist()
-    return rows @ axes - mean @ axes, (first, second)
+    return (rows - rows.mean(0, dtype=np.float64)) @ axes, (first, second)
 
 
 def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:

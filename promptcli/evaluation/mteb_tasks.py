@@ -25,7 +25,7 @@ class MtebEncoder:
     """
 
     def __init__(self, encoder: Encoder, fingerprint: str, label: Label) -> None:
-        self._encoder = encoder
+        self._encoder, self.similarity = encoder, encoder.similarity
         parts = [Path(label.model).name, label.recipe]
         self.name = "promptcli/" + "-".join(re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts)
         self.revision = fingerprint[:40]
@@ -33,10 +33,6 @@ class MtebEncoder:
     def encode(self, inputs: Iterable[dict[str, list[str]]], **_: Any) -> np.ndarray:
         """Return the vectors (n, d) of batches of n texts in all, in their order."""
         return self._encoder.encode([text for batch in inputs for text in batch["text"]])
-
-    def similarity(self, first: Any, second: Any) -> Tensor:
-        """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m, d), (n, m)."""
-        return self._encoder.similarity(first, second)
 
     def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
         """Return the cosine of each vector of ``first`` (n, d) with the one of ``second`` in the same row, (n,)."""

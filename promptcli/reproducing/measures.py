@@ -400,7 +400,7 @@ def plan_table(table: PublishedTable, context: MeasurementContext) -> list[Plann
 
 
 def wanted_tables(
-    names: Sequence[str], backbone: str | None, default: str, *, paper: bool, train: bool
+    names: str | Sequence[str], backbone: str | None, default: str, *, paper: bool, train: bool
 ) -> list[tuple[PublishedTable, str]]:
     """Return tables with their backbones: the given one, with ``paper`` the published ones, else the default."""
     tables = find_tables(names)

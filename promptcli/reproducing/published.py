@@ -69,10 +69,10 @@ def published_tables() -> Mapping[str, PublishedTable]:
         return {name: _table(name, fields) for name, fields in tomllib.load(file).items()}
 
 
-def find_tables(names: Sequence[str]) -> list[PublishedTable]:
+def find_tables(names: str | Sequence[str]) -> list[PublishedTable]:
     """Return the tables that are named: ``promptbert/5``, all of a paper by ``promptbert``, or ``all``."""
     tables: dict[str, PublishedTable] = {}
-    for name in names:
+    for name in [names] if isinstance(names, str) else names:
         named = {key: table for key, table in published_tables().items() if name in ("all", key, key.split("/")[0])}
         if not named:
             raise UsageError(f"unknown table {name!r}; see `promptcli reproduce list`, e.g. promptbert/5, ditto, all")

@@ -82,9 +82,8 @@ def reproduce(
     if seeds > 1 and not train:
         raise UsageError(f"`seeds` {seeds} is for rows that are trained; give `train`, too")
     choice = _choice(backbone)
-    wanted = wanted_tables(_names(tables), choice.model, choice.backbone, paper=paper, train=train)
+    wanted = wanted_tables(tables, choice.model, choice.backbone, paper=paper, train=train)
     runs = () if not train else (42,) if seeds == 1 else range(seeds)
-    _check_folder(data_dir)
 
     def measured() -> Iterator[Reproduction]:
         contexts: dict[str, MeasurementContext] = {}
@@ -125,7 +124,7 @@ def table_sentences(tables: str | Sequence[str]) -> list[str]:
     """Return the distinct sentences of the tables' tasks, for another program to embed."""
     from promptcli.reproducing import measures
 
-    return measures.table_sentences(find_tables(_names(tables)), open_context(Choice()))
+    return measures.table_sentences(find_tables(tables), open_context(Choice()))
 
 
 def repeat(
@@ -148,7 +147,7 @@ def repeat(
     choice = dataclasses.replace(choice, model=choice.model or (before["backbone"] or {}).get("name"))
     texts, seeds = dataclasses.replace(texts, **same), before["seeds"].get("training", ())
     context = open_context(choice, texts, vectors, seeds=seeds, fresh=True)
-    after = measure_table(find_tables([before["table"]])[0], context)
+    after = measure_table(find_tables(before["table"])[0], context)
     return after, compare_results(before, after)
 
 
@@ -169,7 +168,8 @@ def open_context(
     from promptcli.storage.cache import Cache
 
     folder = senteval_folder()
-    _check_folder(folder)
+    if folder is not None and not folder.is_dir():
+        raise NotFoundError(f"{folder}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
     name = choice.model or choice.backbone
 
     def open_backbone() -> "Backbone":
@@ -192,12 +192,3 @@ def open_context(
 
 def _choice(backbone: str | Choice | None) -> Choice:
     return backbone if isinstance(backbone, Choice) else Choice(backbone)
-
-
-def _check_folder(folder: str | Path | None) -> None:
-    if folder is not None and not Path(folder).is_dir():
-        raise NotFoundError(f"{folder}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
-
-
-def _names(tables: str | Sequence[str]) -> list[str]:
-    return [tables] if isinstance(tables, str) else list(tables)

@@ -20,8 +20,6 @@ from promptcli.errors import UsageError
 from promptcli.notes import Advance, working
 from promptcli.recipe import MASK, SLOT
 
-#: The beams of LM-BFF: half of them are kept of each form.
-BEAM = 100
 _LONGEST = 20  # tokens that T5 writes, its start and the sentinels included (LM-BFF)
 _LONGEST_INPUT = 256  # tokens of a T5 input (LM-BFF)
 
@@ -33,15 +31,8 @@ class Definition(NamedTuple):
     meaning: str
 
 
-class Form(NamedTuple):
-    """The position of the sentence in T5's input and in the template."""
-
-    lead: str  #: text at the start of the input
-    sentence_first: bool  #: the sentence comes before the gaps, else after them
-
-
-#: LM-BFF's two forms for single sentences; the leading "." of the second is T5's alone, no part of the template.
-FORMS = (Form("", True), Form(".", False))
+#: LM-BFF's two forms for single sentences: whether the sentence comes before the gaps, or after them.
+FORMS = (True, False)
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,7 @@ def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer
     return [fitting[number * len(fitting) // count] for number in range(count)]
 
 
-def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int = BEAM) -> list[str]:
+def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) -> list[str]:
     """Return distinct templates with one [X] and one [MASK], the best of each form in turn.
 
     A definition takes the place of the sentence, its word that of the mask. ``beam`` hypotheses stay at each step; half
@@ -92,27 +83,26 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int =
         raise UsageError("no (word, definition) pairs to generate templates from")
     by_form = []
     with working("generate", len(FORMS) * (_LONGEST - 2)) as advance:
-        for form in FORMS:
-            examples = t5.read([_input(t5, form, pair) for pair in definitions])
+        for sentence_first in FORMS:
+            examples = t5.read([_input(t5, sentence_first, pair) for pair in definitions])
             finished = _search(t5, examples, beam, advance)
-            texts = dict.fromkeys(_template(t5, form, item) for item in finished)
+            texts = dict.fromkeys(_template(t5, sentence_first, item) for item in finished)
             by_form.append([text for text in texts if _well_formed(text)][: beam // len(FORMS)])
     if not any(by_form):
         raise UsageError(f"the T5 finished no template within {_LONGEST} tokens at beam {beam}; give a larger beam")
     return list(dict.fromkeys(text for texts in itertools.zip_longest(*by_form) for text in texts if text is not None))
 
 
-def _input(t5: T5, form: Form, pair: Definition) -> list[int]:
+def _input(t5: T5, sentence_first: bool, pair: Definition) -> list[int]:
     """Return T5's input: sentence and word with a sentinel for each gap (LM-BFF's single-sentence forms).
 
     An input that is too long is cut at the end of the sentence that is away from the gaps.
     """
     sentence = t5.encode(pair.meaning[0].upper() + pair.meaning[1:])
     gaps = [t5.sentinels[0], *t5.encode(f" {pair.word}"), t5.sentinels[1]]
-    lead = t5.encode(form.lead) if form.lead else []
-    if form.sentence_first:
-        return [*lead, *sentence, *gaps, t5.end][-_LONGEST_INPUT:]
-    return [*lead, *gaps, *sentence][:_LONGEST_INPUT]
+    if sentence_first:
+        return [*sentence, *gaps, t5.end][-_LONGEST_INPUT:]
+    return [*t5.encode("."), *gaps, *sentence][:_LONGEST_INPUT]  # the leading "." is T5's alone
 
 
 def _search(t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, advance: Advance) -> list[_Beam]:
@@ -162,10 +152,10 @@ def _forbidden(text: str) -> bool:
     return not bare or (len(bare) > 1 and set(bare) == {"."})
 
 
-def _template(t5: T5, form: Form, item: _Beam) -> str:
+def _template(t5: T5, sentence_first: bool, item: _Beam) -> str:
     first, second = item.ends
     middle = f"{t5.text(item.written[1:first])} {MASK}{t5.text(item.written[first + 1 : second])}"
-    return f"{SLOT}{middle}" if form.sentence_first else f"{middle} {SLOT}".strip()
+    return f"{SLOT}{middle}" if sentence_first else f"{middle} {SLOT}".strip()
 
 
 def _well_formed(text: str) -> bool:

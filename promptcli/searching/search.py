@@ -234,7 +234,7 @@ def _tfidf(
     words = slice(len(encoder.template.left), -len(encoder.template.right) or None)
     diagonals = np.concatenate([rows[words, heads] for rows in cosines.diagonals])
     weights = np.concatenate([tfidf_weights(row, idf)[words] for row in cosines.rows])
-    return correlate(diagonals, weights)
+    return [correlate(column, weights) for column in diagonals.T]
 
 
 def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Search:

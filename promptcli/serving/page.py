@@ -133,7 +133,7 @@ def _ditto(encoder: Encoder, sentence: str, head: str | None) -> dict[str, Any]:
 
 
 def _impact(encoder: Encoder, sentence: str, head: str | None) -> dict[str, Any]:
-    count = len(tokenize(plain_encoder(encoder.backbone), sentence).ids) - 2
+    count = len(tokenize(plain_encoder(encoder.backbone), sentence)) - 2
     if count > _MOST_TOKENS:
         raise UsageError(
             f"the sentence has {count} tokens, more than {_MOST_TOKENS}; use `promptcli analyze impact` for it"

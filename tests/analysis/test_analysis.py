@@ -230,7 +230,7 @@ def plain_impact(folder, ids, mask):
 def test_impact_equals_the_loop(family, tiny_backbone, tiny_folder, monkeypatch):
     backbone = tiny_backbone(family)
     sentence = "The dog said no."
-    ids = tokenize(plain_encoder(backbone), sentence).ids
+    ids = tokenize(plain_encoder(backbone), sentence)
     expected = plain_impact(tiny_folder(family), ids, backbone.tokenizer.mask)
     count = len(ids) - 2
     for budget in (4096, 3 * len(ids)):  # one batch, and many
@@ -252,7 +252,7 @@ def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
     documents = [set(row) for row in plain_encoder(backbone).inputs(corpus).rows]
     means, weights = [], []
     for sentence in (sentences[0], sentences[2], sentences[3]):
-        row = tokenize(plain_encoder(backbone), sentence).ids
+        row = tokenize(plain_encoder(backbone), sentence)
         holding = {token: sum(token in document for document in documents) for token in row}
         terms = {
             token: row.count(token) * math.log2(len(documents) / df) if df else 0.0 for token, df in holding.items()
@@ -276,7 +276,7 @@ def test_attention_equals_the_eager_path(family, tiny_backbone, tiny_folder):
     backbone = tiny_backbone(family)
     sentence = "The cat sat on the mat, and it did not move."  # longer than ModernBERT's local window
     model = AutoModel.from_pretrained(tiny_folder(family), attn_implementation="eager").eval()
-    ids = tokenize(plain_encoder(backbone), sentence).ids
+    ids = tokenize(plain_encoder(backbone), sentence)
     with torch.no_grad():
         matrices = model(torch.tensor([ids]), output_attentions=True).attentions
     batch = make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
