@@ -226,23 +226,13 @@ def test_all_splits_are_to_fit_on(tmp_path, protocol):
         fitting_task("STS12:all")
 
 
-def test_all_splits_of_the_hub(sets, tmp_path):
-    """The hub's data sets are asked for their three splits at once."""
-    for split in ("train", "validation", "test"):
-        write(tmp_path / f"three/{split}.jsonl", json.dumps({**ROWS[0], "sentence1": split}) + "\n")
-    sets({"STS-B:all": HubSet(str(tmp_path / "three"), split=TASKS["STS-B:all"].hub.split)})
-    (task,) = load_tasks(None, [fitting_task("STS-B:all")]).tasks
-    assert task.pairs().first == ["train", "validation", "test"]
-
-
 def test_hash_changes_with_every_part_of_the_data():
     def digest(subset="s", first="a", second="b", gold=1.0):
         pairs = Pairs([first], [second], np.array([gold]))
         return STSTask("STS12", "test", "senteval", "raw text", {subset: pairs}).sha256()
 
-    hashes = {digest(), digest(subset="t"), digest(first="x"), digest(second="y"), digest(gold=1.5)}
-    assert len(hashes) == 5
-    assert digest() == digest()
+    changes = ({}, {"subset": "t"}, {"first": "x"}, {"second": "y"}, {"gold": 1.5})
+    assert digest() == digest() and len({digest(**change) for change in changes}) == 5
 
 
 # --- the Moses step
@@ -277,34 +267,27 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def sets(cache, monkeypatch):
-    """Put local folders in the place of the hub's data sets."""
-
-    def put(sources):
-        for label, source in sources.items():
-            monkeypatch.setitem(TASKS, label, replace(TASKS[label], hub=source))
-
-    return put
-
-
-@pytest.fixture
-def local_sets(tmp_path, sets):
-    """Local stand-ins of the hub's data sets: JSONL, Parquet, and one that is not there."""
+def local_sets(tmp_path, cache, monkeypatch):
+    """Local stand-ins of the hub's data sets: JSONL, Parquet, one that is missing and one with another column."""
     lines = "".join(json.dumps(row) + "\n" for row in ROWS)
-    write(tmp_path / "sts12/test.jsonl", lines)
-    write(tmp_path / "stsb/test.jsonl", lines)
-    write(tmp_path / "stsb/validation.jsonl", json.dumps(ROWS[1]) + "\n")
+    for split in ("sts12/test", "stsb/test"):
+        write(tmp_path / f"{split}.jsonl", lines)
+    for split in ("validation", "train"):
+        write(tmp_path / f"stsb/{split}.jsonl", json.dumps({**ROWS[1], "sentence1": split}) + "\n")
+    write(tmp_path / "odd/test.jsonl", json.dumps({"a": "x", "sentence2": "y", "score": 1}) + "\n")
     (tmp_path / "sick").mkdir()
     sick = pa.table({"premise": ["A Dog"], "hypothesis": ["A Cat"], "relatedness_score": pa.array([3.3], pa.float32())})
     pa.parquet.write_table(sick, tmp_path / "sick" / "test-00000-of-00001.parquet")
-    given = {
+    for label, source in {
         "STS12": HubSet(str(tmp_path / "sts12")),
         "STS13": HubSet(str(tmp_path / "nowhere")),
+        "STS14": HubSet(str(tmp_path / "odd")),
         "STS-B": HubSet(str(tmp_path / "stsb")),
         "STS-B:dev": HubSet(str(tmp_path / "stsb"), split="validation"),
+        "STS-B:all": HubSet(str(tmp_path / "stsb"), split=TASKS["STS-B:all"].hub.split),
         "SICK-R": HubSet(str(tmp_path / "sick"), columns=("premise", "hypothesis", "relatedness_score")),
-    }
-    sets(given)
+    }.items():
+        monkeypatch.setitem(TASKS, label, replace(TASKS[label], hub=source))
 
 
 def test_senteval_protocol_treats_raw_hub_text_and_mteb_leaves_it(local_sets):
@@ -317,17 +300,16 @@ def test_senteval_protocol_treats_raw_hub_text_and_mteb_leaves_it(local_sets):
     assert raw.text == "raw text" and raw.pairs().first == ["A Dog's life.", "B"]
 
 
-def test_hub_dev_split_and_a_data_set_that_is_not_there(local_sets):
-    loaded = load_tasks(None, task_names(["STS13", "STS-B:dev", "STS-B"]), "senteval")
-    assert [(task.label, len(task.pairs())) for task in loaded.tasks] == [("STS-B", 2), ("STS-B:dev", 1)]
+def test_splits_of_the_hub_and_sets_that_cannot_be_read(local_sets):
+    names = [*task_names(["STS13", "STS14", "STS-B:dev", "STS-B"]), fitting_task("STS-B:all")]
+    loaded = load_tasks(None, names, "mteb")
+    assert {task.label: task.pairs().first for task in loaded.tasks} == {
+        "STS-B": ["A Dog's life.", "B"],
+        "STS-B:dev": ["validation"],
+        "STS-B:all": ["train", "validation", "A Dog's life.", "B"],
+    }
     assert "nowhere" in loaded.missing["STS13"] and "`data_dir`" in loaded.missing["STS13"]
-
-
-def test_hub_columns_that_are_not_there_are_named(tmp_path, sets):
-    write(tmp_path / "odd/test.jsonl", json.dumps({"a": "x", "sentence2": "y", "score": 1}) + "\n")
-    sets({"STS12": HubSet(str(tmp_path / "odd"))})
-    loaded = load_tasks(None, task_names(["STS12"]), "mteb")
-    assert "no column 'sentence1', only a, sentence2, score" in loaded.missing["STS12"]
+    assert "no column 'sentence1', only a, sentence2, score" in loaded.missing["STS14"]
 
 
 def test_offline_an_uncached_data_set_is_named_at_once(cache, tmp_path, monkeypatch):
@@ -386,20 +368,8 @@ def test_every_task_has_a_data_set_under_every_protocol():
 def test_real_pair_counts(data_folder):
     loaded = load(data_folder, *(str(name) for name in task_names([])), "STS-B:dev", "STS-B:train")
     loaded.tasks.extend(load_tasks(data_folder, ALL_SPLITS).tasks)
-    counts = {task.label: {name: len(part) for name, part in task.subsets.items()} for task in loaded.tasks}
-    assert {label: sum(sizes.values()) for label, sizes in counts.items()} == {
-        "STS12": 3108, "STS13": 1500, "STS14": 3750, "STS-B": 1379, "SICK-R": 4927, "STS-B:dev": 1500,
-        "STS-B:train": 5749, "STS-B:all": 8628, "SICK-R:all": 9927,
-    }  # fmt: skip
-    assert set(loaded.missing) == {"STS15", "STS16"}
+    assert len(loaded.tasks) == 9 and set(loaded.missing) == {"STS15", "STS16"}
     assert all(task.expected_pairs == len(task.pairs()) for task in loaded.tasks)
-    assert counts["STS12"] == {
-        "MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399,
-    }  # fmt: skip
-    assert counts["STS13"] == {"FNWN": 189, "headlines": 750, "OnWN": 561}
-    assert counts["STS14"] == {
-        "deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750, "OnWN": 750, "tweet-news": 750,
-    }  # fmt: skip
     texts = {task.text for task in loaded.tasks if task.name != "SICK-R"}
     assert texts == {"as in the folder, lower-cased"}
     assert len(one(data_folder, "SICK-R", "mteb").pairs()) == 9927

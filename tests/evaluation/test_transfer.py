@@ -36,6 +36,7 @@ from promptcli.models.registry import Entry, Registry
 from promptcli.notes import showing
 from promptcli.recipe import RECIPES
 from tests.reference import senteval_classifier as plain
+from tests.senteval import BAD, GOOD, sentences, write_transfer
 
 SMALL = ClassifierTraining(folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2)
 
@@ -79,43 +80,9 @@ def test_bytes_are_made_visible_as_cat_does():
 # --- files
 
 
-def write(path, text, encoding="utf-8"):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode(encoding))
-
-
-GOOD = ["a fine day", "what a good song", "she loved the river", "a bright and warm room", "he likes this town"]
-BAD = ["a dull day", "what a bad song", "she feared the river", "a dark and cold room", "he hates this town"]
-KINDS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-
-
-def sentences(kind, count):
-    return [f"{kind[n % len(kind)]} number {'abcdefghij'[n % 10]} {'xyz'[n % 3]}" for n in range(count)]
-
-
 @pytest.fixture
 def data(tmp_path):
-    """All seven tasks in SentEval's formats, sentences of our own."""
-    root = tmp_path / "SentEval" / "data" / "downstream"
-    for folder, one, other in (
-        ("MR", "rt-polarity.pos", "rt-polarity.neg"),
-        ("CR", "custrev.pos", "custrev.neg"),
-        ("SUBJ", "subj.objective", "subj.subjective"),
-        ("MPQA", "mpqa.pos", "mpqa.neg"),
-    ):
-        write(root / folder / one, "".join(f"{line} \n" for line in sentences(GOOD, 20)))
-        write(root / folder / other, "".join(f"{line} \n" for line in sentences(BAD, 20)))
-    for split, count in (("train", 40), ("dev", 10), ("test", 10)):
-        rows = [f"{line} \t{n % 2}" for n, line in enumerate(sentences([GOOD[0], BAD[0], GOOD[1], BAD[1]], count))]
-        write(root / "SST/binary" / f"sentiment-{split}", "\n".join(rows) + "\n")
-    for name, count in (("train_5500", 60), ("TREC_10", 12)):
-        rows = [f"{KINDS[n % 6]}:kind What 's {KINDS[n % 6].lower()} `` {n} '' ?" for n in range(count)]
-        write(root / "TREC" / f"{name}.label", "\n".join(rows) + "\n", "latin-1")
-    for split, count in (("train", 40), ("test", 10)):
-        pairs = [(n % 2, GOOD[n % 5], GOOD[n % 5] + "!" if n % 2 else BAD[(n + 1) % 5]) for n in range(count)]
-        rows = ["\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
-        rows += [f'{label}\t{n}\t{n}\t{one}\t"{other}' for n, (label, one, other) in enumerate(pairs)]
-        write(root / "MRPC" / f"msr_paraphrase_{split}.txt", "\r\n".join(rows) + "\r\n")
+    write_transfer(tmp_path / "SentEval" / "data" / "downstream")
     return tmp_path / "SentEval"
 
 

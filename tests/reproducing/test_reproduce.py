@@ -41,11 +41,12 @@ from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import start_processes
 from promptcli.training.run import Learner, Trainer, TrainingRun
-from tests.senteval import write_pairs
+from tests.senteval import write_pairs, write_transfer
 
 ROOT = Path(__file__).parents[2]
 DEMO = SENTENCES.read_text(encoding="utf-8").splitlines()
 THERE = ["STS12", "STS13", "STS14", "STS-B", "SICK-R"]
+NOT_THERE = ["MR", "CR", "SUBJ", "MPQA", "MRPC"]  # of the transfer tasks
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +65,11 @@ def senteval(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def transfer_data(tmp_path_factory):
-    """Two transfer tasks of our own questions and sentences."""
+    """Two transfer tasks: the others are missing."""
     root = tmp_path_factory.mktemp("transfer")
-    (root / "SST" / "binary").mkdir(parents=True)
-    (root / "TREC").mkdir()
-    for split, count in (("train", 40), ("dev", 12), ("test", 12)):
-        rows = [f"a {'bright' if n % 2 else 'dull'} day by the {'river lake sea'.split()[n % 3]}" for n in range(count)]
-        text = "".join(f"{row}\t{n % 3 % 2}\n" for n, row in enumerate(rows))
-        (root / "SST" / "binary" / f"sentiment-{split}").write_text(text)
-    for name, count in (("train_5500", 60), ("TREC_10", 12)):
-        rows = [f"{('HUM', 'LOC')[n % 3 % 2]}:kind {('Who', 'Where')[n % 2]} is number {n} ?" for n in range(count)]
-        (root / "TREC" / f"{name}.label").write_text("\n".join(rows) + "\n")
+    write_transfer(root)
+    for name in NOT_THERE:
+        shutil.rmtree(root / name)
     return root
 
 
@@ -255,7 +250,7 @@ def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_bac
     found = [row["figures"][name]["value"] for row in (first, second) for name in ("SST-2", "TREC")]
     assert found == [score.value for score in scores]
     assert first["figures"]["transfer"]["value"] == pytest.approx(np.mean(found[:2]), abs=1e-4)
-    assert first["not_measured"] == {name: f"no data: {name}" for name in ("MR", "CR", "SUBJ", "MPQA", "MRPC")}
+    assert first["not_measured"] == {name: f"no data: {name}" for name in NOT_THERE}
     assert document["missing"] == list(first["not_measured"]) and heads(document)[-1] == "Avg (2 of 7)"
     assert "not comparable: TREC has 60 examples in train, not 5452" in caption(document)
     # the published average, shown and compared with, is that of the two tasks
