@@ -68,7 +68,7 @@ def main():
     from promptcli.models import loading as encoders
 
     if "FAKE_WINDOW" in os.environ:
-        promptcli.embedding.writing.embed_stream.__kwdefaults__["window"] = int(os.environ["FAKE_WINDOW"])
+        promptcli.embedding.writing.WINDOW = int(os.environ["FAKE_WINDOW"])
     pause = float(os.environ.get("FAKE_PAUSE", "0"))
     most = int(os.environ["FAKE_MOST"]) if "FAKE_MOST" in os.environ else None
     encoders.open_model = lambda model, **_: FakeEncoder(pause=pause, most=most)

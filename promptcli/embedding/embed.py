@@ -3,6 +3,7 @@
 The input is checked before torch loads.
 """
 
+import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -251,9 +252,14 @@ def similarities(
     from promptcli.data.rows import open_pairs
 
     with open_pairs(str(first), str(second), Fields(text=text_field)) as (pairs, total):
-        from promptcli.embedding.writing import similarity_stream
+        from promptcli.data.vectors.precision import unit
+        from promptcli.embedding.writing import WINDOW
         from promptcli.models import loading
 
         encoder = loading.open_model(model)
         with working("similarity", 2 * total) as advance:
-            yield from similarity_stream(encoder, pairs, progress=advance)
+            while window := list(itertools.islice(pairs, WINDOW // 2)):
+                lefts, rights = zip(*window, strict=True)
+                vectors = unit(encoder.encode([*lefts, *rights], progress=advance))
+                cosines = (vectors[: len(window)] * vectors[len(window) :]).sum(axis=1).clip(-1, 1)  # rounding
+                yield from zip(lefts, rights, cosines.tolist(), strict=True)

@@ -5,7 +5,7 @@ One window of sentences is held at once, whatever the length of the input.
 
 import importlib.metadata
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +83,6 @@ def embed_stream(
     sink: Sink,
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
     *,
-    window: int = WINDOW,
     batch_size: int | None = None,
     first: int = 0,
     progress: Advance = lambda done: None,
@@ -94,7 +93,7 @@ def embed_stream(
     """
     rows = blank = zero = truncated = 0
     measured = None if settings.precision == "float32" else Measured(settings.precision)
-    read, held = itertools.tee(windows(batches, window, WINDOW_CHARACTERS))
+    read, held = itertools.tee(windows(batches, WINDOW, WINDOW_CHARACTERS))
     texts = (batch.column("text").to_pylist() for batch in read)
     for encoded, batch in zip(encoder.encode_windows(texts, progress=progress, most=batch_size), held, strict=True):
         infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))
@@ -112,19 +111,3 @@ def embed_stream(
         return EmbedReport(rows, blank, zero, truncated)
     ranges = measured.ranges.tolist() if PRECISIONS[settings.precision].ranged and measured.ranges is not None else None
     return EmbedReport(rows, blank, zero, truncated, measured.loss(), ranges)
-
-
-def similarity_stream(
-    encoder: Encoder,
-    pairs: Iterator[tuple[str, str]],
-    *,
-    window: int = WINDOW // 2,
-    progress: Advance = lambda done: None,
-) -> Iterator[tuple[str, str, float]]:
-    """Yield each pair of sentences with the cosine of their vectors, -1 to 1; 0 if a vector is all zeros."""
-    while batch := list(itertools.islice(pairs, window)):
-        lefts, rights = zip(*batch, strict=True)
-        vectors = unit(encoder.encode([*lefts, *rights], progress=progress))
-        cosines = np.sum(vectors[: len(batch)] * vectors[len(batch) :], axis=1)
-        for (left, right), cosine in zip(batch, cosines.tolist(), strict=True):
-            yield left, right, min(max(cosine, -1.0), 1.0)  # rounding may exceed 1

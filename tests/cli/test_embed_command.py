@@ -115,10 +115,7 @@ def test_a_folder_of_parts_is_made_and_continued(run):
     told = run(*PARTS, "--json").json
     assert (told["rows"], told["shards"], told["made"], told["finished"]) == (10, 4, [], True)
     assert run(*PARTS, "-q", "--force") == (0, "", "") and contents() == wanted
-    for number, shard in enumerate((2, 0, 3, 1), 1):
-        err = run(*PARTS[:3], "one", *PARTS[4:], "--shard", shard).err
-        assert ("in 4 parts in one, 1 made" if number == 4 else f"{number} of 4 parts exist in one, 1 made") in err
-    assert contents("one") == wanted
+    assert "1 of 4 parts exist in one, 1 made" in run(*PARTS[:3], "one", *PARTS[4:], "--shard", 2).err
 
 
 @pytest.mark.parametrize(
@@ -136,17 +133,13 @@ def test_a_folder_of_parts_is_made_and_continued(run):
         ("embed a.txt -o a.txt --force", 2, "a.txt"),
         ("embed a.txt -o /dev/full", 2, ".npy"),
         ("embed a.txt none/v.npy", 3, "'none/v.npy'"),
-        ("embed a.txt sentence", 3, "'sentence'"),
         ("embed sentence none.txt", 3, "'none.txt'"),
         ("embed a.txt lines.txt", 2, "--shards N -o FOLDER"),
         ("embed a.txt --shard 1", 2, "--shards"),
-        ("embed a.txt --workers 1", 2, "--shards"),
         ("embed a.txt --shards 2", 2, "-o FOLDER"),
         ("embed - -o out --shards 2", 2, "standard input"),
         ("embed s3://b/a.txt -o out --shards 2 --offline", 2, "another machine"),
         (" ".join([*PARTS, "--shard 4"]), 2, "0 to 3"),
-        (" ".join([*PARTS, "--shard -1"]), 2, "-1"),
-        (" ".join([*PARTS, "--shard 1 --force"]), 2, "one part"),
         (" ".join([*PARTS, "--shard 1 --workers 2"]), 2, "one part"),
         (" ".join([*PARTS, "--engine spark"]), 2, "unknown engine 'spark'"),
         (" ".join([*PARTS, "--address auto"]), 2, "Ray"),

@@ -1,7 +1,5 @@
 import hashlib
-import io
 import json
-import os
 import re
 from functools import partial
 from pathlib import Path
@@ -9,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from promptcli.data.files import STANDARD
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import FORMATS, EmbedSettings, manifest_path, read_vectors
 from promptcli.data.vectors.formats import open_sink
 from promptcli.data.vectors.precision import unit
-from promptcli.embedding.writing import embed_file, embed_stream, similarity_stream
+from promptcli.embedding import writing
+from promptcli.embedding.writing import embed_file, embed_stream
 from promptcli.errors import PromptcliError
 from tests.embed_fakes import FakeEncoder, vector
 from tests.killing import killed_at_every_step
@@ -40,21 +38,24 @@ SENTENCES = [f"sentence {i % 7} of {i}" for i in range(25)]
 
 
 @pytest.mark.parametrize("window", [1, 4, 25, 100])
-def test_rows_are_in_order_whatever_the_window(window):
+def test_rows_are_in_order_whatever_the_window(window, monkeypatch):
+    monkeypatch.setattr(writing, "WINDOW", window)
     sink, done, encoder = Kept(), [], FakeEncoder()
-    report = embed_stream(encoder, [batch(SENTENCES)], sink, window=window, progress=done.append)
+    report = embed_stream(encoder, [batch(SENTENCES)], sink, progress=done.append)
     assert np.array_equal(np.concatenate(sink.parts), np.stack([vector(s) for s in SENTENCES]))
     assert sink.texts == SENTENCES
     assert report.rows == sum(done) == 25
     assert max(encoder.calls) == min(window, 25)
 
 
-def test_blank_and_cut_sentences_are_counted():
-    report = embed_stream(FakeEncoder(), [batch(["a", "", " \t", "w " * 17, "w " * 16, "x " * 30])], Kept(), window=2)
+def test_blank_and_cut_sentences_are_counted(monkeypatch):
+    monkeypatch.setattr(writing, "WINDOW", 2)
+    report = embed_stream(FakeEncoder(), [batch(["a", "", " \t", "w " * 17, "w " * 16, "x " * 30])], Kept())
     assert (report.rows, report.blank, report.truncated) == (6, 2, 2)
 
 
-def test_only_one_window_is_read_ahead():
+def test_only_one_window_is_read_ahead(monkeypatch):
+    monkeypatch.setattr(writing, "WINDOW", 4)
     read = []
 
     def counted():
@@ -67,7 +68,7 @@ def test_only_one_window_is_read_ahead():
             raise RuntimeError(f"{len(read)} read")
 
     with pytest.raises(RuntimeError, match=r"^4 read$"):
-        embed_stream(FakeEncoder(), counted(), Stopping(), window=4)
+        embed_stream(FakeEncoder(), counted(), Stopping())
 
 
 def test_normalize():
@@ -79,9 +80,10 @@ def test_normalize():
 
 
 def test_a_vector_that_is_not_finite_is_refused_by_row(monkeypatch):
+    monkeypatch.setattr(writing, "WINDOW", 2)
     monkeypatch.setattr("tests.embed_fakes.vector", lambda s, w: np.full(w, np.nan if s == "bad" else 1, np.float32))
     with pytest.raises(PromptcliError, match="row 2: its vector is not finite"):
-        embed_stream(FakeEncoder(), [batch(["a", "b", "bad"])], Kept(), window=2)
+        embed_stream(FakeEncoder(), [batch(["a", "b", "bad"])], Kept())
 
 
 # --- files and manifests
@@ -119,24 +121,14 @@ def test_a_file_and_its_manifest(tmp_path, kind):
     assert {path.name for path in tmp_path.iterdir()} == {"a.txt", target.name, manifest_path(target).name}
 
 
-def test_standard_input_has_its_hash_in_the_manifest(tmp_path):
-    with open_rows(STANDARD, stdin=io.BytesIO(b"one\ntwo")) as source:
-        embed_file(FakeEncoder(), source, tmp_path / "v.npy")
-    manifest = json.loads((tmp_path / "v.npy.manifest.json").read_text())
-    assert manifest["input"] == {"path": "-", "sha256": hashlib.sha256(b"one\ntwo").hexdigest()}
-
-
 @pytest.mark.parametrize("kind", list(FORMATS))
 def test_a_failure_leaves_the_old_file_and_manifest_alone(tmp_path, kind, monkeypatch):
     target, _ = embed(tmp_path, kind)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     (tmp_path / "b.jsonl").write_text('{"text": "one"}\n{"text": "two"}\nbroken\n')
-    embed_stream.__kwdefaults__["window"], usual = 1, embed_stream.__kwdefaults__["window"]
-    try:
-        with pytest.raises(PromptcliError, match="line 3"), open_rows(tmp_path / "b.jsonl") as source:
-            embed_file(FakeEncoder(), source, target)
-    finally:
-        embed_stream.__kwdefaults__["window"] = usual
+    monkeypatch.setattr(writing, "WINDOW", 1)
+    with pytest.raises(PromptcliError, match="line 3"), open_rows(tmp_path / "b.jsonl") as source:
+        embed_file(FakeEncoder(), source, target)
     (tmp_path / "b.jsonl").unlink()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -158,35 +150,14 @@ def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_manifest(tmp_path):
     assert len(set(counts)) == 2 and counts[-1] == 4
 
 
-def test_a_name_that_is_no_utf8_is_escaped_in_the_manifest(tmp_path):
-    source = tmp_path / os.fsdecode(b"caf\xe9.txt")
-    source.write_text("one\n")
-    with open_rows(source) as lines:
-        embed_file(FakeEncoder(), lines, tmp_path / "v.npy")
-    assert read_vectors(tmp_path / "v.npy").manifest.input.path.endswith("caf\\xe9.txt")
-
-
-# --- similarity
-
-
-def test_similarity_is_the_cosine():
-    pairs = [("a", "b"), ("same", "same"), ("c", "d")]
-    found = list(similarity_stream(FakeEncoder(), iter(pairs), window=2))
-    for (left, right), (a, b, cosine) in zip(pairs, found, strict=True):
-        x, y = vector(left).astype(np.float64), vector(right).astype(np.float64)
-        assert (a, b) == (left, right)
-        assert cosine == pytest.approx(x @ y / np.linalg.norm(x) / np.linalg.norm(y), abs=1e-6)
-    assert found[1][2] == pytest.approx(1, abs=1e-6)
-    assert all(-1 <= cosine <= 1 for *_, cosine in found)
-
-
 # --- memory
 
 
 # VmHWM and not ru_maxrss: Linux hands the latter down from the process that forked, here the much larger pytest.
 def _embed_and_print_peak(path, target):
+    writing.WINDOW = 4096
     with open_rows(path) as source, target.open("wb") as file, open_sink(file, target.suffix, 256) as sink:
-        report = embed_stream(FakeEncoder(256), source, sink, window=4096)
+        report = embed_stream(FakeEncoder(256), source, sink)
     print(report.rows, re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 

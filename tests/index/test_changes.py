@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from promptcli.data.vectors.formats import Block
-from promptcli.embedding.writing import embed_stream
+from promptcli.embedding import writing
 from promptcli.errors import UsageError
 from promptcli.index import rows, segment, vector_index
 from promptcli.index.inputs import RowFiles
@@ -143,7 +143,7 @@ class Held:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blocks, monkeypatch):
-    monkeypatch.setitem(embed_stream.__kwdefaults__, "window", 24)
+    monkeypatch.setattr(writing, "WINDOW", 24)
     encoder, held = Encoder(), Held()
     encode_report = encoder.encode_report
 
