@@ -54,37 +54,44 @@ def lines(ran):
     return [json.loads(line) for line in ran.out.splitlines()]
 
 
+@pytest.fixture
+def search(run):
+    """Search an index and return the hits."""
+    return lambda index, query, *options: lines(run("index", "search", index, query, "--json", *options))
+
+
+def embedded(run, text, name):
+    assert run("embed", text, "-o", text.with_name(name)).code == 0
+    return text.with_name(name)
+
+
 # Build and search
 
 
-def test_search_for_a_sentence_and_for_the_lines_of_a_file(run, built, text, tmp_path, monkeypatch):
-    found = lines(run("index", "search", built, SENTENCES[2], "--json", "-k", 3))
+def test_search_for_a_sentence_and_for_the_lines_of_a_file(run, search, built, text, tmp_path, monkeypatch):
+    found = search(built, SENTENCES[2], "-k", 3)
     assert all(list(hit) == ["query", "rank", "id", "text", "score"] for hit in found)
     assert [(hit["query"], hit["rank"]) for hit in found] == [(SENTENCES[2], rank) for rank in (1, 2, 3)]
     assert [hit["text"] for hit in found] == [SENTENCES[hit["id"]] for hit in found]
     ran = run("index", "search", built, SENTENCES[2], "-k", 2)
     assert ran.out.splitlines()[0].split(maxsplit=3) == ["1", "1.0000", "2", SENTENCES[2]] and ran.err == ""
 
-    from_file = lines(run("index", "search", built, text, "--json", "-k", 1))
+    from_file = search(built, text, "-k", 1)
     assert [(hit["query"], hit["text"], hit["id"]) for hit in from_file] == [
         (line, line, row) for row, line in enumerate(SENTENCES)
     ]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
-    assert lines(run("index", "search", built, "-", "--json", "-k", 1)) == from_file
-    found = lines(run("index", "search", built, embedded(run, text, "v.jsonl"), "--json", "-k", 1))
-    assert [hit["text"] for hit in found] == SENTENCES
+    assert search(built, "-", "-k", 1) == search(built, embedded(run, text, "v.jsonl"), "-k", 1) == from_file
     (tmp_path / "q.jsonl").write_text('{"question": "A cat sleeps.", "id": "q1"}\n')
     ran = run("index", "search", built, tmp_path / "q.jsonl", "--text-field", "question", "-k", 1)
     assert ran.out.splitlines()[0] == "query: A cat sleeps."
 
-    found = lines(run("index", "search", built, SENTENCES[0], "--json", "--min-score", 0.99, "-k", 1000))
-    assert [hit["id"] for hit in found] == [0]
+    assert [hit["id"] for hit in search(built, SENTENCES[0], "--min-score", 0.99, "-k", 1000)] == [0]
     ran = run("index", "search", built, SENTENCES[0], "--min-score", 1.5)
     assert (ran.code, ran.out) == (0, "") and "no answer" in ran.err
     (tmp_path / "ids").write_text("0\n3\n\n")
     for option, expected in (("--allow", {0, 3}), ("--deny", {1, 2})):
-        found = lines(run("index", "search", built, "x", "--json", option, tmp_path / "ids"))
-        assert {hit["id"] for hit in found} == expected
+        assert {hit["id"] for hit in search(built, "x", option, tmp_path / "ids")} == expected
 
 
 def test_the_encoder_is_made_again_from_the_index(run, built, fake):
@@ -96,13 +103,13 @@ def test_the_encoder_is_made_again_from_the_index(run, built, fake):
     assert "f" * 12 in said and "e" * 12 in said
 
 
-def test_blank_texts_are_left_out_cut_ones_noted_and_control_characters_not_printed(run, fake, tmp_path):
+def test_blank_texts_are_left_out_cut_ones_noted_and_control_characters_not_printed(run, fake, search, tmp_path):
     texts = ["red \x1b[31m\nnext", "", "word " * 20]
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
     ran = run("index", "build", tmp_path / "in.jsonl", "-o", tmp_path / "i")
     assert "blank" in ran.err and "were longer" in ran.err
     assert "blank" in run("index", "add", tmp_path / "i", tmp_path / "in.jsonl").err
-    found = lines(run("index", "search", tmp_path / "i", "x", "--json"))
+    found = search(tmp_path / "i", "x")
     assert len(found) == 4 and all(hit["text"].strip() for hit in found)
     ran = run("index", "search", tmp_path / "i", "x")
     assert "\x1b" not in ran.out and ran.out.count("\n") == 4
@@ -135,12 +142,6 @@ def test_the_same_build_again_leaves_the_index_and_another_takes_force(run, buil
     else:
         refused(again, 2, "--force")
         assert run("index", "build", text, "-o", built, *more, "--force").code == 0
-
-
-def embedded(run, text, name):
-    target = text.with_name(name)
-    assert run("embed", text, "-o", target).code == 0
-    return target
 
 
 # Refusals
@@ -181,7 +182,7 @@ def test_mistakes_are_one_line_with_their_code(run, built, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["v.npy", "v.parquet", "v.jsonl", "parts"])
-def test_stored_vectors_are_not_encoded_again(run, fake, built, text, tmp_path, name):
+def test_stored_vectors_are_not_encoded_again(run, fake, search, built, text, tmp_path, name):
     if name == "parts":
         embed(tmp_path / name, [str(text)], 3, encoder=fake)
     else:
@@ -190,49 +191,44 @@ def test_stored_vectors_are_not_encoded_again(run, fake, built, text, tmp_path, 
     texts = ["--texts", text] if name == "v.npy" else []
     assert run("index", "build", tmp_path / name, "-o", tmp_path / "i", *texts).code == 0
     assert fake.opened == [], "no encoder is needed"
-    hits = [lines(run("index", "search", folder, SENTENCES[1], "--json")) for folder in (built, tmp_path / "i")]
-    assert hits[0] == hits[1]
+    assert search(built, SENTENCES[1]) == search(tmp_path / "i", SENTENCES[1])
     if name != "v.npy":
         assert run("index", "add", built, tmp_path / name, "--json").json["rows"] == 8
-        found = lines(run("index", "search", built, SENTENCES[1], "--json", "-k", 2))
-        assert [hit["id"] for hit in found] == [1, 5], "row numbers go on"
+        assert [hit["id"] for hit in search(built, SENTENCES[1], "-k", 2)] == [1, 5], "row numbers go on"
 
 
-def test_vectors_without_texts_have_numbers(run, fake, text, tmp_path):
+def test_vectors_without_texts_have_numbers(run, fake, search, text, tmp_path):
     matrix = np.stack([vector(line) for line in SENTENCES])
     matrix[2] = 0
     np.save(tmp_path / "bare.npy", matrix)
     ran = run("index", "build", tmp_path / "bare.npy", "-m", "mini", "-o", tmp_path / "i")
     assert "row 2: the vector is zero" in ran.err and load(tmp_path / "i").origin.fingerprint == "f" * 64
-    found = lines(run("index", "search", tmp_path / "i", SENTENCES[1], "--json", "-k", 1))
-    assert (found[0]["id"], found[0]["text"]) == (1, None)
+    [hit] = search(tmp_path / "i", SENTENCES[1], "-k", 1)
+    assert (hit["id"], hit["text"]) == (1, None)
     assert run("index", "search", tmp_path / "i", SENTENCES[1], "-k", 1).out.split() == ["1", "1.0000", "1"]
 
 
-def test_texts_must_be_the_ones_that_were_embedded(run, fake, text, tmp_path):
-    stored, other = embedded(run, text, "v.npy"), tmp_path / "other.txt"
-    other.write_text(text.read_text().upper())
-    assert "sha256" in refused(run("index", "build", stored, "--texts", other, "-o", tmp_path / "i"), 4)
-    other.write_text("one\n")
-    assert "1 sentences" in refused(run("index", "build", stored, "--texts", other, "-o", tmp_path / "i"), 2)
-    parquet = embedded(run, text, "v.parquet")
-    assert "leave out" in refused(run("index", "build", parquet, "--texts", text, "-o", tmp_path / "i"), 2)
-
-
-def test_vectors_of_another_encoder_are_refused(run, built, fake, text):
+def test_vectors_have_the_texts_and_the_encoder_that_they_came_from(run, built, fake, text, tmp_path):
+    bare, whole, other = embedded(run, text, "v.npy"), embedded(run, text, "v.parquet"), tmp_path / "other.txt"
+    for texts, vectors, code, said in (
+        (text.read_text().upper(), bare, 4, "sha256"),
+        ("one\n", bare, 2, "1 sentences"),
+        (text.read_text(), whole, 2, "leave out"),
+    ):
+        other.write_text(texts)
+        refused(run("index", "build", vectors, "--texts", other, "-o", tmp_path / "i"), code, said)
     fake.fingerprint = "e" * 64
     stored = embedded(run, text, "other.parquet")
     fake.fingerprint = "f" * 64
     for arguments in (("add", built, stored), ("search", built, stored), ("build", stored, "-m", "mini", "-o", "i")):
-        said = refused(run("index", *arguments), 2)
-        assert "e" * 12 in said and "f" * 12 in said
+        refused(run("index", *arguments), 2, "e" * 12, "f" * 12)
     assert load(built).index.rows == 4
 
 
 # Changes
 
 
-def test_add_upsert_delete_and_compact(run, fake, text, tmp_path):
+def test_add_upsert_delete_and_compact(run, fake, search, text, tmp_path):
     (tmp_path / "in.csv").write_text("key,body\n" + "".join(f"k{row},{line}\n" for row, line in enumerate(SENTENCES)))
     keyed, options = tmp_path / "keyed", ("--text-field", "body", "--id-field", "key")
     assert run("index", "build", tmp_path / "in.csv", "-o", keyed, *options).code == 0
@@ -245,8 +241,7 @@ def test_add_upsert_delete_and_compact(run, fake, text, tmp_path):
     ran = run("index", "delete", keyed, "k2", "--ids", tmp_path / "gone")
     assert ran.code == 0 and "3 rows deleted" in ran.err and "3 deleted" in ran.out
     assert run("index", "compact", keyed, "--json").json["deleted"] == 0
-    left = lines(run("index", "search", keyed, "x", "--json"))
-    assert {(hit["id"], hit["text"]) for hit in left} == {("k1", "Birds sing."), ("k3", SENTENCES[3])}
+    assert {(hit["id"], hit["text"]) for hit in search(keyed, "x")} == {("k1", "Birds sing."), ("k3", SENTENCES[3])}
 
 
 def test_dups_and_pairs(run, fake, tmp_path):
@@ -281,16 +276,14 @@ def plain_parts(folder, sizes=(3, 0, 5), width=8, columns=("id", "text")):
     return folder
 
 
-def test_parts_of_another_program_need_the_name_of_their_encoder(run, fake, tmp_path):
-    parts = plain_parts(tmp_path / "parts")
-    assert "no manifest" in refused(run("index", "build", parts, "-o", tmp_path / "i"), 2)
-    assert run("index", "build", parts, "-m", "mini", "-o", tmp_path / "i").code == 0
-    found = lines(run("index", "search", tmp_path / "i", "s4", "--json", "-k", 1))
-    assert (found[0]["id"], found[0]["text"]) == ("key s4", "s4")
-    bare = plain_parts(tmp_path / "bare", columns=())
-    assert run("index", "build", bare, "-m", "mini", "-o", tmp_path / "j").code == 0
-    found = lines(run("index", "search", tmp_path / "j", "s7", "--json", "-k", 1))
-    assert (found[0]["id"], found[0]["text"]) == (7, None)
+def test_parts_of_another_program_need_the_name_of_their_encoder(run, fake, search, tmp_path):
+    parts, bare = plain_parts(tmp_path / "parts"), plain_parts(tmp_path / "bare", columns=())
+    refused(run("index", "build", parts, "-o", tmp_path / "i"), 2, "no manifest")
+    for folder, query, expected in ((parts, "s4", ("key s4", "s4")), (bare, "s7", (7, None))):
+        index = folder.with_suffix(".index")
+        assert run("index", "build", folder, "-m", "mini", "-o", index).code == 0
+        [hit] = search(index, query, "-k", 1)
+        assert (hit["id"], hit["text"]) == expected
 
 
 def test_parts_that_do_not_fit_together_are_one_line(run, fake, tmp_path):
@@ -298,18 +291,11 @@ def test_parts_that_do_not_fit_together_are_one_line(run, fake, tmp_path):
     other = plain_parts(tmp_path / "other", sizes=(2,), width=5)
     few = plain_parts(tmp_path / "few", sizes=(2,), columns=("id",))
     last, build = parts / "part-2.parquet", ("index", "build", "-m", "mini", "-o", tmp_path / "i")
-    for arguments, said in (
-        ((empty,), "no rows"),
-        ((parts, "--texts", tmp_path / "in.txt"), "--texts"),
-        ((other,), "width 5"),
-    ):
-        refused(run(*build, *arguments), 2, said)
-    content = last.read_bytes()
-    for damaged, code in (
-        (content[:-9], 4),
-        ((other / "part-0.parquet").read_bytes(), 2),
-        ((few / "part-0.parquet").read_bytes(), 2),
-    ):
+    refused(run(*build, empty), 2, "no rows")
+    refused(run(*build, parts, "--texts", tmp_path / "in.txt"), 2, "--texts")
+    refused(run(*build, other), 2, "width 5")
+    wrong = [(last.read_bytes()[:-9], 4), *(((folder / "part-0.parquet").read_bytes(), 2) for folder in (other, few))]
+    for damaged, code in wrong:
         last.write_bytes(damaged)
         refused(run(*build, parts), code, last.name)
     assert not (tmp_path / "i").exists()
@@ -327,15 +313,15 @@ def test_a_sample_of_parts_is_rows_of_them(tmp_path, monkeypatch):
 # The real thing
 
 
-def test_an_index_of_a_fitted_model_finds_its_numbers_again(run, text, tmp_path, home):
+def test_an_index_of_a_fitted_model_finds_its_numbers_again(run, search, text, tmp_path, home):
     from promptcli.models.registry import Registry
 
     assert run("fit", "-m", "first-last-tfidf", "--on", text, "--name", "white").code == 0
     Registry(home).alias("w", "white")
     assert run("index", "build", text, "-m", "w", "--set", "max-length=32", "-o", tmp_path / "i").code == 0
     assert load(tmp_path / "i").origin.model == "white"
-    found = lines(run("index", "search", tmp_path / "i", SENTENCES[3], "--json", "-k", 1))
-    assert found[0]["id"] == 3 and found[0]["score"] > 0.999
+    [hit] = search(tmp_path / "i", SENTENCES[3], "-k", 1)
+    assert hit["id"] == 3 and hit["score"] > 0.999
     assert SentenceIndex.load(tmp_path / "i").search(SENTENCES[3], k=1)[0].id == 3, "the library finds the model, too"
     Registry(home).remove("white")
     assert "white" in refused(run("index", "search", tmp_path / "i", "x"), 3)
