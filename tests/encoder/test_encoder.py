@@ -78,20 +78,16 @@ def test_batch_order_and_padding_do_not_matter(name, family, tiny_backbone, monk
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
 def test_one_slot_of_the_last_layer_equals_the_whole(family, tiny_backbone):
     backbone = tiny_backbone(family)
-    slot = build_encoder(Recipe(prompt=_TEMPLATE, pooling="last/mask"), backbone=backbone)
-    whole = build_encoder(Recipe(prompt=_TEMPLATE, pooling="layer-2/mask"), backbone=backbone)
-    both = encode_together(
-        [whole, build_encoder(Recipe(prompt=_TEMPLATE, pooling="last/avg"), backbone=backbone)], ["x"]
+    slot, whole, average = (
+        build_encoder(Recipe(prompt=_TEMPLATE, pooling=pooling), backbone=backbone)
+        for pooling in ("last/mask", "layer-2/mask", "last/avg")
     )
-    assert len(both) == 2
     seen = []
     hook = backbone.model.encoder.layer[-1].register_forward_hook(lambda *given: seen.append(given[2].size(1)))
     fast = slot.encode(SENTENCES)
     hook.remove()
     assert set(seen) == {1}  # truly one position
-    together = encode_together([whole, build_encoder(Recipe(prompt=_TEMPLATE, pooling="last/avg"), backbone=backbone)],
-                               SENTENCES)[0].vectors  # fmt: skip
-    assert np.abs(fast - together).max() < 1e-5
+    assert np.abs(fast - encode_together([whole, average], SENTENCES)[0].vectors).max() < 1e-5
 
 
 def test_encode_together_equals_each_alone_and_shares_the_pass(bert, tensors):
@@ -189,12 +185,6 @@ def test_a_file_of_many_windows_has_few_shapes():
         assert window < 3 or len(mine - shapes) <= 2
         shapes |= mine
     assert len(shapes) < 70
-
-
-def test_make_batch_pads_on_the_right():
-    batch = make_batch([[5, 6, 7], [8]], [[1], [0]], 9, torch.device("cpu"), limit=8)
-    assert batch.ids.tolist() == [[5, 6, 7], [8, 9, 9]]
-    assert batch.padded and batch.real().tolist() == [[True] * 3, [True, False, False]]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
