@@ -1,11 +1,17 @@
 """How a file of rows is written, and which of its columns are read: every guess about a file is made here."""
 
+import csv
+import json
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from promptcli.data.files import COMPRESSED, STANDARD, Text
+from promptcli.data.given import finite_number
 from promptcli.errors import UsageError
+from promptcli.notes import note
 
 #: A layout is the names of the columns of a batch. That of sentences: ``text``, and ``id`` if the file has ids.
 SENTENCES: tuple[str, ...] = ()
@@ -13,17 +19,41 @@ TEXT, ID = "text", "id"
 #: A column that a row may leave empty, or an object leave out: a triplet's hard negative.
 OPTIONAL = "hard_neg"
 #: Columns whose cells may be numbers.
-NUMERIC = ("label", "score")
+NUMERIC = ("label", "score", "grade")
+#: Layouts, each by the names of its columns; pairs and triplets as SimCSE's files name them.
+PAIRS = ("sent0", "sent1")
+TRIPLETS = (*PAIRS, OPTIONAL)
+#: A pair of natural language inference; a pair graded for its similarity; a word's definition.
+LABELLED_PAIRS = ("premise", "hypothesis", "label")
+GRADED_PAIRS = ("sentence1", "sentence2", "score")
+DEFINITIONS = ("definition", "word")
 
-#: Column of a batch -> names of it in files, best first; other columns go by their own name only.
+#: Column of a batch -> names of it in files, best first; case, spaces, ``_`` and ``-`` do not count.
 ALIASES: dict[str, tuple[str, ...]] = {
-    TEXT: ("text", "sentence"),
-    "premise": ("premise", "sentence1"),  # SNLI's and MultiNLI's own files
-    "hypothesis": ("hypothesis", "sentence2"),
-    "label": ("gold_label", "label"),
+    TEXT: ("text", "sentence", "texts", "sentences"),
+    ID: ("id", "_id"),
+    "label": ("gold_label", "label", "entailment_judgment"),
+    "score": ("score", "similarity", "relatedness_score", "similarity_score", "label", "is_duplicate"),
+    OPTIONAL: (OPTIONAL, "negative", "hard_negative"),
+    "grade": ("grade", "relevance", "score"),
+    "query": ("query", "question"),
+    "document": ("document", "passage", "answer"),
 }
+#: Names of the two sides of a pair, best first.
+SIDES = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("sentence_A", "sentence_B"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+    PAIRS,
+)
+#: The same where the second side is a positive of the first, graded or not.
+POSITIVES = (("anchor", "positive"), ("query", "positive"), ("query", "answer"), ("question", "answer"))
+#: Name of a file -> column of a batch that it is read as without a word.
+_USUAL = {"sentence": TEXT, "_id": ID, "sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"}
 
-#: Extension -> format; any other extension is plain text. ``.gz`` may follow all but ``.parquet``.
+#: Extension -> format; any other extension is plain text. An ending of ``COMPRESSED`` may follow all but ``.parquet``.
 FORMATS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -38,10 +68,59 @@ _LABELS = ("entailment", "neutral", "contradiction", "-")
 HEADLESS: dict[tuple[str, ...], Callable[[list[str]], bool]] = {
     ("label", "premise", "hypothesis"): lambda fields: len(fields) > 2 and fields[0] in _LABELS,
     ("word", "definition"): lambda fields: len(fields) == 2 and "definition" not in fields,
+    # STS-B as distributed
+    ("genre", "file", "year", "number", "score", "sentence1", "sentence2"): lambda fields: (
+        len(fields) > 6 and [finite_number(field) is None for field in fields[4:7]] == [False, True, True]
+    ),
 }
 
 #: Column of a batch -> column of the file; plain text has one column without a name.
 Columns = dict[str, str]
+#: Gets a line about a guess.
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How the rows of a file are written."""
+
+    format: str  #: ``text``, ``jsonl``, ``json`` (one array), ``table`` or ``parquet``
+    delimiter: str = ","
+    quoted: bool = True  #: whether cells may stand in double quotes
+    skipped: int = 0  #: lines before the table
+    header: tuple[str, ...] = ()  #: columns of a table without a header line, by number if nothing names them
+    ragged: bool = False  #: whether a row of such a table may have more fields, which are ignored
+    rows: Sequence[Sequence[str]] = ()  #: first rows of a table
+
+    @property
+    def numbered(self) -> bool:
+        """Whether columns have numbers as names."""
+        return self.header[:1] == ("1",)
+
+    @property
+    def width(self) -> int:
+        """The number of columns of its first row."""
+        return len(self.rows[0]) if self.rows else 0
+
+    @property
+    def evenness(self) -> float:
+        """The share of its rows that have the most frequent number of columns."""
+        widths = Counter(map(len, self.rows)).most_common(1)
+        return widths[0][1] / len(self.rows) if widths else 0.0
+
+    @property
+    def has_decimal_commas(self) -> bool:
+        """Whether a column holds numbers such as 3,8."""
+        return any(all("," in cell and _is_number(cell) for cell in column) for column in zip(*self.rows, strict=False))
+
+    def has_column(self, names: Set[str]) -> bool:
+        """Return whether the first row has one of these names, given by their keys."""
+        return bool(self.rows) and not names.isdisjoint(map(_key, self.rows[0]))
+
+    def columns_that(self, test: Callable[[str], bool], header: Sequence[str]) -> list[str]:
+        """Return the columns most of whose first cells pass a test."""
+        columns = zip(header, zip(*self.rows, strict=False), strict=False)
+        return [name for name, cells in columns if 2 * sum(map(test, cells)) > sum(map(bool, cells))]
 
 
 @dataclass(frozen=True)
@@ -49,73 +128,280 @@ class Fields:
     """The columns to read: those of the first layout that a file has.
 
     ``text`` and ``id`` name the file's columns of the sentence and its id if the user has chosen them, ``named`` those
-    of the only layout, in its order.
+    of the layout with as many columns, in its order; all by name, or by number from 1. ``option`` is where a user names
+    the column of the sentence.
     """
 
     text: str | None = None
     id: str | None = None
     layouts: tuple[tuple[str, ...], ...] = (SENTENCES,)
     named: tuple[str, ...] = ()
+    option: str = "`text_field`"
 
-    def choose(self, header: Sequence[str] | None, name: str) -> Columns:
+    def choose(
+        self, header: Sequence[str] | None, name: str, dialect: Dialect = Dialect("jsonl"), tell: Tell = note
+    ) -> Columns:
         """Return the columns to read of the file ``name`` with this header; plain text has none."""
-        unique = [column for column, times in Counter(header).items() if times == 1]
-        for layout in filter(None, self.layouts):
-            aliases = zip(self.named) if self.named else (ALIASES.get(column, (column,)) for column in layout)
-            columns = [next((name for name in names if name in unique), None) for names in aliases]
-            if None not in columns:
-                return dict(zip(layout, map(str, columns), strict=True))
-        if SENTENCES in self.layouts:
-            return self._sentences(header, unique, name)
-        wanted = "give a file with the columns " + " or ".join(", ".join(self.named or names) for names in self.layouts)
-        if header is None:
-            raise UsageError(f"{name} is plain text and has no columns; {wanted}")
-        listed = f"its columns: {', '.join(header)}"
-        if self.named:
-            missing = next(column for column in self.named if column not in unique)
-            raise UsageError(f"{name}: no column {missing!r}; {listed}; name them as {name}:{','.join(self.named)}")
-        raise UsageError(f"{name}: {wanted}; {listed}")
+        if header is not None and self.named:
+            return self._named(header, name, dialect)
+        columns = next(filter(None, (_columns_of(layout, header or ()) for layout in self.layouts)), None)
+        if columns is None and dialect.numbered:
+            columns = self._graded(dialect)
+        if columns is None and SENTENCES in self.layouts:
+            columns = self._sentences(header, name, dialect)
+        if columns is None:
+            wanted = " or ".join(", ".join(layout) for layout in self.layouts)
+            if header is None:
+                raise UsageError(f"{name} is plain text and has no columns; give a file with the columns {wanted}")
+            names = ",".join("ABC"[: len(self.layouts[0])])
+            raise UsageError(f"{name}: no columns {wanted}; name its own: {name}:{names}; {_listed(header, dialect)}")
+        chosen = {self.text, self.id, *(dialect.header if not dialect.numbered else ())}
+        only = len([column for column in header or () if column != columns.get(ID)]) < 2
+        guesses = [
+            f"{file} as {column}"
+            for column, file in columns.items()
+            if file != column and file not in chosen and _USUAL.get(file) != column and not (only and column == TEXT)
+        ]
+        if guesses:
+            tell(f"{name}: column{'s' if len(guesses) > 1 else ''} {', '.join(guesses)}")
+        return columns
 
-    def _sentences(self, header: Sequence[str] | None, unique: list[str], name: str) -> Columns:
+    def _named(self, header: Sequence[str], name: str, dialect: Dialect) -> Columns:
+        layout = next((layout for layout in self.layouts if len(layout or (TEXT,)) == len(self.named)), None)
+        if layout is None:
+            wanted = " or ".join(", ".join(layout or (TEXT,)) for layout in self.layouts)
+            raise UsageError(f"{name}:{','.join(self.named)} names {len(self.named)} columns; name those of {wanted}")
+        columns = dict[str, str]()
+        for column, given in zip(layout or (TEXT,), self.named, strict=True):
+            place = _find(given, header)
+            if place is None:
+                raise UsageError(f"{name}: no column {given!r}, or several; {_listed(header, dialect)}")
+            columns[column] = place
+        return columns
+
+    def _graded(self, dialect: Dialect) -> Columns | None:
+        """Return the columns of graded pairs: the only two of sentences, and the only one of numbers."""
+        layout = next((layout for layout in self.layouts if layout[2:] and layout[2] in NUMERIC), None)
+        sentences, numbers = (dialect.columns_that(test, dialect.header) for test in (_is_sentence, _is_number))
+        if layout is None or (len(sentences), len(numbers)) != (2, 1):
+            return None
+        return dict(zip(layout, [*sentences, *numbers], strict=True))
+
+    def _sentences(self, header: Sequence[str] | None, name: str, dialect: Dialect) -> Columns:
         if header is None:
             if self.text or self.id:
                 raise UsageError(f"{name} is plain text and has no fields; leave out `text_field` and `id_field`")
             return {TEXT: ""}
-        listed = ", ".join(header)
-        for option, column in (("`text_field`", self.text), ("`id_field`", self.id)):
-            if column is not None and column not in unique:
-                raise UsageError(f"{name}: {option} {column!r} is not a column, or not unique; columns: {listed}")
-        id_column = self.id or (ID if ID in header and self.text != ID else None)
-        if id_column is not None and id_column not in unique:
-            raise UsageError(f"{name}: several columns are named {id_column!r}; rename them; columns: {listed}")
-        others = [column for column in header if column != id_column]
-        usual = [column for column in ALIASES[TEXT] if column in unique] or (others if len(others) == 1 else [])
-        if self.text is None and not usual:
-            raise UsageError(f"{name}: no column 'text' or 'sentence'; choose one with `text_field`; columns: {listed}")
-        return {TEXT: self.text or usual[0]} | ({} if id_column is None else {ID: id_column})
+        listed = _listed(header, dialect)
+        chosen = {}
+        for option, column in (("text_field", self.text), ("id_field", self.id)):
+            chosen[option] = None if column is None else _find(column, header)
+            if column is not None and chosen[option] is None:
+                raise UsageError(f"{name}: `{option}` {column!r} is not a column, or not unique; {listed}")
+        text, id_column = chosen.values()
+        ids = [column for column in header if _key(column) == ID and column != text]
+        if id_column is None and len(ids) > 1:
+            raise UsageError(f"{name}: several columns are named {ids[0]!r}; rename them; {listed}")
+        id_column = id_column or next(iter(ids), None)
+        if text is None:
+            usual = list(filter(None, (_find(column, header) for column in ALIASES[TEXT])))
+            others = [column for column in header if column != id_column]
+            if not usual and len(others) > 1:
+                others = dialect.columns_that(_is_sentence, header) if dialect.numbered else []
+            if len(others := usual[:1] or others) != 1:
+                problem = "which column is the sentence?" if dialect.numbered else "no column 'text' or 'sentence';"
+                raise UsageError(f"{name}: {problem} choose one with {self._option(name)}; {listed}")
+            (text,) = others
+            if not usual and text in dialect.columns_that(_is_number, header):
+                raise UsageError(f"{name}: column {text!r} holds numbers; choose sentences with {self._option(name)}")
+        return {TEXT: text} | ({} if id_column is None else {ID: id_column})
+
+    def _option(self, name: str) -> str:
+        return self.option or f"{name}:COLUMN"
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """How the rows of a file are written."""
-
-    format: str  #: ``text``, ``jsonl``, ``csv``, ``tsv`` or ``parquet``
-    gzipped: bool = False
-    header: tuple[str, ...] = ()  #: columns of a file without a header line; fields after them are ignored
+def _key(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).casefold()
 
 
-def dialect_of(name: str | Path) -> Dialect:
-    """Return the dialect of a file by its extension."""
+#: All names that say of a first line that it is a header.
+_KNOWN = {_key(name) for names in (*ALIASES.values(), *SIDES, *POSITIVES, ("word", "definition")) for name in names}
+
+
+def _find(name: str, header: Sequence[str]) -> str | None:
+    """Return the only column of that name: by its spelling, else regardless of case and spaces, else by number."""
+    for same in (lambda column: column == name, lambda column: _key(column) == _key(name) != ""):
+        columns = list(filter(same, header))
+        if columns:
+            return columns[0] if len(columns) == 1 else None
+    place = int(name) - 1 if name.isdecimal() else -1
+    return header[place] if 0 <= place < len(header) and header.count(header[place]) == 1 else None
+
+
+def _columns_of(layout: tuple[str, ...], header: Sequence[str]) -> Columns | None:
+    """Return the columns of a layout other than sentences; None if a header lacks one."""
+    if not layout or not header:
+        return None
+
+    def column(name: str) -> str | None:
+        return next(filter(None, (_find(alias, header) for alias in ALIASES.get(name, (name,)))), None)
+
+    sides = [layout[:2], *SIDES, *POSITIVES]
+    if layout[:2] == PAIRS:
+        sides = [PAIRS, *POSITIVES, *(() if column("label") or column("score") else SIDES)]
+    found = [[column(name) for name in layout[:2]]]
+    if layout[:2] in SIDES:
+        found = [[_find(name, header) for name in pair] for pair in sides]
+    pair = next((pair for pair in found if None not in pair), [None])
+    columns = [*pair, *map(column, layout[2:])]
+    return None if None in columns else dict(zip(layout, map(str, columns), strict=True))
+
+
+def _listed(header: Sequence[str], dialect: Dialect) -> str:
+    """Return the columns of a file for a message; those without names by number, with their first cells."""
+    if not dialect.numbered:
+        return f"columns: {', '.join(header)}"
+    cells = zip(header, dialect.rows[0], strict=False)
+    return f"it has no header; columns by number: {', '.join(f'{number} ({cell:.20})' for number, cell in cells)}"
+
+
+def _is_number(cell: str) -> bool:
+    return finite_number(cell) is not None
+
+
+def _is_sentence(cell: str) -> bool:
+    return " " in cell.strip() and not _is_number(cell)
+
+
+# The form of a file, by its name and its beginning
+
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+
+
+def format_of(name: str | Path) -> tuple[str, str]:
+    """Return the format of a file by its extension, and the ending of a compressed one."""
     path = Path(name)
-    gzipped = path.suffix.lower() == ".gz"
-    suffix = (Path(path.stem) if gzipped else path).suffix.lower()
-    return Dialect(FORMATS.get(suffix, "text"), gzipped)
+    ending = path.suffix.lower() if path.suffix.lower() in COMPRESSED else ""
+    suffix = (Path(path.stem) if ending else path).suffix.lower()
+    return FORMATS.get(suffix, "text"), ending
 
 
-def headless(line: str, fields: Fields) -> tuple[str, ...]:
-    """Return the columns of ``HEADLESS`` that a first line looks like, if a layout that is asked for is among them."""
-    cells = line.rstrip("\r\n").split("\t")
-    wanted = [
-        columns for columns in HEADLESS if any(set(layout) <= set(columns) for layout in fields.layouts if layout)
-    ]
-    return next((columns for columns in wanted if HEADLESS[columns](cells)), ())
+def dialect_of(path: str | Path, text: Text, fields: Fields, name: str, tell: Tell) -> Dialect:
+    """Return the dialect of a file by its extension and its beginning; ``tell`` gets what is not plain."""
+    form, start = format_of(path)[0], text.head.lstrip()
+    if str(path) == str(STANDARD) and fields != Fields(option=fields.option):
+        form = "jsonl" if start[:1] in ("{", "[") else "csv"
+    if form == "jsonl" and start.startswith("["):
+        tell(f"{name}: read as one JSON array")
+        return Dialect("json")
+    if form == "text" and _is_object(start.partition("\n")[0]):
+        tell(f"{name}: read as JSON lines")
+        return Dialect("jsonl")
+    return Dialect(form) if form == "jsonl" else _table(text, form, fields, name, tell) or Dialect("text")
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return line.startswith("{") and bool(json.loads(line))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _table(text: Text, form: str, fields: Fields, name: str, tell: Tell) -> Dialect | None:
+    """Return how a table is written; None for text (``form``) that is none."""
+    lines = [f"{line}\n" for line in text.head.split("\n")]
+    if not text.complete or lines[-1] == "\n":
+        lines = lines[:-1] or lines
+    first = lines[0].rstrip("\r\n").split("\t")
+    for columns, fits in HEADLESS.items():
+        if fits(first) and any(_columns_of(layout, columns) for layout in fields.layouts):
+            tell(f"{name}: no header; its columns: {', '.join(columns)}")
+            return Dialect("table", "\t", False, header=columns, ragged=True)
+    given = [column for column in (fields.text, fields.id, *fields.named) if column and not column.isdecimal()]
+    named, usual = {*_KNOWN, *map(_key, given)}, "," if form == "csv" else "\t"
+    tables = _readings(lines, usual)
+    best = max(tables, key=lambda table: (table.has_column(named), table.evenness))
+    even = best.evenness == 1
+    if form == "text":
+        plain = not best.skipped and not best.has_column(named) and best.delimiter != "\t"
+        if plain or best.width < 2 or not even or len(best.rows) < 2:
+            return None
+    elif even and not best.has_column(named) and sum(table.evenness == 1 for table in tables) > 1:
+        signs = " or ".join(_DELIMITERS[table.delimiter] for table in tables if table.evenness == 1)
+        raise UsageError(
+            f"{name}: are columns separated by {signs}? write sep={best.delimiter}, say, as its first line"
+        )
+    remarks = []
+    if best.delimiter != usual or form == "text":
+        remarks.append(f"a table separated by {_DELIMITERS.get(best.delimiter, repr(best.delimiter))}")
+    if best.quoted and best.delimiter == "\t":
+        remarks.append("cells in double quotes")
+    return _with_header(best, named, remarks, name, tell)
+
+
+def _readings(lines: Sequence[str], usual: str) -> list[Dialect]:
+    """Return lines as tables by every delimiter that may be meant, the usual one first."""
+    if excel := re.fullmatch(r"sep=(.)\r?\n", lines[0], re.IGNORECASE):
+        return [_split(lines[1:], excel[1], 1)]
+    tables = [_split(lines, delimiter, 0) for delimiter in dict.fromkeys([usual, *_DELIMITERS])]
+    if any(table.evenness == 1 and table.has_decimal_commas for table in tables):
+        tables = [table for table in tables if table.delimiter != ","]
+    return [table for table in tables if table.width > 1] or tables[:1]
+
+
+def _rows(lines: Sequence[str], delimiter: str, quoted: bool) -> list[list[str]]:
+    """Return the rows of a table that are not empty; none if it is not written so."""
+    try:
+        rows = (
+            list(csv.reader(lines, delimiter=delimiter))
+            if quoted
+            else [line.rstrip("\r\n").split(delimiter) for line in lines]
+        )
+    except csv.Error:
+        return []
+    return [row for row in rows if any(map(str.strip, row))]
+
+
+def _split(lines: Sequence[str], delimiter: str, skipped: int) -> Dialect:
+    """Return lines as a table; with tabs a quote is a character like others, as in GLUE's, unless all are doubled."""
+    rows, quoted = _rows(lines, delimiter, True), True
+    if delimiter == "\t":
+        plain = _rows(lines, delimiter, False)
+        marked = [cell for row in plain for cell in row if '"' in cell]
+        doubled = all(map(_QUOTED.fullmatch, marked)) and any('""' in cell[1:-1] or cell in plain[0] for cell in marked)
+        quoted = len(set(map(len, rows))) == 1 and (doubled or len(set(map(len, plain))) > 1)
+        rows = rows if quoted else plain
+    return Dialect("table", delimiter, quoted, skipped, rows=rows)
+
+
+def _with_header(table: Dialect, named: Set[str], remarks: list[str], name: str, tell: Tell) -> Dialect:
+    """Return a table without its header among the rows, or with numbers in its place."""
+    if not table.rows:
+        return table
+    first, *rows = table.rows
+    header = _is_header(first, rows, named)
+    if header is None:
+        remarks.append("no header")
+        width = min(map(len, table.rows))
+        numbers = tuple(str(number) for number in range(1, width + 1))
+        table = replace(table, header=numbers, ragged=len(set(map(len, table.rows))) > 1)
+    else:
+        if not header:
+            remarks.append(f"the header {', '.join(first)}")
+        table = replace(table, rows=rows)
+    if remarks:
+        tell(f"{name}: read as {'; '.join(remarks)}")
+    return table
+
+
+def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], named: Set[str]) -> bool | None:
+    """Return whether a first row is a header: True by a known name, False by its look; None if it is not one."""
+    if not named.isdisjoint(map(_key, first)):
+        return True
+    columns = [list(filter(None, column)) for column in zip(*rows, strict=False)]
+    numeric = [bool(column) and all(map(_is_number, column)) for column in columns]
+    if any(_is_number(cell) for cell in first):
+        return None
+    short = all(cell.strip()[-1:] not in (*".!?", "") and len(cell.split()) < 4 for cell in first if cell.strip())
+    return False if short or any(numeric) else None

@@ -1,16 +1,22 @@
 r"""Files, pipes and URLs: their names, their bytes with a SHA-256, and their lines.
 
-A line ends at ``\n`` only: U+2028, form feeds and the like may occur inside a sentence.
+A line ends at ``\n`` only (at ``\r`` in a file without ``\n``): U+2028, form feeds and the like may occur inside a
+sentence.
 """
 
+import bz2
+import codecs
 import contextlib
 import glob
 import gzip
 import hashlib
 import io
+import lzma
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -21,15 +27,35 @@ LONGEST_LINE = 64 << 20
 #: The path of standard input and of standard output.
 STANDARD = Path("-")
 
+#: Bytes of a text file by which its form is recognised.
+LOOK = 1 << 16
+
 _BUFFER = 1 << 20
 _BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: First bytes of files that are not text, and what to do with them.
 _OTHER_KINDS = {
-    b"\xff\xfe": "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT",
-    b"\xfe\xff": "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT",
+    **dict.fromkeys(_UTF16, "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT"),
     b"\x1f\x8b": "gzip data; name the file .gz, or pipe it through gunzip -c",
+    b"PK\x03\x04": "an Excel workbook or a zip archive, not text; save the table as CSV, or unpack it",
 }
-_GZIP_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)
+_CONVERT = "convert it: iconv -f CP1252 -t UTF-8 IN > OUT (with the encoding it is in)"
+
+
+def _open_zstd(stream: Any) -> Any:
+    import pyarrow as pa
+
+    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd"), _BUFFER)
+
+
+#: Ending of a compressed file -> how it is opened.
+COMPRESSED: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": _open_zstd,
+}
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, OSError)
 _WILDCARDS = "*?["
 #: File systems of fsspec on this machine.
 _LOCAL = ("memory", "file", "local")
@@ -101,33 +127,156 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def read_lines(
-    file: BinaryIO | io.RawIOBase, name: str, *, gzipped: bool = False, encoding: str = "utf-8"
-) -> Iterator[str]:
-    """Yield lines with their line endings, without a byte order mark; messages call the file ``name``."""
+class _Recoded(io.RawIOBase):
+    r"""A stream that begins with bytes read before; UTF-16 becomes UTF-8 and, if it ends lines alone, ``\r`` ``\n``."""
+
+    def __init__(self, head: bytes, stream: Any, *, utf16: bool, returns: bool) -> None:
+        self._head, self._stream, self._returns = head, stream, returns
+        self._decoder = codecs.getincrementaldecoder("utf-16")("surrogatepass") if utf16 else None
+        self._ready = b""
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill ``buffer``; return how many bytes."""
+        while not self._ready:
+            data, self._head = self._head, b""
+            data = data or self._stream.read1(len(buffer))
+            self._ready = data if self._decoder is None else self._utf8(data)
+            if self._returns:
+                self._ready = self._ready.replace(b"\r", b"\n")
+            if not data:
+                break
+        count = min(len(buffer), len(self._ready))
+        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
+
+    def _utf8(self, data: bytes) -> bytes:
+        assert self._decoder is not None
+        if not data and self._decoder.getstate()[0]:
+            self._decoder.reset()
+            return b"\xff"  # half a character at the end: refused with its line
+        return self._decoder.decode(data).encode("utf-8", "surrogatepass")
+
+
+@dataclass(frozen=True)
+class Text:
+    """An open file of text after a first look."""
+
+    head: str  #: its first ``LOOK`` bytes
+    complete: bool  #: whether that is all of it
+    plain: bool  #: whether its lines can be counted by the line feeds of the file
+    lines: Iterator[str]  #: as ``read_lines`` yields them
+
+
+def open_text(file: BinaryIO | io.RawIOBase, name: str, ending: str, tell: Callable[[str], None]) -> Text:
+    """Look at the beginning of a file, which may be a pipe; ``tell`` gets a line for what is not plain UTF-8.
+
+    ``ending`` is a key of ``COMPRESSED``, or any other one.
+    """
     stream: Any = io.BufferedReader(file, _BUFFER) if isinstance(file, io.RawIOBase) else file
-    if gzipped:
-        stream = gzip.GzipFile(fileobj=stream, mode="rb")
-    number = 1
+    if ending in COMPRESSED:
+        stream = COMPRESSED[ending](stream)
     try:
-        while line := stream.readline(LONGEST_LINE + 1):
+        head = stream.read(LOOK)
+    except _DAMAGED as error:
+        if ending not in COMPRESSED:
+            raise
+        raise UsageError(f"{name}: line 1: {_damaged(ending, error)}") from None
+    utf16 = head[:2] in _UTF16
+    if utf16:
+        tell(f"{name}: read as UTF-16")
+    text = codecs.getincrementaldecoder("utf-16" if utf16 else "utf-8")("replace").decode(head)
+    complete = len(head) < LOOK
+    returns = "\r" in text.removesuffix("\r" if not complete else "") and "\n" not in text
+    if returns:
+        tell(f"{name}: its lines end with a carriage return alone")
+        text = text.replace("\r", "\n")
+    elif "\ufffd" in text:
+        text = head.decode("cp1252", "replace") if _is_western(head) else text
+    stream = io.BufferedReader(_Recoded(head, stream, utf16=utf16, returns=returns), _BUFFER)
+    lines = read_lines(stream, name, sample=None if utf16 else head, tell=tell, ending=ending)
+    return Text(text.removeprefix("\ufeff"), complete, not (utf16 or returns or ending in COMPRESSED), lines)
+
+
+def read_lines(
+    file: Any,
+    name: str,
+    *,
+    encoding: str = "utf-8",
+    sample: bytes | None = None,
+    tell: Callable[[str], None] = lambda message: None,
+    ending: str = "",
+) -> Iterator[str]:
+    """Yield lines with their line endings, without a byte order mark; messages call the file ``name``.
+
+    With a ``sample`` a file that is not UTF-8, but looks like text of Western Europe's Windows, is read as such.
+    """
+    number, encoding = 1, encoding if sample is None else "ascii"  # the first line that is not decides
+    try:
+        while line := file.readline(LONGEST_LINE + 1):
             if number == 1:
-                if line[:2] in _OTHER_KINDS:
-                    raise UsageError(f"{name}: line 1: {_OTHER_KINDS[line[:2]]}")
-                line = line.removeprefix(_BOM)
+                line = _first_line(line, name)
             if len(line) > LONGEST_LINE:
                 size = f"{LONGEST_LINE >> 20} MiB"
-                raise UsageError(f"{name}: line {number} is longer than {size}; give one sentence a line")
+                raise UsageError(f"{name}: line {number} is longer than {size}; give one row a line")
             if b"\0" in line:
                 raise UsageError(f"{name}: line {number}: a NUL byte, so not text; if it is UTF-16: iconv -f UTF-16")
-            yield line.decode(encoding)
+            try:
+                text = line.decode(encoding)
+            except UnicodeDecodeError:
+                if sample is None or encoding != "ascii":
+                    raise
+                encoding = _encoding_of(line, sample, lambda shown: tell(f"{name}: not UTF-8; {shown}"), number)
+                text = line.decode(encoding)
+            yield text
             number += 1
     except UnicodeDecodeError:
-        raise UsageError(
-            f"{name}: line {number}: not UTF-8; convert it, e.g. iconv -f LATIN1 -t UTF-8 IN > OUT"
-        ) from None
-    except _GZIP_ERRORS as error:
-        raise UsageError(f"{name}: line {number}: damaged or cut-off gzip data ({error}); compress it again") from None
+        raise UsageError(f"{name}: line {number}: not {encoding.upper()}; {_CONVERT}") from None
+    except _DAMAGED as error:
+        if ending not in COMPRESSED or isinstance(error, PromptcliError):
+            raise
+        raise UsageError(f"{name}: line {number}: {_damaged(ending, error)}") from None
+
+
+def _first_line(line: bytes, name: str) -> bytes:
+    for first, kind in _OTHER_KINDS.items():
+        if line.startswith(first):
+            raise UsageError(f"{name}: line 1: {kind}")
+    return line.removeprefix(_BOM)
+
+
+def _damaged(ending: str, error: BaseException) -> str:
+    return f"damaged or cut-off {ending} data ({one_line(error, 100)}); compress it again"
+
+
+def _encoding_of(line: bytes, sample: bytes, tell: Callable[[str], None], number: int) -> str:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        if not _is_western(line if sample.isascii() else sample):
+            return "utf-8"
+        shown = line.decode("cp1252", "replace").strip()
+        tell(f"read as Windows' cp1252, e.g. line {number}: {shown:.60}; if that is wrong, {_CONVERT}")
+        return "cp1252"
+    return "utf-8"
+
+
+#: Signs that other encodings of one byte have for letters: none stands inside a word, some never before one.
+_NOT_WESTERN = re.compile(r"[^\W\d_][\xa1-\xb6\xb8-\xbf][^\W\d_]|[\xa3\xa5\xb3\xb9\xbc\xbe][^\W\d_]")
+
+
+def _is_western(data: bytes) -> bool:
+    """Return whether text that is not UTF-8 looks like cp1252: mostly ASCII letters, no signs inside words."""
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError:
+        return False
+    letters = [character for character in text if character.isalpha()]
+    foreign = sum(not character.isascii() for character in letters)
+    return 2 * foreign <= len(letters) and _NOT_WESTERN.search(text) is None
 
 
 def count_lines(path: Path) -> int:

@@ -108,10 +108,19 @@ def check_encodable(sentence: str) -> None:
         raise UsageError(f"{sentence!r} is not UTF-8; set a UTF-8 locale, e.g. LC_ALL=C.UTF-8")
 
 
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
+
+
 def finite_number(text: str) -> float | None:
-    """Return the number that a text is; None if it is not one, infinite or NaN."""
+    """Return the number that a text is, also with a decimal comma; None if it is not one, infinite or NaN."""
     try:
-        number = float(text)
+        number = float(text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text)
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def note_commas(count: int, name: object) -> None:
+    """Report scores with a decimal comma."""
+    if count:
+        note(f"{name}: {count:,} scores with a decimal comma are read, 3,8 as 3.8")

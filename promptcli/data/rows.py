@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from promptcli.data.dialect import ID, NUMERIC, OPTIONAL, TEXT, Columns, Dialect, Fields, dialect_of, headless
+from promptcli.data.dialect import ID, NUMERIC, OPTIONAL, TEXT, Columns, Dialect, Fields, Tell, dialect_of, format_of
 from promptcli.data.files import (
     LONGEST_LINE,
     STANDARD,
@@ -27,11 +27,12 @@ from promptcli.data.files import (
     count_lines,
     is_remote,
     open_file,
-    read_lines,
+    open_text,
     state_of,
 )
 from promptcli.data.given import check_encodable, is_unicode
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
+from promptcli.notes import note
 from promptcli.storage.documents import shown
 
 #: Rows of a batch, and characters of its first column, at most: a file of very long lines does not fill the memory.
@@ -203,7 +204,7 @@ def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) ->
         lower, upper = max(start - first, 0), min(stop - first, file.rows)
         if lower < upper:
             check_unchanged(file, began)
-            with _open(file.path, Fields(file.text, file.id), start=lower) as rows:
+            with _open(file.path, Fields(file.text, file.id), start=lower, tell=lambda message: None) as rows:
                 for batch in _numbered(rows.batches, first + lower):
                     yield batch.slice(0, upper - lower)
                     lower += len(batch)
@@ -216,27 +217,40 @@ def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) ->
 
 
 @contextlib.contextmanager
-def _open(path: str | Path, fields: Fields, stdin: BinaryIO | None = None, *, start: int = 0) -> Iterator[Rows]:
-    """Open the rows of a file from row ``start`` on, without ids if it has none."""
-    name, dialect = _called(path), dialect_of(path)
+def _open(
+    path: str | Path, fields: Fields, stdin: BinaryIO | None = None, *, start: int = 0, tell: Tell = note
+) -> Iterator[Rows]:
+    """Open the rows of a file from row ``start`` on, without ids if it has none; ``tell`` gets what is guessed."""
+    name, (form, ending) = _called(path), format_of(path)
     local = None if stdin is not None or is_remote(path) else Path(path)
-    if dialect.format == "parquet":
+    if form == "parquet":
         if local is not None:
             check_file(local, regular=True)
         with open_file(path) as file:
-            columns, batches, count = _read_parquet(file, fields, name, start)
+            columns, batches, count = _read_parquet(file, fields, name, start, tell)
             yield Rows(str(path), columns, batches, lambda: _sha256(path), lambda: count)
         return
     with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
         raw = HashedBytes(file)
-        if stdin is not None and fields != Fields():
-            dialect = Dialect("jsonl")
-        columns, batches = _read_lines(read_lines(raw, name, gzipped=dialect.gzipped), dialect, fields, name, start)
+        text = open_text(raw, name, ending, tell)
+        if not text.head:
+            yield Rows(str(path), {}, iter(()), raw.sha256, lambda: 0)
+            return
+        dialect = dialect_of(path, text, fields, name, tell)
+        for _ in range(dialect.skipped):
+            next(text.lines)
+        header, rows = _READERS[dialect.format](text.lines, name, dialect)
+        if dialect.format == "jsonl" and header and _BEIR <= set(header) and fields.text in (None, TEXT):
+            tell(f"{name}: a BEIR corpus; title and text are read as one")
+            rows = ((number, row and {**row, TEXT: titled(row)}) for number, row in rows)
+        columns = fields.choose(header, name, dialect, tell)
+        batches = _batches(itertools.islice(rows, start, None), header, columns, name)
 
         def total() -> int | None:
-            if local is None or dialect.gzipped or not local.is_file():  # counting would empty a pipe
-                return None
-            return max(count_lines(local) - (dialect.format in ("csv", "tsv")), 0)
+            if local is None or not text.plain or dialect.format == "json" or not local.is_file():
+                return None  # counting would empty a pipe
+            above = dialect.skipped + (dialect.format == "table" and not dialect.header)
+            return max(count_lines(local) - above, 0)
 
         yield Rows(str(path), columns, batches, raw.sha256, total)
 
@@ -272,19 +286,6 @@ def _without_blank(batches: Iterator[Batch]) -> Iterator[Batch]:
             yield with_text
 
 
-def _read_lines(
-    lines: Iterator[str], dialect: Dialect, fields: Fields, name: str, start: int
-) -> tuple[Columns, Iterator[Batch]]:
-    first = next(lines, None)
-    if first is None:
-        return {}, iter(())
-    if names := headless(first, fields):
-        dialect = Dialect("tsv", dialect.gzipped, names)
-    header, rows = _READERS[dialect.format](itertools.chain([first], lines), name, dialect)
-    columns = fields.choose(header, name)
-    return columns, _batches(itertools.islice(rows, start, None), header, columns, name)
-
-
 def _read_text(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[None, _Numbered]:
     return None, ((number, [line.removesuffix("\n").removesuffix("\r")]) for number, line in enumerate(lines, 1))
 
@@ -318,27 +319,58 @@ def _json_object(line: str, name: str, number: int) -> dict[str, Any]:
     return values
 
 
-def _read_csv(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list[str], _Numbered]:
-    csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
-    reader, hint = csv.reader(lines, strict=True), "a text with commas or quotes is written in double quotes"
-
-    def rows() -> Iterator[tuple[int, list[str]]]:
-        try:
-            yield from ((reader.line_num, row) for row in reader)
-        except csv.Error as error:
-            raise UsageError(f"{name}: line {reader.line_num}: {error}; {hint}") from None
-
-    return _below_header(rows(), name, hint)
+#: Columns of a document in BEIR's data sets.
+_BEIR = {"_id", "title", TEXT}
 
 
-def _read_tsv(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list[str], _Numbered]:
-    """Read tab-separated values; a quote is a character like any other, as in GLUE's files."""
-    rows: Iterator[tuple[int, list[str]]] = (
-        (number, line.removesuffix("\n").removesuffix("\r").split("\t")) for number, line in enumerate(lines, 1)
+def titled(row: dict[str, Any]) -> Any:
+    """Return the title and the text of a document, as BEIR joins them."""
+    texts = [row.get("title"), row.get(TEXT)]
+    return " ".join(filter(None, texts)) if all(isinstance(text, str) for text in texts) else texts[1]
+
+
+def _read_array(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list[str] | None, _Numbered]:
+    """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
+    try:
+        items = json.loads("".join(lines))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name}: malformed JSON: {error}") from None
+    rows = [{TEXT: item} if isinstance(item, str) else item for item in items]
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise UsageError(f"{name}: row {number}: {shown(row)} is not a JSON object or a sentence")
+    return list(rows[0]) if rows else None, enumerate(rows, 1)
+
+
+def _read_table(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list[str], _Numbered]:
+    hint = (
+        "a text with tabs cannot be in it"
+        if not dialect.quoted
+        else f"a text with {dialect.delimiter!r} or quotes is written in double quotes"
     )
-    if header := list(dialect.header):
-        rows = itertools.chain([(0, header)], ((number, row[: len(header)]) for number, row in rows))
-    return _below_header(rows, name, "a text holds no tabs")
+    rows = _quoted_rows(lines, name, dialect, hint) if dialect.quoted else _plain_rows(lines, dialect)
+    if dialect.header:
+        width = len(dialect.header) if dialect.ragged else None
+        rows = itertools.chain([(0, list(dialect.header))], ((number, row[:width]) for number, row in rows))
+    return _below_header(rows, name, hint)
+
+
+def _plain_rows(lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(lines, 1 + dialect.skipped):
+        yield number, line.removesuffix("\n").removesuffix("\r").split(dialect.delimiter)
+
+
+def _quoted_rows(lines: Iterator[str], name: str, dialect: Dialect, hint: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
+    reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True)
+    while True:
+        number = reader.line_num + 1 + dialect.skipped
+        try:
+            yield number, next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UsageError(f"{name}: line {number}: {error}; {hint}") from None
 
 
 def _below_header(rows: Iterator[tuple[int, list[str]]], name: str, hint: str) -> tuple[list[str], _Numbered]:
@@ -360,8 +392,8 @@ def _below_header(rows: Iterator[tuple[int, list[str]]], name: str, hint: str) -
 _READERS: dict[str, Callable[[Iterator[str], str, Dialect], tuple[list[str] | None, _Numbered]]] = {
     "text": _read_text,
     "jsonl": _read_jsonl,
-    "csv": _read_csv,
-    "tsv": _read_tsv,
+    "json": _read_array,
+    "table": _read_table,
 }
 
 
@@ -391,10 +423,12 @@ def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: 
         yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
 
 
-def _read_parquet(file: BinaryIO, fields: Fields, name: str, start: int) -> tuple[Columns, Iterator[Batch], int]:
+def _read_parquet(
+    file: BinaryIO, fields: Fields, name: str, start: int, tell: Tell
+) -> tuple[Columns, Iterator[Batch], int]:
     opened = functools.partial(open_parquet, file, name, hint="give another file", error=UsageError)
     with opened() as parquet:
-        columns = fields.choose(parquet.schema_arrow.names, name)
+        columns = fields.choose(parquet.schema_arrow.names, name, tell=tell)
         sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
 
     def batches() -> Iterator[Batch]:

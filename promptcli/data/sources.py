@@ -12,7 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data import demo
-from promptcli.data.dialect import ID, OPTIONAL, SENTENCES, TEXT, Fields
+from promptcli.data.dialect import (
+    DEFINITIONS,
+    GRADED_PAIRS,
+    ID,
+    LABELLED_PAIRS,
+    PAIRS,
+    SENTENCES,
+    TEXT,
+    TRIPLETS,
+    Fields,
+)
 from promptcli.data.given import check_rows, finite_number
 from promptcli.data.hub import FILES, hub_file
 from promptcli.data.rows import column_texts, open_rows
@@ -36,19 +46,7 @@ class Table(Protocol):
 #: A source by its name or file; examples in memory; or a list of sources.
 TrainingData = str | Path | Table | Sequence[str | Path | Table | Sequence[object] | Mapping[str, object]]
 
-#: Layouts, each by the names of its columns; pairs and triplets as SimCSE's files name them.
-PAIRS = ("sent0", "sent1")
-TRIPLETS = (*PAIRS, OPTIONAL)
-#: A pair of natural language inference.
-LABELLED_PAIRS = ("premise", "hypothesis", "label")
-#: A pair graded for its similarity, and a word's definition.
-GRADED_PAIRS = ("sentence1", "sentence2", "score")
-DEFINITIONS = ("definition", "word")
-
 _SOURCES = 100  # the first texts of a list are tried as names of files
-#: Columns of both sides of a pair: SimCSE's, and those of natural language inference.
-SIDES = (PAIRS, LABELLED_PAIRS[:2])
-
 #: Label as data sets spell it -> label; anything else in ``_UNLABELLED`` is a pair on which the annotators disagreed.
 _LABELS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
 _LABELS |= {label: label for label in _LABELS.values()}
@@ -237,7 +235,7 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
             raise NotFoundError(f"no file {on!r} with sentences, and {error}; or `demo`") from None
         pairs = _task(name).pairs()
         return [*pairs.first, *pairs.second]
-    fields = Fields(text=text_field) if text_field else Fields(layouts=(*SIDES, SENTENCES))
+    fields = Fields(text=text_field) if text_field else Fields(layouts=(LABELLED_PAIRS[:2], SENTENCES))
     with open_rows(path, fields) as rows:  # once: it may be a pipe
         return [*itertools.chain(*zip(*rows.tuples(), strict=True))]
 

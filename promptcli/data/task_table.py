@@ -12,8 +12,9 @@ from typing import Any
 
 from promptcli.data import demo, senteval
 from promptcli.data.demo import TEXT, read_demo
-from promptcli.data.dialect import Fields
-from promptcli.data.given import finite_number
+from promptcli.data.dialect import FORMATS, Fields
+from promptcli.data.files import COMPRESSED
+from promptcli.data.given import finite_number, note_commas
 from promptcli.data.hub import HubSet
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import GoldRow, Parts
@@ -29,24 +30,30 @@ PAIR_COLUMNS = ("sentence1", "sentence2", "score")
 RETRIEVAL = ("query", "document", "grade")
 
 
-def split_columns(word: str, columns: tuple[str, ...] = PAIR_COLUMNS) -> tuple[Path, tuple[str, ...]]:
-    """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``; default: ``columns``.
+def split_columns(word: str) -> tuple[Path, tuple[str, ...]]:
+    """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``.
 
     Example:
         >>> split_columns("pairs.csv:question,answer,gold")[1]
         ('question', 'answer', 'gold')
     """
     name, colon, listed = word.rpartition(":")
-    named = tuple(column.strip() for column in listed.split(","))
-    if colon and len(named) == len(columns) and not Path(word).exists():
-        return Path(name), named
-    return Path(word), columns
+    if colon and not _exists(word) and (_exists(name) or ("," in listed and "/" not in listed)):
+        return Path(name), tuple(column.strip() for column in listed.split(","))
+    return Path(word), ()
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # no sentence is too long to be asked about
+        return False
 
 
 def is_pair_file(word: str) -> bool:
     """Return whether a word names a file of pairs rather than a task; refuse the name of a missing file."""
     path, _ = split_columns(word)
-    written = len(path.parts) > 1 or path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet", ".gz")
+    written = len(path.parts) > 1 or path.suffix.lower() in (*FORMATS, *COMPRESSED)
     if written and not path.exists():
         raise NotFoundError(
             f"no task and no file {str(path)!r}; give a task, or graded pairs as FILE or FILE:{','.join(PAIR_COLUMNS)}"
@@ -54,9 +61,9 @@ def is_pair_file(word: str) -> bool:
     return written or (path.exists() and not path.is_dir())
 
 
-def read_graded_pairs(path: Path, columns: Sequence[str] = PAIR_COLUMNS) -> list[GoldRow]:
+def read_graded_pairs(path: Path, columns: Sequence[str] = ()) -> list[GoldRow]:
     """Return the pairs of a file and their scores, on any scale, without empty rows."""
-    rows = read_rows(path, columns)
+    rows = read_rows(path, PAIR_COLUMNS, columns)
     scores = {score for _, _, score in rows}
     if len(scores) < 2:
         raise UsageError(
@@ -65,19 +72,23 @@ def read_graded_pairs(path: Path, columns: Sequence[str] = PAIR_COLUMNS) -> list
     return rows
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> list[GoldRow]:
-    """Return the rows of a file as two texts and a number, without empty ones."""
-    pairs = list[GoldRow]()
-    with open_rows(path, Fields(layouts=(PAIR_COLUMNS,), named=tuple(columns))) as rows:
+def read_rows(path: Path, layout: tuple[str, ...], named: Sequence[str] = ()) -> list[GoldRow]:
+    """Return the rows of a file as two texts and a number, without empty ones; ``named`` are the file's columns."""
+    pairs, commas = list[GoldRow](), 0
+    with open_rows(path, Fields(layouts=(layout,), named=tuple(named))) as rows:
         for number, (first, second, score) in enumerate(rows.tuples(), 1):
             if not (first or second or score):
                 continue
             value = finite_number(score)
             if value is None:
-                raise UsageError(f"{path}: row {number}: the score {score!r} in {columns[2]!r} is not a number")
+                raise UsageError(
+                    f"{path}: row {number}: the score {score!r} in {rows.columns[layout[2]]!r} is not a number"
+                )
+            commas += "," in score
             pairs.append((first, second, value))
     if not pairs:
-        raise UsageError(f"{path} holds no pairs; give rows of {', '.join(columns)}")
+        raise UsageError(f"{path} holds no pairs; give rows of {', '.join(named or layout)}")
+    note_commas(commas, path)
     return pairs
 
 
@@ -199,8 +210,8 @@ GROUPS = {"sts": tuple(map(str, TEST_TASKS)), "transfer": TRANSFER_TASKS}
 
 
 def _retrieval(file: str) -> TaskRow:
-    path, columns = split_columns(file, RETRIEVAL)
-    return TaskRow("ndcg@10", lambda _: {"all": read_rows(path, columns)}, text="own documents, unchanged")
+    path, columns = split_columns(file)
+    return TaskRow("ndcg@10", lambda _: {"all": read_rows(path, RETRIEVAL, columns)}, text="own documents, unchanged")
 
 
 def _perplexity(file: str) -> TaskRow:

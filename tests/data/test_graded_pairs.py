@@ -30,7 +30,7 @@ def test_every_format_with_usual_and_with_named_columns(suffix, tmp_path):
     pairs = task.pairs()
     assert list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)) == ROWS
     assert (task.label, task.expected_pairs) == (f"{other}:left,right,gold", 4)
-    with pytest.raises(UsageError, match=r"no column 'sentence1'; its columns: left, right, gold, n"):
+    with pytest.raises(UsageError, match=r"name its own: .*:A,B,C; columns: left, right, gold, n"):
         read_graded_pairs(other)
 
 
@@ -40,7 +40,12 @@ HEADER = "sentence1,sentence2,score\n"
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "sentence1,sentence2,label\na,b,1\n", "no column 'score'; its columns: sentence1, sentence2, label"),
+        (
+            "a.csv",
+            "sentence1,sentence2,n\na,b,1\n",
+            "no columns sentence1, sentence2, score; .*: sentence1, sentence2, n",
+        ),
+        ("a.csv", "sentence1,sentence2,label\na,b,entailment\n", "score 'entailment' in 'label' is not a number"),
         ("a.csv", f'{HEADER}"a\nb",c,1\nd,e,high\n', "a.csv: row 2: the score 'high' in 'score'"),
         ("a.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "a.tsv: row 1: the score 'nan'"),
         ("a.csv", f"{HEADER}a,b,3\nc,d,3.0\n", "all 2 scores are 3"),

@@ -1,0 +1,233 @@
+"""Files as people have them: what is meant is read, every guess is one line, and what is ambiguous is refused."""
+
+import bz2
+import json
+import lzma
+import os
+import threading
+
+import pyarrow as pa
+import pytest
+
+from promptcli.data.dialect import GRADED_PAIRS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS, Fields
+from promptcli.data.files import STANDARD
+from promptcli.data.rows import count_input, open_rows, read_range
+from promptcli.errors import UsageError
+from tests.reading import fails, parquet, read, texts, write
+
+GERMAN = "Über die Straße läuft ein Hund."
+QUOTES = "He said “hello” to the café’s owner."
+STSB = [
+    "main-captions\tMSRvid\t2012test\t0001\t5.000\tA plane is taking off.\tAn air plane is taking off.",
+    'main-news\theadlines\t2015\t0003\t3.800\tA man says "no.\tA man agrees.\thttp://a.b\tlicence',
+]
+
+
+@pytest.fixture
+def told(caplog):
+    """Return what was told, and forget it."""
+    caplog.set_level("INFO", "promptcli")
+
+    def lines():
+        messages = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        assert all("\n" not in message for message in messages)
+        return " | ".join(messages)
+
+    return lines
+
+
+def zstd(data):
+    return pa.compress(data, codec="zstd", asbytes=True)
+
+
+ROWS = [(0, "One cat; two dogs."), (1, "Three")]
+LINES = "One cat; two dogs.\nThree\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected", "guess"),
+    [
+        # encodings and line ends
+        ("a.txt", LINES, ROWS, ""),
+        ("a.txt", LINES.encode("utf-16"), ROWS, "UTF-16"),
+        ("a.txt", LINES.encode("utf-16-be").join([b"\xfe\xff", b""]), ROWS, "UTF-16"),
+        ("a.txt", (LINES * 9_000).encode("utf-16"), [(n, ROWS[n % 2][1]) for n in range(18_000)], "UTF-16"),
+        (
+            "a.txt",
+            f"{GERMAN}\n{QUOTES}\n".encode("cp1252"),
+            [(0, GERMAN), (1, QUOTES)],
+            f"cp1252, e.g. line 1: {GERMAN}",
+        ),
+        (
+            "a.txt",
+            b"Plain.\n" * 20_000 + QUOTES.encode("cp1252"),
+            [*((n, "Plain.") for n in range(20_000)), (20_000, QUOTES)],
+            "line 20001: He",
+        ),
+        ("a.txt", LINES.replace("\n", "\r"), ROWS, "carriage return alone"),
+        ("a.txt", LINES.replace("\n", "\r\n"), ROWS, ""),
+        ("a.csv", "id;text\r7;one\r", [("7", "one")], "carriage return alone"),
+        # compressed
+        ("a.txt.bz2", bz2.compress(LINES.encode()), ROWS, ""),
+        ("a.csv.xz", lzma.compress(b"id,text\n7,one\n"), [("7", "one")], ""),
+        ("a.jsonl.zst", zstd(b'{"id": 7, "text": "one"}\n'), [("7", "one")], ""),
+        # delimiters, quoting, headers
+        (
+            "a.csv",
+            'id;text\r\n7;"One; ""two"""\r\n8;Drei, vier\r\n',
+            [("7", 'One; "two"'), ("8", "Drei, vier")],
+            "semicolons",
+        ),
+        ("a.csv", "sep=;\r\nid;text\r\n7;One, two\r\n", [("7", "One, two")], "semicolons"),
+        ("a.csv", "id\ttext\n7\tOne, two\n", [("7", "One, two")], "tabs"),
+        ("a.csv", "id|text\n7|One, two\n", [("7", "One, two")], "bars"),
+        ("a.csv", "text;score\nHello, world;3,8\nYes, sir;4,0\n", [(0, "Hello, world"), (1, "Yes, sir")], "semicolons"),
+        ("a.csv", 'text\nHello; world\n"a; b, c"\n', [(0, "Hello; world"), (1, "a; b, c")], ""),
+        ("a.tsv", 'id\ttext\n7\t"He said ""hi"""\n', [("7", 'He said "hi"')], "double quotes"),
+        ("a.tsv", 'id\ttext\n7\t"two\nlines"\n8\tx\n', [("7", "two\nlines"), ("8", "x")], "double quotes"),
+        ("a.tsv", '"id"\t"text"\n"7"\t"No."\n', [("7", "No.")], "double quotes"),
+        ("a.tsv", 'id\ttext\n7\t"No."\n8\tits "own" way\n', [("7", '"No."'), ("8", 'its "own" way')], ""),
+        (
+            "a.csv",
+            "A cat sleeps on the sofa.\nIt rains.\n",
+            [(0, "A cat sleeps on the sofa."), (1, "It rains.")],
+            "no header",
+        ),
+        ("a.csv", "1,A cat sleeps.\n2,It rains.\n", [(0, "A cat sleeps."), (1, "It rains.")], "no header"),
+        ("a.tsv", "0\tThe cat sleeps.\n1\tIt rains.\n", [(0, "The cat sleeps."), (1, "It rains.")], "2 as text"),
+        ("a.csv", "Comment\none\n", [(0, "one")], "the header Comment"),
+        ("a.txt", "nr\tText\n1\tone\n2\ttwo\n", [(0, "one"), (1, "two")], "tabs"),
+        ("a.txt", "text;n\none;1\ntwo;2\n", [(0, "one"), (1, "two")], "semicolons"),
+        ("a.txt", "One, two.\nThree, four.\n", [(0, "One, two."), (1, "Three, four.")], ""),
+        # names of columns
+        ("a.csv", "ID,Text\n7,one\n", [("7", "one")], "ID as id"),
+        ("a.csv", "n, text \n7,one\n", [(0, "one")], " text  as text"),
+        ("a.csv", "n,sentence\n7,one\n", [(0, "one")], ""),
+        # JSON
+        (
+            "a.json",
+            '[{"id": 7, "text": "one"},\n {"id": 8, "text": "two"}]',
+            [("7", "one"), ("8", "two")],
+            "JSON array",
+        ),
+        ("a.json", '["one", "two"]', [(0, "one"), (1, "two")], "JSON array"),
+        ("a.txt", '{"id": 7, "text": "one"}\n', [("7", "one")], "JSON lines"),
+        (
+            "corpus.jsonl",
+            '{"_id": "d1", "title": "Cats", "text": "They purr."}\n{"_id": "d2", "title": "", "text": "x"}',
+            [("d1", "Cats They purr."), ("d2", "x")],
+            "title",
+        ),
+    ],
+)
+def test_what_is_meant_is_read_and_every_guess_is_told(name, content, expected, guess, tmp_path, told):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert read(path) == expected
+    message = told()
+    assert (guess in message and message.startswith(str(path))) if guess else message == ""
+    if not name.endswith((".bz2", ".xz", ".zst")):  # a second walk: the same rows, and nothing is told twice
+        file = count_input(str(path), Fields())
+        told()
+        rows = [row["text"] for batch in read_range([file], 1, file.rows, "it") for row in batch.to_pylist()]
+        assert rows == [text for _, text in expected[1:]] and told() == ""
+
+
+def test_a_pipe_has_a_dialect_too(tmp_path, told):
+    os.mkfifo(tmp_path / "a.csv")
+    content = "id;text\n" + "".join(f"{number};Zeile {number}, {'x' * 90}\n" for number in range(2_000))
+    writer = threading.Thread(target=(tmp_path / "a.csv").write_text, args=(content,), daemon=True)
+    writer.start()
+    rows = read(tmp_path / "a.csv")
+    assert len(rows) == 2_000 and rows[1_999][0] == "1999" and "semicolons" in told()
+    assert texts(STANDARD, text="text", stdin=b"id;text\n7;one\n") == ["one"]
+    assert texts(STANDARD, text="text", stdin=b'[{"text": "one"}]') == ["one"]
+    assert texts(STANDARD, stdin=b'{"text": "one"}\n') == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("a.csv", "A cat, asleep;The dog\nA dog, awake;The cat\n", ["commas or semicolons", "sep="]),
+        ("a.csv", "question1;question2\na;b\n", ["`text_field`", "columns: question1, question2"]),
+        ("a.csv", "n;value\n1;2,5\n", ["`text_field`", "n, value"]),
+        ("a.csv", "value\n1\n2\n", ["'value' holds numbers"]),
+        ("a.txt", "A cat.\tA dog.\nIt rains.\tIt snows.\n", ["by number: 1 (A cat.), 2 (A dog.)", "`text_field`"]),
+        ("a.csv", "\n".join(STSB), ["by number: 1 (main-captions)", "6 (A plane is taking"]),
+        ("a.csv.zst", zstd(b"text\none\n" * 9)[:-5], ["damaged or cut-off .zst data"]),
+        ("a.txt.xz", b"no xz", ["damaged or cut-off .xz data"]),
+        ("a.csv", "Text,text ,other\na,b,c\n", ["columns: Text, text , other"]),
+    ],
+)
+def test_what_is_ambiguous_is_refused_with_the_words_to_type(name, content, parts, tmp_path):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    fails(tmp_path / name, *parts)
+
+
+def test_columns_are_named_by_number_too(tmp_path):
+    assert texts(write(tmp_path, "a.csv", "\n".join(STSB)), text="6") == ["A plane is taking off.", 'A man says "no.']
+    assert read(write(tmp_path, "b.csv", "key;body\nk;one\n"), text="2", identifier="KEY") == [("k", "one")]
+
+
+PAIR = ("A cat.", "A dog sleeps.")
+
+
+@pytest.mark.parametrize(
+    ("header", "layout"),
+    [
+        ("sentence_A,sentence_B,relatedness_score", GRADED_PAIRS),
+        ("question1,question2,is_duplicate", GRADED_PAIRS),
+        ("premise,hypothesis,similarity", GRADED_PAIRS),
+        ("Sentence 1,Sentence 2,Score", GRADED_PAIRS),
+        ("sent0,sent1,label", GRADED_PAIRS),
+        ("sentence_A,sentence_B,entailment_judgment", LABELLED_PAIRS),
+        ("anchor,positive,negative", TRIPLETS),
+        ("query,answer,hard_negative", TRIPLETS),
+        ("anchor,positive", PAIRS),
+        ("Question,Answer", PAIRS),
+        ("sentence1,sentence2", PAIRS),
+        ("question1,question2", PAIRS),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_roles_of_columns_by_their_names(header, layout, kind, tmp_path, told):
+    names, row = header.split(","), ("A cat.", "A dog sleeps.", "1.0")
+    if kind == "parquet":
+        path = parquet(tmp_path, {name: [cell] for name, cell in zip(names, row, strict=False)})
+    elif kind == "jsonl":
+        path = write(tmp_path, "a.jsonl", json.dumps(dict(zip(names, row, strict=False))))
+    else:
+        path = write(tmp_path, "a.csv", f"{header}\n{','.join(row[: len(names)])}\n")
+    with open_rows(path, Fields(layouts=(layout,))) as rows:
+        assert dict(rows.columns) == dict(zip(layout, names, strict=True))
+        assert list(rows.tuples()) == [row[: len(names)]]
+    assert f"{names[1]} as {layout[1]}" in told()
+
+
+@pytest.mark.parametrize(
+    "header", ["sentence1,sentence2,score", "question1;question2;is_duplicate", "premise,hypothesis,label"]
+)
+def test_judged_pairs_are_not_taken_for_positives(header, tmp_path):
+    sign = ";" if ";" in header else ","
+    path = write(tmp_path, "a.csv", f"{header}\n{sign.join(('A cat.', 'A dog.', '0'))}\n")
+    with (
+        pytest.raises(UsageError, match=r"a\.csv:COLUMN; columns: "),
+        open_rows(path, Fields(layouts=(TRIPLETS, PAIRS, SENTENCES), option="")),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
+def test_sts_b_as_distributed(name, tmp_path):
+    path = write(tmp_path, name, "\n".join(STSB))
+    for fields in (Fields(layouts=(GRADED_PAIRS,)), Fields(layouts=(GRADED_PAIRS,), named=("6", "7", "5"))):
+        with open_rows(path, fields) as rows:
+            assert next(rows.tuples()) == ("A plane is taking off.", "An air plane is taking off.", "5.000")
+
+
+def test_graded_pairs_without_a_header(tmp_path, told):
+    path = write(tmp_path, "a.csv", "A cat sleeps.;A cat is asleep.;4,5\nIt rains.;It is dry.;0,5\n")
+    with open_rows(path, Fields(layouts=(GRADED_PAIRS,))) as rows:
+        assert list(rows.tuples()) == [("A cat sleeps.", "A cat is asleep.", "4,5"), ("It rains.", "It is dry.", "0,5")]
+    assert "1 as sentence1, 2 as sentence2, 3 as score" in told()
