@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.data.sources import PAIRS, examples_of
+from promptcli.data.dialect import PAIRS
+from promptcli.data.sources import examples_of
 from promptcli.data.vectors import read_vectors
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder import streams

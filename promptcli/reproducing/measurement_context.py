@@ -9,17 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.dialect import SENTENCES
+from promptcli.data.dialect import DEFINITIONS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS
 from promptcli.data.senteval import tasks_from
-from promptcli.data.sources import (
-    DEFINITIONS,
-    LABELLED_PAIRS,
-    PAIRS,
-    TRIPLETS,
-    TrainingExamples,
-    fitting_sentences,
-    training_examples,
-)
+from promptcli.data.sources import TrainingExamples, fitting_sentences, training_examples
 from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.reproducing.published import Texts, short_name

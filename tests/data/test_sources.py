@@ -8,17 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from promptcli.data.dialect import LABELLED_PAIRS, PAIRS, TRIPLETS
 from promptcli.data.senteval import tasks_from
-from promptcli.data.sources import (
-    LABELLED_PAIRS,
-    PAIRS,
-    TRIPLETS,
-    development_task,
-    examples_of,
-    fitting_sentences,
-    read_examples,
-    training_examples,
-)
+from promptcli.data.sources import development_task, examples_of, fitting_sentences, read_examples, training_examples
 from promptcli.errors import NotFoundError, UsageError
 from tests.reading import parquet, write, write_table
 

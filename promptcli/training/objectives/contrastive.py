@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from promptcli.data.dialect import SENTENCES
-from promptcli.data.sources import PAIRS, TRIPLETS
+from promptcli.data.dialect import PAIRS, SENTENCES, TRIPLETS
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.denoising import bias_batch, padded_blank
 from promptcli.training.methods.training_settings import (

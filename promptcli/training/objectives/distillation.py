@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.dialect import SENTENCES
-from promptcli.data.sources import PAIRS, TRIPLETS, TrainingExamples
+from promptcli.data.dialect import PAIRS, SENTENCES, TRIPLETS
+from promptcli.data.sources import TrainingExamples
 from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import to_device

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.sources import GRADED_PAIRS, LABELLED_PAIRS, TrainingExamples
+from promptcli.data.dialect import GRADED_PAIRS, LABELLED_PAIRS
+from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.sbert import GradedSettings

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.data.sources import DEFINITIONS, TrainingExamples
+from promptcli.data.dialect import DEFINITIONS
+from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.training_settings import TrainingSettings
