@@ -243,10 +243,6 @@ def similarities(
         second: A sentence if the first is one, else a file of as many rows.
         model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
-
-    Raises:
-        UsageError: A sentence and a file, or different numbers of rows.
-        NotFoundError: The model is missing.
     """
     from promptcli.data.dialect import Fields
     from promptcli.data.rows import open_pairs

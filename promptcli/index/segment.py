@@ -107,13 +107,6 @@ class Segment:
         return cls(faiss.read_index(str(file), flag), labels, path)
 
 
-def of_vectors(vectors: Floats) -> Segment:
-    """Return an exact segment of unit vectors (m, d) without labels."""
-    index = faiss.IndexFlatIP(vectors.shape[1])
-    index.add(vectors)
-    return Segment(index, pa.table({}))
-
-
 def label_table(ids: Ids, texts: Sequence[str] | None, first: int) -> pa.Table:
     """Return ids and texts as columns; a range of row numbers counts on from ``first``."""
     if isinstance(ids, range):

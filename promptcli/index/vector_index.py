@@ -33,7 +33,7 @@ from promptcli.index.factory import (
     tune,
 )
 from promptcli.index.rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
-from promptcli.index.segment import Segment, join_labels, label_table, of_vectors
+from promptcli.index.segment import Segment, join_labels, label_table
 
 #: The default recall@10 of an approximate index.
 TARGET = 0.95
@@ -49,11 +49,6 @@ _STARTED = 600 << 20
 _GROWTH = 3
 
 Store = Callable[[Segment], Segment]
-
-
-def set_threads(threads: int) -> None:
-    """Let FAISS use n processor threads."""
-    faiss.omp_set_num_threads(threads)
 
 
 @dataclass
@@ -222,7 +217,7 @@ class VectorIndex:
     def compact(self) -> None:
         """Rewrite all segments without the deleted rows, in as few segments as the memory allows."""
         with _refusals(self.factory, (self.rows, self.width)):
-            self._rewrite(0)
+            self._replace(0, self._rewriting(0).finish())
 
     def search(
         self,
@@ -271,7 +266,9 @@ class VectorIndex:
         k, effort = min(k, self.rows), effort or self.effort
         if allowed is not None and not self.exact and 0 < allowed.sum() <= _FEW:
             few = np.flatnonzero(allowed)
-            answers = of_vectors(self.vectors(few)).search(units, k, None, effort)
+            exact = faiss.IndexFlatIP(self.width)
+            exact.add(self.vectors(few))
+            answers = Segment(exact, pa.table({})).search(units, k, None, effort)
             return [(few[rows], scores) for rows, scores in answers]
         if allowed is None and self.rows < len(self.masked):
             allowed = ~self.masked
@@ -319,9 +316,8 @@ class VectorIndex:
             total += len(self.segments[first])
         start, highest = 0, -1
         self.zero_rows, self.blank = [], 0
-
-        def append(builder: Builder) -> None:
-            nonlocal start, highest
+        with _refusals(self.factory, rows.shape):
+            builder = self._rewriting(first)
             for block in rows.blocks():
                 units, zero = unit_rows(block.vectors, start=start)
                 ids: Any = block.ids if name is None else [name(given) for given in block.ids]
@@ -337,23 +333,24 @@ class VectorIndex:
                 self.zero_rows += [before + row for row in zero]
                 self.blank += len(kept) - int(kept.sum())
                 start += len(block.vectors)
-
-        with _refusals(self.factory, rows.shape):
-            self._rewrite(first, append)
+            self._replace(first, builder.finish())
         self.numbered = max(before + start, 1 + highest)
 
-    def _rewrite(self, first: int, append: Callable[[Builder], None] = lambda builder: None) -> None:
-        """Rewrite the segments from ``first`` on without deleted rows, and the rows that ``append`` adds after them."""
-        builder, kept = Builder(self.empty, self.store, self.memory), sum(map(len, self.segments[:first]))
+    def _rewriting(self, first: int) -> Builder:
+        """Return a builder that has taken the rows of the segments from ``first`` on that are not deleted."""
+        builder = Builder(self.empty, self.store, self.memory)
         for start, segment in list(self._placed())[first:]:
             for at in range(0, len(segment), BLOCK):
                 live = ~self.masked[start + at : start + min(at + BLOCK, len(segment))]
                 labels = segment.labels.slice(at, len(live)).filter(pa.array(live))
                 if live.any():
                     builder.add(segment.vectors(at + np.flatnonzero(live)), labels)
-        append(builder)
-        segments = builder.finish()
-        masked = np.concatenate([self.masked[:kept], np.zeros(sum(map(len, segments)), bool)])
+        return builder
+
+    def _replace(self, first: int, segments: list[Segment]) -> None:
+        """Put segments without deleted rows in the place of those from ``first`` on."""
+        kept = self.masked[: sum(map(len, self.segments[:first]))]
+        masked = np.concatenate([kept, np.zeros(sum(map(len, segments)), bool)])
         self._set_segments([*self.segments[:first], *segments], masked)
 
     def _check(self, rows: Rows) -> None:

@@ -21,8 +21,8 @@ from starlette.requests import ClientDisconnect, Request
 from promptcli.encoder.batching import Encoded
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError, UsageError, one_line
+from promptcli.index.factory import faiss
 from promptcli.index.sentence_index import SentenceIndex
-from promptcli.index.vector_index import set_threads
 from promptcli.recipe import RECIPES
 from promptcli.serving.settings import ServeSettings
 
@@ -211,7 +211,7 @@ class Service:
         self.metrics = Metrics()
         self.batcher = Batcher(self.metrics, self.settings)
         # FAISS keeps the number of threads for each thread that calls it
-        prepare = functools.partial(set_threads, threads) if threads is not None else lambda: None
+        prepare = None if threads is None else functools.partial(faiss.omp_set_num_threads, threads)
         self._thread = ThreadPoolExecutor(1, "promptcli-analysis", prepare)
         self._compared: dict[str, dict[str, Encoder]] = {}
         self._once: dict[str, asyncio.Task[Any]] = {}
