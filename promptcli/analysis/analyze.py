@@ -17,9 +17,8 @@ from promptcli.settings import BARE
 
 if TYPE_CHECKING:
     from promptcli.analysis.geometry import Anisotropy, Uniformity
-    from promptcli.analysis.impact import Impact, ImpactStudy
     from promptcli.analysis.mask_tokens import MaskTokens
-    from promptcli.analysis.sentence import Attention
+    from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
     from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.data.tasks import STSTask
@@ -92,7 +91,7 @@ def _mask_tokens(encoders: "Encoders", texts: Sequence[str], *, top: int = 5) ->
 
 
 def _impact(encoders: "Encoders", text: str) -> "list[Impact]":
-    from promptcli.analysis.impact import impact
+    from promptcli.analysis.sentence import impact
 
     return [impact(encoder.backbone, text) for encoder in encoders]
 
@@ -100,7 +99,7 @@ def _impact(encoders: "Encoders", text: str) -> "list[Impact]":
 def _impact_tfidf(
     encoders: "Encoders", texts: Sequence[str], *, corpus: str | Sequence[str] = "demo", first: int = 1000
 ) -> "list[ImpactStudy]":
-    from promptcli.analysis.impact import compare_with_tfidf
+    from promptcli.analysis.sentence import compare_with_tfidf
 
     studies = [compare_with_tfidf(encoder.backbone, texts[:first], list(corpus)) for encoder in encoders]
     if studies[0].left_out:

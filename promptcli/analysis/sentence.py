@@ -1,22 +1,25 @@
-"""One sentence token by token: its input, TF-IDF weights, and one attention head on it.
+"""One sentence token by token: TF-IDF weights, one attention head, and the impact of tokens on each other.
 
-Ditto's figure 2 (a head's matrix; its diagonal is Ditto's weights) and table 4 (diagonals and TF-IDF).
+Ditto's figure 2 (a head's matrix; its diagonal is Ditto's weights), tables 3 and 4 (impacts, diagonals and TF-IDF).
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.backbones.states import Needs
-from promptcli.encoder.batching import make_batch
+from promptcli.backbones.states import Batch, Needs
+from promptcli.encoder.batching import TOKEN_BUDGET, make_batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
+from promptcli.notes import Advance, working
 from promptcli.recipe import Recipe
 
 
@@ -107,3 +110,108 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
         matrices = backbone.run(batch, Needs(matrices=frozenset({layer}))).matrices[layer]
     tokens = [backbone.tokenizer.text(token) for token in ids]
     return Attention(name, tokens, matrices[0, number].double().cpu().numpy())
+
+
+# Perturbed masking (Ditto, section 2.3 and appendix A.1): F_ij, the impact of j on i, is the Euclidean distance between
+# the last-layer states at i of the sentence with i masked and with i and j masked. N tokens take N + N(N-1)/2 inputs.
+# The special tokens are never masked.
+
+
+@dataclass(frozen=True)
+class Impact:
+    """One sentence's impact matrix."""
+
+    tokens: list[str]  #: N vocabulary items, without the special ones
+    matrix: NDArray[np.float64]  #: (N, N), F_ij: the impact of token j on token i; 0 on the diagonal
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """(1/N) sum_i F_ij, (N,): the mean impact of token j."""
+        means: NDArray[np.float64] = self.matrix.mean(0)
+        return means
+
+
+@dataclass(frozen=True)
+class ImpactStudy:
+    """The correlation of tokens' impacts with their TF-IDF weights over many sentences (Ditto, table 3)."""
+
+    correlation: Correlation  #: over the tokens of all sentences together; 0 if undefined
+    by_sentence: Correlation  #: mean of the correlations inside each sentence of two tokens or more
+    means: NDArray[np.float64]  #: (tokens,) impacts, sentence after sentence
+    weights: NDArray[np.float64]  #: (tokens,) TF-IDF
+    sentences: int  #: number of sentences used
+    left_out: int  #: number of the others: empty, or longer than the longest input
+
+
+def impact(backbone: Backbone, sentence: str) -> Impact:
+    """Return the impact matrix of one sentence; ELECTRA's works though its discriminator never saw a mask (table 3)."""
+    check_mask(backbone)
+    ids = tokenize(plain_encoder(backbone), sentence)
+    with working("impact", None) as advance:
+        matrix = _impact(backbone, torch.tensor(ids, device=backbone.device), advance)
+    return Impact([backbone.tokenizer.text(token) for token in ids[1:-1]], matrix.cpu().numpy())
+
+
+def check_mask(backbone: Backbone) -> int:
+    """Return the mask token's id."""
+    if backbone.tokenizer.mask is None:
+        raise UsageError(f"backbone {backbone.name!r} has no mask token, so perturbed masking has nothing to mask with")
+    return backbone.tokenizer.mask
+
+
+def _impact(backbone: Backbone, row: Tensor, advance: Advance) -> Tensor:
+    """Return the impact matrix (N, N) of token ids (N + 2,) without waiting for the device."""
+    mask, count = check_mask(backbone), len(row) - 2
+    alone = torch.zeros(count, backbone.width, dtype=torch.float64, device=backbone.device)
+    matrix = torch.zeros(count, count, dtype=torch.float64, device=backbone.device)
+    single = torch.arange(count, device=row.device).expand(2, -1)
+    two = torch.triu_indices(count, count, 1, device=row.device)
+    pairs = torch.cat([single, two], 1).T  # every single mask before any pair of masks
+    done = 0
+    needs = Needs(layers=frozenset({backbone.n_layers}))
+    with torch.inference_mode():
+        for chunk in torch.split(pairs, max(1, TOKEN_BUDGET // len(row))):
+            i, j = chunk.T
+            lines = torch.arange(len(chunk), device=backbone.device)
+            ids = row.repeat(len(chunk), 1)
+            ids[lines, 1 + i] = ids[lines, 1 + j] = mask
+            batch = Batch(ids, torch.full((len(chunk),), len(row), device=backbone.device))
+            states = backbone.run(batch, needs).layers[backbone.n_layers].double()
+            at_i, at_j = states[lines, 1 + i], states[lines, 1 + j]
+            singles = max(0, min(len(chunk), count - done))
+            alone[done : done + singles] = at_i[:singles]
+            matrix[i, j] = (alone[i] - at_i).norm(dim=1)
+            matrix[j, i] = (alone[j] - at_j).norm(dim=1)
+            done += len(chunk)
+            advance(len(chunk))
+    return matrix
+
+
+def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Sequence[str]) -> ImpactStudy:
+    """Correlate the impacts of tokens (column means of F) with their TF-IDF weights over many sentences.
+
+    The paper does not say how it pools: both the correlation over all tokens and the mean over sentences are returned.
+    Empty and too long sentences are left out; idf is counted on ``corpus``, with the backbone's tokens.
+    """
+    check_mask(backbone)
+    encoder = plain_encoder(backbone)
+    idf = corpus_idf(encoder, corpus)
+    rows: list[list[int]] = []
+    for sentence in sentences:
+        with contextlib.suppress(UsageError):  # empty or too long
+            rows.append(tokenize(encoder, sentence))
+    if not rows:
+        raise UsageError("the text has no usable sentence; give a file with one sentence a line")
+    lengths = [len(row) for row in rows]
+    ids = torch.tensor([token for row in rows for token in row], device=backbone.device)
+    columns = []
+    with working("impact", len(rows)) as advance:
+        for row in torch.split(ids, lengths):
+            columns.append(_impact(backbone, row, lambda done: None).mean(0))
+            advance(1)
+    means = np.split(torch.cat(columns).cpu().numpy(), np.cumsum([length - 2 for length in lengths])[:-1])
+    weights = [tfidf_weights(tokens, idf)[1:-1] for tokens in rows]
+    inside = [correlate(*sides) for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]
+    mean = Correlation(*np.mean([[each.pearson, each.spearman] for each in inside] or [[0.0, 0.0]], axis=0).tolist())
+    together = np.concatenate(means), np.concatenate(weights)
+    return ImpactStudy(correlate(*together), mean, *together, len(rows), len(sentences) - len(rows))

@@ -20,8 +20,7 @@ from promptcli.storage.files import atomic_path, check_output
 
 if TYPE_CHECKING:
     from promptcli.analysis.geometry import Uniformity
-    from promptcli.analysis.impact import Impact, ImpactStudy
-    from promptcli.analysis.sentence import Attention
+    from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
     from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
 

@@ -15,8 +15,8 @@ import numpy as np
 
 import promptcli
 from promptcli.analysis.geometry import Preparation, check_enough, sentence_anisotropy, token_anisotropy
-from promptcli.analysis.impact import check_mask, compare_with_tfidf
 from promptcli.analysis.mask_tokens import predict_mask_tokens
+from promptcli.analysis.sentence import check_mask, compare_with_tfidf
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
 from promptcli.data.tasks import STSTask, TransferTask, load_transfer
 from promptcli.encoder.encoder import Encoder
@@ -27,7 +27,6 @@ from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SEED
 from promptcli.evaluation.evaluator import evaluate, read_embedded
 from promptcli.evaluation.scores import Label
 from promptcli.recipe import split_spec
-from promptcli.reproducing.measurement_context import PROTOCOL, MeasureData, MeasurementContext, hash_of
 from promptcli.reproducing.published import (
     GIVEN_AS,
     NO_MODEL,
@@ -40,12 +39,16 @@ from promptcli.reproducing.published import (
     short_name,
 )
 from promptcli.reproducing.systems import (
+    PROTOCOL,
     SYSTEMS,
+    MeasureData,
     MeasuredSystem,
+    MeasurementContext,
     RowKind,
     Systems,
     examples_kind,
     grouped_by_input,
+    hash_of,
     ranked_heads,
     recipe_id,
 )

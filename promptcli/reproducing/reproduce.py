@@ -12,9 +12,9 @@ from promptcli.reproducing.published import Texts, find_tables, published_tables
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
-    from promptcli.reproducing.measurement_context import MeasurementContext
     from promptcli.reproducing.measures import TableOverview
     from promptcli.reproducing.report import Repetition
+    from promptcli.reproducing.systems import MeasurementContext
 
 #: Draws a figure of the papers in a context; returns the file's name.
 Draw = Callable[[str, "MeasurementContext"], str]
@@ -164,7 +164,7 @@ def open_context(
     from promptcli.backbones.devices import TF32, choose_device, weights_dtype
     from promptcli.backbones.loading import load_backbone
     from promptcli.models.loading import home_folder
-    from promptcli.reproducing.measurement_context import MeasurementContext
+    from promptcli.reproducing.systems import MeasurementContext
     from promptcli.storage.cache import Cache
 
     folder = senteval_folder()

@@ -13,9 +13,8 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from promptcli.analysis.impact import impact
 from promptcli.analysis.mask_tokens import predict_mask_tokens
-from promptcli.analysis.sentence import attention, plain_encoder, tokenize
+from promptcli.analysis.sentence import attention, impact, plain_encoder, tokenize
 from promptcli.analysis.sentence_map import sentence_map
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import Encoder, encode_together

@@ -12,9 +12,10 @@ from scipy import stats
 from transformers import AutoModel
 
 import promptcli as pc
-from promptcli.analysis import geometry, impact, token_bias
+from promptcli.analysis import geometry, token_bias
+from promptcli.analysis import sentence as per_token
 from promptcli.analysis.geometry import MeanCosine, Preparation, sentence_anisotropy, token_anisotropy
-from promptcli.analysis.sentence import attention, plain_encoder, tokenize
+from promptcli.analysis.sentence import attention, compare_with_tfidf, impact, plain_encoder, tokenize
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Needs
 from promptcli.data.tasks import Pairs, STSTask
@@ -234,8 +235,8 @@ def test_impact_equals_the_loop(family, tiny_backbone, tiny_folder, monkeypatch)
     expected = plain_impact(tiny_folder(family), ids, backbone.tokenizer.mask)
     count = len(ids) - 2
     for budget in (4096, 3 * len(ids)):  # one batch, and many
-        monkeypatch.setattr(impact, "TOKEN_BUDGET", budget)
-        found = impact.impact(backbone, sentence)
+        monkeypatch.setattr(per_token, "TOKEN_BUDGET", budget)
+        found = impact(backbone, sentence)
         assert found.matrix == pytest.approx(np.array(expected), abs=1e-4)
     assert found.tokens == [backbone.tokenizer.text(token) for token in ids[1:-1]]
     assert found.means.tolist() == pytest.approx(
@@ -247,7 +248,7 @@ def test_impact_equals_the_loop(family, tiny_backbone, tiny_folder, monkeypatch)
 def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
     backbone = tiny_backbone("bert")
     sentences, corpus = ["the dog barks", "", "I", "a man said no.", "the cat " * 80], SENTENCES
-    found = impact.compare_with_tfidf(backbone, sentences, corpus)
+    found = compare_with_tfidf(backbone, sentences, corpus)
     assert (found.sentences, found.left_out) == (3, 2)
     documents = [set(row) for row in plain_encoder(backbone).inputs(corpus).rows]
     means, weights = [], []
@@ -259,7 +260,7 @@ def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
         }
         length = math.sqrt(sum(term**2 for term in terms.values()))
         weights.append([terms[token] / length for token in row[1:-1]])
-        means.append(impact.impact(backbone, sentence).means.tolist())
+        means.append(impact(backbone, sentence).means.tolist())
     flat = [list(itertools.chain.from_iterable(rows)) for rows in (means, weights)]
     assert found.means.tolist() == pytest.approx(flat[0]) and found.weights.tolist() == pytest.approx(flat[1], abs=1e-6)
     assert found.correlation.pearson == pytest.approx(stats.pearsonr(*flat).statistic, abs=1e-6)
@@ -313,10 +314,10 @@ def test_matrices_of_a_padded_batch_ignore_the_padding(tiny_backbone):
         ),
         (lambda bert: token_bias.token_bias(bert, SENTENCES, states="last"), "unknown states 'last'"),
         (lambda bert: token_bias.token_bias(bert, [" "]), "no sentence to count tokens in"),
-        (lambda bert: impact.impact(bert, "the cat " * 80), "320 tokens, .* has room for 64"),
-        (lambda bert: impact.impact(bert, "  "), "has no tokens"),
-        (lambda bert: impact.compare_with_tfidf(bert, [" "], SENTENCES), "no usable sentence"),
-        (lambda bert: impact.compare_with_tfidf(bert, SENTENCES, [" "]), "no sentence to count idf on"),
+        (lambda bert: impact(bert, "the cat " * 80), "320 tokens, .* has room for 64"),
+        (lambda bert: impact(bert, "  "), "has no tokens"),
+        (lambda bert: compare_with_tfidf(bert, [" "], SENTENCES), "no usable sentence"),
+        (lambda bert: compare_with_tfidf(bert, SENTENCES, [" "]), "no sentence to count idf on"),
         (lambda bert: attention(bert, "the dog", "3-1"), "head '3-1'"),
         (lambda bert: attention(bert, "the dog", "one"), "head 'one'"),
         (lambda bert: attention(bert, "the dog", None), "no head is known"),
@@ -333,7 +334,7 @@ def test_what_a_backbone_cannot_show(tiny_backbone, monkeypatch):
         attention(tiny_backbone("mpnet"), "the dog", "1-1")
     backbone = tiny_backbone("bert")
     monkeypatch.setattr(backbone.tokenizer, "mask", None)
-    for call in (impact.impact, lambda *given: impact.compare_with_tfidf(*given, SENTENCES)):
+    for call in (impact, lambda *given: compare_with_tfidf(*given, SENTENCES)):
         with pytest.raises(UsageError, match="has no mask token"):
             call(backbone, "the dog")
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from promptcli.analysis.geometry import sentence_anisotropy, token_anisotropy
-from promptcli.analysis.impact import compare_with_tfidf
+from promptcli.analysis.sentence import compare_with_tfidf
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
@@ -22,7 +22,6 @@ from promptcli.evaluation.evaluator import average, distinct_sentences, embed_ta
 from promptcli.evaluation.scores import Label
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing import measures
-from promptcli.reproducing.measurement_context import MeasurementContext
 from promptcli.reproducing.measures import MEASURE_OF, measure_table, overview
 from promptcli.reproducing.published import Texts, find_tables, published_tables
 from promptcli.reproducing.report import (
@@ -35,7 +34,7 @@ from promptcli.reproducing.report import (
     table_lines,
     table_page,
 )
-from promptcli.reproducing.systems import FORMS, SYSTEMS
+from promptcli.reproducing.systems import FORMS, SYSTEMS, MeasurementContext
 from promptcli.storage.cache import Cache
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
 from starlette.testclient import TestClient
 
-from promptcli.analysis.impact import impact
-from promptcli.analysis.sentence import attention
+from promptcli.analysis.sentence import attention, impact
 from promptcli.analysis.sentence_map import sentence_map
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError

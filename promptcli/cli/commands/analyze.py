@@ -18,9 +18,8 @@ from promptcli.settings import BARE
 
 if TYPE_CHECKING:
     from promptcli.analysis.geometry import Anisotropy
-    from promptcli.analysis.impact import Impact, ImpactStudy
     from promptcli.analysis.mask_tokens import MaskTokens
-    from promptcli.analysis.sentence import Attention
+    from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
     from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.evaluation.scores import Label

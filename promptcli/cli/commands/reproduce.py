@@ -22,10 +22,10 @@ from promptcli.recipe import RECIPES
 from promptcli.reproducing import reproduce as library
 
 if TYPE_CHECKING:
-    from promptcli.reproducing.measurement_context import MeasurementContext
     from promptcli.reproducing.measures import TableOverview
     from promptcli.reproducing.report import Repetition
     from promptcli.reproducing.reproduce import Reproduction
+    from promptcli.reproducing.systems import MeasurementContext
 
 
 @command_of(
@@ -176,8 +176,7 @@ def painter(folder: Path) -> "Callable[[str, MeasurementContext], str] | None":
 
 def _draw(what: str, path: Path, context: "MeasurementContext") -> None:
     from promptcli.analysis.geometry import measure_uniformity
-    from promptcli.analysis.impact import impact
-    from promptcli.analysis.sentence import attention
+    from promptcli.analysis.sentence import attention, impact
     from promptcli.analysis.token_bias import token_bias
     from promptcli.encoder.encoder import Encoder
 
