@@ -21,7 +21,7 @@ from promptcli.recipe import Recipe
 from promptcli.searching import racing, template_scorer, template_space
 from promptcli.searching.search import Ranked
 from promptcli.searching.template_scorer import PROTOCOL, TemplateScorer
-from promptcli.searching.template_search import STRATEGIES, Strategy, search_greedily
+from promptcli.searching.template_search import search_greedily
 from promptcli.storage.cache import Cache
 from tests.tiny import SENTENCES
 
@@ -382,35 +382,15 @@ def test_refusals(arguments, code, message, search):
 
 
 def test_the_search_is_a_function(tiny_backbone, task, caplog):
-    backbone, steps = tiny_backbone("bert"), []
+    backbone = tiny_backbone("bert")
     encoder = pc.Encoder(Recipe(backbone=backbone.name), backbone, {})
     caplog.set_level("INFO")
-
-    @contextlib.contextmanager
-    def stage(name, total):
-        done = []
-        yield done.append
-        steps.append((name, total, sum(done)))
-
-    with showing(stage):
-        found = pc.search_templates(encoder, task, mode="free", limit=20, top=4)
+    found = pc.search_templates(encoder, task, mode="free", limit=20, top=4)
     assert found.about["mode"] == "free" and len(found.ranked) == 4 and found.best == found.ranked[0]
     assert found.recipe == found.entry("mine").recipe and found.recipe.prompt == found.best.choice
     assert list(found.named_templates("mine")) == ["mine", "mine-2", "mine-3", "mine-4"]
     assert f"20 of the {len(template_space.grammar_templates()):,} templates of the grammar" in caplog.text
-    assert [name for name, total, done in steps if total == done] == ["race"]
     with pytest.raises(UsageError, match="has 0 pairs"):
         pc.search_templates(encoder, STSTask("demo", "dev", "senteval", "", {}))
     with pytest.raises(UsageError, match=r"unknown setting of a template search 'modes'; .*; did you mean mode"):
         pc.search_templates(encoder, task, modes="free")
-
-
-def test_a_strategy_is_one_row(tiny_backbone, task, monkeypatch):
-    def first_only(context):
-        found = context.scorer.score(["[X] [MASK] ."], stage="only")
-        return {"Only": found}, "1 template"
-
-    monkeypatch.setitem(STRATEGIES, "first", Strategy(first_only))
-    backbone = tiny_backbone("bert")
-    found = pc.search_templates(pc.Encoder(Recipe(backbone=backbone.name), backbone, {}), task, mode="first")
-    assert found.best.choice == "[X] [MASK] ." and found.entry("x").provenance["searched_on"]["mode"] == "first"
