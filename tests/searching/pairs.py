@@ -15,12 +15,12 @@ def make_task(pairs, gold=None):
 
 
 #: Every pair of sentences.
-TASK = make_task(list(itertools.combinations(SENTENCES, 2)))
+EVERY_PAIR = make_task(list(itertools.combinations(SENTENCES, 2)))
 
 
 def write_pairs(folder):
     """Write the pairs as a user's own file."""
-    pairs = TASK.pairs()
+    pairs = EVERY_PAIR.pairs()
     rows = (f"{a}\t{b}\t{gold}\n" for a, b, gold in zip(pairs.first, pairs.second, pairs.gold, strict=True))
     (folder / "graded.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
     return folder / "graded.tsv"

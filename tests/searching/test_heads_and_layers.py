@@ -1,4 +1,4 @@
-"""``ditto-search``: one pass for all heads equals the recipes one by one, and what it prints, saves and refuses."""
+"""``ditto-search`` and ``search-layers``: one pass equals the recipes one by one; what is printed, saved, refused."""
 
 import itertools
 import json
@@ -10,6 +10,7 @@ from scipy import stats
 
 import promptcli as pc
 from promptcli.analysis.sentence import correlate, tfidf_weights
+from promptcli.backbones.backbone import Backbone
 from promptcli.cli import pictures
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.batching import plan_batches
@@ -17,13 +18,14 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import distinct_sentences, evaluate
 from promptcli.notes import showing
-from promptcli.recipe import Recipe
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.searching import head_pass
 from promptcli.searching.head_pass import head_cosines
 from promptcli.searching.search import cross_validate
 from promptcli.searching.search_settings import SEARCHED
+from promptcli.searching.searches import search_layers
 from tests.embed_running import refused
-from tests.searching.pairs import make_task
+from tests.searching.pairs import EVERY_PAIR, make_task, write_pairs
 from tests.tiny import SENTENCES
 
 #: Every pair of sentences, a sentence with itself, and one pair twice.
@@ -216,3 +218,60 @@ def test_the_heat_map_reads_without_colour():
     shades = [shade for shade, _, _ in pictures.STEPS]
     assert lines[3].index(shades[1]) < lines[3].index(shades[4])
     assert "1*" in pictures.head_map([[1.0, 1.0]])[1].plain  # all equal: no division by zero
+
+
+# --- layers
+
+CASES = [
+    ("bert", RECIPES["prompt"], ()),
+    ("bert", Recipe(), ("avg", "cls")),
+    ("qwen2", RECIPES["prompteol"], ("last-token", "avg")),
+]
+
+
+@pytest.mark.parametrize(("family", "recipe", "weights"), CASES)
+def test_every_layer_equals_its_recipe_and_costs_one_pass(family, recipe, weights, tiny_backbone, monkeypatch):
+    backbone = tiny_backbone(family)
+    passes = []
+    original = Backbone.run
+    monkeypatch.setattr(Backbone, "run", lambda self, *given: passes.append(given) or original(self, *given))
+    found = search_layers(build_encoder(recipe, backbone=backbone), EVERY_PAIR, weights=weights)
+    once = len(passes)
+    passes.clear()
+    evaluate([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])
+    assert once == len(passes)
+    kinds = weights or (recipe.pooling.partition("/")[2],)
+    layers = [f"layer-{layer}" for layer in range(backbone.n_layers)]
+    wanted = {f"{states}/{kind}" for kind in kinds for states in (*layers, "last", "first-last", "first-last:1")}
+    assert {row.choice for row in found.ranked} == wanted | {recipe.pooling}
+    own = evaluate([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])[0].value
+    assert found.baseline["own"].value == pytest.approx(own, abs=1e-4)
+    assert [row.value for row in found.ranked] == sorted((row.value for row in found.ranked), reverse=True)
+    for row in found.ranked:
+        score = evaluate([build_encoder(recipe.replace(pooling=row.choice), backbone=backbone)], [EVERY_PAIR])[0]
+        assert row.value == pytest.approx(score.value, abs=1e-3), row.choice
+        assert row.ci95 == pytest.approx(score.ci95, abs=1e-2)
+        assert row.gain == pytest.approx(score.value - own, abs=1e-3)
+    assert found.encoder.recipe.pooling == found.best.choice
+
+
+def test_the_best_layer_is_saved(run, tiny_folder, tmp_path):
+    arguments = ["search-layers", "--on", write_pairs(tmp_path), "--backbone", tiny_folder("llama")]
+    arguments += ["--model", "prompteol", "--name", "layers"]
+    found = run(*arguments, "--json").json
+    assert found["recipe"]["pooling"] == found["ranked"][0]["choice"] and found["model"] == "layers"
+    table = run(*arguments, "--force")
+    assert table.code == 0 and "luck:" in table.out and "first-last:1/last-token" in table.out
+
+
+@pytest.mark.parametrize(
+    ("recipe", "task", "weights", "message"),
+    [
+        (RECIPES["prompt-topk"].replace(transforms=("topk-tokens:20",)), EVERY_PAIR, (), "compared without transforms"),
+        (Recipe(), EVERY_PAIR, ["largest"], "weights of pooling"),
+        (Recipe(), make_task([("a", "c"), ("b", "d")]), (), "at least 4"),
+    ],
+)
+def test_layers_that_cannot_be_searched(recipe, task, weights, message, tiny_backbone):
+    with pytest.raises(UsageError, match=message):
+        search_layers(build_encoder(recipe, backbone=tiny_backbone("bert")), task, weights=weights)
