@@ -305,32 +305,6 @@ def test_matrices_of_a_padded_batch_ignore_the_padding(tiny_backbone):
     assert found[1, 0, :short, :short].numpy() == pytest.approx(alone, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda bert: sentence_anisotropy([plain_encoder(bert)], []), "at least 2"),
-        (lambda bert: sentence_anisotropy([plain_encoder(bert)], ["one"]), "at least 2"),
-        (
-            lambda bert: geometry.measure_uniformity([plain_encoder(bert)], [task([4.0, 1.0])]),
-            "is graded above 4",
-        ),
-        (lambda bert: token_bias.token_bias(bert, SENTENCES, states="last"), "unknown states 'last'"),
-        (lambda bert: token_bias.token_bias(bert, [" "]), "no sentence to count tokens in"),
-        (lambda bert: impact(bert, "the cat " * 80), "320 tokens, .* has room for 64"),
-        (lambda bert: impact(bert, "  "), "has no tokens"),
-        (lambda bert: compare_with_tfidf(bert, [" "], SENTENCES), "no usable sentence"),
-        (lambda bert: compare_with_tfidf(bert, SENTENCES, [" "]), "no sentence to count idf on"),
-        (lambda bert: attention(bert, "the dog", "3-1"), "head '3-1'"),
-        (lambda bert: attention(bert, "the dog", "one"), "head 'one'"),
-        (lambda bert: attention(bert, "the dog", None), "no head is known"),
-        (lambda bert: attention(bert, "", "1-1"), "has no tokens"),
-    ],
-)
-def test_refusals(call, message, tiny_backbone):
-    with pytest.raises(UsageError, match=message):
-        call(tiny_backbone("bert"))
-
-
 def test_what_a_backbone_cannot_show(tiny_backbone, monkeypatch):
     with pytest.raises(UsageError, match="family 'mpnet'"):
         attention(tiny_backbone("mpnet"), "the dog", "1-1")
@@ -339,22 +313,6 @@ def test_what_a_backbone_cannot_show(tiny_backbone, monkeypatch):
     for call in (impact, lambda *given: compare_with_tfidf(*given, SENTENCES)):
         with pytest.raises(UsageError, match="has no mask token"):
             call(backbone, "the dog")
-
-
-# --- what cannot be analysed
-
-
-@pytest.mark.parametrize(
-    ("given", "settings", "message"),
-    [
-        (("atention", "mini"), {}, "unknown analysis 'atention'; .*; did you mean attention"),
-        (("attention", "mini", ["a"]), {}, "one sentence, not list"),
-        (("attention", "mini", "a"), {"wrong": 1}, "unknown setting of attention 'wrong'"),
-    ],
-)
-def test_wrong_analyses(given, settings, message):
-    with pytest.raises(pc.PromptcliError, match=message):
-        pc.analyze(*given, **settings)
 
 
 # --- tokens at the mask, against transformers' own masked LM
@@ -425,16 +383,35 @@ def test_neither_company_nor_order_matters(tiny_backbone):
     assert predict_mask_tokens(backbone, recipe(), ["the " * 200])[0].truncated
 
 
+# --- what cannot be analysed
+
+
 @pytest.mark.parametrize(
-    ("made", "count", "message"),
+    ("call", "message"),
     [
-        (recipe("none"), 5, "valid: hidden, head, logits"),
-        (recipe("nosuch"), 5, "unknown denoise"),
-        (recipe(prompt="the [X] ."), 5, r"has no \[MASK\]"),
-        (recipe(), 0, "the vocabulary gives 1 to"),
-        (recipe(), 10**6, "the vocabulary gives 1 to"),
+        (lambda bert: sentence_anisotropy([plain_encoder(bert)], []), "at least 2"),
+        (lambda bert: sentence_anisotropy([plain_encoder(bert)], ["one"]), "at least 2"),
+        (lambda bert: geometry.measure_uniformity([plain_encoder(bert)], [task([4.0, 1.0])]), "is graded above 4"),
+        (lambda bert: token_bias.token_bias(bert, SENTENCES, states="last"), "unknown states 'last'"),
+        (lambda bert: token_bias.token_bias(bert, [" "]), "no sentence to count tokens in"),
+        (lambda bert: impact(bert, "the cat " * 80), "320 tokens, .* has room for 64"),
+        (lambda bert: impact(bert, "  "), "has no tokens"),
+        (lambda bert: compare_with_tfidf(bert, [" "], SENTENCES), "no usable sentence"),
+        (lambda bert: compare_with_tfidf(bert, SENTENCES, [" "]), "no sentence to count idf on"),
+        (lambda bert: attention(bert, "the dog", "3-1"), "head '3-1'"),
+        (lambda bert: attention(bert, "the dog", "one"), "head 'one'"),
+        (lambda bert: attention(bert, "the dog", None), "no head is known"),
+        (lambda bert: attention(bert, "", "1-1"), "has no tokens"),
+        (lambda bert: predict_mask_tokens(bert, recipe("none"), ["one"]), "valid: hidden, head, logits"),
+        (lambda bert: predict_mask_tokens(bert, recipe("nosuch"), ["one"]), "unknown denoise"),
+        (lambda bert: predict_mask_tokens(bert, recipe(prompt="the [X] ."), ["one"]), r"has no \[MASK\]"),
+        (lambda bert: predict_mask_tokens(bert, recipe(), ["one"], count=0), "the vocabulary gives 1 to"),
+        (lambda bert: predict_mask_tokens(bert, recipe(), ["one"], count=10**6), "the vocabulary gives 1 to"),
+        (lambda _: pc.analyze("atention", "mini"), "unknown analysis 'atention'; .*; did you mean attention"),
+        (lambda _: pc.analyze("attention", "mini", ["a"]), "one sentence, not list"),
+        (lambda _: pc.analyze("attention", "mini", "a", wrong=1), "unknown setting of attention 'wrong'"),
     ],
 )
-def test_what_gives_no_tokens_is_refused(made, count, message, tiny_backbone):
+def test_refusals(call, message, tiny_backbone):
     with pytest.raises(UsageError, match=message):
-        predict_mask_tokens(tiny_backbone("bert"), made, ["one"], count=count)
+        call(tiny_backbone("bert"))
