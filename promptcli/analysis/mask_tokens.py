@@ -71,7 +71,6 @@ def predict_mask_tokens(
 
 
 def _best(backbone: Backbone, logits: Tensor, count: int) -> list[list[Guess]]:
-    """Return the most probable tokens of each row of logits (n, v)."""
     probabilities, ids = logits.softmax(-1).topk(count, dim=-1)
     return [
         [Guess(backbone.tokenizer.text(token), value) for token, value in zip(tokens, values, strict=True)]

@@ -71,10 +71,6 @@ def reproduce(
 
     Yields:
         The tables on their backbones, as they are measured; a failure does not end the others.
-
-    Raises:
-        UsageError: An unknown table, or several seeds without training.
-        NotFoundError: The data folder is missing.
     """
     from promptcli.reproducing.measures import measure_table, wanted_tables
     from promptcli.reproducing.report import write_result

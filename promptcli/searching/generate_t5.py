@@ -138,7 +138,6 @@ def _allowed(t5: T5, item: _Beam, open_ids: Tensor, dots: Tensor) -> Tensor:
 
 
 def _grow(item: _Beam, scores: Tensor, allowed: Tensor, t5: T5, beam: int) -> list[_Beam]:
-    """Return the best continuations of one hypothesis."""
     best, places = scores[allowed].topk(min(beam, len(allowed)))
     grown = []
     for value, token in zip(best.tolist(), allowed[places].tolist(), strict=True):

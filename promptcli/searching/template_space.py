@@ -187,7 +187,6 @@ def _read_toml(path: Path) -> list[str]:
 
 
 def _expand(grammar: Grammar, source: str) -> list[str]:
-    """Fill every slot of every pattern in every way."""
     patterns = {pattern: dict.fromkeys(_SLOT_NAME.findall(pattern)) for pattern in grammar.patterns}
     for name in itertools.chain.from_iterable(patterns.values()):
         if name not in grammar.slots:

@@ -11,7 +11,7 @@ import torch
 
 import promptcli as pc
 from promptcli.data.senteval import treebank, visible
-from promptcli.data.task_table import TASKS, TRANSFER_TASKS, TaskRow
+from promptcli.data.task_table import TRANSFER_TASKS
 from promptcli.data.tasks import load_transfer
 from promptcli.encoder.encoder import Encoded, Encoder
 from promptcli.errors import NotFoundError, UsageError
@@ -36,7 +36,7 @@ from promptcli.models.registry import Entry, Registry
 from promptcli.notes import showing
 from promptcli.recipe import RECIPES
 from tests.reference import senteval_classifier as plain
-from tests.senteval import BAD, GOOD, sentences, write_transfer
+from tests.senteval import BAD, sentences, write_transfer
 
 SMALL = ClassifierTraining(folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2)
 
@@ -383,17 +383,3 @@ def test_real_files_have_the_printed_counts(data_folder):
     loaded = load_transfer(data_folder, TRANSFER_TASKS)
     assert {"MR", "SST-2", "TREC", "MRPC"} <= {task.name for task in loaded.tasks}
     assert all(task.unexpected_counts() == {} for task in loaded.tasks)
-
-
-# --- a new task is one row
-
-
-def test_a_row_makes_a_transfer_task(document, backbone, monkeypatch):
-    rows = [
-        (sentence, None, float(label)) for label, kind in enumerate((GOOD, BAD)) for sentence in sentences(kind, 20)
-    ]
-    monkeypatch.setitem(TASKS, "TOY", TaskRow("accuracy", lambda root: {"all": rows}, sizes={"all": 41}))
-    found, said = document("--task", "TOY", "--model", "cls", *backbone)
-    (row,) = found["results"]
-    assert (row["task"], row["examples"], row["metric"]) == ("TOY", {"all": 40}, "accuracy")
-    assert "TOY: 40 examples in all, not 41: not comparable" in said

@@ -17,7 +17,6 @@ from promptcli.errors import UsageError, look_up
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
-    from promptcli.analysis.geometry import Anisotropy
     from promptcli.analysis.mask_tokens import MaskTokens
     from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
     from promptcli.analysis.sentence_map import SentenceMap
@@ -133,7 +132,6 @@ def _input(name: str, words: list[str]) -> str | list[str]:
 
 
 def _usual_input(name: str, folder: Path | None) -> str | list[str] | None:
-    """Return the input if none is given."""
     takes = ANALYSES[name].takes
     if takes == "nothing":
         return None
@@ -233,8 +231,8 @@ def _write_mask_tokens(shown: Shown) -> None:
 
 
 def _mask_tokens_row(rows: "Sequence[MaskTokens]") -> dict[str, Any]:
-    parts = {"sentence": "sentence", "truncated": "truncated", "tokens": "plain", "tokens_denoised": "denoised"}
-    return {"sentences": [{key: getattr(row, name) for key, name in parts.items()} for row in rows]}
+    fields = _fields("sentence", "truncated", tokens="plain", tokens_denoised="denoised")
+    return {"sentences": [fields(row) for row in rows]}
 
 
 def _write_impact(shown: Shown) -> None:
@@ -277,8 +275,9 @@ def _write_attention(shown: Shown) -> None:
     result_table(("", "token", "to itself", ""), cells)
 
 
-def _fields(*names: str) -> Callable[[Any], dict[str, Any]]:
-    return lambda result: {name: getattr(result, name) for name in names}
+def _fields(*names: str, **renamed: str) -> Callable[[Any], dict[str, Any]]:
+    keys = renamed | {name: name for name in names}
+    return lambda result: {key: getattr(result, name) for key, name in keys.items()}
 
 
 def _drawn(paint: Callable[[Path, Any, str], None]) -> Callable[[Path, Shown], None]:
@@ -286,8 +285,7 @@ def _drawn(paint: Callable[[Path, Any, str], None]) -> Callable[[Path, Shown], N
     return lambda path, shown: paint(path, shown.only, shown.model)
 
 
-def _anisotropy_row(result: "Anisotropy") -> dict[str, Any]:
-    return {"anisotropy": result.value, "vectors": result.vectors, "truncated": result.truncated}
+_anisotropy_row = _fields("vectors", "truncated", anisotropy="value")
 
 
 #: By the names of ``analysis.ANALYSES``.

@@ -72,7 +72,6 @@ def _note_saved(search: "Search") -> None:
 
 
 def _print_luck(search: "Search", baseline: str, choice: str) -> None:
-    """Print the cross-validation, with names of the baseline and of the choice."""
     luck = search.cross_validation
     assert luck is not None
     result(
@@ -83,7 +82,6 @@ def _print_luck(search: "Search", baseline: str, choice: str) -> None:
 
 
 def _print_heads(search: "Search", corpus: str) -> None:
-    """Print the ranked heads, the plain averages, one heat map and the cross-validation."""
     result(f"best {len(search.ranked)} of {search.about['compared']}; gain over the plain average of the same states;")
     result(f"correlation of the head's diagonal with TF-IDF over tokens (idf counted on {corpus})")
     rows = []
@@ -136,7 +134,6 @@ def print_search(search: "Search") -> None:
 
 
 def _print_templates(searches: "list[Search]") -> None:
-    """Print each backbone's templates; of several, also a table of the best ones."""
     for search in searches:
         print_search(search)
     if len(searches) > 1:
