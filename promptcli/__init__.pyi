@@ -22,10 +22,10 @@ from promptcli.models.exchange import export as export
 from promptcli.models.exchange import import_model as import_model
 from promptcli.models.exchange import pull as pull
 from promptcli.models.exchange import push as push
+from promptcli.models.exchange import save as save
 from promptcli.models.loading import list_models as list_models
 from promptcli.models.loading import load as load
 from promptcli.models.loading import register as register
-from promptcli.models.loading import save as save
 from promptcli.models.loading import similarity as similarity
 from promptcli.pretraining.pretrain import Pretrained as Pretrained
 from promptcli.pretraining.pretrain import pretrain as pretrain

@@ -1,4 +1,4 @@
-"""Models and other programs: export, import, and the Hugging Face hub."""
+"""Models as folders: save, export, import, and the Hugging Face hub."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,10 +7,36 @@ from typing import TYPE_CHECKING
 from promptcli.notes import obeys_offline
 
 if TYPE_CHECKING:
+    from promptcli.encoder.encoder import Encoder
     from promptcli.models.entries import Entry
     from promptcli.models.forms import Exported
     from promptcli.models.hub import Pushed
     from promptcli.models.loading import Model
+
+
+def save(encoder: "Encoder", folder: str | Path, *, force: bool = False) -> None:
+    """Write an encoder into a folder that ``load`` and sentence-transformers open, completely or not at all.
+
+    Args:
+        encoder: Any encoder.
+        folder: The folder to make.
+        force: Replace an encoder in it.
+
+    Raises:
+        UsageError: The folder exists.
+    """
+    from promptcli.models.card import write_card
+    from promptcli.models.entries import MANIFEST
+    from promptcli.models.loading import entry_from
+    from promptcli.models.saving import save_encoder
+    from promptcli.storage.folders import atomic_folder
+
+    target = Path(folder)
+    entry = entry_from(encoder, target.name)
+    with atomic_folder(target, marker=MANIFEST, force=force) as temporary:
+        save_encoder(entry, encoder, temporary)
+        use = f'import promptcli as pc\n\nvectors = pc.load("{target.name}").encode(sentences)'
+        write_card(temporary, entry, encoder.recipe, use=use)
 
 
 @obeys_offline

@@ -14,19 +14,15 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.loading import words_only
 from promptcli.backbones.pretrained import SHIPPED as BACKBONES
 from promptcli.data.given import check_texts
-from promptcli.encoder.encoder import Encoder, tuned_weights
+from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
-from promptcli.models.backends import build_on
-from promptcli.models.card import write_card
-from promptcli.models.entries import MANIFEST, Entry
+from promptcli.models.entries import Entry
 from promptcli.models.reading import PREFIX_ADAPTER, read_model
 from promptcli.models.registry import Registry
-from promptcli.models.saving import save_encoder
 from promptcli.notes import is_offline, note, obeys_offline
 from promptcli.notes import offline as no_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, program_folder
-from promptcli.storage.folders import atomic_folder
 
 #: An encoder, or what ``load`` takes.
 Model = Encoder | Entry | Recipe | Choice | str | Path
@@ -240,7 +236,12 @@ def open_model(
     entry = entry_of(model)
     options: dict[str, Any] = {"device": device, "dtype": dtype, "backbone": backbone}
     options |= {"tensors": entry.tensors, "prompts": entry.prompts}
-    encoder = build_on(backend, entry.recipe, folder=home_folder() / "cache" / "graphs", rows=rows, **options)
+    if backend == "torch":
+        encoder = build_encoder(entry.recipe, **options)
+    else:
+        from promptcli.models.backends import build_on  # graphs: most commands need none
+
+        encoder = build_on(backend, entry.recipe, folder=home_folder() / "cache" / "graphs", rows=rows, **options)
     if isinstance(model, Choice) and model.model is None and model.changes.keys() != {"backbone"}:
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
         if not model.changes:
@@ -298,25 +299,6 @@ def list_models() -> list[Entry]:
     """
     registry = open_registry()
     return [registry.card(name) for name in registry.names()]
-
-
-def save(encoder: Encoder, folder: str | Path, *, force: bool = False) -> None:
-    """Write an encoder into a folder that ``load`` and sentence-transformers open, completely or not at all.
-
-    Args:
-        encoder: Any encoder.
-        folder: The folder to make.
-        force: Replace an encoder in it.
-
-    Raises:
-        UsageError: The folder exists.
-    """
-    target = Path(folder)
-    entry = entry_from(encoder, target.name)
-    with atomic_folder(target, marker=MANIFEST, force=force) as temporary:
-        save_encoder(entry, encoder, temporary)
-        use = f'import promptcli as pc\n\nvectors = pc.load("{target.name}").encode(sentences)'
-        write_card(temporary, entry, encoder.recipe, use=use)
 
 
 def register(encoder: Encoder, name: str, *, force: bool = False, **about: object) -> None:
