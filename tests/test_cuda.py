@@ -158,7 +158,7 @@ LABELS = ["entailment", "neutral", "contradiction", "neutral", "entailment", "ne
 #: What each method reads, where it is not sentences; with labels the pairs are supervised.
 READ = {
     ("sbert", True): [*PAIRS, LABELS],
-    ("sbert-regression", True): [*PAIRS, ["5", "0", "2.5", "4", "1", "3"]],
+    ("sbert-regression", True): [*PAIRS, ["1", "0", "0.5", "0.8", "0.2", "0.6"]],
     ("consert", True): [*PAIRS, LABELS],
     ("defsent", True): [SENTENCES[:6], ["woman", "dog", "door", "dog", "woman", "door"]],
 }

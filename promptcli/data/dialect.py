@@ -128,15 +128,15 @@ class Fields:
     """The columns to read: those of the first layout that a file has.
 
     ``text`` and ``id`` name the file's columns of the sentence and its id if the user has chosen them, ``named`` those
-    of the layout with as many columns, in its order; all by name, or by number from 1. ``option`` is where a user names
-    the column of the sentence.
+    of the layout with as many columns, in its order; all by name, or by number from 1. ``remedy`` tells how a user
+    names columns; without one, by ``FILE:COLUMN,...``.
     """
 
     text: str | None = None
     id: str | None = None
     layouts: tuple[tuple[str, ...], ...] = (SENTENCES,)
     named: tuple[str, ...] = ()
-    option: str = "`text_field`"
+    remedy: str = "choose one with `text_field`"
 
     def choose(
         self, header: Sequence[str] | None, name: str, dialect: Dialect = Dialect("jsonl"), tell: Tell = note
@@ -153,8 +153,7 @@ class Fields:
             wanted = " or ".join(", ".join(layout) for layout in self.layouts)
             if header is None:
                 raise UsageError(f"{name} is plain text and has no columns; give a file with the columns {wanted}")
-            names = ",".join("ABC"[: len(self.layouts[0])])
-            raise UsageError(f"{name}: no columns {wanted}; name its own: {name}:{names}; {_listed(header, dialect)}")
+            raise UsageError(f"{name}: no columns {wanted}; {self._remedy}; {_listed(header, dialect)}")
         chosen = {self.text, self.id, *(dialect.header if not dialect.numbered else ())}
         only = len([column for column in header or () if column != columns.get(ID)]) < 2
         guesses = [
@@ -210,14 +209,16 @@ class Fields:
                 others = dialect.columns_that(_is_sentence, header) if dialect.numbered else []
             if len(others := usual[:1] or others) != 1:
                 problem = "which column is the sentence?" if dialect.numbered else "no column 'text' or 'sentence';"
-                raise UsageError(f"{name}: {problem} choose one with {self._option(name)}; {listed}")
+                raise UsageError(f"{name}: {problem} {self._remedy}; {listed}")
             (text,) = others
             if not usual and text in dialect.columns_that(_is_number, header):
-                raise UsageError(f"{name}: column {text!r} holds numbers; choose sentences with {self._option(name)}")
+                raise UsageError(f"{name}: column {text!r} holds numbers; {self._remedy}")
         return {TEXT: text} | ({} if id_column is None else {ID: id_column})
 
-    def _option(self, name: str) -> str:
-        return self.option or f"{name}:COLUMN"
+    @property
+    def _remedy(self) -> str:
+        names = (f"FILE:{','.join(layout or (TEXT,))}" for layout in self.layouts)
+        return self.remedy or f"name its own in their places: {' or '.join(names)}"
 
 
 def _key(name: str) -> str:
@@ -273,6 +274,27 @@ def _is_sentence(cell: str) -> bool:
     return " " in cell.strip() and not _is_number(cell)
 
 
+def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
+    """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``.
+
+    Example:
+        >>> split_columns("pairs.csv:question,answer,gold")[1]
+        ('question', 'answer', 'gold')
+    """
+    name, colon, listed = word.rpartition(":")
+    if colon and not exists(word) and (exists(name) or ("," in listed and "/" not in listed)):
+        return name, tuple(column.strip() for column in listed.split(","))
+    return word, ()
+
+
+def exists(name: str) -> bool:
+    """Return whether a word is the name of a file or a folder."""
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # no sentence is too long to be asked about
+        return False
+
+
 # The form of a file, by its name and its beginning
 
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -290,7 +312,7 @@ def format_of(name: str | Path) -> tuple[str, str]:
 def dialect_of(path: str | Path, text: Text, fields: Fields, name: str, tell: Tell) -> Dialect:
     """Return the dialect of a file by its extension and its beginning; ``tell`` gets what is not plain."""
     form, start = format_of(path)[0], text.head.lstrip()
-    if str(path) == str(STANDARD) and fields != Fields(option=fields.option):
+    if str(path) == str(STANDARD) and fields != Fields(remedy=fields.remedy):
         form = "jsonl" if start[:1] in ("{", "[") else "csv"
     if form == "jsonl" and start.startswith("["):
         tell(f"{name}: read as one JSON array")

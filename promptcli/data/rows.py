@@ -18,7 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from promptcli.data.dialect import ID, NUMERIC, OPTIONAL, TEXT, Columns, Dialect, Fields, Tell, dialect_of, format_of
+from promptcli.data.dialect import (
+    ID,
+    OPTIONAL,
+    TEXT,
+    Columns,
+    Dialect,
+    Fields,
+    Tell,
+    dialect_of,
+    format_of,
+    split_columns,
+)
 from promptcli.data.files import (
     LONGEST_LINE,
     STANDARD,
@@ -79,12 +90,15 @@ def open_rows(
     """Open a file and read its first batch, so that a wrong file or field is known before any work is done.
 
     Args:
-        path: A file or URL in the format of its extension (see ``dialect.FORMATS``), or ``-``.
+        path: A file or URL in the format of its extension (see ``dialect.FORMATS``), or ``-``; also ``FILE:COLUMN``.
         fields: Which columns are read.
         stdin: Read if the path is ``-``: JSON lines if a field is named, else plain text.
         skip_blank: Leave out empty sentences and number the others.
     """
-    with _open(path, fields, stdin if str(path) == str(STANDARD) else None) as rows:
+    path, named = split_columns(str(path))
+    if named:
+        fields = dataclasses.replace(fields, named=named)
+    with _open(path, fields, stdin if path == str(STANDARD) else None) as rows:
         batches = _without_blank(rows.batches) if skip_blank else rows.batches
         if TEXT in rows.columns:
             batches = _numbered(batches)
@@ -407,7 +421,8 @@ def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: 
         if row is None:
             values = blank
         elif isinstance(row, dict):
-            lacking = next((column for column in in_file if column not in row and column != OPTIONAL), None)
+            needed = (column for column in in_file if column != columns.get(OPTIONAL))
+            lacking = next((column for column in needed if column not in row), None)
             if lacking is not None:
                 raise UsageError(f"{name}: line {number}: no field {lacking!r}; its fields: {', '.join(row)}")
             values = [row.get(column) for column in in_file]
@@ -500,12 +515,14 @@ def column_texts(
     """Return columns as texts; ``numbers`` are those of the lines or rows (``kind``), for messages."""
     checked = {}
     for (column, in_file), cells in zip(columns.items(), values, strict=True):
-        as_text = id_text if column == ID else _number_text if column in NUMERIC else _sentence_text
+        as_text, plain = _CELLS.get(column, _sentence_text), column == ID or column not in _CELLS
         texts = list[str]()
         for number, cell in zip(numbers, cells, strict=True):
             try:
                 texts.append(
-                    cell if type(cell) is str and cell.isascii() and "\0" not in cell else as_text(cell, in_file)
+                    cell
+                    if type(cell) is str and cell.isascii() and "\0" not in cell and plain
+                    else as_text(cell, in_file)
                 )
             except ValueError as problem:
                 raise UsageError(f"{name}: {kind} {number}: {in_file!r} {problem}") from None
@@ -521,8 +538,6 @@ def id_text(value: Any, column: str = ID) -> str:
 
 
 def _sentence_text(value: Any, column: str) -> str:
-    if value is None and column == OPTIONAL:
-        return ""
     if not isinstance(value, str):
         raise ValueError(f"is {shown(value)}; a sentence is text")
     if "\0" in value:
@@ -532,9 +547,32 @@ def _sentence_text(value: Any, column: str) -> str:
     return value
 
 
-def _number_text(value: Any, column: str) -> str:
-    """Return a label or a score as text."""
+def _optional_text(value: Any, column: str) -> str:
+    """Return a sentence that may be missing as pandas writes it, too."""
+    missing = value is None or (isinstance(value, float) and math.isnan(value))
+    text = "" if missing else _sentence_text(value, column)
+    return "" if text.strip().lower() in ("", "nan", "none", "null") else text
+
+
+def _label_text(value: Any, column: str) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError("is empty; give text or a number")
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return str(value) if number else _sentence_text(value, column)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"is {shown(value)}; a label or a score is text or a number")
+    return _sentence_text(str(value), column)
+
+
+def _score_text(value: Any, column: str) -> str:
+    """Return a score as text; true and false, as of duplicates, are 1 and 0."""
+    word = str(value).lower()
+    return str(int(word == "true")) if word in ("true", "false") else _label_text(value, column)
+
+
+#: Column of a batch -> how a cell becomes text; the others hold sentences.
+_CELLS: dict[str, Callable[[Any, str], str]] = {
+    ID: id_text,
+    OPTIONAL: _optional_text,
+    "label": _label_text,
+    "score": _score_text,
+    "grade": _score_text,
+}

@@ -22,8 +22,10 @@ from promptcli.data.dialect import (
     TEXT,
     TRIPLETS,
     Fields,
+    exists,
+    split_columns,
 )
-from promptcli.data.given import check_rows, finite_number
+from promptcli.data.given import check_rows, finite_number, note_commas
 from promptcli.data.hub import FILES, hub_file
 from promptcli.data.rows import column_texts, open_rows
 from promptcli.data.senteval import senteval_folder
@@ -121,11 +123,12 @@ def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PA
     """Read examples in one pass, without rows that lack a text other than a hard negative.
 
     Args:
-        path: Text (a sentence a line), CSV, TSV, JSONL or Parquet; labelled pairs and definitions also without a
-            header, as tab-separated lines of label, premise and hypothesis, or of word and definition.
+        path: Text (a sentence a line), CSV, TSV, JSONL or Parquet, or ``FILE:A,B,C`` with its columns;
+            labelled pairs and definitions also without a header, as tab-separated lines of label, premise and
+            hypothesis, or of word and definition.
         layouts: The layouts asked for, best first; ``SENTENCES`` is one text field, or lines.
     """
-    with open_rows(path, Fields(layouts=tuple(layouts))) as rows:
+    with open_rows(path, Fields(layouts=tuple(layouts), remedy="")) as rows:
         layout = SENTENCES if TEXT in rows.columns else tuple(rows.columns)
         return _examples(rows.tuples(), layout, str(path), rows.sha256)
 
@@ -158,7 +161,7 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
                 column: [row[place] if place < len(row) else None for row in rows]
                 for place, column in enumerate(columns)
             }
-    names = Fields(layouts=tuple(layouts)).choose(list(table), name)
+    names = Fields(layouts=tuple(layouts), remedy="rename them").choose(list(table), name)
     names.pop(ID, None)
     cells = [table[column] for column in names.values()]
     texts = list(zip(*column_texts(names, cells, name, "row", range(1, len(cells[0]) + 1)).values(), strict=True))
@@ -171,20 +174,21 @@ def _examples(
 ) -> TrainingExamples:
     """Return the complete rows, in columns."""
     complete: list[tuple[str, ...]] = []
-    blank = unlabelled = 0
+    blank = unlabelled = commas = 0
     read = _LABEL_READERS.get(layout)
     for number, row in enumerate(rows, 1):
         if read is not None:
             if row[-1].strip() in _UNLABELLED:
                 unlabelled += 1
                 continue
+            commas += "," in row[-1]
             row = (*row[:-1], read(row[-1], f"{name}: row {number}"))
-        elif layout == TRIPLETS and not row[2].strip():
-            row = (*row[:2], "")
         if all(text.strip() for text in (row[:2] if layout == TRIPLETS else row)):
             complete.append(row)
         else:
             blank += 1
+    if layout == GRADED_PAIRS:
+        note_commas(commas, name)
     if not complete:
         raise UsageError(f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on")
     if read is not None and len({row[-1] for row in complete}) == 1:
@@ -228,7 +232,7 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
         text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
     """
     path = _training_file(on)
-    if not path.exists():
+    if not exists(split_columns(str(path))[0]):
         try:
             name = fitting_task(on)
         except UsageError as error:
@@ -274,7 +278,7 @@ def is_sources(data: Any) -> bool:
         return False
     if all(isinstance(item, str) for item in data):
         return any(map(_is_file, data[:_SOURCES]))
-    return all(isinstance(item, Path) or hasattr(item, "column_names") for item in data)
+    return all(isinstance(item, str | Path) or hasattr(item, "column_names") for item in data)
 
 
 def is_fetched(data: Any) -> bool:
@@ -311,7 +315,4 @@ def _training_file(name: str) -> Path:
 
 
 def _is_file(name: str) -> bool:
-    try:
-        return Path(name).is_file()
-    except (OSError, ValueError):  # no sentence is too long to be asked about
-        return False
+    return exists(name) or exists(split_columns(name)[0])

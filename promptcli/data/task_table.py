@@ -12,7 +12,7 @@ from typing import Any
 
 from promptcli.data import demo, senteval
 from promptcli.data.demo import TEXT, read_demo
-from promptcli.data.dialect import FORMATS, Fields
+from promptcli.data.dialect import FORMATS, GRADED_PAIRS, Fields, split_columns
 from promptcli.data.files import COMPRESSED
 from promptcli.data.given import finite_number, note_commas
 from promptcli.data.hub import HubSet
@@ -25,45 +25,24 @@ from promptcli.extensions import Table
 DEMO = "demo"
 
 
-#: The default columns of a file of graded pairs, and of a retrieval set.
-PAIR_COLUMNS = ("sentence1", "sentence2", "score")
+#: The columns of a retrieval set.
 RETRIEVAL = ("query", "document", "grade")
-
-
-def split_columns(word: str) -> tuple[Path, tuple[str, ...]]:
-    """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``.
-
-    Example:
-        >>> split_columns("pairs.csv:question,answer,gold")[1]
-        ('question', 'answer', 'gold')
-    """
-    name, colon, listed = word.rpartition(":")
-    if colon and not _exists(word) and (_exists(name) or ("," in listed and "/" not in listed)):
-        return Path(name), tuple(column.strip() for column in listed.split(","))
-    return Path(word), ()
-
-
-def _exists(name: str) -> bool:
-    try:
-        return Path(name).exists()
-    except (OSError, ValueError):  # no sentence is too long to be asked about
-        return False
 
 
 def is_pair_file(word: str) -> bool:
     """Return whether a word names a file of pairs rather than a task; refuse the name of a missing file."""
-    path, _ = split_columns(word)
+    path = Path(split_columns(word)[0])
     written = len(path.parts) > 1 or path.suffix.lower() in (*FORMATS, *COMPRESSED)
     if written and not path.exists():
         raise NotFoundError(
-            f"no task and no file {str(path)!r}; give a task, or graded pairs as FILE or FILE:{','.join(PAIR_COLUMNS)}"
+            f"no task and no file {str(path)!r}; give a task, or graded pairs as FILE or FILE:{','.join(GRADED_PAIRS)}"
         )
     return written or (path.exists() and not path.is_dir())
 
 
-def read_graded_pairs(path: Path, columns: Sequence[str] = ()) -> list[GoldRow]:
-    """Return the pairs of a file and their scores, on any scale, without empty rows."""
-    rows = read_rows(path, PAIR_COLUMNS, columns)
+def read_graded_pairs(path: str | Path) -> list[GoldRow]:
+    """Return the pairs of a file (``FILE:A,B,C``) and their scores, on any scale, without empty rows."""
+    rows = read_rows(path, GRADED_PAIRS)
     scores = {score for _, _, score in rows}
     if len(scores) < 2:
         raise UsageError(
@@ -72,10 +51,10 @@ def read_graded_pairs(path: Path, columns: Sequence[str] = ()) -> list[GoldRow]:
     return rows
 
 
-def read_rows(path: Path, layout: tuple[str, ...], named: Sequence[str] = ()) -> list[GoldRow]:
-    """Return the rows of a file as two texts and a number, without empty ones; ``named`` are the file's columns."""
+def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
+    """Return the rows of a file as two texts and a number, without empty ones."""
     pairs, commas = list[GoldRow](), 0
-    with open_rows(path, Fields(layouts=(layout,), named=tuple(named))) as rows:
+    with open_rows(path, Fields(layouts=(layout,), remedy="")) as rows:
         for number, (first, second, score) in enumerate(rows.tuples(), 1):
             if not (first or second or score):
                 continue
@@ -87,7 +66,7 @@ def read_rows(path: Path, layout: tuple[str, ...], named: Sequence[str] = ()) ->
             commas += "," in score
             pairs.append((first, second, value))
     if not pairs:
-        raise UsageError(f"{path} holds no pairs; give rows of {', '.join(named or layout)}")
+        raise UsageError(f"{path} holds no pairs; give rows of {', '.join(layout)}")
     note_commas(commas, path)
     return pairs
 
@@ -210,13 +189,12 @@ GROUPS = {"sts": tuple(map(str, TEST_TASKS)), "transfer": TRANSFER_TASKS}
 
 
 def _retrieval(file: str) -> TaskRow:
-    path, columns = split_columns(file)
-    return TaskRow("ndcg@10", lambda _: {"all": read_rows(path, RETRIEVAL, columns)}, text="own documents, unchanged")
+    return TaskRow("ndcg@10", lambda _: {"all": read_rows(file, RETRIEVAL)}, text="own documents, unchanged")
 
 
 def _perplexity(file: str) -> TaskRow:
     def read(_: Path) -> Parts:
-        with open_rows(demo.SENTENCES if file == DEMO else Path(file), skip_blank=True) as rows:
+        with open_rows(demo.SENTENCES if file == DEMO else file, Fields(remedy=""), skip_blank=True) as rows:
             return {"all": [(text, None, 0.0) for text in rows.texts()]}
 
     return TaskRow("perplexity", read, text="held-out lines")
@@ -262,5 +240,4 @@ def task_row(name: TaskName, protocol: str = "senteval") -> TaskRow:
         return row
     if name.task in FAMILIES and name.split != "test":
         return FAMILIES[name.task](name.split)
-    path, columns = split_columns(str(name))
-    return TaskRow("spearman", lambda _: {"all": read_graded_pairs(path, columns)}, text="own pairs, unchanged")
+    return TaskRow("spearman", lambda _: {"all": read_graded_pairs(str(name))}, text="own pairs, unchanged")

@@ -286,11 +286,12 @@ def size_of(text: str | int) -> int:
 
 
 def _read_ids(path: str | Path | None) -> list[str] | None:
+    from promptcli.data.dialect import Fields
     from promptcli.data.rows import open_rows
 
     if path is None:
         return None
-    with open_rows(Path(path)) as source:
+    with open_rows(path, Fields(remedy="")) as source:
         ids = [name for batch in source for name in batch.column("text").to_pylist() if name.strip()]
     if not ids:
         raise UsageError(f"{path} holds no ids; give one a line")

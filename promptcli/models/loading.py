@@ -196,7 +196,7 @@ def _read_recipe(text: str) -> Entry:
     path = Path(text)
     if not text.lstrip().startswith("{") and path.suffix in (".json", ".toml") and os.path.isfile(path):
         try:
-            return Entry(path.stem, Recipe.from_text(path.read_text(encoding="utf-8")))
+            return Entry(path.stem, Recipe.from_text(path.read_text(encoding="utf-8-sig")))
         except (UnicodeDecodeError, PermissionError) as error:
             raise UsageError(f"recipe file {text!r} cannot be read: {error}") from None
     if "{" in text or "=" in text:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype, train_vocabulary
+from promptcli.data.dialect import Fields
 from promptcli.data.rows import open_rows
 from promptcli.notes import working
 from promptcli.storage.files import atomic_path
@@ -34,7 +35,7 @@ class CorpusFile:
 
     def lines(self) -> Iterator[str]:
         """Yield its lines that are not empty."""
-        with open_rows(self.path, skip_blank=True) as rows:
+        with open_rows(self.path, Fields(remedy=""), skip_blank=True) as rows:
             yield from rows.texts()
 
 

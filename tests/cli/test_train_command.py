@@ -317,9 +317,8 @@ def test_what_is_refused(arguments, code, message, run, registry):
     [
         ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\tmuch\n", "row 1 has the score 'much'"),
         ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t3\nc\td\t3\n", "all 2 scores are '3.0'"),
-        ("sbert-regression", "sentence1\tsentence2\tscore\na\tb\t7\nc\td\t3\n", "a score of 7 is above `top_score`, 5"),
         ("defsent", "guitars\tThey are plucked.\nharps\tThey too.\n", "none of the 2 words, 'guitars' first"),
-        ("defsent", "definition\tsource\na\tb\n", "give a file with the columns definition, word"),
+        ("defsent", "definition\tsource\na\tb\n", "no columns definition, word"),
         ("defsent", "word\tdefinition\n\t\n", "data.tsv has no definition to train on"),
         ("isbert", "\n\n", "no sentence to train on"),
     ],

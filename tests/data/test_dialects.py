@@ -212,8 +212,8 @@ def test_judged_pairs_are_not_taken_for_positives(header, tmp_path):
     sign = ";" if ";" in header else ","
     path = write(tmp_path, "a.csv", f"{header}\n{sign.join(('A cat.', 'A dog.', '0'))}\n")
     with (
-        pytest.raises(UsageError, match=r"a\.csv:COLUMN; columns: "),
-        open_rows(path, Fields(layouts=(TRIPLETS, PAIRS, SENTENCES), option="")),
+        pytest.raises(UsageError, match="FILE:sent0,sent1,hard_neg or FILE:sent0,sent1 or FILE:text; columns: "),
+        open_rows(path, Fields(layouts=(TRIPLETS, PAIRS, SENTENCES), remedy="")),
     ):
         pass
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from promptcli.data.dialect import LABELLED_PAIRS, PAIRS, TRIPLETS
+from promptcli.data.dialect import GRADED_PAIRS, LABELLED_PAIRS, PAIRS, TRIPLETS
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task, examples_of, fitting_sentences, read_examples, training_examples
+from promptcli.data.tasks import any_task_names, load_any
 from promptcli.errors import NotFoundError, UsageError
 from tests.reading import parquet, write, write_table
 
@@ -205,3 +206,64 @@ def test_every_sentence_of_a_list_is_kept_or_counted(sentences):
     examples = examples_of(sentences)
     assert examples.columns[0] == [sentence for sentence in sentences if sentence.strip()]
     assert len(examples) + examples.blank == len(sentences)
+
+
+FIRST = '{"q": "A cat.", "p": "A cat sleeps.", "n": "A dog."}'
+TRIPLET_ROWS = (["A cat.", "It rains."], ["A cat sleeps.", "Rain falls."], ["A dog.", ""])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns"),
+    [
+        ("a.csv", "sent0;sent1;hard_neg\nA cat.;A cat sleeps.;A dog.\nIt rains.;Rain falls.;NaN\n", ""),
+        ("a.tsv", "anchor\tpositive\tnegative\nA cat.\tA cat sleeps.\tA dog.\nIt rains.\tRain falls.\tNone\n", ""),
+        ("a.csv", "n,a,b,c\n1,A cat.,A cat sleeps.,A dog.\n2,It rains.,Rain falls.,\n", ":a,b,c"),
+        ("a.csv", "1,A cat.,A cat sleeps.,A dog.\n2,It rains.,Rain falls.,null\n", ":2,3,4"),
+        ("a.json", json.dumps([dict(zip(TRIPLETS, row, strict=True)) for row in zip(*TRIPLET_ROWS, strict=True)]), ""),
+        ("a.jsonl", f'{FIRST}\n{{"q": "It rains.", "p": "Rain falls."}}', ":q,p,n"),
+        ("a.jsonl", f'{FIRST}\n{{"q": "It rains.", "p": "Rain falls.", "n": NaN}}', ":q,p,n"),
+    ],
+)  # fmt: skip
+def test_triplets_of_any_dialect_and_by_the_names_of_their_columns(name, text, columns, tmp_path):
+    source = f"{write(tmp_path, name, text)}{columns}"
+    for data in (source, [source], [write(tmp_path, "pairs.csv", "sent0,sent1\na,b\n"), source]):
+        examples = training_examples(data)
+        assert tuple(column[-2:] for column in examples.columns) == TRIPLET_ROWS and examples.layout == TRIPLETS
+
+
+def test_the_remedies_of_a_refused_table_work(tmp_path):
+    path = write(tmp_path, "a.csv", "title;body\nOne;A cat.\nTwo;A dog.\n")
+    for read in (training_examples, lambda name: load_any(None, any_task_names([f"perplexity:{name}"])).tasks[0]):
+        with pytest.raises(UsageError, match=r"FILE:.*text; columns: title, body"):
+            read(str(path))
+    assert training_examples(f"{path}:body").columns == (["A cat.", "A dog."],)
+    assert training_examples(f"{path}:title,body").layout == PAIRS
+    assert load_any(None, any_task_names([f"perplexity:{path}:body"])).tasks[0].lines == ["A cat.", "A dog."]
+    assert fitting_sentences(f"{path}:body") == ["A cat.", "A dog."]
+    for names, message in (("a,b,c,d", "names 4 columns"), ("body,x", "no column 'x'")):
+        with pytest.raises(UsageError, match=message):
+            training_examples(f"{path}:{names}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "scores"),
+    [
+        ("a.csv", "sentence1;sentence2;score\na;b;3,8\nc;d;1\n", [3.8, 1]),
+        ("a.jsonl", '{"question1": "a", "question2": "b", "is_duplicate": true}\n'
+         '{"question1": "c", "question2": "d", "is_duplicate": false}', [1, 0]),
+        ("a.csv", "question1,question2,is_duplicate\na,b,True\nc,d,False\n", [1, 0]),
+    ],
+)  # fmt: skip
+def test_scores_as_people_write_them(name, text, scores, tmp_path, caplog):
+    caplog.set_level("INFO", "promptcli")
+    path = write(tmp_path, name, text)
+    assert development_task(path).pairs().gold.tolist() == scores
+    assert list(map(float, training_examples(path, layouts=[GRADED_PAIRS]).columns[2])) == scores
+    assert ("decimal comma" in caplog.text) is (3.8 in scores)
+
+
+@pytest.mark.parametrize("value", ["[1]", "null"])
+def test_a_score_that_is_none(value, tmp_path):
+    path = write(tmp_path, "a.jsonl", f'{{"sentence1": "a", "sentence2": "b", "score": {value}}}')
+    with pytest.raises(UsageError, match=r"line 1: 'score' is .*number"):
+        development_task(path)

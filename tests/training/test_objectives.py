@@ -6,14 +6,17 @@ import pytest
 import torch
 
 import promptcli as pc
+from promptcli.data.dialect import GRADED_PAIRS
 from promptcli.data.dialect import SENTENCES as ALONE
+from promptcli.data.sources import TrainingExamples
 from promptcli.errors import UsageError
 from promptcli.training import methods, objectives
 from promptcli.training.methods.method import Method, Variant
+from promptcli.training.methods.sbert import REGRESSION
 from promptcli.training.methods.training_settings import TrainingSettings, setting
 from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.objectives.objective import Objective
-from promptcli.training.objectives.sbert import CLASSES
+from promptcli.training.objectives.sbert import CLASSES, PairCosine
 from promptcli.training.run import learning_rate
 from tests.learning import learner_of, trainer_of
 from tests.reference import losses
@@ -113,3 +116,25 @@ def test_a_new_method_is_one_file_and_one_line(monkeypatch, tiny_folder):
     first, second = learner([SENTENCES[:4]])
     assert int(((first - second).abs().amax(1) > 1e-4).sum()) == 2  # half of the batch is shuffled
     assert any("share" in item for item in methods.all_settings().__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("scores", "top", "expected", "told"),
+    [
+        (["0.0", "0.5", "1.0"], 0.0, [0, 0.5, 1], "scores from 0 to 1 are divided by 1"),
+        (["5.0", "0.0", "2.5"], 0.0, [1, 0, 0.5], "scores from 0 to 5 are divided by 5"),
+        (["80", "20", "0"], 0.0, [1, 0.25, 0], "divided by 80"),
+        (["4.0", "2.0", "0.0"], 5.0, [0.8, 0.4, 0], "divided by 5"),
+        (["7.0", "0.0", "0.0"], 5.0, None, ""),
+    ],
+)
+def test_graded_pairs_are_scaled_by_their_own_range(scores, top, expected, told, caplog):
+    caplog.set_level("INFO", "promptcli")
+    examples = TrainingExamples((["a"] * 3, ["b"] * 3, scores), "", layout=GRADED_PAIRS)
+    settings = replace(REGRESSION.small, top_score=top)
+    if expected is None:
+        with pytest.raises(UsageError, match="a score of 7 is above `top_score`, 5"):
+            PairCosine.choose(examples, settings, None)
+        return
+    chosen = PairCosine.choose(examples, settings, None)
+    assert [float(score) for score in chosen.columns[2]] == expected and told in caplog.text

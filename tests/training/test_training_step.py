@@ -40,7 +40,7 @@ READ = {
     **dict.fromkeys(("dcpcse", "promptbert", "cotbert", "consert", "isbert"), COLUMNS),
     "simcse": [*PAIRS, HARD],
     "sbert": [*PAIRS, LABELS],
-    "sbert-regression": [*PAIRS, ["5", "0", "2.5", "4", "1", "3", "2"]],
+    "sbert-regression": [*PAIRS, ["1", "0", "0.5", "0.8", "0.2", "0.6", "0.4"]],
     "defsent": [SENTENCES[:7], ["woman", "dog", "door", "dog", "woman", "door", "woman"]],
 }
 #: Settings that leave nothing to chance, which every process draws for itself.

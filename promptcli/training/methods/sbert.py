@@ -10,7 +10,7 @@ from promptcli.training.methods.training_settings import TrainingSettings, setti
 class GradedSettings(TrainingSettings):
     """Settings of the regression objective."""
 
-    top_score: float = setting(5.0, "maximum score of a pair; scores are divided by it.", min=1e-6)
+    top_score: float = setting(0.0, "the end of the scores' scale, by which they are divided; 0: the highest.", min=0)
 
 
 _BACKBONES = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
