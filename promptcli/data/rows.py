@@ -345,8 +345,14 @@ def titled(row: dict[str, Any]) -> Any:
 
 def _read_array(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list[str] | None, _Numbered]:
     """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
+    held, size = list[str](), 0
+    for line in lines:
+        held.append(line)
+        size += len(line)
+        if size > LONGEST_LINE:
+            raise UsageError(f"{name}: a JSON array of more than 64 MiB; make lines of it: jq -c '.[]' IN > OUT.jsonl")
     try:
-        items = json.loads("".join(lines))
+        items = json.loads("".join(held))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name}: malformed JSON: {error}") from None
     rows = [{TEXT: item} if isinstance(item, str) else item for item in items]

@@ -16,6 +16,7 @@ from promptcli.data.dialect import FORMATS, GRADED_PAIRS, Fields, split_columns
 from promptcli.data.files import COMPRESSED
 from promptcli.data.given import finite_number, note_commas
 from promptcli.data.hub import HubSet
+from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import GoldRow, Parts
 from promptcli.errors import NotFoundError, UsageError, look_up
@@ -189,6 +190,9 @@ GROUPS = {"sts": tuple(map(str, TEST_TASKS)), "transfer": TRANSFER_TASKS}
 
 
 def _retrieval(file: str) -> TaskRow:
+    folder = Path(file)
+    if is_retrieval_folder(folder):
+        return TaskRow("ndcg@10", lambda _: {"all": read_retrieval_folder(folder)}, text="own documents, unchanged")
     return TaskRow("ndcg@10", lambda _: {"all": read_rows(file, RETRIEVAL)}, text="own documents, unchanged")
 
 
@@ -200,8 +204,8 @@ def _perplexity(file: str) -> TaskRow:
     return TaskRow("perplexity", read, text="held-out lines")
 
 
-#: Word before a colon -> the task of the argument after it: ``retrieval:FILE`` or
-#: ``retrieval:FILE:query,document,grade``; ``perplexity:FILE``; ``mteb:TASK``, whose data mteb has.
+#: Word before a colon -> the task of the argument after it: ``retrieval:FILE`` (or ``FILE:query,document,grade``, or a
+#: folder of BEIR or MS MARCO); ``perplexity:FILE``; ``mteb:TASK``, whose data mteb has.
 FAMILIES: dict[str, Callable[[str], TaskRow]] = {
     "retrieval": _retrieval,
     "perplexity": _perplexity,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.data import files
+from promptcli.data import files, rows
 from promptcli.data.dialect import Fields
 from promptcli.data.files import STANDARD
 from promptcli.data.rows import open_rows, windows
@@ -64,6 +64,8 @@ def test_a_line_of_a_megabyte(tmp_path):
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LONGEST_LINE", 1 << 20)
     fails(write(tmp_path, "a.txt", b"one\n" + b"x" * (1 << 21)), "a.txt: line 2 is longer than 1 MiB")
+    monkeypatch.setattr(rows, "LONGEST_LINE", 1 << 20)
+    fails(write(tmp_path, "a.json", "[" + "1,\n" * (1 << 19)), "a.json: a JSON array of more than", "jq -c")
 
 
 def test_an_unknown_extension_is_plain_text(tmp_path):

@@ -9,7 +9,7 @@ import torch
 
 import promptcli as pc
 from promptcli.data.task_table import TASKS, TaskRow
-from promptcli.data.tasks import RetrievalTask
+from promptcli.data.tasks import RetrievalTask, any_task_names, load_any
 from promptcli.evaluation import statistics
 from promptcli.evaluation.perplexity import prediction_accuracy
 from tests.tiny import SENTENCES
@@ -165,3 +165,60 @@ def test_eval_takes_tasks_of_every_kind(run, tiny_folder, documents, tmp_path):
     alone = run(*given, "--compare", "cls")
     assert alone.code == 0 and "only scores on graded pairs are compared" in alone.err
     assert all(metric in alone.out for metric in ("ndcg@10", "recall@10 ", "recall@100"))
+
+
+#: Queries, documents and judgements as BEIR and MS MARCO distribute them.
+BEIR = {
+    "corpus.jsonl": '{"_id": "d1", "title": "Cats", "text": "They purr."}\n'
+    '{"_id": "d2", "title": "", "text": "Dogs bark."}\n'
+    '{"_id": "d3", "title": "Fish", "text": "They swim."}\n',
+    "queries.jsonl": '{"_id": "q1", "text": "who purrs"}\n{"_id": "q2", "text": "who barks"}\n'
+    '{"_id": "q3", "text": "x"}\n',
+    "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t2\nq2\td2\t1\nq2\td3\t0\n",
+    "qrels/dev.tsv": "query-id\tcorpus-id\tscore\nq3\td3\t1\n",
+}  # fmt: skip
+MARCO = {
+    "collection.tsv": "0\tCats They purr.\n1\tDogs bark.\n2\tFish They swim.\n",
+    "queries.dev.small.tsv": "7\twho purrs\n8\twho barks\n",
+    "queries.train.tsv": "9\tx\n",
+    "qrels.dev.small.tsv": "7 0 0 2\n8 0 1 1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "queries"),
+    [
+        (BEIR, "", ["who purrs", "who barks"]),
+        (BEIR, "qrels/test.tsv", ["who purrs", "who barks"]),
+        (BEIR, "qrels/dev.tsv", ["x"]),
+        (MARCO, "", ["who purrs", "who barks"]),
+        (MARCO, "qrels.dev.small.tsv", ["who purrs", "who barks"]),
+    ],
+)
+def test_folders_of_beir_and_ms_marco_are_retrieval_tasks(files, name, queries, tmp_path):
+    for file, content in files.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(content)
+    (task,) = load_any(None, any_task_names(f"retrieval:{tmp_path / name}")).tasks
+    assert task.queries == queries and sorted(task.documents) == ["Cats They purr.", "Dogs bark.", "Fish They swim."]
+    judged = [[(task.documents[number], grade) for number, grade in grades.items()] for grades in task.grades]
+    assert judged == (
+        [[("Fish They swim.", 1)]] if queries == ["x"] else [[("Cats They purr.", 2)], [("Dogs bark.", 1)]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td9\t1\n", r"test.tsv: line 2: no document has the id 'd9'"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\n", r"test.tsv: line 2: give query, document and grade"),
+        ("corpus.jsonl", None, r"has no documents; .* corpus.jsonl"),
+    ],
+)
+def test_a_retrieval_folder_that_is_not_one(name, content, message, tmp_path):
+    (tmp_path / "qrels").mkdir()
+    for file, text in (BEIR | {name: content}).items():
+        if text is not None:
+            (tmp_path / file).write_text(text)
+    with pytest.raises(pc.PromptcliError, match=message):
+        pc.evaluate("mini", f"retrieval:{tmp_path}")
