@@ -8,18 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
+import promptcli as pc
 from promptcli.analysis.geometry import sentence_anisotropy, token_anisotropy
 from promptcli.analysis.sentence import compare_with_tfidf
-from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.data.sources import read_examples
-from promptcli.data.tasks import load_tasks, load_transfer, task_names
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.evaluation.evaluator import average, distinct_sentences, embed_tasks, evaluate, score_vectors
-from promptcli.evaluation.scores import Label
+from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing import measures
 from promptcli.reproducing.measures import MEASURE_OF, measure_table, overview
@@ -38,8 +35,7 @@ from promptcli.reproducing.systems import FORMS, SYSTEMS, MeasurementContext
 from promptcli.storage.cache import Cache
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.processes import start_processes
-from promptcli.training.run import Learner, Trainer, TrainingRun
+from promptcli.training.run import TrainingRun
 from tests.senteval import write_pairs, write_transfer
 
 ROOT = Path(__file__).parents[2]
@@ -87,12 +83,6 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
     return make
 
 
-@pytest.fixture
-def sts(senteval):
-    """The five test tasks that the folder has."""
-    return load_tasks(senteval, task_names(THERE), "senteval").tasks
-
-
 def table(name):
     return find_tables([name])[0]
 
@@ -138,10 +128,10 @@ def test_printed_averages_are_the_columns_means():
 # measuring
 
 
-def test_figures_are_those_of_eval(context, sts, tiny_backbone):
+def test_figures_are_those_of_eval(context, senteval, tiny_backbone):
     document = measure_table(table("promptbert/5"), context())
     encoder = build_encoder(RECIPES["last-avg"], backbone=tiny_backbone("bert"))
-    scores = evaluate([encoder], sts)
+    scores = pc.evaluate(encoder, THERE, data_dir=senteval)
     figures = row_of(document, "last avg")["figures"]
     assert [figures[score.column]["value"] for score in scores] == [round(score.value, 4) for score in scores]
     assert figures["STS12"]["ci95"] == [round(bound, 4) for bound in scores[0].ci95]
@@ -149,7 +139,7 @@ def test_figures_are_those_of_eval(context, sts, tiny_backbone):
     low, high = figures["Avg"]["ci95"]
     assert low < figures["Avg"]["value"] < high
     assert figures["Avg"]["on"] == THERE and document["missing"] == ["STS15", "STS16"]
-    assert document["data"]["STS12"]["sha256"] == sts[0].sha256()
+    assert document["data"]["STS12"]["sha256"] == scores[0].data_sha256
     assert document["backbone"]["weights_sha256"] == tiny_backbone("bert").provenance.weights_sha256
 
 
@@ -242,9 +232,8 @@ def test_a_stopped_run_resumes_and_cached_figures_are_not_measured_again(context
 
 def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_backbone, tmp_path):
     document = measure_table(table("promptbert/15"), context(data_dir=transfer_data))
-    tasks = load_transfer(transfer_data, ["SST-2", "TREC"]).tasks
     encoders = [build_encoder(RECIPES[name], backbone=tiny_backbone("bert")) for name in ("last-avg", "cls")]
-    scores = score_vectors(embed_tasks(encoders, tasks, labels=[Label("tiny", "a"), Label("tiny", "b")]), tasks)
+    scores = pc.evaluate(encoders, ["SST-2", "TREC"], data_dir=transfer_data)
     first, second = (row_of(document, f"{name} embedding") for name in ("Avg. BERT", "BERT-[CLS]"))
     found = [row["figures"][name]["value"] for row in (first, second) for name in ("SST-2", "TREC")]
     assert found == [score.value for score in scores]
@@ -297,7 +286,7 @@ def examples(tmp_path):
     ],
 )
 def test_trained_rows_are_those_of_training(
-    context, examples, tiny_folder, senteval, sts, tmp_path, monkeypatch, name, method, row, settings
+    context, examples, tiny_folder, senteval, monkeypatch, name, method, row, settings
 ):
     quick = find_method(method, supervised=False)
     quick = dataclasses.replace(quick, small=quick.small.replace(**settings, epochs=4, eval_steps=1))
@@ -306,16 +295,10 @@ def test_trained_rows_are_those_of_training(
     measured = row_of(document, row)
     assert measured["fitted"] and document["seeds"]["training"] == [42]
     assert any("trained, fitted and counted on examples.txt" in line for line in caption(document))
-    learner = Learner(quick, quick.small, load_backbone(str(tiny_folder("bert"))))
-    (development,) = load_tasks(senteval, task_names(["STS-B:dev"]), "senteval").tasks
-    mixed = choose_dtype("auto", "cpu") == torch.bfloat16
-    processes = start_processes("cpu", mixed=mixed, trackers=[], folder=tmp_path)
-    (tmp_path / "run").mkdir()
-    found = Trainer(learner, processes).train(read_examples(examples), development, tmp_path / "run")
-    assert found.best.step > 0  # the numbers that are kept were learned
-    learner.load(found.tensors)
-    learner.eval()
-    scores = evaluate([learner.encoder()], sts)
+    given = {"backbone": str(tiny_folder("bert")), "on": "STS-B:dev", "data_dir": senteval, "seed": 42}
+    found = pc.train(method, str(examples), **given)
+    assert max(found.curve, key=lambda score: score.value).step > 0  # the numbers that are kept were learned
+    scores = pc.evaluate(found.encoder, THERE, data_dir=senteval)
     assert measured["figures"]["Avg"]["value"] == pytest.approx(average(scores), abs=0.01)
 
 
@@ -343,7 +326,7 @@ def test_several_seeds_are_their_mean_spread_and_extremes(context, examples, mon
     assert any("2 runs each, seeds 0, 1" in line for line in caption(document))
 
 
-def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(context, examples, sts, tmp_path):
+def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(context, examples, senteval, tmp_path):
     triplets = tmp_path / "triplets.csv"
     quoted = ['"' + sentence.replace('"', "") + '"' for sentence in DEMO[:390]]
     rows = [",".join(quoted[start : start + 3]) for start in range(0, 390, 3)]
@@ -358,7 +341,7 @@ def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(co
     first, second, _ = read_examples(triplets).columns
     recipe = RECIPES["whitening"].replace(backbone="tiny")
     fitted = fit_recipe(recipe, [*first, *second], backbone=context().backbone).encoder
-    assert whitened == pytest.approx(average(evaluate([fitted], sts)), abs=0.01)
+    assert whitened == pytest.approx(average(pc.evaluate(fitted, THERE, data_dir=senteval)), abs=0.01)
     assert whitened != other and corpus["triplets"] is None
     assert supervised["figures"]["Avg"]["value"] != unsupervised["figures"]["Avg"]["value"]
     assert any("on triplets.csv, 130 examples" in line for line in caption(document))
@@ -384,11 +367,11 @@ def test_rows_of_labelled_pairs_and_definitions_are_trained_on_theirs(context, e
     assert len(values) == 3 and defined["definitions"]["name"] == "words.tsv"  # mean, [CLS] and max differ
 
 
-def test_other_programs_vectors_are_rows(run, senteval, sts, tiny_folder, tiny_backbone, tmp_path):
+def test_other_programs_vectors_are_rows(run, senteval, tiny_folder, tiny_backbone, tmp_path):
     listed = run("reproduce", "promptbert/6", "--data-dir", senteval, "--list-sentences", "--offline")
     assert listed.code == 0, listed.err
     sentences = listed.out.splitlines()
-    assert sentences == distinct_sentences(sts)
+    assert sentences == pc.task_sentences(THERE, data_dir=senteval)
     encoder = Encoder(Recipe("tiny", pooling="last/avg"), tiny_backbone("bert"), {})
     vectors = tmp_path / "theirs" / "InferSent-GloVe.sts.npy"
     vectors.parent.mkdir()
@@ -396,7 +379,7 @@ def test_other_programs_vectors_are_rows(run, senteval, sts, tiny_folder, tiny_b
     options = ["--data-dir", senteval, "--vectors", vectors.parent, "--backbone", tiny_folder("bert"), "--offline"]
     ran = run("reproduce", "promptbert/6", *options, "-o", tmp_path / "out", "--json")
     figures = row_of(ran.json["results"][0], "InferSent-GloVe")["figures"]
-    assert figures["Avg"]["value"] == pytest.approx(average(evaluate([encoder], sts)), abs=0.01)
+    assert figures["Avg"]["value"] == pytest.approx(average(pc.evaluate(encoder, THERE, data_dir=senteval)), abs=0.01)
     np.save(vectors, encoder.encode(sentences[1:]))
     assert "--list-sentences`" in run("reproduce", "promptbert/6", *options, "-o", tmp_path / "out").err
     without = run("reproduce", "list", "--data-dir", senteval, "--backbone", tiny_folder("bert")).out
