@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from transformers import AutoModel, AutoModelForMaskedLM
 
 import promptcli as pc
 from promptcli.analysis import geometry, token_bias
@@ -22,10 +21,10 @@ from promptcli.backbones.states import Needs
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError
 from promptcli.notes import showing
 from promptcli.recipe import Recipe
+from tests.reference.plain import TEMPLATES, Plain, period
 from tests.tiny import SENTENCES
 
 
@@ -218,12 +217,11 @@ def test_output_embeddings_are_the_head_s(tiny_folder):
 
 def plain_impact(folder, ids, mask):
     """Ditto, section 2.3: one forward pass for each masked input, one distance for each pair."""
-    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    plain = Plain(folder)
 
     def state(masked, place):
         row = [mask if position in masked else token for position, token in enumerate(ids)]
-        with torch.no_grad():
-            return model(torch.tensor([row])).last_hidden_state[0, place]
+        return plain.states(row)[0][-1][place]
 
     places = range(1, len(ids) - 1)
     return [[float(torch.dist(state({i}, i), state({i, j}, i))) if i != j else 0.0 for j in places] for i in places]
@@ -278,16 +276,14 @@ def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
 def test_attention_equals_the_eager_path(family, tiny_backbone, tiny_folder):
     backbone = tiny_backbone(family)
     sentence = "The cat sat on the mat, and it did not move."  # longer than ModernBERT's local window
-    model = AutoModel.from_pretrained(tiny_folder(family), attn_implementation="eager").eval()
     ids = tokenize(plain_encoder(backbone), sentence)
-    with torch.no_grad():
-        matrices = model(torch.tensor([ids]), output_attentions=True).attentions
+    _, matrices = Plain(tiny_folder(family)).states(ids)
     batch = make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():
         diagonals = backbone.run(batch, Needs(diagonals=frozenset({0, 1}))).diagonals
     for layer, head in itertools.product((0, 1), (0, 3)):
         found = attention(backbone, sentence, f"{layer + 1}-{head + 1}")
-        assert found.matrix == pytest.approx(matrices[layer][0, head].numpy(), abs=1e-5)
+        assert found.matrix == pytest.approx(matrices[layer][head].numpy(), abs=1e-5)
         assert found.diagonal == pytest.approx(diagonals[layer][0, head].numpy(), abs=1e-5)
         assert found.matrix.sum(1) == pytest.approx(np.ones(len(ids)), abs=1e-5)
         assert (found.head, len(found.tokens)) == (f"{layer + 1}-{head + 1}", len(ids))
@@ -317,57 +313,23 @@ def test_what_a_backbone_cannot_show(tiny_backbone, monkeypatch):
 
 # --- tokens at the mask, against transformers' own masked LM
 
-TEMPLATE = 'the "[X]" means [MASK] .'
 THREE = ["a man is here", "The cat sat on the mat, and it did not move.", "i"]
 
 
-def recipe(place="hidden", prompt=TEMPLATE):
+def recipe(place="hidden", prompt=TEMPLATES["bert"]):
     return Recipe(prompt=prompt, pooling="last/mask", denoise=place)
-
-
-def reference(folder, tokens, sentence, family):
-    """Return h and h_hat at the mask, and the model, by plain calls."""
-    model = AutoModelForMaskedLM.from_pretrained(folder).eval()
-    template = Template(TEMPLATE, tokens)
-    piece = tokens.encode(template.pieces([sentence], True))
-    ids = template.splice(piece, 60).rows[0]
-    length = len(ids) - template.length
-    offset = 2 if family == "roberta" else 0
-    positions = [place if place < len(template.left) else place + length for place in range(template.length)]
-    with torch.no_grad():
-        full = model.base_model(input_ids=torch.tensor([ids])).last_hidden_state[0]
-        blank = model.base_model(
-            input_ids=torch.tensor([[*template.left, *template.right]]),
-            attention_mask=torch.ones(1, template.length),
-            position_ids=torch.tensor([positions]) + offset,
-        ).last_hidden_state[0]
-    return model, full[ids.index(tokens.mask)], blank[[*template.left, *template.right].index(tokens.mask)]
-
-
-def head(model, family):
-    if family == "bert":
-        return model.cls.predictions.transform, model.cls.predictions.decoder
-    lm = model.lm_head
-    return lambda states: lm.layer_norm(torch.nn.functional.gelu(lm.dense(states))), lm.decoder
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 @pytest.mark.parametrize("place", PLACES)
 def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, tiny_folder):
-    backbone = tiny_backbone(family)
-    found = predict_mask_tokens(backbone, recipe(place), THREE, count=4)
-    for row, sentence in zip(found, THREE, strict=True):
-        model, state, bias = reference(tiny_folder(family), backbone.tokenizer, sentence, family)
-        transform, decoder = head(model, family)
-        with torch.no_grad():
-            plain = decoder(transform(state))
-            denoised = {
-                "hidden": decoder(transform(state - bias)),
-                "head": decoder(transform(state) - transform(bias)),
-                "logits": decoder(transform(state)) - decoder(transform(bias)),
-            }[place]
-        for guesses, logits in [(row.plain, plain), (row.denoised, denoised)]:
-            values, tokens = logits.softmax(-1).topk(4)
+    backbone, reference, template = tiny_backbone(family), Plain(tiny_folder(family)), TEMPLATES[family]
+    found = predict_mask_tokens(backbone, recipe(place, template), THREE, count=4)
+    for row, sentence in zip(found, map(period, THREE), strict=True):
+        state = reference.mask_state(template, sentence)
+        bias = reference.mask_bias(template, sentence, 2 if family == "roberta" else 0)
+        for guesses, kind in [(row.plain, "none"), (row.denoised, place)]:
+            values, tokens = reference.denoised_logits(state, bias, kind).softmax(-1).topk(4)
             assert [guess.token for guess in guesses] == [backbone.tokenizer.text(token) for token in tokens.tolist()]
             assert [guess.probability for guess in guesses] == pytest.approx(values.tolist(), abs=1e-4)
 

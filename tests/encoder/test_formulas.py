@@ -13,11 +13,6 @@ from tests.reference import plain
 from tests.tiny import SENTENCES
 
 FAMILIES = ["bert", "roberta", "electra"]
-TEMPLATES = {
-    "bert": 'This sentence : "[X]" means [MASK] .',
-    "roberta": "This sentence : ' [X] ' means[MASK].",
-    "electra": "Also called [MASK]. [X]",
-}
 TOLERANCE = 1e-5
 
 
@@ -83,67 +78,34 @@ def test_ditto(states, head, encoder, reference):
     assert_rows(encoder(pooling=f"{states}/ditto:{head}"), expected)
 
 
-def period(sentence):
-    return sentence if sentence[-1] in ".?\"'" else sentence + "."
-
-
-def mask_state(reference, template, sentence):
-    ids = reference.ids(template, sentence)
-    return reference.states(ids)[0][-1][ids.index(reference.tokenizer.mask_token_id)]
-
-
 def test_mask(encoder, reference, family):
-    template = TEMPLATES[family]
-    expected = [mask_state(reference, template, period(sentence)) for sentence in SENTENCES]
+    template = plain.TEMPLATES[family]
+    expected = [reference.mask_state(template, plain.period(sentence)) for sentence in SENTENCES]
     assert_rows(encoder(prompt=template, pooling="last/mask"), expected)
-    expected = [mask_state(reference, template, sentence) for sentence in SENTENCES]
+    expected = [reference.mask_state(template, sentence) for sentence in SENTENCES]
     assert_rows(encoder(prompt=template, pooling="last/mask", period=False), expected)
-
-
-def bias_state(reference, template, sentence, offset):
-    """h_hat: the template alone; what stands behind [X] keeps the position it had behind the sentence."""
-    mask = reference.tokenizer.mask_token_id
-    empty = reference.ids(template.replace(" [X] ", " [X]"), "") if "' [X] '" in template else None
-    whole = reference.ids(template, sentence)
-    left, right = template.split("[X]")
-    before = len(reference.tokenizer(reference.filled(left.rstrip() or left, ""))["input_ids"]) - 1
-    after = len(reference.tokenizer(reference.filled(right, ""))["input_ids"]) - 1
-    length = len(whole) - before - after
-    assert length > 0 and (empty is None or len(empty) == before + after)
-    ids = whole[:before] + whole[before + length :]
-    positions = [*range(before), *range(before + length, len(whole))]
-    return reference.states(ids, [offset + place for place in positions])[0][-1][ids.index(mask)]
 
 
 @pytest.mark.parametrize("option", ["hidden", "hidden:code"])
 def test_denoising(option, encoder, reference, family):
-    template = TEMPLATES[family]
+    template = plain.TEMPLATES[family]
     offset = 2 if family == "roberta" and option == "hidden" else 0
     expected = [
-        mask_state(reference, template, period(sentence)) - bias_state(reference, template, period(sentence), offset)
-        for sentence in SENTENCES
+        reference.mask_state(template, sentence) - reference.mask_bias(template, sentence, offset)
+        for sentence in map(plain.period, SENTENCES)
     ]
     assert_rows(encoder(prompt=template, pooling="last/mask", denoise=option), expected)
 
 
 @pytest.mark.parametrize("place", ["none", "hidden", "head", "logits"])
 def test_topk_tokens(place, encoder, reference, family):
-    template, k = TEMPLATES[family], 7
+    template, k = plain.TEMPLATES[family], 7
     rows = reference.rows()
     expected = []
-    for sentence in map(period, SENTENCES):
-        h = mask_state(reference, template, sentence)
-        bias = bias_state(reference, template, sentence, 2 if family == "roberta" else 0)
-        decoder = reference.model.get_output_embeddings()
-        with torch.no_grad():
-            logits = {
-                "none": lambda h=h: reference.logits(h),
-                "hidden": lambda h=h, b=bias: reference.logits(h - b),
-                "head": lambda h=h, b=bias, decoder=decoder: decoder(
-                    reference.transformed(h) - reference.transformed(b)
-                ),
-                "logits": lambda h=h, b=bias: reference.logits(h) - reference.logits(b),
-            }[place]()
+    for sentence in map(plain.period, SENTENCES):
+        h = reference.mask_state(template, sentence)
+        bias = reference.mask_bias(template, sentence, 2 if family == "roberta" else 0)
+        logits = reference.denoised_logits(h, bias, place)
         expected.append(plain.topk(logits, rows, k))
     assert_rows(
         encoder(prompt=template, pooling="last/mask", transforms=(f"topk-tokens:{k}",), denoise=place), expected

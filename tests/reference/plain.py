@@ -78,6 +78,45 @@ class Plain:
         hook.remove()
         return seen[0][0, 0]
 
+    # -- the mask of a filled template
+
+    def mask_state(self, template, sentence):
+        ids = self.ids(template, sentence)
+        return self.states(ids)[0][-1][ids.index(self.tokenizer.mask_token_id)]
+
+    def mask_bias(self, template, sentence, offset):
+        """h_hat: the template alone; what stands behind [X] keeps the position it had behind the sentence."""
+        empty = self.ids(template.replace(" [X] ", " [X]"), "") if "' [X] '" in template else None
+        whole = self.ids(template, sentence)
+        left, right = template.split("[X]")
+        before = len(self.tokenizer(self.filled(left.rstrip() or left, ""))["input_ids"]) - 1
+        after = len(self.tokenizer(self.filled(right, ""))["input_ids"]) - 1
+        length = len(whole) - before - after
+        assert length > 0 and (empty is None or len(empty) == before + after)
+        ids = whole[:before] + whole[before + length :]
+        positions = [offset + place for place in (*range(before), *range(before + length, len(whole)))]
+        return self.states(ids, positions)[0][-1][ids.index(self.tokenizer.mask_token_id)]
+
+    @torch.no_grad()
+    def denoised_logits(self, state, bias, place):
+        if place == "hidden":
+            return self.logits(state - bias)
+        if place == "head":
+            return self.model.get_output_embeddings()(self.transformed(state) - self.transformed(bias))
+        return self.logits(state) - self.logits(bias) if place == "logits" else self.logits(state)
+
+
+#: A template of each kind of tokenizer.
+TEMPLATES = {
+    "bert": 'This sentence : "[X]" means [MASK] .',
+    "roberta": "This sentence : ' [X] ' means[MASK].",
+    "electra": "Also called [MASK]. [X]",
+}
+
+
+def period(sentence):
+    return sentence if sentence[-1] in ".?\"'" else sentence + "."
+
 
 # -- poolings: sums over tokens, written out
 
