@@ -24,7 +24,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.notes import showing
 from promptcli.recipe import Recipe
-from tests.reference.plain import TEMPLATES, Plain, period
+from tests.reference.plain import TEMPLATES, Plain, period, tfidf_weights
 from tests.tiny import SENTENCES
 
 
@@ -254,12 +254,7 @@ def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
     means, weights = [], []
     for sentence in (sentences[0], sentences[2], sentences[3]):
         row = tokenize(plain_encoder(backbone), sentence)
-        holding = {token: sum(token in document for document in documents) for token in row}
-        terms = {
-            token: row.count(token) * math.log2(len(documents) / df) if df else 0.0 for token, df in holding.items()
-        }
-        length = math.sqrt(sum(term**2 for term in terms.values()))
-        weights.append([terms[token] / length for token in row[1:-1]])
+        weights.append(tfidf_weights(row, documents)[1:-1])
         means.append(impact(backbone, sentence).means.tolist())
     flat = [list(itertools.chain.from_iterable(rows)) for rows in (means, weights)]
     assert found.means.tolist() == pytest.approx(flat[0]) and found.weights.tolist() == pytest.approx(flat[1], abs=1e-6)

@@ -150,6 +150,14 @@ def tfidf(ids, rows, documents):
     return total
 
 
+def tfidf_weights(ids, documents):
+    """tf(i) idf(i) of each token, the vector over distinct terms scaled to length 1 (gensim's defaults)."""
+    holding = {token: sum(token in document for document in documents) for token in ids}
+    terms = {t: ids.count(t) * math.log2(len(documents) / df) if df else 0.0 for t, df in holding.items()}
+    length = math.sqrt(sum(term**2 for term in terms.values()))
+    return [terms[token] / length for token in ids]
+
+
 def topk(logits, rows, k):
     """PromptBERT eq. 3."""
     probabilities = logits.softmax(0)

@@ -25,6 +25,7 @@ from promptcli.searching.search import cross_validate
 from promptcli.searching.search_settings import SEARCHED
 from promptcli.searching.searches import search_layers
 from tests.embed_running import refused
+from tests.reference.plain import tfidf_weights as plain_weights
 from tests.searching.pairs import EVERY_PAIR, make_task, write_pairs
 from tests.tiny import SENTENCES
 
@@ -178,9 +179,7 @@ def test_tfidf_correlation_of_a_head_is_over_the_words_alone(tiny_backbone):
     diagonals = head_cosines(encoder, SENTENCES, SENTENCES, ["last"]).diagonals
     words, weights = [], []
     for row, diagonal in zip(rows, diagonals, strict=True):
-        values = {t: row.count(t) * np.log2(len(rows) / sum(t in document for document in documents)) for t in row}
-        length = sum(value**2 for value in values.values()) ** 0.5
-        weights += [values[token] / length for token in row[1:-1]]
+        weights += plain_weights(row, documents)[1:-1]
         words += diagonal[1:-1, 4 * layer + number].tolist()
     assert head.tfidf.pearson == pytest.approx(stats.pearsonr(words, weights).statistic, abs=1e-5)
 
