@@ -15,29 +15,31 @@ from tests.reference.plain import Plain
 from tests.tiny import SENTENCES, save_tiny
 
 
+def plain_figures(model, lines):
+    """Number of tokens, accuracy and perplexity, token by token; a line is its ids, and position -> right id."""
+    losses, right = [], 0
+    for row, gold in lines:
+        with torch.no_grad():
+            logits = model(torch.tensor([row])).logits[0].double()
+        for place, token in gold.items():
+            losses.append(-float(torch.log_softmax(logits[place], 0)[token]))
+            right += int(logits[place].argmax()) == token
+    return len(losses), 100 * right / len(losses), math.exp(sum(losses) / len(losses))
+
+
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_equals_one_sentence_at_a_time(family, tiny_folder, tiny_backbone):
     found = prediction_accuracy(tiny_backbone(family), SENTENCES, share=0.3, seed=4)
     plain = Plain(tiny_folder(family))
-    rng = np.random.default_rng(4)
-    loss = right = masked = 0
+    tokens, rng, lines = plain.tokenizer, np.random.default_rng(4), []
     for sentence in SENTENCES:
-        ids = plain.tokenizer(sentence, add_special_tokens=False)["input_ids"]
-        row = [plain.tokenizer.cls_token_id, *ids[: tiny_backbone(family).max_tokens - 2], plain.tokenizer.sep_token_id]
-        words = [place for place in range(1, len(row) - 1) if row[place] != plain.tokenizer.unk_token_id]
-        places = [place for place, draw in zip(words, rng.random(len(words)), strict=True) if draw < 0.3]
-        gold = [row[place] for place in places]
-        for place in places:
-            row[place] = plain.tokenizer.mask_token_id
-        with torch.no_grad():
-            logits = plain.model(torch.tensor([row])).logits[0].double()
-        for place, token in zip(places, gold, strict=True):
-            loss -= float(torch.log_softmax(logits[place], 0)[token])
-            right += int(logits[place].argmax()) == token
-            masked += 1
-    assert found.predicted == masked > 20
-    assert found.accuracy == pytest.approx(100 * right / masked)
-    assert found.perplexity == pytest.approx(math.exp(loss / masked), rel=1e-4)
+        ids = tokens(sentence, add_special_tokens=False)["input_ids"]
+        row = [tokens.cls_token_id, *ids[: tiny_backbone(family).max_tokens - 2], tokens.sep_token_id]
+        words = [place for place in range(1, len(row) - 1) if row[place] != tokens.unk_token_id]
+        gold = {place: row[place] for place, draw in zip(words, rng.random(len(words)), strict=True) if draw < 0.3}
+        lines.append(([tokens.mask_token_id if place in gold else token for place, token in enumerate(row)], gold))
+    assert found.predicted > 20
+    assert (found.predicted, found.accuracy, found.perplexity) == pytest.approx(plain_figures(plain.model, lines), 1e-4)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
@@ -45,19 +47,11 @@ def test_a_causal_model_predicts_every_token_from_those_before_it(family, tiny_f
     found = prediction_accuracy(tiny_backbone(family), SENTENCES)
     model = AutoModelForCausalLM.from_pretrained(tiny_folder(family), attn_implementation="eager").eval()
     tokens = tiny_backbone(family).tokenizer
-    loss, right, predicted, lines = 0.0, 0, 0, 0
-    for ids in tokens.encode(SENTENCES):
-        row = [*tokens.start, *ids]
-        lines += len(row) > 1
-        with torch.no_grad():
-            logits = model(torch.tensor([row])).logits[0].double()
-        for place in range(max(1, len(tokens.start)), len(row)):
-            loss -= float(torch.log_softmax(logits[place - 1], 0)[row[place]])
-            right += int(logits[place - 1].argmax()) == row[place]
-            predicted += 1
-    assert (found.predicted, found.sentences) == (predicted, lines)
-    assert found.accuracy == pytest.approx(100 * right / predicted)
-    assert found.perplexity == pytest.approx(math.exp(loss / predicted), rel=1e-4)
+    rows = [[*tokens.start, *ids] for ids in tokens.encode(SENTENCES)]
+    first = max(1, len(tokens.start))
+    lines = [(row, {place - 1: row[place] for place in range(first, len(row))}) for row in rows]
+    assert (found.predicted, found.accuracy, found.perplexity) == pytest.approx(plain_figures(model, lines), 1e-4)
+    assert found.sentences == sum(len(row) > 1 for row in rows)
 
 
 def test_wikitext_marks_are_undone(tiny_backbone):
