@@ -78,11 +78,16 @@ def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[floa
 
     The sign of a component is free; here its largest entry is positive.
     """
-    values, vectors = np.linalg.eigh(np.cov(rows, rowvar=False, dtype=np.float64))
+    mean = rows.mean(0, dtype=np.float64)
+    covariance = np.zeros((rows.shape[1], rows.shape[1]))
+    for start in range(0, len(rows), _WINDOW):  # a vocabulary of 250,000 in float64 takes gigabytes
+        centred = rows[start : start + _WINDOW] - mean
+        covariance += centred.T @ centred
+    values, vectors = np.linalg.eigh(covariance)
     axes = vectors[:, [-1, -2]]
     axes *= np.sign(axes[np.abs(axes).argmax(0), [0, 1]])
     first, second = (values[[-1, -2]] / values.sum()).tolist()
-    return (rows - rows.mean(0, dtype=np.float64)) @ axes, (first, second)
+    return rows @ axes - mean @ axes, (first, second)
 
 
 def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:

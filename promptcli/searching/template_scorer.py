@@ -4,7 +4,6 @@ The encoder is the one that ``eval`` uses, so a template has the same figure in 
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,19 +53,15 @@ class TemplateScorer:
         self._second = np.array([row_of[sentence] for sentence in pairs.second])
         self._all = np.arange(self.size)
         self._pieces: dict[str, list[int]] = {}
-        self._cached = None if cache is None else cache.table(self._context())
-
-    def _context(self) -> dict[str, Any]:
-        """Return everything except template and pair that a cosine depends on."""
-        provenance = self.backbone.provenance
-        return {
+        context = {  # everything except template and pair that a cosine depends on
             "promptcli": promptcli.__version__,
-            "weights": provenance.weights_sha256,
-            "tokenizer": provenance.tokenizer_sha256,
-            "dtype": str(self.backbone.dtype),
-            "data": self.task.sha256(),
-            "protocol": {**self.recipe.to_dict(), "backbone": None, "prompt": None},
+            "weights": backbone.provenance.weights_sha256,
+            "tokenizer": backbone.provenance.tokenizer_sha256,
+            "dtype": str(backbone.dtype),
+            "data": task.sha256(),
+            "protocol": {**recipe.to_dict(), "backbone": None, "prompt": None},
         }
+        self._cached = None if cache is None else cache.table(context)
 
     def encoder(self, template: str) -> Encoder:
         """Return the encoder of a template, sharing the sentences' tokens with every other one of this scorer."""
