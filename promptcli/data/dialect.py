@@ -129,7 +129,7 @@ class Fields:
 
     ``text`` and ``id`` name the file's columns of the sentence and its id if the user has chosen them, ``named`` those
     of the layout with as many columns, in its order; all by name, or by number from 1. ``remedy`` tells how a user
-    names columns; without one, by ``FILE:COLUMN,...``.
+    names columns; without one, by ``FILE:COLUMN,...``. With ``skip_bad`` rows that cannot be read are left out.
     """
 
     text: str | None = None
@@ -137,6 +137,7 @@ class Fields:
     layouts: tuple[tuple[str, ...], ...] = (SENTENCES,)
     named: tuple[str, ...] = ()
     remedy: str = "choose one with `text_field`"
+    skip_bad: bool = False
 
     def choose(
         self, header: Sequence[str] | None, name: str, dialect: Dialect = Dialect("jsonl"), tell: Tell = note
@@ -312,7 +313,7 @@ def format_of(name: str | Path) -> tuple[str, str]:
 def dialect_of(path: str | Path, text: Text, fields: Fields, name: str, tell: Tell) -> Dialect:
     """Return the dialect of a file by its extension and its beginning; ``tell`` gets what is not plain."""
     form, start = format_of(path)[0], text.head.lstrip()
-    if str(path) == str(STANDARD) and fields != Fields(remedy=fields.remedy):
+    if str(path) == str(STANDARD) and (fields.text or fields.id or fields.named or fields.layouts != (SENTENCES,)):
         form = "jsonl" if start[:1] in ("{", "[") else "csv"
     if form == "jsonl" and start.startswith("["):
         tell(f"{name}: read as one JSON array")

@@ -171,10 +171,12 @@ class Text:
     lines: Iterator[str]  #: as ``read_lines`` yields them
 
 
-def open_text(file: BinaryIO | io.RawIOBase, name: str, ending: str, tell: Callable[[str], None]) -> Text:
+def open_text(
+    file: BinaryIO | io.RawIOBase, name: str, ending: str, tell: Callable[[str], None], *, lenient: bool = False
+) -> Text:
     """Look at the beginning of a file, which may be a pipe; ``tell`` gets a line for what is not plain UTF-8.
 
-    ``ending`` is a key of ``COMPRESSED``, or any other one.
+    ``ending`` is a key of ``COMPRESSED``, or any other one; ``lenient`` is that of ``read_lines``.
     """
     stream: Any = io.BufferedReader(file, _BUFFER) if isinstance(file, io.RawIOBase) else file
     if ending in COMPRESSED:
@@ -197,7 +199,7 @@ def open_text(file: BinaryIO | io.RawIOBase, name: str, ending: str, tell: Calla
     elif "\ufffd" in text:
         text = head.decode("cp1252", "replace") if _is_western(head) else text
     stream = io.BufferedReader(_Recoded(head, stream, utf16=utf16, returns=returns), _BUFFER)
-    lines = read_lines(stream, name, sample=None if utf16 else head, tell=tell, ending=ending)
+    lines = read_lines(stream, name, sample=None if utf16 else head, tell=tell, ending=ending, lenient=lenient)
     return Text(text.removeprefix("\ufeff"), complete, not (utf16 or returns or ending in COMPRESSED), lines)
 
 
@@ -209,11 +211,14 @@ def read_lines(
     sample: bytes | None = None,
     tell: Callable[[str], None] = lambda message: None,
     ending: str = "",
+    lenient: bool = False,
 ) -> Iterator[str]:
     """Yield lines with their line endings, without a byte order mark; messages call the file ``name``.
 
-    With a ``sample`` a file that is not UTF-8, but looks like text of Western Europe's Windows, is read as such.
+    With a ``sample`` a file that is not UTF-8, but looks like text of Western Europe's Windows, is read as such. If
+    ``lenient``, a line with NUL bytes keeps them, and one that cannot be decoded has lone surrogates.
     """
+    errors = "surrogateescape" if lenient else "strict"
     number, encoding = 1, encoding if sample is None else "ascii"  # the first line that is not decides
     try:
         while line := file.readline(LONGEST_LINE + 1):
@@ -222,15 +227,15 @@ def read_lines(
             if len(line) > LONGEST_LINE:
                 size = f"{LONGEST_LINE >> 20} MiB"
                 raise UsageError(f"{name}: line {number} is longer than {size}; give one row a line")
-            if b"\0" in line:
+            if b"\0" in line and not lenient:
                 raise UsageError(f"{name}: line {number}: a NUL byte, so not text; if it is UTF-16: iconv -f UTF-16")
             try:
-                text = line.decode(encoding)
+                text = line.decode(encoding, "strict" if encoding == "ascii" else errors)
             except UnicodeDecodeError:
                 if sample is None or encoding != "ascii":
                     raise
                 encoding = _encoding_of(line, sample, lambda shown: tell(f"{name}: not UTF-8; {shown}"), number)
-                text = line.decode(encoding)
+                text = line.decode(encoding, errors)
             yield text
             number += 1
     except UnicodeDecodeError:

@@ -167,6 +167,7 @@ class InputFile:
     stamp: str  #: time of its last change, or a remote store's version
     text: str | None = None  #: column of the sentence; None in plain text
     id: str | None = None  #: column of the id
+    skip_bad: bool = False  #: whether lines that cannot be read are left out
 
 
 def count_input(name: str, fields: Fields) -> InputFile:
@@ -177,7 +178,7 @@ def count_input(name: str, fields: Fields) -> InputFile:
         columns, digest = rows.columns, rows.sha256()
     if state_of(name) != (size, stamp):
         raise UsageError(f"{name} is being written to; try again when it is complete")
-    return InputFile(name, size, digest, count, stamp, columns.get(TEXT) or None, columns.get(ID))
+    return InputFile(name, size, digest, count, stamp, columns.get(TEXT) or None, columns.get(ID), fields.skip_bad)
 
 
 def has_text_ids(files: Sequence[InputFile]) -> bool:
@@ -218,8 +219,11 @@ def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) ->
         lower, upper = max(start - first, 0), min(stop - first, file.rows)
         if lower < upper:
             check_unchanged(file, began)
-            with _open(file.path, Fields(file.text, file.id), start=lower, tell=lambda message: None) as rows:
-                for batch in _numbered(rows.batches, first + lower):
+            fields = Fields(file.text, file.id, skip_bad=file.skip_bad)
+            start = 0 if file.skip_bad else lower  # only what is read tells which rows are left out
+            with _open(file.path, fields, start=start, tell=lambda message: None) as rows:
+                batches = _after(rows.batches, lower - start)
+                for batch in _numbered(batches, first + lower):
                     yield batch.slice(0, upper - lower)
                     lower += len(batch)
                     if lower >= upper:
@@ -236,29 +240,30 @@ def _open(
 ) -> Iterator[Rows]:
     """Open the rows of a file from row ``start`` on, without ids if it has none; ``tell`` gets what is guessed."""
     name, (form, ending) = _called(path), format_of(path)
+    bad = _BadRows(name, fields.skip_bad, tell)
     local = None if stdin is not None or is_remote(path) else Path(path)
     if form == "parquet":
         if local is not None:
             check_file(local, regular=True)
         with open_file(path) as file:
-            columns, batches, count = _read_parquet(file, fields, name, start, tell)
-            yield Rows(str(path), columns, batches, lambda: _sha256(path), lambda: count)
+            columns, batches, count = _read_parquet(file, fields, name, start, bad)
+            yield Rows(str(path), columns, bad.told(batches), lambda: _sha256(path), lambda: count)
         return
     with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
         raw = HashedBytes(file)
-        text = open_text(raw, name, ending, tell)
+        text = open_text(raw, name, ending, tell, lenient=fields.skip_bad)
         if not text.head:
             yield Rows(str(path), {}, iter(()), raw.sha256, lambda: 0)
             return
         dialect = dialect_of(path, text, fields, name, tell)
         for _ in range(dialect.skipped):
             next(text.lines)
-        header, rows = _READERS[dialect.format](text.lines, name, dialect)
+        header, rows = _READERS[dialect.format](text.lines, name, dialect, bad)
         if dialect.format == "jsonl" and header and _BEIR <= set(header) and fields.text in (None, TEXT):
             tell(f"{name}: a BEIR corpus; title and text are read as one")
             rows = ((number, row and {**row, TEXT: titled(row)}) for number, row in rows)
         columns = fields.choose(header, name, dialect, tell)
-        batches = _batches(itertools.islice(rows, start, None), header, columns, name)
+        batches = bad.told(_batches(itertools.islice(rows, start, None), header, columns, name, bad))
 
         def total() -> int | None:
             if local is None or not text.plain or dialect.format == "json" or not local.is_file():
@@ -267,6 +272,29 @@ def _open(
             return max(count_lines(local) - above, 0)
 
         yield Rows(str(path), columns, batches, raw.sha256, total)
+
+
+class _BadRows:
+    """What becomes of a row that cannot be read: it is refused, or left out and counted."""
+
+    def __init__(self, name: str, skip: bool, tell: Tell) -> None:
+        self.name, self.skip, self.tell = name, skip, tell
+        self.lines = 0
+        self.first: UsageError | None = None
+
+    def leave_out(self, error: UsageError, lines: int = 1) -> None:
+        """Leave out a row of so many lines, unless such rows are refused."""
+        if not self.skip:
+            raise error
+        self.first = self.first or error
+        self.lines += lines
+
+    def told(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield batches, then report how many lines were left out."""
+        yield from batches
+        if self.lines:
+            first = str(self.first).removeprefix(f"{self.name}: ")
+            self.tell(f"{self.name}: lines that cannot be read, left out: {self.lines:,}; the first is {first}")
 
 
 def _called(path: str | Path) -> str:
@@ -291,6 +319,14 @@ def _numbered(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
         row += len(batch)
 
 
+def _after(batches: Iterator[Batch], rows: int) -> Iterator[Batch]:
+    """Yield what comes after so many rows."""
+    for batch in batches:
+        if rows < len(batch):
+            yield batch.slice(rows)
+        rows = max(rows - len(batch), 0)
+
+
 def _without_blank(batches: Iterator[Batch]) -> Iterator[Batch]:
     import pyarrow.compute as pc
 
@@ -300,20 +336,28 @@ def _without_blank(batches: Iterator[Batch]) -> Iterator[Batch]:
             yield with_text
 
 
-def _read_text(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[None, _Numbered]:
+def _read_text(lines: Iterator[str], name: str, dialect: Dialect, bad: _BadRows) -> tuple[None, _Numbered]:
     return None, ((number, [line.removesuffix("\n").removesuffix("\r")]) for number, line in enumerate(lines, 1))
 
 
-def _read_jsonl(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list[str] | None, _Numbered]:
-    rows = (
-        (number, _json_object(line, name, number) if line.strip() else None) for number, line in enumerate(lines, 1)
-    )
+def _read_jsonl(lines: Iterator[str], name: str, dialect: Dialect, bad: _BadRows) -> tuple[list[str] | None, _Numbered]:
+    rows = _json_objects(lines, name, bad)
     begin = list[tuple[int, Any]]()
     for number, row in rows:  # the first object has the columns
         begin.append((number, row))
         if row is not None:
             return list(row), itertools.chain(begin, rows)
     return None, iter(begin)
+
+
+def _json_objects(lines: Iterator[str], name: str, bad: _BadRows) -> _Numbered:
+    for number, line in enumerate(lines, 1):
+        try:
+            row = _json_object(line, name, number) if line.strip() else None
+        except UsageError as error:
+            bad.leave_out(error)
+        else:
+            yield number, row
 
 
 def _json_object(line: str, name: str, number: int) -> dict[str, Any]:
@@ -343,7 +387,7 @@ def titled(row: dict[str, Any]) -> Any:
     return " ".join(filter(None, texts)) if all(isinstance(text, str) for text in texts) else texts[1]
 
 
-def _read_array(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list[str] | None, _Numbered]:
+def _read_array(lines: Iterator[str], name: str, dialect: Dialect, bad: _BadRows) -> tuple[list[str] | None, _Numbered]:
     """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
     held, size = list[str](), 0
     for line in lines:
@@ -355,24 +399,26 @@ def _read_array(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list
         items = json.loads("".join(held))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name}: malformed JSON: {error}") from None
-    rows = [{TEXT: item} if isinstance(item, str) else item for item in items]
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise UsageError(f"{name}: row {number}: {shown(row)} is not a JSON object or a sentence")
-    return list(rows[0]) if rows else None, enumerate(rows, 1)
+    rows = list[tuple[int, Any]]()
+    for number, item in enumerate(items, 1):
+        if isinstance(item, dict | str):
+            rows.append((number, {TEXT: item} if isinstance(item, str) else item))
+        else:
+            bad.leave_out(UsageError(f"{name}: row {number}: {shown(item)} is not a JSON object or a sentence"))
+    return list(rows[0][1]) if rows else None, iter(rows)
 
 
-def _read_table(lines: Iterator[str], name: str, dialect: Dialect) -> tuple[list[str], _Numbered]:
+def _read_table(lines: Iterator[str], name: str, dialect: Dialect, bad: _BadRows) -> tuple[list[str], _Numbered]:
     hint = (
         "a text with tabs cannot be in it"
         if not dialect.quoted
         else f"a text with {dialect.delimiter!r} or quotes is written in double quotes"
     )
-    rows = _quoted_rows(lines, name, dialect, hint) if dialect.quoted else _plain_rows(lines, dialect)
+    rows = _quoted_rows(lines, name, dialect, hint, bad) if dialect.quoted else _plain_rows(lines, dialect)
     if dialect.header:
         width = len(dialect.header) if dialect.ragged else None
         rows = itertools.chain([(0, list(dialect.header))], ((number, row[:width]) for number, row in rows))
-    return _below_header(rows, name, hint)
+    return _below_header(rows, name, hint, bad)
 
 
 def _plain_rows(lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
@@ -380,20 +426,27 @@ def _plain_rows(lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, l
         yield number, line.removesuffix("\n").removesuffix("\r").split(dialect.delimiter)
 
 
-def _quoted_rows(lines: Iterator[str], name: str, dialect: Dialect, hint: str) -> Iterator[tuple[int, list[str]]]:
+def _quoted_rows(
+    lines: Iterator[str], name: str, dialect: Dialect, hint: str, bad: _BadRows
+) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
     reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True)
     while True:
         number = reader.line_num + 1 + dialect.skipped
         try:
-            yield number, next(reader)
+            row = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            raise UsageError(f"{name}: line {number}: {error}; {hint}") from None
+            lines_read = reader.line_num + 1 + dialect.skipped - number
+            bad.leave_out(UsageError(f"{name}: line {number}: {error}; {hint}"), lines_read)
+        else:
+            yield number, row
 
 
-def _below_header(rows: Iterator[tuple[int, list[str]]], name: str, hint: str) -> tuple[list[str], _Numbered]:
+def _below_header(
+    rows: Iterator[tuple[int, list[str]]], name: str, hint: str, bad: _BadRows
+) -> tuple[list[str], _Numbered]:
     _, header = next(rows)
 
     def checked() -> _Numbered:
@@ -402,14 +455,14 @@ def _below_header(rows: Iterator[tuple[int, list[str]]], name: str, hint: str) -
                 yield number, row
             elif any(map(str.strip, row)):
                 counts = f"{len(row)} columns, but the header has {len(header)} ({', '.join(header)})"
-                raise UsageError(f"{name}: line {number}: {counts}; {hint}")
+                bad.leave_out(UsageError(f"{name}: line {number}: {counts}; {hint}"))
             else:
                 yield number, None
 
     return header, checked()
 
 
-_READERS: dict[str, Callable[[Iterator[str], str, Dialect], tuple[list[str] | None, _Numbered]]] = {
+_READERS: dict[str, Callable[[Iterator[str], str, Dialect, _BadRows], tuple[list[str] | None, _Numbered]]] = {
     "text": _read_text,
     "jsonl": _read_jsonl,
     "json": _read_array,
@@ -417,7 +470,7 @@ _READERS: dict[str, Callable[[Iterator[str], str, Dialect], tuple[list[str] | No
 }
 
 
-def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: str) -> Iterator[Batch]:
+def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: str, bad: _BadRows) -> Iterator[Batch]:
     """Yield the chosen columns of rows."""
     in_file = list(columns.values())  # one column may have two roles: id and text
     places = [0 if header is None else header.index(column) for column in in_file]
@@ -430,7 +483,9 @@ def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: 
             needed = (column for column in in_file if column != columns.get(OPTIONAL))
             lacking = next((column for column in needed if column not in row), None)
             if lacking is not None:
-                raise UsageError(f"{name}: line {number}: no field {lacking!r}; its fields: {', '.join(row)}")
+                fields = ", ".join(row)
+                bad.leave_out(UsageError(f"{name}: line {number}: no field {lacking!r}; its fields: {fields}"))
+                continue
             values = [row.get(column) for column in in_file]
         else:
             values = [row[place] for place in places]
@@ -438,18 +493,18 @@ def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: 
         cells.append(values)
         size += len(str(values[0]))
         if len(cells) == BATCH or size >= _CHARACTERS:
-            yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
+            yield _batch(columns, list(zip(*cells, strict=True)), "line", numbers, bad)
             numbers, cells, size = [], [], 0
     if cells:
-        yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
+        yield _batch(columns, list(zip(*cells, strict=True)), "line", numbers, bad)
 
 
 def _read_parquet(
-    file: BinaryIO, fields: Fields, name: str, start: int, tell: Tell
+    file: BinaryIO, fields: Fields, name: str, start: int, bad: _BadRows
 ) -> tuple[Columns, Iterator[Batch], int]:
     opened = functools.partial(open_parquet, file, name, hint="give another file", error=UsageError)
     with opened() as parquet:
-        columns = fields.choose(parquet.schema_arrow.names, name, tell=tell)
+        columns = fields.choose(parquet.schema_arrow.names, name, tell=bad.tell)
         sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
 
     def batches() -> Iterator[Batch]:
@@ -461,7 +516,7 @@ def _read_parquet(
                 wanted = batch.slice(max(start - row, 0))
                 row = max(start, row)
                 values = [values_of(wanted, column, name) for column in columns.values()]
-                yield _batch(columns, values, name, "row", range(row + 1, row + 1 + len(wanted)))
+                yield _batch(columns, values, "row", range(row + 1, row + 1 + len(wanted)), bad)
                 row += len(wanted)
 
     return columns, batches(), sum(sizes)
@@ -508,10 +563,22 @@ def values_of(batch: Batch, column: str, name: Path | str) -> list[Any]:
         raise UsageError(f"{name}: column {column!r} of {array.type} {why}") from None
 
 
-def _batch(columns: Columns, values: Sequence[Sequence[Any]], name: str, kind: str, numbers: Sequence[int]) -> Batch:
+def _batch(
+    columns: Columns, values: Sequence[Sequence[Any]], kind: str, numbers: Sequence[int], bad: _BadRows
+) -> Batch:
     import pyarrow as pa
 
-    texts = column_texts(columns, values, name, kind, numbers)
+    try:
+        texts = column_texts(columns, values, bad.name, kind, numbers)
+    except UsageError:
+        rows = list[list[str]]()
+        for number, cells in zip(numbers, zip(*values, strict=True), strict=True):
+            try:
+                row = column_texts(columns, [[cell] for cell in cells], bad.name, kind, [number])
+                rows.append([text for (text,) in row.values()])
+            except UsageError as error:
+                bad.leave_out(error)
+        texts = {column: [row[place] for row in rows] for place, column in enumerate(columns)}
     return pa.record_batch({column: pa.array(cells, pa.string()) for column, cells in texts.items()})
 
 

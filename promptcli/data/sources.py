@@ -32,6 +32,7 @@ from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO, TASKS, TaskName
 from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.notes import note
 
 
 class Table(Protocol):
@@ -119,7 +120,9 @@ def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> 
     )
 
 
-def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
+def read_examples(
+    path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES), *, skip_bad: bool = False
+) -> TrainingExamples:
     """Read examples in one pass, without rows that lack a text other than a hard negative.
 
     Args:
@@ -127,10 +130,11 @@ def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PA
             labelled pairs and definitions also without a header, as tab-separated lines of label, premise and
             hypothesis, or of word and definition.
         layouts: The layouts asked for, best first; ``SENTENCES`` is one text field, or lines.
+        skip_bad: Leave out rows that cannot be read, and count them.
     """
-    with open_rows(path, Fields(layouts=tuple(layouts), remedy="")) as rows:
+    with open_rows(path, Fields(layouts=tuple(layouts), remedy="", skip_bad=skip_bad)) as rows:
         layout = SENTENCES if TEXT in rows.columns else tuple(rows.columns)
-        return _examples(rows.tuples(), layout, str(path), rows.sha256)
+        return _examples(rows.tuples(), layout, str(path), rows.sha256, skip_bad)
 
 
 def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
@@ -170,11 +174,15 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
 
 
 def _examples(
-    rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], name: str, digest: Callable[[], str]
+    rows: Iterable[tuple[str, ...]],
+    layout: tuple[str, ...],
+    name: str,
+    digest: Callable[[], str],
+    skip_bad: bool = False,
 ) -> TrainingExamples:
     """Return the complete rows, in columns."""
     complete: list[tuple[str, ...]] = []
-    blank = unlabelled = commas = 0
+    blank = unlabelled = commas = bad = 0
     read = _LABEL_READERS.get(layout)
     for number, row in enumerate(rows, 1):
         if read is not None:
@@ -182,23 +190,39 @@ def _examples(
                 unlabelled += 1
                 continue
             commas += "," in row[-1]
-            row = (*row[:-1], read(row[-1], f"{name}: row {number}"))
+            label = _unless_bad(read, row[-1], f"{name}: row {number}", skip_bad)
+            if label is None:
+                bad += 1
+                continue
+            row = (*row[:-1], label)
         if all(text.strip() for text in (row[:2] if layout == TRIPLETS else row)):
             complete.append(row)
         else:
             blank += 1
-    if layout == GRADED_PAIRS:
-        note_commas(commas, name)
-    if not complete:
-        raise UsageError(f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on")
-    if read is not None and len({row[-1] for row in complete}) == 1:
-        raise UsageError(
-            f"{name}: all {len(complete):,} {layout[-1]}s are {complete[0][-1]!r}; give two different ones"
-        )
+    if bad:
+        note(f"{name}: {bad:,} rows whose {layout[-1]} cannot be read are left out")
+    note_commas(commas, name)
+    _check_learnable(complete, layout, name)
     columns = tuple(list(column) for column in zip(*complete, strict=True))
     if layout == TRIPLETS and not any(columns[2]):
         columns, layout = columns[:2], PAIRS
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
+
+
+def _unless_bad(read: Callable[[str, str], str], label: str, row: str, skip_bad: bool) -> str | None:
+    try:
+        return read(label, row)
+    except UsageError:
+        if not skip_bad:
+            raise
+    return None
+
+
+def _check_learnable(rows: Sequence[tuple[str, ...]], layout: tuple[str, ...], name: str) -> None:
+    if not rows:
+        raise UsageError(f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on")
+    if layout in _LABEL_READERS and len({row[-1] for row in rows}) == 1:
+        raise UsageError(f"{name}: all {len(rows):,} {layout[-1]}s are {rows[0][-1]!r}; give two different ones")
 
 
 def _label(text: str, row: str) -> str:
@@ -244,7 +268,9 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
         return [*itertools.chain(*zip(*rows.tuples(), strict=True))]
 
 
-def training_examples(data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None) -> TrainingExamples:
+def training_examples(
+    data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None, skip_bad: bool = False
+) -> TrainingExamples:
     """Return the examples that ``data`` names or holds.
 
     Args:
@@ -253,11 +279,13 @@ def training_examples(data: Any, *, layouts: Sequence[tuple[str, ...]] | None = 
             ``is_sources``), which are read one after the other.
         layouts: The layouts asked for, best first; default: triplets, pairs or sentences. If graded pairs are among
             them, ``data`` may be a task (``STS-B:train``).
+        skip_bad: Leave out rows of files that cannot be read, and count them.
     """
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
         return join_examples(
-            [training_examples(source, layouts=layouts) for source in data], [source_name(source) for source in data]
+            [training_examples(source, layouts=layouts, skip_bad=skip_bad) for source in data],
+            [source_name(source) for source in data],
         )
     if not isinstance(data, str | Path):
         return examples_of(data, layouts)
@@ -269,7 +297,7 @@ def training_examples(data: Any, *, layouts: Sequence[tuple[str, ...]] | None = 
     if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
         pairs = development_task(str(data)).pairs()
         return examples_of(list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts)
-    return read_examples(_training_file(str(data)), layouts)
+    return read_examples(_training_file(str(data)), layouts, skip_bad=skip_bad)
 
 
 def is_sources(data: Any) -> bool:

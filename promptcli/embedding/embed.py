@@ -40,6 +40,7 @@ def embed(
     *,
     text_field: str | None = None,
     id_field: str | None = None,
+    skip_bad: bool = False,
     normalize: bool = False,
     precision: str = "float32",
     batch_size: int | None = None,
@@ -58,6 +59,7 @@ def embed(
         model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
         id_field: Column of the id. Default: ``id``, else the row number.
+        skip_bad: Leave out lines that cannot be read, and count them.
         normalize: Scale every vector to length 1.
         precision: float32, float16, int8 (256 steps between a dimension's extremes), binary or ubinary (packed signs).
             The loss is measured and printed.
@@ -78,7 +80,7 @@ def embed(
     from promptcli.data.vectors.precision import PRECISIONS
     from promptcli.storage.files import check_output
 
-    settings = EmbedSettings(text_field, id_field, normalize, precision, with_text)
+    settings = EmbedSettings(text_field, id_field, normalize, precision, with_text, skip_bad)
     ranged = look_up("precision", precision, PRECISIONS).ranged
     path, stdin = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
     stream = None if output is None or isinstance(output, str | Path) else output
@@ -92,7 +94,7 @@ def embed(
         raise UsageError("`output` is missing: give a file, or a stream")
     elif ranged:
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
-    with open_rows(path, Fields(text_field, id_field), stdin=stdin) as source:
+    with open_rows(path, Fields(text_field, id_field, skip_bad=skip_bad), stdin=stdin) as source:
         from promptcli.embedding.writing import embed_file, embed_stream
         from promptcli.models import loading
 
@@ -141,6 +143,7 @@ def embed_parts(
     address: str | None = None,
     text_field: str | None = None,
     id_field: str | None = None,
+    skip_bad: bool = False,
     normalize: bool = False,
     precision: str = "float32",
     with_text: bool = True,
@@ -159,6 +162,7 @@ def embed_parts(
         address: Address of the Ray cluster. Default: this machine.
         text_field: See ``embed``.
         id_field: See ``embed``.
+        skip_bad: See ``embed``.
         normalize: See ``embed``.
         precision: float32 or float16.
         with_text: See ``embed``.
@@ -173,7 +177,7 @@ def embed_parts(
     from promptcli.data.vectors import part_folder as parts_of
     from promptcli.storage.files import remove_folder, remove_leftovers
 
-    folder, settings = Path(folder), EmbedSettings(text_field, id_field, normalize, precision, with_text)
+    folder, settings = Path(folder), EmbedSettings(text_field, id_field, normalize, precision, with_text, skip_bad)
     _check_together(engine, address, shard, shards, many=(workers, engine, force) != (None, "local", False))
     parts_of.check_folder(folder, precision)
     remote = needs_network([str(file) for file in files])

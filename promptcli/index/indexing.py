@@ -33,6 +33,7 @@ def build_index(
     texts: str | Path | None = None,
     text_field: str | None = None,
     id_field: str | None = None,
+    skip_bad: bool = False,
     force: bool = False,
 ) -> "IndexManifest":
     """Index sentences, or vectors that ``embed`` wrote, for search by cosine.
@@ -50,6 +51,7 @@ def build_index(
         texts: The sentences that an .npy file of vectors was made from.
         text_field: Column of the sentence.
         id_field: Column of the id. Default: ``id``, else row numbers.
+        skip_bad: Leave out lines that cannot be read, and count them.
         force: Replace an existing index.
 
     Raises:
@@ -61,7 +63,7 @@ def build_index(
     from promptcli.models.entries import utc_now
 
     folder, room, model = Path(folder), size_of(memory), Choice() if model is None else model
-    files, named = inputs.RowFiles(file, texts, text_field, id_field, folder), inputs.is_named(model)
+    files, named = inputs.RowFiles(file, texts, text_field, id_field, folder, skip_bad), inputs.is_named(model)
     opener = functools.cache(lambda: encoders.open_model(model, dtype="auto"))
     source = files.source()
     if source is not None:

@@ -63,10 +63,14 @@ class RowFiles:
         text_field: str | None = None,
         id_field: str | None = None,
         near: Path | None = None,
+        skip_bad: bool = False,
     ) -> None:
         self.stdin: BinaryIO | None = None if isinstance(file, str | Path) else file
         self.file = Path(file) if isinstance(file, str | Path) else STANDARD
-        self.texts, self.fields = None if texts is None else Path(texts), Fields(text_field, id_field)
+        self.texts, self.fields = (
+            None if texts is None else Path(texts),
+            Fields(text_field, id_field, skip_bad=skip_bad),
+        )
         self.spool = next((folder for folder in real_path(near).parents if folder.is_dir()), None) if near else None
 
     @property
@@ -81,7 +85,8 @@ class RowFiles:
         if not self.file.is_file() or (self.texts is not None and not self.texts.is_file()):
             return None
         texts = None if self.texts is None else sha256(self.texts)
-        return {"file": sha256(self.file), "texts": texts, "text_field": self.fields.text, "id_field": self.fields.id}
+        columns = {"text_field": self.fields.text, "id_field": self.fields.id}
+        return {"file": sha256(self.file), "texts": texts, **columns, "skip_bad": self.fields.skip_bad}
 
     def encode(self, opener: Opener, model: str | None = None) -> Incoming:
         """Return the rows of a file of sentences, encoded window by window into a nameless file.
@@ -101,7 +106,9 @@ class RowFiles:
     def stored(self, origin: Origin | None = None) -> Incoming:
         """Return the rows of vectors; they must come from the encoder of ``origin``, if that is given."""
         if self.texts is None and self.fields != Fields():
-            raise UsageError(f"`text_field` and `id_field` are for sentences, and {self.file} holds vectors")
+            raise UsageError(
+                f"`text_field`, `id_field` and `skip_bad` are for sentences, and {self.file} holds vectors"
+            )
         incoming = self._read_folder() if self.file.is_dir() else self._read_file()
         if origin is not None:
             if incoming.origin is None:

@@ -160,6 +160,7 @@ class Request:
     on: STSTask | str | Path | None
     data_dir: Path | None
     changes: Mapping[str, Setting]
+    skip_bad: bool = False
 
     @property
     def where(self) -> Choice:
@@ -188,7 +189,7 @@ class Request:
         objectives = [find_objective(form) for form in METHODS[self.method] if form is not None]
         layouts = tuple(dict.fromkeys(layout for objective in objectives for layout in objective.layouts))
         with tasks_from(self.data_dir):
-            examples = training_examples(data, layouts=layouts)
+            examples = training_examples(data, layouts=layouts, skip_bad=self.skip_bad)
         if self.supervised and not examples.supervised:
             wanted = find_objective(find_method(self.method, supervised=True)).layouts
             columns = " or ".join(", ".join(layout) for layout in wanted if layout)

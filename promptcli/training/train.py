@@ -25,6 +25,7 @@ def train(
     start: str | None = None,
     name: str | None = None,
     supervised: bool = False,
+    skip_bad: bool = False,
     paper: bool = False,
     on: "STSTask | str | Path | None" = None,
     tests: Sequence[str] = (),
@@ -48,6 +49,7 @@ def train(
         start: Model of the registry whose tuned backbone the run starts from.
         name: Name of the model to save; such a run can be resumed. Default: it is not saved.
         supervised: Refuse data without pairs or triplets, which are recognised by their columns.
+        skip_bad: Leave out lines of the data that cannot be read, and count them.
         paper: The published settings, backbone and data, with the choices behind the printed figures.
         on: Graded pairs that choose the best checkpoint: a task, or a file. Default: demo:dev, or STS-B:dev.
         tests: Task to score at the end; repeatable. Default: the test split of the development task.
@@ -71,7 +73,7 @@ def train(
     from promptcli.training.run import Request, carry_out
 
     folder = None if data_dir is None else Path(data_dir)
-    request = Request(method, data, backbone, start, supervised, paper, on, folder, settings)
+    request = Request(method, data, backbone, start, supervised, paper, on, folder, settings, skip_bad)
     return carry_out(request, name=name, tests=tests, resume=resume, force=force, trackers=trackers, offline=offline)
 
 
@@ -82,6 +84,7 @@ def training_settings(
     backbone: str | Choice | None = None,
     start: str | None = None,
     supervised: bool = False,
+    skip_bad: bool = False,
     paper: bool = False,
     on: "STSTask | str | Path | None" = None,
     data_dir: str | Path | None = None,
@@ -101,4 +104,6 @@ def training_settings(
     from promptcli.training.run import Request
 
     folder = None if data_dir is None else Path(data_dir)
-    return Request(method, data, backbone, start, supervised, paper, on, folder, settings).describe(timed=timed)
+    return Request(method, data, backbone, start, supervised, paper, on, folder, settings, skip_bad).describe(
+        timed=timed
+    )

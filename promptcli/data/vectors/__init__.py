@@ -29,6 +29,7 @@ class EmbedSettings:
     normalize: bool = False
     precision: str = "float32"  #: a key of ``PRECISIONS``
     with_text: bool = True
+    skip_bad: bool = False
 
 
 @dataclass(frozen=True)
