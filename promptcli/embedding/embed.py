@@ -83,17 +83,17 @@ def embed(
     settings = EmbedSettings(text_field, id_field, normalize, precision, with_text, skip_bad)
     ranged = look_up("precision", precision, PRECISIONS).ranged
     path, stdin = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
-    stream = None if output is None or isinstance(output, str | Path) else output
-    before = target = None
-    if stream is None:
-        target = output_of(path, None if output is None else Path(str(output)), id_field=id_field)
-    if target is not None:
+    before = target = stream = None
+    if output is None or isinstance(output, str | Path):
+        target = output_of(path, None if output is None else Path(output), id_field=id_field)
+        if target is None:
+            raise UsageError("`output` is missing: give a file, or a stream")
         before = None if force else written_before(target, path, settings)
         check_output(target, force=force or before is not None)
-    elif stream is None:
-        raise UsageError("`output` is missing: give a file, or a stream")
     elif ranged:
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
+    else:
+        stream = output
     with open_rows(path, Fields(text_field, id_field, skip_bad=skip_bad), stdin=stdin) as source:
         from promptcli.embedding.writing import embed_file, embed_stream
         from promptcli.models import loading
