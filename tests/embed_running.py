@@ -29,6 +29,10 @@ def names():
     return sorted(path.name for path in Path().iterdir())
 
 
+def contents(folder="out"):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
 def refused(ran, code, *parts):
     """Return the one line on stderr, which holds every part; nothing is on stdout."""
     assert (ran.code, ran.out) == (code, ""), ran.err

@@ -14,7 +14,7 @@ import pytest
 from promptcli.data.vectors import read_vectors
 from promptcli.data.vectors.part_folder import part_name
 from tests.embed_fakes import FakeEncoder, vector
-from tests.embed_running import ROWS, TEXT, fake_encoder, names, refused  # noqa: F401
+from tests.embed_running import ROWS, TEXT, contents, fake_encoder, names, refused  # noqa: F401
 
 EMBED = ("embed", "a.txt", "-o", "v.npy")
 PARTS = ("embed", "lines.txt", "-o", "out", "--shards", "4")
@@ -25,10 +25,6 @@ LINES = [f"line {number}" for number in range(10)]
 def text():
     Path("a.txt").write_text(TEXT)
     Path("lines.txt").write_text("".join(f"{line}\n" for line in LINES))
-
-
-def contents(folder="out"):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def test_embed_writes_beside_the_input(run, fake):

@@ -13,6 +13,7 @@ import pytest
 
 from promptcli.data.rows import BATCH
 from tests import embed_fakes
+from tests.embed_running import names
 from tests.processes import PIPE, Program
 
 
@@ -20,10 +21,6 @@ from tests.processes import PIPE, Program
 def folder(monkeypatch, tmp_path):
     """Run every program in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-
-def names():
-    return sorted(path.name for path in Path().iterdir())
 
 
 program = partial(Program, main=embed_fakes.main)

@@ -20,6 +20,7 @@ from promptcli.models.entries import Entry
 from promptcli.notes import showing
 from promptcli.recipe import RECIPES
 from tests.embed_fakes import FakeEncoder, vector
+from tests.embed_running import contents
 from tests.killing import in_a_process_that_dies
 from tests.processes import context
 
@@ -41,10 +42,6 @@ def embed(folder, names, shards=SHARDS, encoder=None, **options):
         patch.setattr(loading, "open_model", lambda *_, **__: encoder)
         patch.setattr(loading, "entry_of", lambda model: Entry("fake", encoder.recipe, provenance={"end": model}))
         return embed_parts(names, folder, shards, **options)
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_the_parts_one_after_another_are_the_input(tmp_path, texts):

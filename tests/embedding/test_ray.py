@@ -11,7 +11,7 @@ from promptcli.data.vectors.part_folder import PartFolder
 from promptcli.embedding import parts
 from promptcli.models.entries import Entry
 from tests.embed_fakes import FakeEncoder
-from tests.embed_running import fake_encoder, refused  # noqa: F401
+from tests.embed_running import contents, fake_encoder, refused  # noqa: F401
 
 ray = pytest.importorskip("ray", reason="extra ray")
 pytest.importorskip("ray.data", reason="extra ray")
@@ -54,10 +54,6 @@ class Job(parts.PartJob):
         with (Path(self.folder).parent / "made").open("a") as file:
             file.write(f"{shard}\n")
         return super().make(shard, progress)
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def test_a_killed_worker_loses_nothing_and_makes_nothing_twice(run, monkeypatch):

@@ -19,7 +19,7 @@ from promptcli.index.rows import ArrayRows, unit_rows
 from promptcli.index.stored import Origin, StoredIndex, load, save
 from promptcli.index.vector_index import VectorIndex
 from tests.embed_fakes import FakeEncoder
-from tests.index.test_index import Encoder, vectors
+from tests.index.test_index import vectors
 
 ORIGIN = Origin("a" * 64, {"backbone": "mini-bert"}, None, {"dtype": "float32"})
 #: Exact, graph, lists with short codes compared again, lists of whole vectors.
@@ -144,7 +144,7 @@ class Held:
 @pytest.mark.parametrize("named", [False, True])
 def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blocks, monkeypatch):
     monkeypatch.setattr(writing, "WINDOW", 24)
-    encoder, held = Encoder(), Held()
+    encoder, held = FakeEncoder(), Held()
     encode_report = encoder.encode_report
 
     def watched(texts, **options):

@@ -16,11 +16,6 @@ from promptcli.index.vector_index import VectorIndex
 from tests.embed_fakes import FakeEncoder
 
 
-class Encoder(FakeEncoder):
-    def tensors(self):
-        return {}
-
-
 def vectors(n, d=16, seed=0):
     return np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
 
@@ -134,12 +129,12 @@ def test_numbers_that_are_not_finite_are_refused_by_row(value):
         lambda: VectorIndex.build(ArrayRows(vectors(3), range(3), None), target=1.5),
         lambda: VectorIndex.build(ArrayRows(vectors(3), range(3), None), memory=1 << 20),
         lambda: VectorIndex.build(ArrayRows(vectors(2), range(2), ["", " "])),
-        lambda: SentenceIndex.build(["A cat sleeps."], Encoder(), ids=[1, 2]),
-        lambda: SentenceIndex.build("A cat sleeps.", Encoder()),
-        lambda: SentenceIndex.build([], Encoder()),
-        lambda: SentenceIndex.build(["A cat sleeps."], Encoder()).delete(0),
-        lambda: SentenceIndex.build(["A cat sleeps."], Encoder()).delete("0"),
-        lambda: SentenceIndex.build(["A cat sleeps."], Encoder()).search("x", allow=["1"]),
+        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder(), ids=[1, 2]),
+        lambda: SentenceIndex.build("A cat sleeps.", FakeEncoder()),
+        lambda: SentenceIndex.build([], FakeEncoder()),
+        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).delete(0),
+        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).delete("0"),
+        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).search("x", allow=["1"]),
     ],
 )
 def test_mistakes_of_a_program_are_refused(wrong):
@@ -276,7 +271,7 @@ def test_a_higher_target_is_searched_for_more_thoroughly():
 
 
 def test_sentences_are_built_searched_saved_and_loaded(tmp_path):
-    encoder = Encoder()
+    encoder = FakeEncoder()
     sentences = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof."]
     index = SentenceIndex.build(sentences, encoder)
     hits = index.search("A dog runs fast.", k=2)
@@ -291,7 +286,7 @@ def test_sentences_are_built_searched_saved_and_loaded(tmp_path):
     again.add(["Birds sing."], ids=range(10, 11))
     again.save(tmp_path / "other")
     assert SentenceIndex.load(tmp_path / "other", encoder).search("Birds sing.", k=1)[0].id == 10
-    other = Encoder()
+    other = FakeEncoder()
     other.fingerprint = "e" * 64
     with pytest.raises(UsageError, match="e" * 12):
         SentenceIndex.load(tmp_path / "idx", other)
