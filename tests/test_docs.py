@@ -19,6 +19,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import torch
 
@@ -134,6 +135,79 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
             shorten("sentences.txt", 500 if page.name in shown else 300)
         if target:
             (tmp_path / target).write_text(ran.out, encoding="utf-8")
+
+
+def rows_of(*columns, sign=",", ends="\n"):
+    """Return a table of demo sentences: ``{}`` is the next sentence, ``#`` a score of 0 to 5, ``%`` a number."""
+    sentences = iter(SENTENCES.read_text(encoding="utf-8").splitlines() * 2)
+    cells = [[cell.replace("{}", next(sentences)) for cell in columns] for _ in range(40)]
+    lines = [sign.join(f'"{cell}"' if "," in cell and sign == "," else cell for cell in row) for row in cells]
+    return "".join(line.replace("#", str(n * 7 % 6)).replace("%", str(n)) + ends for n, line in enumerate(lines))
+
+
+def your_files():
+    """Return the files of the table of ``getting-started.md``: as programs and data sets have them."""
+    sts_b = rows_of("main-news", "headlines", "2015", "000%", "#.000", "{}", "{}", sign="\t")
+    judged = "query-id\tcorpus-id\tscore\n" + "".join(f"q{n}\td{n}\t1\n" for n in range(40))
+    return {
+        "notes.txt": rows_of("{} “café”").encode("cp1252"),
+        "export.csv": ("Nr;Text;Note\r\n" + rows_of("%", "{}", "#,5", sign=";", ends="\r\n")).encode("utf-8-sig"),
+        "survey.csv": "Date;Comment\r\n" + rows_of("01.02.2026", "{}", sign=";", ends="\r\n"),
+        "plain.csv": rows_of("%", "2015", "{}"),
+        "records.json": "[" + rows_of('{"n": %, "text": "{}"}', sign="", ends=",\n").removesuffix(",\n") + "]",
+        "corpus.jsonl.zst": pa.compress(rows_of('{"id": %, "text": "{}"}', sign="").encode(), "zstd", asbytes=True),
+        "broken.jsonl": rows_of('{"text": "{}"}', sign="") + '{"text": \n',
+        "sts-dev.csv": sts_b + sts_b.replace("\n", "\tlicence\n").replace("{}", "x"),
+        "SICK_trial.txt": "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+        + rows_of("%", "{}", "{}", "#.5", "NEUTRAL", sign="\t"),
+        "quora.csv": "id,question1,question2,is_duplicate\n" + rows_of("%", "{}", "{}", "0") + "41,a,b,1\n",
+        "graded.csv": "left;right;gold\n" + rows_of("{}", "{}", "#,5", sign=";"),
+        "scifact/corpus.jsonl": rows_of('{"_id": "d%", "title": "{}", "text": "{}"}', sign=""),
+        "scifact/queries.jsonl": rows_of('{"_id": "q%", "text": "{}"}', sign=""),
+        "scifact/qrels/test.tsv": judged,
+        "anchors.tsv": "anchor\tpositive\tnegative\n" + rows_of("{}", "{}", "{}", sign="\t"),
+        "faq.csv": "Q;A\n" + rows_of("{}", "{}", sign=";"),
+        "scores.csv": "sentence1;sentence2;similarity\n" + rows_of("{}", "{}", "0,#", sign=";"),
+    }
+
+
+@pytest.fixture
+def files_of_people(tmp_path, monkeypatch, narrow_mini):
+    """The files of ``your_files`` in the current folder, and narrow models."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(SHIPPED, "mini-bert", narrow_mini)
+    monkeypatch.setattr("promptcli.models.registry._SHIPPED_FOLDER", narrow_mini.parent)
+    for name, content in your_files().items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.mark.usefixtures("files_of_people", "few_demo_pairs")
+def test_every_row_of_the_table_of_files_runs(run):
+    """What to type is typed, for a file of the row; no guess is silent, and no row is lost."""
+    table = re.findall(r"^\| `([^`]+)`.* \| `promptcli (.*)` \|$", (ROOT / "docs/getting-started.md").read_text(), re.M)
+    assert {name for name, _ in table} == {name.split("/")[0] for name in your_files()}
+    for name, words in table:
+        ran = run(*shlex.split(words))
+        assert ran.code == 0, f"{words}: {ran.err}"
+        assert name in words, words
+        assert "40 vectors" in ran.err or not words.startswith("embed"), ran.err
+        assert name in ran.err.split("vectors of")[0] or name in ("corpus.jsonl.zst", "broken.jsonl"), words
+
+
+@pytest.mark.usefixtures("files_of_people", "few_demo_pairs")
+def test_the_first_commands_work_on_an_export_and_on_sts_b_as_distributed(run):
+    first = README.read_text(encoding="utf-8").split("## First commands")[1].split("```")[1]
+    lines = [line[2:] for line in first.splitlines() if line.startswith("$ ") and line != "$ promptcli examples"]
+    for line in lines:
+        for ours, theirs in (
+            ("sentences.txt", "export.csv"),
+            ("pairs.tsv", "sts-dev.csv"),
+            ("--task demo", "--task sts-dev.csv"),
+        ):
+            line = line.replace(ours, theirs)
+        ran = run(*shlex.split(line)[1:])
+        assert ran.code == 0, f"{line}: {ran.err}"
 
 
 def shorten(name, lines):

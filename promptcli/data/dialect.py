@@ -218,8 +218,9 @@ class Fields:
 
     @property
     def _remedy(self) -> str:
-        names = (f"FILE:{','.join(layout or (TEXT,))}" for layout in self.layouts)
-        return self.remedy or f"name its own in their places: {' or '.join(names)}"
+        wanted = [layout or (TEXT,) for layout in self.layouts]
+        names = (f"FILE:{','.join('ABC'[: len(layout)])} for {', '.join(layout)}" for layout in wanted)
+        return self.remedy or f"name them: {' or '.join(names)}"
 
 
 def _key(name: str) -> str:

@@ -263,8 +263,10 @@ def _encoding_of(line: bytes, sample: bytes, tell: Callable[[str], None], number
     except UnicodeDecodeError:
         if not _is_western(line if sample.isascii() else sample):
             return "utf-8"
-        shown = line.decode("cp1252", "replace").strip()
-        tell(f"read as Windows' cp1252, e.g. line {number}: {shown:.60}; if that is wrong, {_CONVERT}")
+        text = line.decode("cp1252", "replace").strip()
+        place = next((place for place, sign in enumerate(text) if not sign.isascii()), 0)
+        shown = text[max(place - 30, 0) : place + 30]
+        tell(f"read as Windows' cp1252, e.g. line {number}: {shown}; if that is wrong, {_CONVERT}")
         return "cp1252"
     return "utf-8"
 

@@ -43,7 +43,7 @@ from promptcli.data.files import (
 )
 from promptcli.data.given import check_encodable, is_unicode
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
-from promptcli.notes import note
+from promptcli.notes import note, silent
 from promptcli.storage.documents import shown
 
 #: Rows of a batch, and characters of its first column, at most: a file of very long lines does not fill the memory.
@@ -92,7 +92,7 @@ def open_rows(
     Args:
         path: A file or URL in the format of its extension (see ``dialect.FORMATS``), or ``-``; also ``FILE:COLUMN``.
         fields: Which columns are read.
-        stdin: Read if the path is ``-``: JSON lines if a field is named, else plain text.
+        stdin: Read if the path is ``-``: a table or JSON if a field is named, else plain text.
         skip_blank: Leave out empty sentences and number the others.
     """
     path, named = split_columns(str(path))
@@ -127,8 +127,9 @@ def open_pairs(a: str, b: str, fields: Fields = Fields()) -> Iterator[tuple[Iter
     with contextlib.ExitStack() as stack:
         sides, counts = list[Iterator[str]](), list[int]()
         for name in (a, b):
-            with open_rows(name, fields) as rows:
-                texts = None if Path(name).is_file() else list(rows.texts())
+            kept = not Path(name).is_file()
+            with silent(not kept), open_rows(name, fields) as rows:
+                texts = list(rows.texts()) if kept else None
                 counts.append(sum(map(len, rows)) if texts is None else len(texts))
             sides.append(stack.enter_context(open_rows(name, fields)).texts() if texts is None else iter(texts))
         if counts[0] != counts[1]:
@@ -357,7 +358,17 @@ def _json_objects(lines: Iterator[str], name: str, bad: _BadRows) -> _Numbered:
         except UsageError as error:
             bad.leave_out(error)
         else:
-            yield number, row
+            if row is not None and isinstance(row.get("pos"), list):
+                yield from ((number, triplet) for triplet in _triplets(row))
+            else:
+                yield number, row
+
+
+def _triplets(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a query with each of its positives and a negative; retrieval trainers store lists, pos and neg."""
+    negatives = row.get("neg") or [None]
+    for number, positive in enumerate(row["pos"]):
+        yield {"query": row.get("query"), "positive": positive, "negative": negatives[number % len(negatives)]}
 
 
 def _json_object(line: str, name: str, number: int) -> dict[str, Any]:

@@ -53,12 +53,12 @@ def embed(
     or not at all; if the same call has made it before, from the same bytes, it stays unchanged.
 
     Args:
-        file: Text (a sentence a line), JSONL, CSV, TSV (each also gzipped) or Parquet; or a stream of text, of JSONL
-            if a field is named.
+        file: Text (a sentence a line), CSV, TSV, JSONL, JSON (each also compressed) or Parquet; or a stream of text,
+            of a table if a field is named.
         output: Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy next to the input.
         model: An encoder, or what ``load`` takes.
-        text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
-        id_field: Column of the id. Default: ``id``, else the row number.
+        text_field: Column of the sentence, by name or number. Default: ``text``, else ``sentence``, else the only one.
+        id_field: Column of the id, by name or number. Default: ``id``, else the row number.
         skip_bad: Leave out lines that cannot be read, and count them.
         normalize: Scale every vector to length 1.
         precision: float32, float16, int8 (256 steps between a dimension's extremes), binary or ubinary (packed signs).

@@ -58,7 +58,7 @@ LINES = "One cat; two dogs.\nThree\n"
             "a.txt",
             f"{GERMAN}\n{QUOTES}\n".encode("cp1252"),
             [(0, GERMAN), (1, QUOTES)],
-            f"cp1252, e.g. line 1: {GERMAN}",
+            "cp1252, e.g. line 1: Über die Straße",
         ),
         (
             "a.txt",
@@ -213,7 +213,7 @@ def test_judged_pairs_are_not_taken_for_positives(header, tmp_path):
     sign = ";" if ";" in header else ","
     path = write(tmp_path, "a.csv", f"{header}\n{sign.join(('A cat.', 'A dog.', '0'))}\n")
     with (
-        pytest.raises(UsageError, match="FILE:sent0,sent1,hard_neg or FILE:sent0,sent1 or FILE:text; columns: "),
+        pytest.raises(UsageError, match="FILE:A,B for sent0, sent1 or FILE:A for text; columns: "),
         open_rows(path, Fields(layouts=(TRIPLETS, PAIRS, SENTENCES), remedy="")),
     ):
         pass

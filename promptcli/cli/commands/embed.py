@@ -35,9 +35,9 @@ _NAME_OF_FILE = re.compile(r"^\S+(/\S*|\.[a-z][a-z0-9]+)$")
         "files": Flag(
             "FILE...",
             required=True,
-            help="Sentences: text (one a line), .jsonl, .csv, .tsv (each also .gz), .parquet, - for standard input, or"
-            " the sentences themselves. With --shards: many files, globs, folders of .parquet files, URLs (hf://,"
-            " s3://).",
+            help="Sentences: text (one a line), .csv, .tsv, .jsonl, .json (each also .gz, .bz2, .xz, .zst), .parquet,"
+            " - for standard input, or the sentences themselves. With --shards: many files, globs, folders of"
+            " .parquet files, URLs (hf://, s3://).",
         ),
         "output": Flag("--output -o", added="formats"),
         "folder": None,
