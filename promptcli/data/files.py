@@ -67,6 +67,7 @@ class HashedBytes(io.RawIOBase):
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._hash = hashlib.sha256()
+        self.live = not stream.seekable()  #: a pipe, whose next rows may be a long time coming
 
     def readable(self) -> bool:
         """Return True."""
@@ -179,10 +180,13 @@ def open_text(
     ``ending`` is a key of ``COMPRESSED``, or any other one; ``lenient`` is that of ``read_lines``.
     """
     stream: Any = io.BufferedReader(file, _BUFFER) if isinstance(file, io.RawIOBase) else file
+    live = ending not in COMPRESSED and getattr(file, "live", False)
     if ending in COMPRESSED:
         stream = COMPRESSED[ending](stream)
     try:
-        head = stream.read(LOOK)
+        head = stream.read1(LOOK) if live else stream.read(LOOK)
+        while live and b"\n" not in head and len(head) < LOOK and (more := stream.read1(LOOK - len(head))):
+            head += more
     except _DAMAGED as error:
         if ending not in COMPRESSED:
             raise
@@ -191,7 +195,7 @@ def open_text(
     if utf16:
         tell(f"{name}: read as UTF-16")
     text = codecs.getincrementaldecoder("utf-16" if utf16 else "utf-8")("replace").decode(head)
-    complete = len(head) < LOOK
+    complete = len(head) < LOOK and not live
     returns = "\r" in text.removesuffix("\r" if not complete else "") and "\n" not in text
     if returns:
         tell(f"{name}: its lines end with a carriage return alone")
