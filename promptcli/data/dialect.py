@@ -207,7 +207,8 @@ class Fields:
             usual = list(filter(None, (_find(column, header) for column in ALIASES[TEXT])))
             others = [column for column in header if column != id_column]
             if not usual and len(others) > 1:
-                others = dialect.columns_that(_is_sentence, header) if dialect.numbered else []
+                figures = dialect.columns_that(_is_figure, header) if dialect.numbered else []
+                others = [column for column in header if column not in figures] if figures else []
             if len(others := usual[:1] or others) != 1:
                 problem = "which column is the sentence?" if dialect.numbered else "no column 'text' or 'sentence';"
                 raise UsageError(f"{name}: {problem} {self._remedy}; {listed}")
@@ -272,8 +273,13 @@ def _is_number(cell: str) -> bool:
     return finite_number(cell) is not None
 
 
+def _is_figure(cell: str) -> bool:
+    """Return whether a cell is a number, a date or a time, as no name of a column is."""
+    return re.fullmatch(r"[\d\s.,:/%+-]*\d[\d\s.,:/%+TZ-]*", cell) is not None
+
+
 def _is_sentence(cell: str) -> bool:
-    return " " in cell.strip() and not _is_number(cell)
+    return " " in cell.strip() and not _is_figure(cell)
 
 
 def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
@@ -337,14 +343,18 @@ def _table(text: Text, form: str, fields: Fields, name: str, tell: Tell) -> Dial
     lines = [f"{line}\n" for line in text.head.split("\n")]
     if not text.complete or lines[-1] == "\n":
         lines = lines[:-1] or lines
+    blank = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    if blank and form == "text":
+        return None
+    lines = lines[blank:]
     first = lines[0].rstrip("\r\n").split("\t")
     for columns, fits in HEADLESS.items():
         if fits(first) and any(_columns_of(layout, columns) for layout in fields.layouts):
             tell(f"{name}: no header; its columns: {', '.join(columns)}")
-            return Dialect("table", "\t", False, header=columns, ragged=True)
+            return Dialect("table", "\t", False, blank, header=columns, ragged=True)
     given = [column for column in (fields.text, fields.id, *fields.named) if column and not column.isdecimal()]
     named, usual = {*_KNOWN, *map(_key, given)}, "," if form == "csv" else "\t"
-    tables = _readings(lines, usual)
+    tables = _readings(lines, usual, blank)
     best = max(tables, key=lambda table: (table.has_column(named), table.evenness))
     even = best.evenness == 1
     if form == "text":
@@ -358,18 +368,20 @@ def _table(text: Text, form: str, fields: Fields, name: str, tell: Tell) -> Dial
         )
     remarks = []
     if best.delimiter != usual or form == "text":
-        remarks.append(f"a table separated by {_DELIMITERS.get(best.delimiter, repr(best.delimiter))}")
+        remarks.append(f" as a table separated by {_DELIMITERS.get(best.delimiter, repr(best.delimiter))}")
     if best.quoted and best.delimiter == "\t":
-        remarks.append("cells in double quotes")
+        remarks.append(", its cells in double quotes")
     return _with_header(best, named, remarks, name, tell)
 
 
-def _readings(lines: Sequence[str], usual: str) -> list[Dialect]:
+def _readings(lines: Sequence[str], usual: str, blank: int) -> list[Dialect]:
     """Return lines as tables by every delimiter that may be meant, the usual one first."""
     if excel := re.fullmatch(r"sep=(.)\r?\n", lines[0], re.IGNORECASE):
-        return [_split(lines[1:], excel[1], 1)]
-    tables = [_split(lines, delimiter, 0) for delimiter in dict.fromkeys([usual, *_DELIMITERS])]
-    if any(table.evenness == 1 and table.has_decimal_commas for table in tables):
+        return [_split(lines[1:], excel[1], blank + 1)]
+    tables = [_split(lines, delimiter, blank) for delimiter in dict.fromkeys([usual, *_DELIMITERS])]
+    if any(
+        table.delimiter != "," and table.evenness == 1 < table.width and table.has_decimal_commas for table in tables
+    ):
         tables = [table for table in tables if table.delimiter != ","]
     return [table for table in tables if table.width > 1] or tables[:1]
 
@@ -406,16 +418,17 @@ def _with_header(table: Dialect, named: Set[str], remarks: list[str], name: str,
     first, *rows = table.rows
     header = _is_header(first, rows, named)
     if header is None:
-        remarks.append("no header")
-        width = min(map(len, table.rows))
-        numbers = tuple(str(number) for number in range(1, width + 1))
-        table = replace(table, header=numbers, ragged=len(set(map(len, table.rows))) > 1)
+        remarks.append(" without a header")
+        least = min(map(len, table.rows))
+        ragged = table.delimiter == "\t" and 1 < least and table.evenness < 1  # as STS-B
+        numbers = tuple(str(number) for number in range(1, (least if ragged else table.width) + 1))
+        table = replace(table, header=numbers, ragged=ragged)
     else:
         if not header:
-            remarks.append(f"the header {', '.join(first)}")
+            remarks.append(f" with the header {', '.join(first)}")
         table = replace(table, rows=rows)
     if remarks:
-        tell(f"{name}: read as {'; '.join(remarks)}")
+        tell(f"{name}: read{''.join(remarks)}")
     return table
 
 
@@ -424,8 +437,8 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], named: Set[s
     if not named.isdisjoint(map(_key, first)):
         return True
     columns = [list(filter(None, column)) for column in zip(*rows, strict=False)]
-    numeric = [bool(column) and all(map(_is_number, column)) for column in columns]
-    if any(_is_number(cell) for cell in first):
+    if any(map(_is_figure, first)):
         return None
+    numeric = [bool(column) and all(map(_is_figure, column)) for column in columns]
     short = all(cell.strip()[-1:] not in (*".!?", "") and len(cell.split()) < 4 for cell in first if cell.strip())
     return False if short or any(numeric) else None

@@ -275,8 +275,10 @@ def _encoding_of(line: bytes, sample: bytes, tell: Callable[[str], None], number
     return "utf-8"
 
 
-#: Signs that other encodings of one byte have for letters: none stands inside a word, some never before one.
-_NOT_WESTERN = re.compile(r"[^\W\d_][\xa1-\xb6\xb8-\xbf][^\W\d_]|[\xa3\xa5\xb3\xb9\xbc\xbe][^\W\d_]")
+#: Signs that other encodings of one byte have for letters: none stands inside a word, some not at this end of one.
+_NOT_WESTERN = re.compile(
+    r"[^\W\d_][\xa1-\xb6\xb8-\xbf][^\W\d_]|[\xa3\xa5\xb3\xb9\xbc\xbe][^\W\d_]|[a-z][À-ÖØ-ÞŠŒŽŸ„\u201a]"
+)
 
 
 def _is_western(data: bytes) -> bool:

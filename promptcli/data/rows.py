@@ -381,7 +381,8 @@ def _json_object(line: str, name: str, number: int) -> dict[str, Any]:
         try:
             values = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"{name}: line {number}: malformed JSON: {error}") from None
+            hint = "give one object a line, or one array of them"
+            raise UsageError(f"{name}: line {number}: malformed JSON: {error}; {hint}") from None
     if not isinstance(values, dict):
         example = 'give one object a line, e.g. {"text": "..."}'
         raise UsageError(f"{name}: line {number}: {shown(values)} is not a JSON object; {example}")
@@ -429,7 +430,7 @@ def _read_table(lines: Iterator[str], name: str, dialect: Dialect, bad: _BadRows
     if dialect.header:
         width = len(dialect.header) if dialect.ragged else None
         rows = itertools.chain([(0, list(dialect.header))], ((number, row[:width]) for number, row in rows))
-    return _below_header(rows, name, hint, bad)
+    return _below_header(rows, name, hint, bad, headless=bool(dialect.header))
 
 
 def _plain_rows(lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
@@ -456,7 +457,7 @@ def _quoted_rows(
 
 
 def _below_header(
-    rows: Iterator[tuple[int, list[str]]], name: str, hint: str, bad: _BadRows
+    rows: Iterator[tuple[int, list[str]]], name: str, hint: str, bad: _BadRows, *, headless: bool
 ) -> tuple[list[str], _Numbered]:
     _, header = next(rows)
 
@@ -465,7 +466,8 @@ def _below_header(
             if len(row) == len(header):
                 yield number, row
             elif any(map(str.strip, row)):
-                counts = f"{len(row)} columns, but the header has {len(header)} ({', '.join(header)})"
+                above = f"the header has {len(header)} ({', '.join(header)})"
+                counts = f"{len(row)} columns, but {'the first line has ' + str(len(header)) if headless else above}"
                 bad.leave_out(UsageError(f"{name}: line {number}: {counts}; {hint}"))
             else:
                 yield number, None

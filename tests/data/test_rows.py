@@ -86,6 +86,8 @@ def test_missing_files_and_folders(tmp_path):
     ("name", "content", "parts"),
     [
         ("a.txt", "one\nСобака бежит.\n".encode("cp1251"), ["a.txt: line 2: not UTF-8", "iconv -f CP1252"]),
+        ("a.txt", "one\nLe café est fermé.\n".encode("mac_roman"), ["a.txt: line 2: not UTF-8"]),
+        ("a.txt", "one\nLe café est fermé.\n".encode("cp850"), ["a.txt: line 2: not UTF-8"]),
         ("a.txt", "one\nŁąka jest zielona.\n".encode("cp1250"), ["a.txt: line 2: not UTF-8"]),
         ("a.txt", "é\n".encode() + b"caf\xe9 au lait\n", ["a.txt: line 2: not UTF-8"]),
         ("a.txt", b"caf\xe9 au lait\n" * 6000 + b"\x81\n", ["a.txt: line 6001: not CP1252"]),
