@@ -48,7 +48,7 @@ SIDES = (
     ("text1", "text2"),
     PAIRS,
 )
-#: The same where the second side is a positive of the first, graded or not.
+#: The same if the second side is a positive of the first, graded or not.
 POSITIVES = (("anchor", "positive"), ("query", "positive"), ("query", "answer"), ("question", "answer"))
 #: Name of a file -> column of a batch that it is read as without a word.
 _USUAL = {"sentence": TEXT, "_id": ID, "sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"}
@@ -86,7 +86,7 @@ class Dialect:
 
     format: str  #: ``text``, ``jsonl``, ``json`` (one array), ``table`` or ``parquet``
     delimiter: str = ","
-    quoted: bool = True  #: whether cells may stand in double quotes
+    quoted: bool = True  #: whether cells may be in double quotes
     skipped: int = 0  #: lines before the table
     header: tuple[str, ...] = ()  #: columns of a table without a header line, by number if nothing names them
     ragged: bool = False  #: whether a row of such a table may have more fields, which are ignored
@@ -143,7 +143,7 @@ class Fields:
         self, header: Sequence[str] | None, name: str, dialect: Dialect = Dialect("jsonl"), tell: Tell = note
     ) -> Columns:
         """Return the columns to read of the file ``name`` with this header; plain text has none."""
-        if header is not None and self.named:
+        if self.named:
             return self._named(header, name, dialect)
         columns = next(filter(None, (_columns_of(layout, header or ()) for layout in self.layouts)), None)
         if columns is None and dialect.numbered:
@@ -166,7 +166,9 @@ class Fields:
             tell(f"{name}: column{'s' if len(guesses) > 1 else ''} {', '.join(guesses)}")
         return columns
 
-    def _named(self, header: Sequence[str], name: str, dialect: Dialect) -> Columns:
+    def _named(self, header: Sequence[str] | None, name: str, dialect: Dialect) -> Columns:
+        if header is None:
+            raise UsageError(f"{name} is plain text and has no columns; leave out :{','.join(self.named)}")
         layout = next((layout for layout in self.layouts if len(layout or (TEXT,)) == len(self.named)), None)
         if layout is None:
             wanted = " or ".join(", ".join(layout or (TEXT,)) for layout in self.layouts)
@@ -199,8 +201,8 @@ class Fields:
             if column is not None and chosen[option] is None:
                 raise UsageError(f"{name}: `{option}` {column!r} is not a column, or not unique; {listed}")
         text, id_column = chosen.values()
-        ids = [column for column in header if _key(column) == ID and column != text]
-        if id_column is None and len(ids) > 1:
+        ids = [ID] if ID in header and text != ID else [name for name in header if _key(name) == ID and name != text]
+        if id_column is None and sum(map(header.count, ids)) > 1:
             raise UsageError(f"{name}: several columns are named {ids[0]!r}; rename them; {listed}")
         id_column = id_column or next(iter(ids), None)
         if text is None:
@@ -228,7 +230,7 @@ def _key(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold()
 
 
-#: All names that say of a first line that it is a header.
+#: Names by which a first line is recognised as a header.
 _KNOWN = {_key(name) for names in (*ALIASES.values(), *SIDES, *POSITIVES, ("word", "definition")) for name in names}
 
 

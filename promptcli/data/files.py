@@ -175,7 +175,7 @@ class Text:
 def open_text(
     file: BinaryIO | io.RawIOBase, name: str, ending: str, tell: Callable[[str], None], *, lenient: bool = False
 ) -> Text:
-    """Look at the beginning of a file, which may be a pipe; ``tell`` gets a line for what is not plain UTF-8.
+    """Look at the beginning of a file, which may be a pipe; ``tell`` is called if it is not plain UTF-8.
 
     ``ending`` is a key of ``COMPRESSED``, or any other one; ``lenient`` is that of ``read_lines``.
     """
@@ -275,7 +275,7 @@ def _encoding_of(line: bytes, sample: bytes, tell: Callable[[str], None], number
     return "utf-8"
 
 
-#: Signs that other encodings of one byte have for letters: none stands inside a word, some not at this end of one.
+#: Signs that other encodings of one byte have for letters: not inside a word, or not at this end of one.
 _NOT_WESTERN = re.compile(
     r"[^\W\d_][\xa1-\xb6\xb8-\xbf][^\W\d_]|[\xa3\xa5\xb3\xb9\xbc\xbe][^\W\d_]|[a-z][À-ÖØ-ÞŠŒŽŸ„\u201a]"
 )

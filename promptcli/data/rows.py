@@ -284,7 +284,7 @@ class _BadRows:
         self.first: UsageError | None = None
 
     def leave_out(self, error: UsageError, lines: int = 1) -> None:
-        """Leave out a row of so many lines, unless such rows are refused."""
+        """Leave out a row of ``lines`` lines, unless such rows are refused."""
         if not self.skip:
             raise error
         self.first = self.first or error
@@ -321,7 +321,7 @@ def _numbered(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
 
 
 def _after(batches: Iterator[Batch], rows: int) -> Iterator[Batch]:
-    """Yield what comes after so many rows."""
+    """Yield the rows after the first ``rows``."""
     for batch in batches:
         if rows < len(batch):
             yield batch.slice(rows)
@@ -459,7 +459,10 @@ def _quoted_rows(
 def _below_header(
     rows: Iterator[tuple[int, list[str]]], name: str, hint: str, bad: _BadRows, *, headless: bool
 ) -> tuple[list[str], _Numbered]:
-    _, header = next(rows)
+    _, header = next(rows, (0, []))
+    if not header:
+        raise UsageError(f"{name} is empty; give a header and at least one row")
+    header = [column or str(number) for number, column in enumerate(header, 1)]  # pandas leaves the index nameless
 
     def checked() -> _Numbered:
         for number, row in rows:
@@ -488,14 +491,14 @@ def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: 
     in_file = list(columns.values())  # one column may have two roles: id and text
     places = [0 if header is None else header.index(column) for column in in_file]
     blank: list[Any] = [""] * len(places)
+    needed = {*in_file} - {columns.get(OPTIONAL)}
     numbers, cells, size = list[int](), list[Sequence[Any]](), 0
     for number, row in rows:
         if row is None:
             values = blank
         elif isinstance(row, dict):
-            needed = (column for column in in_file if column != columns.get(OPTIONAL))
-            lacking = next((column for column in needed if column not in row), None)
-            if lacking is not None:
+            if not needed <= row.keys():
+                lacking = next(column for column in in_file if column in needed and column not in row)
                 fields = ", ".join(row)
                 bad.leave_out(UsageError(f"{name}: line {number}: no field {lacking!r}; its fields: {fields}"))
                 continue

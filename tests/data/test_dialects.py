@@ -106,6 +106,8 @@ LINES = "One cat; two dogs.\nThree\n"
         ("a.txt", "One, two.\nThree, four.\n", [(0, "One, two."), (1, "Three, four.")], ""),
         # names of columns
         ("a.csv", "ID,Text\n7,one\n", [("7", "one")], "ID as id"),
+        ("a.csv", ",text\n0,one\n", [(0, "one")], ""),
+        ("a.csv", "_id,id,text\nx,7,one\n", [("7", "one")], ""),
         ("a.csv", "n, text \n7,one\n", [(0, "one")], " text  as text"),
         ("a.csv", "n,sentence\n7,one\n", [(0, "one")], ""),
         # JSON
