@@ -311,6 +311,11 @@ _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
+def is_doubled(cell: str) -> bool:
+    """Return whether a cell is in double quotes and has doubled ones inside, as no sentence is written."""
+    return '""' in cell[1:-1] and _QUOTED.fullmatch(cell) is not None
+
+
 def format_of(name: str | Path) -> tuple[str, str]:
     """Return the format of a file by its extension, and the ending of a compressed one."""
     path = Path(name)
@@ -407,7 +412,7 @@ def _split(lines: Sequence[str], delimiter: str, skipped: int) -> Dialect:
     if delimiter == "\t":
         plain = _rows(lines, delimiter, False)
         marked = [cell for row in plain for cell in row if '"' in cell]
-        doubled = all(map(_QUOTED.fullmatch, marked)) and any('""' in cell[1:-1] or cell in plain[0] for cell in marked)
+        doubled = all(map(_QUOTED.fullmatch, marked)) and any(is_doubled(cell) or cell in plain[0] for cell in marked)
         quoted = len(set(map(len, rows))) == 1 and (doubled or len(set(map(len, plain))) > 1)
         rows = rows if quoted else plain
     return Dialect("table", delimiter, quoted, skipped, rows=rows)

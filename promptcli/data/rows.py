@@ -28,6 +28,7 @@ from promptcli.data.dialect import (
     Tell,
     dialect_of,
     format_of,
+    is_doubled,
     split_columns,
 )
 from promptcli.data.files import (
@@ -426,16 +427,23 @@ def _read_table(lines: Iterator[str], name: str, dialect: Dialect, bad: _BadRows
         if not dialect.quoted
         else f"a text with {dialect.delimiter!r} or quotes is written in double quotes"
     )
-    rows = _quoted_rows(lines, name, dialect, hint, bad) if dialect.quoted else _plain_rows(lines, dialect)
+    rows = _quoted_rows(lines, name, dialect, hint, bad) if dialect.quoted else _plain_rows(lines, dialect, bad)
     if dialect.header:
         width = len(dialect.header) if dialect.ragged else None
         rows = itertools.chain([(0, list(dialect.header))], ((number, row[:width]) for number, row in rows))
     return _below_header(rows, name, hint, bad, headless=bool(dialect.header))
 
 
-def _plain_rows(lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+def _plain_rows(lines: Iterator[str], dialect: Dialect, bad: _BadRows) -> Iterator[tuple[int, list[str]]]:
+    told = False
     for number, line in enumerate(lines, 1 + dialect.skipped):
-        yield number, line.removesuffix("\n").removesuffix("\r").split(dialect.delimiter)
+        cells = line.removesuffix("\n").removesuffix("\r").split(dialect.delimiter)
+        if '""' in line and any(map(is_doubled, cells)):  # the first rows had no such cell
+            if not told:
+                bad.tell(f"{bad.name}: cells with doubled quotes are read without them, first in line {number}")
+                told = True
+            cells = [cell[1:-1].replace('""', '"') if is_doubled(cell) else cell for cell in cells]
+        yield number, cells
 
 
 def _quoted_rows(

@@ -91,6 +91,12 @@ LINES = "One cat; two dogs.\nThree\n"
         ("a.tsv", 'id\ttext\n7\t"He said ""hi"""\n', [("7", 'He said "hi"')], "double quotes"),
         ("a.tsv", 'id\ttext\n7\t"two\nlines"\n8\tx\n', [("7", "two\nlines"), ("8", "x")], "double quotes"),
         ("a.tsv", '"id"\t"text"\n"7"\t"No."\n', [("7", "No.")], "double quotes"),
+        (
+            "a.tsv",
+            "text\n" + "x\n" * 40_000 + '"a ""b"""\n',
+            [*((n, "x") for n in range(40_000)), (40_000, 'a "b"')],
+            "40002",
+        ),
         ("a.tsv", 'id\ttext\n7\t"No."\n8\tits "own" way\n', [("7", '"No."'), ("8", 'its "own" way')], ""),
         (
             "a.csv",

@@ -286,7 +286,7 @@ def test_recipes_by_name_as_text_and_as_a_file(registry, tmp_path):
     recipe = RECIPES["prompt-denoised"].replace(max_length=64)
     toml = 'prompt = "[X] is [MASK]"\npooling = "last/mask"'
     (tmp_path / "mine.json").write_text(recipe.to_json())
-    (tmp_path / "a=b.toml").write_text(toml)
+    (tmp_path / "a=b.toml").write_text(toml, encoding="utf-8-sig")  # as Windows saves it
     assert of(recipe.to_json()).recipe == of("  " + recipe.to_json()).recipe == recipe
     assert of(tmp_path / "mine.json") == Entry("mine", recipe)
     assert of(toml).recipe == of(tmp_path / "a=b.toml").recipe == Recipe(prompt="[X] is [MASK]", pooling="last/mask")
