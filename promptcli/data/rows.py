@@ -317,7 +317,8 @@ def _numbered(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
         if ID in batch.schema.names:
             yield batch
         else:
-            yield batch.append_column(ID, pa.array(np.arange(row, row + len(batch))))
+            numbers = pa.py_buffer(np.arange(row, row + len(batch)))
+            yield batch.append_column(ID, pa.Array.from_buffers(pa.int64(), len(batch), [None, numbers]))
         row += len(batch)
 
 
@@ -603,7 +604,12 @@ def _batch(
             except UsageError as error:
                 bad.leave_out(error)
         texts = {column: [row[place] for row in rows] for place, column in enumerate(columns)}
-    return pa.record_batch({column: pa.array(cells, pa.string()) for column, cells in texts.items()})
+    arrays = {}
+    for column, column_values in texts.items():
+        builder = pa.lib.StringBuilder()  # pa.array would import pandas, which is slow to start
+        builder.append_values(column_values)
+        arrays[column] = builder.finish()
+    return pa.record_batch(arrays)
 
 
 def column_texts(
