@@ -4,7 +4,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-SUFFIX = ".gguf"
+
+def is_gguf(name: str) -> bool:
+    """Return whether a name is that of a GGUF file that exists."""
+    return Path(name).suffix == ".gguf" and Path(name).is_file()
 
 
 def convert_gguf(file: Path, folder: Path) -> None:

@@ -35,7 +35,7 @@ from promptcli.backbones.checking import (
 )
 from promptcli.backbones.devices import computes
 from promptcli.backbones.families import FAMILIES, family_of
-from promptcli.backbones.gguf import SUFFIX
+from promptcli.backbones.gguf import is_gguf
 from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
 from promptcli.backbones.states import Batch, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around, read_wordpiece
@@ -169,7 +169,7 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
         if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
             note(f"{name} is a folder here, and folders go first; the hub's model of that name: {name}@main")
         return Path(name), None
-    if Path(name).suffix == SUFFIX and Path(name).is_file():
+    if is_gguf(name):
         raise UsageError(
             f"{name!r} is a GGUF file; make a model of it by `promptcli models import {name} --name NAME --convert`"
         )

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
@@ -292,17 +293,9 @@ def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
         ('question', 'answer', 'gold')
     """
     name, colon, listed = word.rpartition(":")
-    if colon and not exists(word) and (exists(name) or ("," in listed and "/" not in listed)):
+    if colon and not os.path.exists(word) and (os.path.exists(name) or ("," in listed and "/" not in listed)):
         return name, tuple(column.strip() for column in listed.split(","))
     return word, ()
-
-
-def exists(name: str) -> bool:
-    """Return whether a word is the name of a file or a folder."""
-    try:
-        return Path(name).exists()
-    except (OSError, ValueError):  # no sentence is too long to be asked about
-        return False
 
 
 # The form of a file, by its name and its beginning

@@ -222,9 +222,9 @@ def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) ->
         if lower < upper:
             check_unchanged(file, began)
             fields = Fields(file.text, file.id, skip_bad=file.skip_bad)
-            start = 0 if file.skip_bad else lower  # only what is read tells which rows are left out
-            with _open(file.path, fields, start=start, tell=lambda message: None) as rows:
-                batches = _after(rows.batches, lower - start)
+            begin = 0 if file.skip_bad else lower  # only what is read tells which rows are left out
+            with _open(file.path, fields, start=begin, tell=lambda message: None) as rows:
+                batches = _after(rows.batches, lower - begin)
                 for batch in _numbered(batches, first + lower):
                     yield batch.slice(0, upper - lower)
                     lower += len(batch)

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import itertools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,6 @@ from promptcli.data.dialect import (
     TEXT,
     TRIPLETS,
     Fields,
-    exists,
     split_columns,
 )
 from promptcli.data.given import check_rows, finite_number, note_commas
@@ -256,7 +256,7 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
         text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
     """
     path = _training_file(on)
-    if not exists(split_columns(str(path))[0]):
+    if not _is_file(str(path)):
         try:
             name = fitting_task(on)
         except UsageError as error:
@@ -343,4 +343,4 @@ def _training_file(name: str) -> Path:
 
 
 def _is_file(name: str) -> bool:
-    return exists(name) or exists(split_columns(name)[0])
+    return os.path.exists(split_columns(name)[0])

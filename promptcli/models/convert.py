@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from promptcli.backbones.gguf import is_gguf
 from promptcli.errors import UsageError
 
 _LONGEST = 600  # seconds
@@ -17,7 +18,7 @@ _LONGEST = 600  # seconds
 
 def convert_apart(file: Path, target: Path) -> None:
     """Write a pickle's tensors as safetensors, or the model of a GGUF file as a folder, in a new process."""
-    module = "promptcli.backbones.gguf" if file.suffix == ".gguf" else "promptcli.models.convert"
+    module = "promptcli.backbones.gguf" if is_gguf(str(file)) else "promptcli.models.convert"
     command = [sys.executable, "-m", module, str(file), str(target)]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
@@ -25,8 +26,6 @@ def convert_apart(file: Path, target: Path) -> None:
     except subprocess.TimeoutExpired:
         reason = f"it took longer than {_LONGEST} s"
     if reason:
-        if not target.is_dir():  # a folder is a temporary one
-            target.unlink(missing_ok=True)
         raise UsageError(f"{file} was not converted, and nothing in it was run: {reason[:200]}")
 
 

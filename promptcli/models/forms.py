@@ -157,7 +157,7 @@ def with_template(
     template, rule, name = encoder.template, text_rule(encoder.recipe.text_rule), encoder.recipe.text_rule
     before, after = template.pieces(["\0"], False)[0].split("\0")
     steps: list[dict[str, Any]] = []
-    if rule is None or rule.strips:
+    if rule.strips:
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
     if encoder.recipe.period:
         steps.append({"type": "Replace", "pattern": {"Regex": _PERIOD}, "content": "."})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.checking import check_links, opening
-from promptcli.backbones.gguf import SUFFIX
+from promptcli.backbones.gguf import is_gguf
 from promptcli.backbones.pretrained import locate, weight_files
 from promptcli.errors import UsageError
 from promptcli.models.convert import convert_apart
@@ -29,7 +29,7 @@ def import_model(
 ) -> Entry:
     """Save a folder or a model of the hub as an entry; see ``exchange.import_model``."""
     registry.check_free(name, force=force)
-    gguf = convert and Path(source).suffix == SUFFIX and Path(source).is_file()
+    gguf = convert and is_gguf(source)
     files = [*FILES, "*.bin"] if convert else FILES
     path, revision = (Path(source), None) if gguf else locate(source, files=files, one_of=MARKS)
     check_links(f"model {source!r}", path, path.rglob("*"))

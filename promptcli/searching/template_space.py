@@ -139,8 +139,7 @@ def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str
     for word, text in pairs:
         if SLOT in word + text:
             raise UsageError(f"demonstration {word!r}: {text!r} has {SLOT}, the place of the sentence; leave it out")
-        ended = with_period(text)
-        example = recipe.prompt.replace(SLOT, rule.change(ended) if rule else ended)
+        example = recipe.prompt.replace(SLOT, rule.change(with_period(text)))
         texts.append(f'{example}{word[:1].upper()}{word[1:]}".{recipe.prompt}')
     return list(dict.fromkeys(texts))
 

@@ -94,14 +94,14 @@ class Template:
                 about 5 points without training), or another script's mark (``ENDINGS``); an empty sentence stays empty.
             rule: What becomes of each text then.
         """
-        if rule is None or rule.strips:
+        rule = rule or PLAIN
+        if rule.strips:
             texts = (sentence.strip() for sentence in sentences)
         else:
             texts = (sentence.removeprefix(self._added) for sentence in sentences)
         if period:
             texts = (with_period(text) for text in texts)
-        change = str if rule is None else rule.change
-        return [self._before + change(text) + self._after for text in texts]
+        return [self._before + rule.change(text) + self._after for text in texts]
 
     def check_room(self, max_length: int) -> None:
         """Refuse a longest input that the template alone fills."""
@@ -231,6 +231,8 @@ class TextRule:
     strips: bool = True  #: whether white space around the sentence is dropped before
 
 
+#: That of a recipe without one.
+PLAIN = TextRule(str)
 #: The last two are those of sentence-transformers.
 TEXT_RULES = {
     "prompteol": TextRule(_prompteol),
@@ -239,6 +241,6 @@ TEXT_RULES = {
 }
 
 
-def text_rule(name: str | None) -> TextRule | None:
-    """Return the rule of a recipe; None if it has none."""
-    return None if name is None else look_up("text rule", name, TEXT_RULES)
+def text_rule(name: str | None) -> TextRule:
+    """Return the rule of a recipe."""
+    return PLAIN if name is None else look_up("text rule", name, TEXT_RULES)
