@@ -127,14 +127,14 @@ class Backbone:
         return load_tokenizer(folder if folder.is_dir() else self.folder)
 
     def tune(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put tuned weights in the place of the pre-trained ones, or add an adapter to them."""
+        """Replace pre-trained weights by the tuned ones, which may be some of them, or add an adapter."""
         if is_lora(tensors):
             merge_lora("the adapter", self.model, tensors)
             return
         shapes = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
-        if shapes != {name: tensor.shape for name, tensor in tensors.items()}:
+        if any(shapes.get(name) != tensor.shape for name, tensor in tensors.items()):
             raise UsageError(f"the tuned weights are not of backbone {self.name!r}; give the one they were trained on")
-        self.model.load_state_dict(dict(tensors))
+        self.model.load_state_dict(dict(tensors), strict=False)
 
     def set_dropout(self, probability: float) -> None:
         """Set every dropout of the model, whatever its configuration says (ALBERT's and ModernBERT's say none)."""

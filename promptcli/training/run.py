@@ -509,7 +509,9 @@ class Learner(TrainableEncoder):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of an entry's tensors: prompt, kept head, and the tuned or added weights of the backbone."""
+        fixed = {name for name, parameter in self.model.named_parameters() if not parameter.requires_grad}
         model = self.model.state_dict() if "backbone" in self.method.learns else {}
+        model = {name: tensor for name, tensor in model.items() if name not in fixed}
         if isinstance(self.settings, LoRASettings):
             learned = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
             model = {**learned, ALPHA: torch.tensor(float(self.settings.lora_alpha))}

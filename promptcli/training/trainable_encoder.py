@@ -98,6 +98,9 @@ class TrainableEncoder(nn.Module):
         self.mlm_sums = torch.zeros(2, device=backbone.device)
         self.model.requires_grad_("backbone" in method.learns)
         words = self.model.get_input_embeddings()
+        if self._pooling.startswith("static/"):  # no layer is computed
+            self.model.requires_grad_(False)
+            words.requires_grad_("backbone" in method.learns)
         if words.weight.requires_grad and backbone.device.type != "cuda":  # which waits to look for padding
             # each pass adds the gradients of its words; a dense one would be as large as the vocabulary
             words.sparse = True

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from scipy.linalg import orthogonal_procrustes
 
 import promptcli as pc
+from promptcli.data import demo
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.models.loading import open_registry
 from promptcli.training import teacher
@@ -90,6 +91,18 @@ def test_the_start_map_is_a_projection_and_a_procrustes_turn(theirs, own):
     assert start == pytest.approx(expected, abs=1e-4)
     kept = vectors @ start  # whose products are the projection's
     assert kept @ kept.T == pytest.approx(padded @ padded.T, abs=1e-2)
+
+
+def test_a_static_student_is_its_word_embeddings(home):
+    corpus = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:1500]
+    options = {"steps": 40, "eval_steps": 20, "batch_size": 128, "learning_rate": 4e-2}
+    trained = pc.train("distill", corpus, name="words", teacher="mini", pool="static/avg", **options)
+    assert trained.entry.tensors.keys() == {"backbone.embeddings.word_embeddings.weight"}
+    assert trained.scores["demo:dev"] > trained.untrained["demo:dev"]
+    words = pc.load("words").encode(SENTENCES)
+    assert words == pytest.approx(trained.encoder.encode(SENTENCES), abs=1e-6)
+    plain = pc.load(pc.Recipe(backbone="mini-bert", pooling="static/avg")).encode(SENTENCES)
+    assert np.abs(words - plain).max() > 1e-2
 
 
 def test_vectors_are_made_in_parts_and_read_by_sentence(tmp_path, monkeypatch):

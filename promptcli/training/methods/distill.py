@@ -29,12 +29,18 @@ class DistillSettings(TemplateSettings):
     temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
     guide: bool = setting(True, "no negatives that the teacher finds nearer to a sentence than its positive.")
 
+    pool: str = setting(
+        "", "Pooling of the student, e.g. static/avg, for which only word embeddings learn; default: by the template."
+    )
+
     def templates(self, views: Views) -> Views:
         """Return the given template, else the method's own."""
         return self.template or views
 
     def pooling(self, own: str) -> str:
-        """Return the mask's state if the template has a mask, as named templates do; else the method's own pooling."""
+        """Return ``pool``, else the mask's state if the template has a mask, as named templates do; else ``own``."""
+        if self.pool:
+            return self.pool
         return "last/mask" if any(MASK in text or SLOT not in text for text in self.template) else own
 
 
