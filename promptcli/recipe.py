@@ -36,7 +36,7 @@ class Recipe:
         SLOT,
         "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
         " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEMPLATE;"
-        " `mean:ONE || OTHER`, the mean of several.",
+        " `contrastive:LAYER:C[:norm]:TEMPLATE || AUXILIARY`; `mean:ONE || OTHER`, the mean of several.",
         plug_ins="prompts",
     )
     period: bool | None = setting(
@@ -53,7 +53,8 @@ class Recipe:
     pooling: str = setting(
         "first-last/avg",
         "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`. States: static, last, first-last, last-two,"
-        " layer-K, mlm-head. Weights: avg, max, sqrt, weighted, cls, mask, last-token, unbiased, tfidf, ditto, cnn.",
+        " layer-K, attention, attention:A-B, mlm-head. Weights: avg, max, sqrt, weighted, cls, mask, last-token,"
+        " unbiased, tfidf, ditto, cnn.",
         plug_ins="poolings",
     )
     transforms: tuple[str, ...] = setting(
@@ -188,6 +189,7 @@ MASKED_RECIPES: dict[str, Recipe] = {
     "flow": Recipe(transforms=("flow",)),
     "prompt": Recipe(prompt=_MANUAL, pooling="last/mask"),
     "prompt-denoised": Recipe(prompt=_MANUAL, pooling="last/mask", denoise="hidden"),
+    "prompt-attention": Recipe(prompt=_MANUAL, pooling="attention/mask"),
     "prompt-topk": Recipe(prompt=_MANUAL, pooling="last/mask", transforms=("topk-tokens:200",)),
     "prompt-topk-denoised": Recipe(
         prompt=_MANUAL, pooling="last/mask", transforms=("topk-tokens:200",), denoise="hidden"
@@ -213,14 +215,25 @@ _ONE_PASS: dict[str, Recipe] = {
     "knowledge": _at_last_token(f"{_KNOWLEDGE}{_EOL}"),
 }
 
-#: Recipes of causal models, which read the last token; each also with Token Prepending (published at layer -2).
+
+def _contrasted(prompt: str) -> Recipe:
+    return _at_last_token(f"contrastive:{prompt} || irrelevant").replace(pooling="layer--2/last-token")
+
+
+_PREPENDED: dict[str, Recipe] = {  # published at layer -2
+    f"{name}+tp": recipe.replace(prompt=f"token-prepending:{recipe.prompt}", pooling="layer--2/last-token")
+    for name, recipe in _ONE_PASS.items()
+}
+
+#: Recipes of causal models, which read the last token.
 CAUSAL_RECIPES: dict[str, Recipe] = {
     **_ONE_PASS,
-    **{
-        f"{name}+tp": recipe.replace(prompt=f"token-prepending:{recipe.prompt}", pooling="layer--2/last-token")
-        for name, recipe in _ONE_PASS.items()
-    },
+    **_PREPENDED,
     "metaeol": _at_last_token("mean:" + " || ".join(f"metaeol-{task}" for task in _META)),
+    "aligned-wva": _ONE_PASS["prompteol"].replace(pooling="attention/last-token"),
+    "contrastive-prompting": _contrasted(_ONE_PASS["prompteol"].prompt),
+    "cp+tp": _contrasted(_PREPENDED["prompteol+tp"].prompt),
+    "cp+knowledge": _contrasted(_ONE_PASS["knowledge"].prompt),
 }
 
 RECIPES: dict[str, Recipe] = {**MASKED_RECIPES, **CAUSAL_RECIPES}

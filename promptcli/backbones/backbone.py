@@ -18,7 +18,7 @@ from promptcli.backbones.dropout import install_fast_dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
 from promptcli.backbones.lora import is_lora, merge_lora
-from promptcli.backbones.seam import SeamCall, allow_prepending, register, seam_fault
+from promptcli.backbones.seam import SeamCall, Stopped, allow_prepending, register, seam_fault
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens, slot_positions, without_shared
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
@@ -155,61 +155,109 @@ class Backbone:
         batch = without_shared(batch)
         static = self._embeddings(batch).float() if needs.static else None
         decoder = self.head.rows[batch.ids].float() if needs.decoder else None
-        attention = needs.diagonals | needs.matrices
+        attention = needs.diagonals | needs.matrices | needs.attended
         if not needs.layers and not attention:
             return HiddenStates(static=static, decoder=decoder)
+        places = slot_positions(batch, needs.slot) if needs.slot is not None and _reads_slot_only(needs) else None
         seam = SeamCall(
             prefix=batch.prefix,
             diagonal_layers=needs.diagonals,
             matrix_layers=needs.matrices,
             prepending=batch.prepending,
-            lasts=slot_positions(batch, LAST) if batch.prepending else None,
+            contrast=batch.contrast,
+            lasts=slot_positions(batch, LAST) if batch.prepending or batch.contrast else None,
+            mixture_layers=needs.attended,
+            slots=places,
+            stop=None if needs.layers else max(attention),
         )
-        last_only = needs.layers == {self.n_layers} and not attention
-        slot = needs.slot if last_only and isinstance(self.model, BertModel) else None
+        output = self._pass(batch, needs, seam)
+        if attention - (seam.diagonals.keys() | seam.matrices.keys() | seam.mixtures.keys()):
+            self.require_seam("Ditto" if needs.diagonals else "an attention matrix")
+        layers = {
+            layer: output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
+            for layer in needs.layers
+        }
+        if places is not None:
+            rows = torch.arange(len(batch.ids), device=batch.ids.device)
+            layers = {  # the last layer of our own BERT may already be at the slot alone
+                layer: states if states.size(1) == 1 else states[rows, places].unsqueeze(1)
+                for layer, states in layers.items()
+            }
+        return HiddenStates(
+            {layer: states.float() for layer, states in layers.items()},
+            static,
+            decoder,
+            seam.diagonals,
+            seam.matrices,
+            {layer: self.projection(layer)(mixed).float() for layer, mixed in seam.mixtures.items()},
+            None if places is None else needs.slot,
+        )
+
+    def mixture(self, batch: Batch, layer: int) -> Tensor:
+        """Return the heads' mixtures (n, h d/h) at the last token of a layer (0-based), for which no later one runs."""
+        batch = without_shared(batch)
+        lasts = slot_positions(batch, LAST)
+        seam = SeamCall(
+            prefix=batch.prefix,
+            prepending=batch.prepending,
+            lasts=lasts,
+            mixture_layers=(layer,),
+            slots=lasts,
+            stop=layer,
+        )
+        self._pass(batch, Needs(), seam)
+        return seam.mixtures[layer].squeeze(1)
+
+    def _pass(self, batch: Batch, needs: Needs, seam: SeamCall) -> Any:
+        """Run the model on a batch without shared tokens; None if the seam ended the pass early."""
         options: dict[str, Any] = {"seam": seam} if self.family.seam else {}
-        if slot is not None:
-            options["slots"] = slot_positions(batch, slot)
+        if seam.slots is not None and needs.layers == {self.n_layers} and isinstance(self.model, BertModel):
+            options["slots"] = None if needs.attended else seam.slots
         # causal models take positions with gaps for several texts in a row, unless there is a mask; on a GPU they would
         # wait for it to look for gaps
         masked = batch.padded or (self.causal and (batch.positions is not None or self.device.type == "cuda"))
-        with self._augmented(batch), tf32_products() if self.tf32 else contextlib.nullcontext():
-            output = self.model(
+        with (
+            self._augmented(batch),
+            tf32_products() if self.tf32 else contextlib.nullcontext(),
+            contextlib.suppress(Stopped),
+        ):
+            return self.model(
                 **self._tokens_of(batch),
                 attention_mask=batch.real().long() if masked else None,
                 position_ids=self._positions(batch),
                 output_hidden_states=not needs.layers <= {self.n_layers},
                 **options,
             )
-        if attention - (seam.diagonals.keys() | seam.matrices.keys()):
-            self.require_seam("Ditto" if needs.diagonals else "an attention matrix")
-        layers = {
-            layer: output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
-            for layer in needs.layers
-        }
-        if self._reads_last_only(needs):
-            slot = LAST
-            rows, places = torch.arange(len(batch.ids), device=batch.ids.device), slot_positions(batch, LAST)
-            layers = {layer: states[rows, places].unsqueeze(1) for layer, states in layers.items()}
-        layers = {layer: states.float() for layer, states in layers.items()}
-        return HiddenStates(layers, static, decoder, seam.diagonals, seam.matrices, slot)
+        return None
 
-    def _reads_last_only(self, needs: Needs) -> bool:
-        others_too = needs.static or needs.decoder or needs.diagonals or needs.matrices
-        return self.causal and needs.slot == LAST and bool(needs.layers) and not others_too
+    def projection(self, layer: int) -> nn.Module:
+        """Return the output projection of a layer's attention (0-based)."""
+        path = self.family.projection
+        if not path:
+            readable = ", ".join(name for name, family in FAMILIES.items() if family.projection)
+            raise UsageError(
+                f"family {self.provenance.family!r} of backbone {self.name!r} does not open its attention's output;"
+                f" families that do: {readable}"
+            )
+        return self.model.get_submodule(path.format(layer))
 
     def shared_tokens(self, ids: Sequence[int], needs: Needs, longest: int) -> SharedTokens | None:
         """Return the key/value cache of the shared prefix, or None if the inputs need more than that.
 
         That is a causal model read at the last token, whose longest input stays within a sliding window.
         """
-        window = getattr(self.model.config, "sliding_window", None)
-        if not ids or not self._reads_last_only(needs) or (window is not None and longest > window):
+        last_only = self.causal and needs.slot == LAST and _reads_slot_only(needs)
+        if not ids or not last_only or not self.sees_all(longest):
             return None
         call = SeamCall(kept=[])
         self.model(input_ids=torch.tensor([ids], device=self.device), seam=call)
         assert call.kept is not None
         return SharedTokens(len(ids), tuple(call.kept))
+
+    def sees_all(self, longest: int) -> bool:
+        """Return whether the last of so many tokens attends to the first one in every layer."""
+        window = getattr(self.model.config, "sliding_window", None)
+        return window is None or longest <= window
 
     @contextlib.contextmanager
     def _augmented(self, batch: Batch) -> Iterator[None]:
@@ -307,3 +355,8 @@ class Backbone:
             )
         dense: nn.Module = getattr(pooler, "dense", pooler)
         return lambda vectors: torch.tanh(dense(vectors.to(self.dtype))).float()
+
+
+def _reads_slot_only(needs: Needs) -> bool:
+    others_too = needs.static or needs.decoder or needs.diagonals or needs.matrices
+    return needs.slot is not None and bool(needs.layers or needs.attended) and not others_too

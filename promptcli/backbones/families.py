@@ -35,46 +35,65 @@ class Family:
     #: A token sees those before it only: the sentence is read at its last token, and nothing is added after it.
     causal: bool = False
     layers: str = ""  #: module that holds the layers (causal families)
+    projection: str = ""  #: output projection of the attention, {} for the layer's number; "" if nobody may read it
 
 
-_LLAMA = Family((), "lm_head", causal=True, layers="layers")
+_BERT_PROJECTION, _LLAMA_PROJECTION = "encoder.layer.{}.attention.output.dense", "layers.{}.self_attn.o_proj"
+_LLAMA = Family((), "lm_head", causal=True, layers="layers", projection=_LLAMA_PROJECTION)
 _LM_HEAD = ("lm_head.dense", GELU, "lm_head.layer_norm")
 
 
 def _roberta(model: str) -> Family:
     plan = BertPlan(model, "roberta", pad=1)
-    return Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, plan=plan, pooler=True)
+    return Family(_LM_HEAD, "lm_head.decoder", True, plan=plan, pooler=True, projection=_BERT_PROJECTION)
 
 
 FAMILIES: Table[Family] = Table(
     "families",
     {
         "bert": Family(
-            ("cls.predictions.transform",), "cls.predictions.decoder", plan=BertPlan("BertModel", "bert"), pooler=True
+            ("cls.predictions.transform",),
+            "cls.predictions.decoder",
+            plan=BertPlan("BertModel", "bert"),
+            pooler=True,
+            projection=_BERT_PROJECTION,
         ),
         "roberta": _roberta("RobertaModel"),
         "xlm-roberta": _roberta("XLMRobertaModel"),
         "camembert": _roberta("CamembertModel"),
         "electra": Family(
-            ("generator_predictions",), "generator_lm_head", plan=BertPlan("ElectraModel", "electra", projected=True)
+            ("generator_predictions",),
+            "generator_lm_head",
+            plan=BertPlan("ElectraModel", "electra", projected=True),
+            projection=_BERT_PROJECTION,
         ),
-        "modernbert": Family(("head",), "decoder"),
+        "modernbert": Family(("head",), "decoder", projection="layers.{}.attn.Wo"),
         "albert": Family(
             ("predictions.dense", "predictions.activation", "predictions.LayerNorm"), "predictions.decoder", pooler=True
         ),
-        "distilbert": Family(("vocab_transform", "activation", "vocab_layer_norm"), "vocab_projector"),
+        "distilbert": Family(
+            ("vocab_transform", "activation", "vocab_layer_norm"),
+            "vocab_projector",
+            projection="transformer.layer.{}.attention.out_lin",
+        ),
         "mpnet": Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, seam=False, pooler=True),
         "deberta": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
         "deberta-v2": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
-        "gpt2": Family((), "lm_head", causal=True, layers="h"),
-        "opt": Family((), "lm_head", causal=True, layers="decoder.layers"),
+        "gpt2": Family((), "lm_head", causal=True, layers="h", projection="h.{}.attn.c_proj"),
+        "opt": Family(
+            (),
+            "lm_head",
+            causal=True,
+            layers="decoder.layers",
+            projection="decoder.layers.{}.self_attn.out_proj",
+        ),
         "llama": _LLAMA,
         "mistral": _LLAMA,
         "qwen2": _LLAMA,
         "qwen3": _LLAMA,
         "gemma2": _LLAMA,
         "gemma3_text": _LLAMA,
-        "gemma3_text-bidirectional": Family((), "lm_head"),
+        "gemma3_text-bidirectional": Family((), "lm_head", projection=_LLAMA_PROJECTION),
     },
 )
 

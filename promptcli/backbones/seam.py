@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from promptcli.backbones import dropout as quick
 from promptcli.backbones.checking import transformers
-from promptcli.backbones.states import Prepending
+from promptcli.backbones.states import Contrast, Prepending
 
 NAME = "promptcli"
 
@@ -36,7 +36,13 @@ class SeamCall:
     matrices: dict[int, Tensor] = field(default_factory=dict)
     calls: int = 0  #: layers that have come by
     prepending: Prepending | None = None
-    lasts: Tensor | None = None  #: (n,) positions of the last tokens, for ``prepending``
+    contrast: Contrast | None = None
+    lasts: Tensor | None = None  #: (n,) positions of the last tokens, for ``prepending`` and ``contrast``
+    mixture_layers: Collection[int] = ()  #: layers (0-based) whose mixture of the heads is wanted
+    #: Layer -> (n, t, h d/h), what goes into the output projection, or (n, 1, h d/h) at ``slots``; filled.
+    mixtures: dict[int, Tensor] = field(default_factory=dict)
+    slots: Tensor | None = None  #: (n,) the only positions whose mixtures are wanted; None for all
+    stop: int | None = None  #: layer (0-based) after whose attention the pass ends with ``Stopped``
     #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries; None if they are not
     #: wanted; filled.
     kept: list[tuple[Tensor, Tensor]] | None = None
@@ -45,6 +51,23 @@ class SeamCall:
         """Return the number (0-based) of the layer that is calling."""
         self.calls += 1
         return self.calls - 1
+
+    def pass_on(self, layer: int, mixed: Tensor) -> Tensor:
+        """Return the heads' mixtures (n, t, h, d/h) with which a layer goes on; keep those that are wanted."""
+        rows = torch.arange(mixed.size(0), device=mixed.device)
+        if self.contrast is not None and layer == self.contrast.layer:
+            assert self.lasts is not None
+            changed = self.contrast(mixed[rows, self.lasts].flatten(1))
+            mixed = mixed.index_put((rows, self.lasts), changed.view(-1, *mixed.shape[2:]))
+        if layer in self.mixture_layers:
+            self.mixtures[layer] = (mixed if self.slots is None else mixed[rows, self.slots].unsqueeze(1)).flatten(2)
+        if layer == self.stop:
+            raise Stopped
+        return mixed
+
+
+class Stopped(Exception):
+    """Ends a forward pass early: all that it was for is in its ``SeamCall``."""
 
 
 def register() -> str:
@@ -140,7 +163,8 @@ def attention(
         output, logsumexp = _attend_with_logsumexp(query, key, value, attention_mask, scale, softcap)
         # a_ii = exp(q_i . k_i * scale) / sum_j exp(q_i . k_j * scale)
         seam.diagonals[layer] = (own - logsumexp).exp()
-    return output.transpose(1, 2).contiguous(), None
+    mixed = output.transpose(1, 2).contiguous()
+    return (mixed if seam is None else seam.pass_on(layer, mixed)), None
 
 
 def attend(

@@ -37,6 +37,24 @@ class Prepending:
 
 
 @dataclass(frozen=True)
+class Contrast:
+    """Contrastive Prompting: one layer's mixture of the heads at the last token changes before its projection."""
+
+    layer: int  #: 0-based
+    factor: float  #: C
+    norm: bool  #: keep the mixture's length
+    other: Tensor  #: (n, h d/h) B, the mixtures at the same layer and place under the auxiliary prompt
+
+    def __call__(self, mixed: Tensor) -> Tensor:
+        """Return C (A - B), times |A| / |A - B| with ``norm``, from A (n, h d/h)."""
+        difference = mixed - self.other
+        if self.norm:
+            lengths = mixed.norm(dim=1, keepdim=True), difference.norm(dim=1, keepdim=True)
+            difference = difference * (lengths[0] / lengths[1].clamp(min=torch.finfo(mixed.dtype).tiny))
+        return self.factor * difference
+
+
+@dataclass(frozen=True)
 class Batch:
     """Model input, right-padded."""
 
@@ -50,6 +68,7 @@ class Batch:
     soft: SoftTokens | None = None  #: learned vectors in place of some tokens' own
     shared: SharedTokens | None = None  #: computed already; every row begins with them
     prepending: Prepending | None = None
+    contrast: Contrast | None = None
     #: What becomes of the embedding layer's output, (n, t, e) to the same shape; None: it stays (ConSERT).
     augment: Callable[[Tensor], Tensor] | None = None
     #: ``lengths`` in host memory, so that reading them waits for no device.
@@ -113,6 +132,7 @@ class Needs:
     layers: frozenset[int] = frozenset()
     diagonals: frozenset[int] = frozenset()  #: layers (0-based) whose attention diagonals are wanted
     matrices: frozenset[int] = frozenset()  #: layers (0-based) whose whole attention matrices are wanted
+    attended: frozenset[int] = frozenset()  #: layers (0-based) whose attention block's output is wanted
     static: bool = False  #: the raw word-embedding rows are wanted
     decoder: bool = False  #: the masked-LM head's output rows are wanted
     #: Where the states are read at one position only: 0 for [CLS], k for the k-th mask, ``LAST``; else None.
@@ -123,6 +143,7 @@ class Needs:
             self.layers | other.layers,
             self.diagonals | other.diagonals,
             self.matrices | other.matrices,
+            self.attended | other.attended,
             self.static or other.static,
             self.decoder or other.decoder,
             self.slot if self.slot == other.slot else None,
@@ -142,4 +163,6 @@ class HiddenStates:
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, h, t, t) float32, a_ij: how much token i attends to token j.
     matrices: dict[int, Tensor] = field(default_factory=dict)
-    slot: int | None = None  #: where set, the layers hold that one position only: (n, 1, d)
+    #: Layer (0-based) -> (n, t, d) float32, the attention block's output after its projection, before the residual.
+    attended: dict[int, Tensor] = field(default_factory=dict)
+    slot: int | None = None  #: where set, layers and ``attended`` hold that one position only: (n, 1, d)

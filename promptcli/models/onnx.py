@@ -19,12 +19,13 @@ from torch import Tensor, nn
 
 from promptcli.backbones.checking import opening
 from promptcli.backbones.saving import file_inputs, save_tokenizer
-from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.backbones.states import Batch
 from promptcli.data.tasks import load_tasks, task_names
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import WordTfIdf
+from promptcli.encoder.prompts.contrastive import Contrastive
 from promptcli.encoder.streams import stream_count
 from promptcli.errors import UsageError
 from promptcli.models.forms import (
@@ -75,6 +76,8 @@ class EncoderGraph(nn.Module):
         weights = encoder.pooling.weights
         if weights.rewriting is not None or isinstance(weights, WordTfIdf):
             raise InexactError(f"weights {weights.spec!r} rewrite or cut sentences, which a graph cannot express")
+        if isinstance(encoder.prompt, Contrastive):
+            raise InexactError("prompt 'contrastive' runs a second input beside each one, which a graph cannot express")
         self.model = encoder.backbone.model  # registered, so that its weights are the graph's
         self.encoder = encoder
         needs = encoder.pooling.needs
@@ -93,7 +96,7 @@ class EncoderGraph(nn.Module):
         hidden = encoder.run(batch, self.needs)
         prefix = encoder.prompt.length
         diagonals = {layer: matrix.diagonal(prefix, -2, -1) for layer, matrix in hidden.matrices.items()}
-        states = HiddenStates(hidden.layers, hidden.static, hidden.decoder, diagonals)
+        states = replace(hidden, diagonals=diagonals)
         vectors = encoder.pooling.pool(batch, states)
         for name, step in encoder.stages:
             vectors = step(vectors)

@@ -92,6 +92,8 @@ def test_families_without_the_seam_keep_the_rest(family, tiny_backbone):
     backbone = tiny_backbone(family)
     with pytest.raises(UsageError, match=rf"Ditto needs .*'{family}'.*families that do: bert"):
         build_encoder(Recipe(pooling="last/ditto:1-1"), backbone=backbone)
+    with pytest.raises(UsageError, match=rf"the states 'attention' needs .*'{family}'.*families that do: bert"):
+        build_encoder(Recipe(pooling="attention/avg"), backbone=backbone)
     build_encoder(Recipe(prompt="[X] means [MASK] .", pooling="last/mask"), backbone=backbone).encode(SENTENCES)
 
 

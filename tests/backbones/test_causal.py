@@ -16,12 +16,13 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.encoder import build_encoder, encode_together
+from promptcli.encoder.prompts.named import named_templates
 from promptcli.errors import UsageError
 from promptcli.recipe import CAUSAL_RECIPES, RECIPES, Recipe
 from promptcli.searching.searches import search_heads
 from tests.reference import plain
-from tests.reference.causal import text_rule, token_prepending
+from tests.reference.causal import attention_outputs, contrasted, text_rule, token_prepending
 from tests.tiny import SENTENCES
 from tests.tiny_causal import CAUSAL, byte_level, save_tiny_causal
 
@@ -72,6 +73,13 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
         (RECIPES["cls"], causal, r"'cls' read the first token.*take last-token"),
         (Recipe(text_rule="other"), masked, r"text rule 'other'.*prompteol"),
         (Recipe(pooling="layer--5/avg"), causal, r"layer-0 to layer-3, or from the end layer--1 to layer--4"),
+        (Recipe(pooling="attention:2-4/avg"), causal, r"attention:2-4' do not exist in.*3 layers; .*1 <= A <= B <= 3"),
+        (RECIPES["contrastive-prompting"], masked, r"'contrastive' is for causal models.*`model` prompt$"),
+        (Recipe(prompt="contrastive:3:0.5:prompteol || irrelevant"), causal, r"contrastive:3 does not exist.*0 to 2"),
+        (Recipe(prompt="contrastive:1:0.5:prompteol || what is not"), causal, r"'what is not' has no \[X\]"),
+        (Recipe(prompt="contrastive:1:0.5:prompteol"), causal, r"is not LAYER:C:TEMPLATE \|\| AUXILIARY"),
+        (Recipe(prompt="contrastive:prompteol || In a word, [X]"), causal, r"other characters right around \[X\]"),
+        (Recipe(prompt="contrastive:prompteol || contrastive:prompteol || irrelevant"), causal, "give a template"),
         (RECIPES["prompteol+tp"], masked, r"'token-prepending' is for causal models.*`model` prompt$"),
         (Recipe(prompt="token-prepending:1-4:[X] is"), causal, r"1-4 is not allowed; .* has 3 layers: give 0 <= START"),
         (Recipe(prompt="token-prepending:2-2:[X] is"), causal, r"0 <= START < EXIT <= 3"),
@@ -102,6 +110,56 @@ def test_token_prepending_equals_the_plain_loop(family, tiny_backbone, tiny_fold
             assert np.abs(before - states[-2][-1].numpy()).max() < 1e-5
 
 
+@pytest.mark.parametrize("family", CAUSAL)
+def test_the_attention_blocks_output_equals_the_plain_loop(family, tiny_backbone, tiny_folder):
+    reference = plain.Plain(tiny_folder(family), causal=True)
+    recipe = RECIPES["aligned-wva"]
+    pools = {"attention/last-token": (0, 3), "attention:2-3/last-token": (1, 3), "attention:1-2/avg": (0, 2)}
+    encoders = {pool: build_encoder(recipe.replace(pooling=pool), backbone=tiny_backbone(family)) for pool in pools}
+    last = build_encoder(PROMPTEOL, backbone=tiny_backbone(family))
+    # together with what needs the last layer, and what needs fewer layers: one pass, the same vectors
+    together = encode_together([*encoders.values(), last], TEXTS)
+    assert np.abs(together[-1].vectors - last.encode(TEXTS)).max() < 1e-5
+    for (pool, (begin, end)), joint in zip(pools.items(), together, strict=False):
+        vectors = encoders[pool].encode(TEXTS)
+        assert np.abs(vectors - joint.vectors).max() < 1e-5
+        for text, row, vector in zip(TEXTS, encoders[pool].inputs(TEXTS).rows, vectors, strict=True):
+            assert row == reference.ids(recipe.prompt, text_rule(text))
+            summed = attention_outputs(reference, row)[begin:end].sum(0)
+            expected = summed.mean(0) if pool.endswith("avg") else summed[-1]
+            assert np.abs(vector - expected.numpy()).max() < 1e-5 * max(1, float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("family", CAUSAL)
+def test_contrastive_prompting_equals_the_plain_loop(family, tmp_path):
+    wide = {} if family in ("gpt2", "opt", "llama", "qwen2") else {"sliding_window": 300}  # else A - B is mere rounding
+    reference = plain.Plain(save_tiny_causal(family, tmp_path, **wide), causal=True)
+    backbone = load_backbone(str(tmp_path), dtype=torch.float32)
+    embedding = torch.randn(backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0))
+    other = named_templates()["irrelevant"].text
+    for layer, factor, norm, inner in (
+        (0, 0.5, False, "prompteol"),
+        (1, 2.0, True, "pretended-cot"),
+        (1, 0.25, False, "token-prepending:0-2:knowledge"),
+    ):
+        spec = f"contrastive:{layer}:{factor}{':norm' * norm}:{inner} || irrelevant"
+        encoder = build_encoder(PROMPTEOL.replace(prompt=spec), backbone=backbone)
+        vectors, place = encoder.encode(TEXTS), encoder.template.placeholder
+        for text, row, vector in zip(TEXTS, encoder.inputs(TEXTS).rows, vectors, strict=True):
+            with contrasted(reference, reference.ids(other, text_rule(text)), layer, factor, norm):
+                if place is None:
+                    states, _ = reference.states(row)
+                else:
+                    spare = next(token for token in range(len(backbone.token_rows)) if token not in row)
+                    ids = [*row[:place], spare, *row[place + 1 :]]
+                    states = token_prepending(reference, ids, place, 0, 2, embedding)
+            assert np.abs(vector - states[-1][-1].numpy()).max() < 1e-5
+        order = np.random.default_rng(0).permutation(len(TEXTS))
+        again = encoder.encode([TEXTS[number] for number in order], batch_size=3)
+        assert np.abs(again - vectors[order]).max() < 1e-5
+        assert build_encoder(encoder.recipe, backbone=backbone).fingerprint == encoder.fingerprint
+
+
 @pytest.mark.parametrize("family", [name for name in CAUSAL if name != "llama"])  # its old files double the blank
 def test_the_placeholder_stands_where_an_added_token_would(family, tiny_backbone, tiny_folder):
     reference = plain.Plain(tiny_folder(family), causal=True)
@@ -120,9 +178,13 @@ def test_what_begins_every_input_is_computed_once(family, tiny_backbone, monkeyp
     backbone = tiny_backbone(family)
     computed = []
     monkeypatch.setattr(type(backbone.model), "__call__", _counting(computed))
-    for name in ("knowledge", "knowledge+tp", "prompteol-icl"):
-        encoder = build_encoder(RECIPES[name], backbone=backbone)
-        rows, computed[:] = encoder.inputs(TEXTS).rows, []
+    attention = RECIPES["knowledge"].replace(pooling="attention/last-token")
+    recipes = [*(RECIPES[name] for name in ("knowledge", "knowledge+tp", "prompteol-icl")), attention]
+    contrastive = PROMPTEOL.replace(prompt="contrastive:2:0.5:knowledge || irrelevant")
+    auxiliary = build_encoder(PROMPTEOL.replace(prompt="irrelevant"), backbone=backbone).inputs(TEXTS).rows
+    for recipe, others in [*((recipe, []) for recipe in recipes), (contrastive, auxiliary)]:
+        encoder = build_encoder(recipe, backbone=backbone)
+        rows, computed[:] = [*encoder.inputs(TEXTS).rows, *others], []
         together = encoder.encode(TEXTS)
         whole, count = sum(map(len, rows)), len(encoder.prompt.shared)
         windowed = getattr(backbone.model.config, "sliding_window", None) is not None

@@ -144,6 +144,7 @@ def test_fingerprints_follow_the_vectors_and_not_the_folder(tmp_path):
     ("changes", "shown"),
     [
         ({"pooling": "first-last/avg"}, "pooling 'first-last/avg'"),
+        ({"pooling": "attention/avg"}, "pooling 'attention/avg'"),
         ({"pooling": "static/ditto:1-1"}, "pooling 'static/ditto:1-1'"),
         ({"prompt": "[X] means [MASK]"}, "prompt '\\[X\\] means \\[MASK\\]', period True"),
         ({"transforms": ("whitening",)}, "transforms \\['whitening'\\]"),

@@ -10,6 +10,7 @@ from promptcli.encoder.transforms.principal_axes import fit_whitening
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from tests.reference import plain
+from tests.reference.causal import attention_outputs
 from tests.tiny import SENTENCES
 
 FAMILIES = ["bert", "roberta", "electra"]
@@ -84,6 +85,20 @@ def test_mask(encoder, reference, family):
     assert_rows(encoder(prompt=template, pooling="last/mask"), expected)
     expected = [reference.mask_state(template, sentence) for sentence in SENTENCES]
     assert_rows(encoder(prompt=template, pooling="last/mask", period=False), expected)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "modernbert", "distilbert"], indirect=True)
+@pytest.mark.parametrize(("pooling", "layers"), [("attention/mask", slice(2)), ("attention:2-2/avg", slice(1, 2))])
+def test_the_attention_blocks_output(pooling, layers, family, encoder, reference):
+    template, mask = "[X] means [MASK] .", reference.tokenizer.mask_token_id
+    expected = []
+    for sentence in SENTENCES:
+        ids = reference.ids(template, sentence)
+        outputs = attention_outputs(reference, ids)[layers].sum(0)
+        expected.append(outputs[ids.index(mask)] if pooling.endswith("mask") else outputs.mean(0))
+    made = encoder(prompt=template, pooling=pooling, period=False)
+    assert made.backbone.n_layers == 2
+    assert_rows(made, expected)
 
 
 @pytest.mark.parametrize("option", ["hidden", "hidden:code"])

@@ -1,5 +1,7 @@
 """Causal models as the published codes run them, one sentence at a time: eager, no padding, nothing shared."""
 
+import contextlib
+
 import torch
 
 
@@ -34,3 +36,56 @@ def token_prepending(reference, ids, place, start, exit_, embedding):
         rows.data[ids[place]] = own
         for hook in hooks:
             hook.remove()
+
+
+@torch.no_grad()
+def attention_outputs(reference, ids):
+    """What every layer's attention adds to the residual stream, (L, t, d): the attention module's own output."""
+    seen = []
+
+    def see(_, given, output):
+        seen.append((output[0] if isinstance(output, tuple) else output)[0])
+
+    hooks = [module.register_forward_hook(see) for module in attention_modules(reference)]
+    try:
+        reference.states(ids)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.stack(seen)
+
+
+def attention_modules(reference):
+    decoder = reference.model.get_decoder() if reference.causal else reference.model.base_model
+    if hasattr(decoder, "encoder"):
+        return [layer.attention.output.dense for layer in decoder.encoder.layer]
+    if hasattr(decoder, "transformer"):
+        return [layer.attention for layer in decoder.transformer.layer]
+    layers = decoder.h if hasattr(decoder, "h") else decoder.layers
+    return [layer.self_attn if hasattr(layer, "self_attn") else layer.attn for layer in layers]
+
+
+@contextlib.contextmanager
+def contrasted(reference, auxiliary, layer, factor, norm):
+    """Inside, the projection of a layer's attention gets C (A - B) at the last token, B of the auxiliary ids."""
+    attention = attention_modules(reference)[layer]
+    names = ("o_proj", "c_proj", "out_proj")
+    projection = next(getattr(attention, name) for name in names if hasattr(attention, name))
+    seen = []
+    hook = projection.register_forward_pre_hook(lambda _, given: seen.append(given[0].reshape(-1, given[0].size(-1))))
+    reference.states(auxiliary)
+    hook.remove()
+    other = seen[0][-1]
+
+    def change(_, given):
+        mixed = given[0].clone()
+        rows = mixed.view(-1, mixed.size(-1))
+        a = rows[-1].clone()
+        rows[-1] = factor * (a - other) * (a.norm() / (a - other).norm() if norm else 1)
+        return (mixed,)
+
+    hook = projection.register_forward_pre_hook(change)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -1,5 +1,7 @@
 """Pooling = states x weights: hidden states to one vector per sentence. New weights are one file and one line here."""
 
+import functools
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -90,6 +92,28 @@ def _of_layer(layer: int) -> States:
     return States(Needs(frozenset({layer})), lambda hidden: hidden.layers[layer])
 
 
+def _attention(context: BuildContext) -> States:
+    """Sum over layers of the attention block's output, after its projection, before the residual (AlignedWVA).
+
+    ``attention:A-B`` takes the layers A to B, 1-based as in ``layer-K``; without them all.
+    """
+    backbone, argument = context.backbone, context.argument or f"1-{context.backbone.n_layers}"
+    match = re.fullmatch(r"(\d+)-(\d+)", argument, re.ASCII)
+    first, last = (int(number) for number in match.groups()) if match else (0, 0)
+    if not 1 <= first <= last <= backbone.n_layers:
+        raise UsageError(
+            f"states 'attention:{argument}' do not exist in backbone {backbone.name!r}, which has {backbone.n_layers}"
+            f" layers; give attention, or attention:A-B with 1 <= A <= B <= {backbone.n_layers}"
+        )
+    backbone.require_seam("the states 'attention'")
+    backbone.projection(0)
+    layers = range(first - 1, last)
+    return States(
+        Needs(attended=frozenset(layers)),
+        lambda hidden: functools.reduce(operator.add, (hidden.attended[layer] for layer in layers)),
+    )
+
+
 STATES: dict[str, Callable[[BuildContext], States]] = {
     "static": _static,
     "mlm-head": _mlm_head,
@@ -97,6 +121,7 @@ STATES: dict[str, Callable[[BuildContext], States]] = {
     "first-last": _first_last,
     "last-two": _last_two,
     "layer": _layer,
+    "attention": _attention,
 }
 
 WEIGHTS: Table[Callable[[BuildContext], Weights]] = Table(

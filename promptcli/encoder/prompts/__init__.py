@@ -63,6 +63,7 @@ PROMPTS: Table[type[Prompt]] = Table(
         "soft-template": "soft_template:SoftTemplate",
         "soft-template-lookup": "soft_template:LookedUpSoftTemplate",
         "token-prepending": "token_prepending:TokenPrepending",
+        "contrastive": "contrastive:Contrastive",
     },
     __name__,
 )

@@ -78,6 +78,11 @@ class Template:
         """Tokens of the template and the specials, without any sentence."""
         return len(self.left) + len(self.right)
 
+    @property
+    def touching(self) -> tuple[str, str]:
+        """The characters before and after [X] that are tokenised with the sentence."""
+        return self._before, self._after
+
     def mask_slots(self, input_length: int) -> list[int]:
         """Return the positions of the masks in an input of that many tokens, by computing and not by searching.
 

@@ -1,0 +1,95 @@
+"""``contrastive:[LAYER:C[:norm]:]TEMPLATE || AUXILIARY``: causal models, what does not matter subtracted."""
+
+import functools
+import re
+from dataclasses import replace
+
+import torch
+
+from promptcli.backbones.states import LAST, Batch, Contrast, Needs, SharedTokens
+from promptcli.encoder.batching import make_batch
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.prompts import Prompt, build_prompt
+from promptcli.encoder.prompts.named import last_part
+from promptcli.errors import UsageError, WrongKindError
+from promptcli.recipe import SLOT
+
+#: Layer and C by the last part of a model's name, as published.
+KNOWN_SETTINGS: dict[str, tuple[int, float]] = {"Llama-2-7b-hf": (4, 0.5), "Meta-Llama-3-8B": (6, 0.25)}
+_SHARE, _FACTOR = 4 / 32, 0.5  # layer by depth, and C, for other models: Llama-2-7B's
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_SPEC = re.compile(rf"(?:([0-9]+):({_NUMBER})(:norm)?:)?(.*?) \|\| (.*)", re.DOTALL)
+
+
+class Contrastive(Prompt):
+    """Contrastive Prompting (Cheng et al., ACL Findings 2025): a template, and one for what is irrelevant.
+
+    At one layer (0-based) the last token's input of the attention's output projection, A, becomes C (A - B), or
+    C (A - B) |A| / |A - B| with ``norm``; B is the same of the auxiliary prompt, whose pass ends there. Both prompts
+    are words, or ``token-prepending``. Nothing is learned.
+    """
+
+    name = "contrastive"
+
+    def __init__(self, context: BuildContext) -> None:
+        backbone = context.backbone
+        if not backbone.causal:
+            raise WrongKindError(
+                f"prompt 'contrastive' is for causal models, and backbone {backbone.name!r} is a masked one: take"
+                " `model` prompt"
+            )
+        match = _SPEC.fullmatch(context.argument or "")
+        if match is None:
+            raise UsageError(
+                f"prompt 'contrastive:{context.argument}' is not LAYER:C:TEMPLATE || AUXILIARY, two templates with"
+                f" {SLOT}; e.g. contrastive:4:0.5:prompteol || irrelevant"
+            )
+        self._main, self._auxiliary = (build_prompt(spec, backbone, {}) for spec in (match[4], match[5]))
+        if isinstance(self._auxiliary, Contrastive):
+            raise UsageError("the auxiliary of prompt 'contrastive' is a contrastive prompt itself; give a template")
+        self.template, self.shared = self._main.template, self._main.shared
+        if self.template.touching != self._auxiliary.template.touching:
+            raise UsageError(
+                f"auxiliary {self._auxiliary.template.text!r} has other characters right around {SLOT} than template"
+                f" {self.template.text!r}; give both the same"
+            )
+        known = KNOWN_SETTINGS.get(last_part(backbone.name), (round(_SHARE * backbone.n_layers), _FACTOR))
+        layer, factor = known if match[1] is None else (int(match[1]), float(match[2]))
+        if layer >= backbone.n_layers:
+            raise UsageError(
+                f"contrastive:{layer} does not exist; backbone {backbone.name!r} has the layers 0 to"
+                f" {backbone.n_layers - 1}"
+            )
+        self.layer, self.factor, self.norm = layer, factor, match[3] is not None
+        self.spec = self.changed(layer, factor)
+        self._backbone = backbone
+
+    def changed(self, layer: int, factor: float) -> str:
+        """Return the spec with another layer and C."""
+        norm = ":norm" if self.norm else ""
+        return f"{self.name}:{layer}:{factor:g}{norm}:{self._main.spec} || {self._auxiliary.spec}"
+
+    def attach(self, batch: Batch) -> Batch:
+        """Return the batch with the auxiliary's mixtures of the same sentences, computed up to the layer."""
+        if batch.positions is not None:
+            raise UsageError("template denoising is not for prompt 'contrastive'; leave `denoise` out")
+        mixtures = self._backbone.mixture(self._auxiliary_batch(batch), self.layer)
+        return replace(self._main.attach(batch), contrast=Contrast(self.layer, self.factor, self.norm, mixtures))
+
+    def _auxiliary_batch(self, batch: Batch) -> Batch:
+        backbone, own, other = self._backbone, self.template, self._auxiliary.template
+        begin, end = len(own.prefix), len(own.suffix)
+        limit = backbone.max_tokens - len(other.prefix) - len(other.suffix)
+        rows = [
+            [*other.prefix, *row[begin : count - end][:limit], *other.suffix]
+            for row, count in zip(batch.host_ids().tolist(), batch.host_lengths().tolist(), strict=True)
+        ]
+        made = make_batch(rows, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
+        if len(rows) > 1 and not torch.is_grad_enabled() and backbone.sees_all(made.ids.size(1)):
+            made = replace(made, shared=self._shared_tokens)
+        return self._auxiliary.attach(made)
+
+    @functools.cached_property
+    def _shared_tokens(self) -> SharedTokens | None:
+        needs = Needs(attended=frozenset({self.layer}), slot=LAST)
+        return self._backbone.shared_tokens(self._auxiliary.shared, needs, 0)
