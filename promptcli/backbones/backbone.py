@@ -239,7 +239,8 @@ class Backbone:
                 f"family {self.provenance.family!r} of backbone {self.name!r} does not open its attention's output;"
                 f" families that do: {readable}"
             )
-        return self.model.get_submodule(path.format(layer))
+        module: nn.Module = self.model.get_submodule(path.format(layer))
+        return module
 
     def shared_tokens(self, ids: Sequence[int], needs: Needs, longest: int) -> SharedTokens | None:
         """Return the key/value cache of the shared prefix, or None if the inputs need more than that.
