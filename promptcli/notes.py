@@ -62,8 +62,9 @@ def showing(stage: Stage | None) -> AbstractContextManager[None]:
 
 
 def is_shown() -> bool:
-    """Return whether stages are shown."""
-    return _STAGE.get() is not None
+    """Return whether stages are shown as bars."""
+    stage = _STAGE.get()
+    return stage is not None and getattr(stage, "bars", True)
 
 
 def working(name: str, steps: int | None) -> AbstractContextManager[Advance]:

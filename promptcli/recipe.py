@@ -71,6 +71,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transforms", tuple(self.transforms))
+        if self.pooling.startswith("ditto:"):
+            object.__setattr__(self, "pooling", f"first-last/{self.pooling}")
         numbers = _LONG_NUMBER.search(" ".join(map(str, (self.pooling, self.denoise, *self.transforms))))
         if numbers or _LONG_ARGUMENT.match(str(self.prompt)):
             raise UsageError(

@@ -16,7 +16,8 @@ class LetterEncoder:
 
     def __init__(self, power=1.0, recipe=RECIPES["first-last-avg"]):
         self.recipe, self.power, self.fingerprint = recipe, power, f"letters-{power}"
-        self.backbone, self.tensors = SimpleNamespace(name=recipe.backbone), dict
+        self.backbone, self.tensors = SimpleNamespace(name=recipe.backbone, dtype="float32"), dict
+        self.input_key, self.members = (), []
 
     def vectors(self, sentences):
         counts = [[sentence.count(letter) for letter in LETTERS] for sentence in sentences]

@@ -218,9 +218,11 @@ def analyze_all(
     values, corpus = dict(settings), settings.get("corpus", BARE.corpus)
     if "corpus" in analysis.settings and isinstance(corpus, str):
         values["corpus"] = fitting_sentences(corpus)
-    opened = open_candidates(candidates_of(models or [BARE.backbone]), skip_unfit=skip_unfit)
-    results = analysis.run([encoder for _, encoder in opened], content, **values)
-    return dict(zip((candidate.label for candidate, _ in opened), results, strict=True))
+    opened, refused = open_candidates(dict(candidates_of(models or [BARE.backbone])))
+    if refused and not (skip_unfit and opened):
+        raise next(iter(refused.values()))
+    results = analysis.run([encoder for _, encoder in opened.values()], content, **values)
+    return dict(zip(opened, results, strict=True))
 
 
 def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:

@@ -25,7 +25,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import promptcli
-from promptcli.cli.console import TYPED, draws_bars, progress, say, set_up_streams
+from promptcli.cli.console import TYPED, ProgressLines, draws_bars, progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime, Section
 from promptcli.cli.signatures import expand
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
@@ -118,7 +118,7 @@ class Command(TyperCommand):
         runtime.configure_libraries()
         RUNTIME.set(runtime)
         TYPED.set({parameter.name: _typed(parameter) for parameter in self.get_params(ctx)})
-        with offline(runtime.offline), showing(progress if draws_bars() else None):
+        with offline(runtime.offline), showing(progress if draws_bars() else ProgressLines()):
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

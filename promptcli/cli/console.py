@@ -7,8 +7,10 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -99,18 +101,18 @@ def half_interval(interval: tuple[float, float]) -> str:
 
 
 #: A cell of a column of figures, which is aligned on the right.
-_FIGURE = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?%?|-?")
+_FIGURE = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?[%*]?|<0\.001|-?")
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> Table:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]], styles: Sequence[str] = ()) -> Table:
     """Return rows under their heads, if there are any; columns of figures are aligned on the right."""
     grid = Table(box=None, pad_edge=False, show_header=bool(heads), padding=(0, 2, 0, 0))
     columns = list(zip(*rows, strict=True)) or [()] * len(heads)
     for head, cells in zip(heads or [""] * len(columns), columns, strict=True):
-        figures = all(map(_FIGURE.fullmatch, cells)) and any(cells)
+        figures = all(_FIGURE.fullmatch(str(cell)) for cell in cells) and any(cells)
         grid.add_column(Text(head), justify="right" if figures else "left", overflow="fold")
     for row, style in zip(rows, styles or [""] * len(rows), strict=True):
-        grid.add_row(*map(Text, row), style=style)
+        grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row), style=style)
     return grid
 
 
@@ -147,6 +149,37 @@ class ProgressBar:
     def describe(self, text: str) -> None:
         """Show a text after the label."""
         self._bar.update(self._task, description=f"{self._label}  {text}")
+
+
+#: Seconds between two lines of progress, if stderr is no terminal.
+_LINES_EVERY = 30.0
+
+
+class ProgressLines:
+    """Says on stderr how far a stage of the work is, with its rate and the time left, now and then."""
+
+    bars = False
+
+    @contextlib.contextmanager
+    def __call__(self, label: str, total: int | None) -> Iterator[Callable[[float], None]]:
+        """Follow a stage while the block runs; ``total`` is None if unknown."""
+        done, first, since = 0.0, 0.0, time.monotonic()
+        said = since
+
+        def advance(steps: float) -> None:
+            nonlocal done, first, since, said
+            now = time.monotonic()
+            if not done:  # the first report may be of what was there: the rate begins after it
+                first, since = steps, now
+            done += steps
+            if now - said < _LINES_EVERY or done == first:
+                return
+            said, rate = now, (done - first) / max(now - since, 1e-9)
+            of = "" if total is None else f" of {total:,}"
+            left = "" if total is None else f", {timedelta(seconds=round((total - done) / rate))} left"
+            note(f"{label}: {done:,.0f}{of}, {rate:,.1f}/s{left}")
+
+        yield advance
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
     from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
+    from promptcli.evaluation.scores import Evaluation
 
 #: Shade, background and letters of each fifth of the range, from low to high.
 STEPS = (
@@ -148,6 +149,37 @@ def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) ->
         panel.set(xlabel=axis, title=title)
         panel.margins(x=0.15)
         panel.spines[["top", "right"]].set_visible(False)
+
+
+def draw_scores(path: Path, evaluation: "Evaluation") -> None:
+    """Draw a panel for each task: a dot with its 95% interval for each model, the best one's in orange."""
+    from promptcli.cli.tables import table_names
+
+    names, figures = table_names(evaluation.rows), dict[str, dict[str, Any]]()
+    for label, row in evaluation.rows.items():
+        for score in row:
+            figures.setdefault(f"{score.column}, {score.metric}", {})[names[label]] = score
+    across = min(len(figures), 4)
+    down = -(-len(figures) // across)
+    rows = list(names.values())
+    margin = 0.075 * max(map(len, rows))
+    with drawing(path, max(5.0, margin + 2.1 * across + 0.4), 0.6 + down * (0.75 + 0.27 * len(rows))) as figure:
+        panels = figure.subplots(down, across, sharey=True, squeeze=False)
+        for panel, (task, scores) in zip(panels.flat, figures.items(), strict=False):
+            best = max(score.value for score in scores.values())
+            for name, score in scores.items():
+                low, high = score.ci95 or (score.value, score.value)
+                place, colour = rows.index(name), ORANGE if score.value == best and len(scores) > 1 else BLUE
+                panel.plot([low, high], [place, place], color=colour, linewidth=2, solid_capstyle="butt")
+                panel.plot(score.value, place, "o", color=colour, markersize=6)
+            panel.set_title(task, fontsize="medium")
+            panel.grid(axis="x", alpha=0.3)
+            panel.spines[["top", "right"]].set_visible(False)
+        for panel in panels.flat[len(figures) :]:
+            panel.set_axis_off()
+        panels[0][0].set_yticks(range(len(rows)), rows)
+        panels[0][0].set_ylim(len(rows) - 0.5, -0.5)
+        figure.supxlabel("x 100, with 95% intervals; orange: the best of a task", fontsize="small")
 
 
 #: Positions of a label next to its point: offset in points, and its alignment.

@@ -112,6 +112,11 @@ class TransferTask:
             yield from examples.first
             yield from examples.second or ()
 
+    def sha256(self) -> str:
+        """Return the hex SHA-256 over the splits' sentences and labels."""
+        parts = [(split, part.first, part.second, part.labels.tolist()) for split, part in self.splits.items()]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
     def unexpected_counts(self) -> dict[str, tuple[int, int]]:
         """Return the number of examples and the printed number of each split in which they differ."""
         counts = {split: (len(self.splits[split]), size) for split, size in TASKS[self.name].sizes.items()}

@@ -1,37 +1,33 @@
-"""Scoring models on tasks, both by name: opening them, skipping unfit ones, comparing and storing scores."""
+"""Models to score: opening them by name, scoring one group and task after the other, storing scores."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import TEST_TASKS
-from promptcli.data.tasks import AnyTask, Loaded, TransferTask, any_task_names, load_any
+from promptcli.data.tasks import AnyTask, Loaded, STSTask, TransferTask, any_task_names, load_any
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import NotFoundError, UsageError, WrongKindError
-from promptcli.evaluation.evaluator import (
-    EvalSettings,
-    check_tasks,
-    compare,
-    embed_tasks,
-    read_embedded,
-    score_vectors,
-)
-from promptcli.evaluation.scores import Comparison, Label, Score, SpearmanScore, recipe_name
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError
+from promptcli.evaluation.evaluator import EvalSettings, distinct_sentences, embed_tasks, score_vectors, spearman_score
+from promptcli.evaluation.scores import NAMING, AccuracyScore, Label, Score, SpearmanScore, recipe_name
 from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.models.loading import Model, entry_of, is_recipe
-from promptcli.notes import note
+from promptcli.notes import Advance, note, working
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE
+from promptcli.storage.cache import Cache
 
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores of some models."""
-
-    scores: dict[Label, list[Score]]  #: of each set of vectors, then of each model, by task
-    comparisons: list[Comparison]  #: of each with the baseline, task by task
+#: Cosines within this width are equal but for rounding.
+_EQUAL = 1e-6
+#: Seconds after which each finished task is told: the table of a quicker evaluation comes soon enough.
+_QUICK = 10.0
 
 
 @dataclass(frozen=True)
@@ -42,65 +38,41 @@ class Candidate:
     model: Encoder | Entry
     transfer: Recipe | None  #: recipe of transfer tasks, if it differs
     saved_as: str | None  #: its name in the registry
+    word: str | None  #: as it was named
     choice: Choice  #: device, dtype and backend to open it with
 
     @classmethod
     def of(cls, model: Model) -> "Candidate":
         """Return a candidate: a named model under its name, a recipe under its backbone's."""
-        entry = entry_of(model)
-        word = model.model if isinstance(model, Choice) else str(model) if isinstance(model, str | Path) else None
+        entry, word = entry_of(model), word_of(model)
         named = word is not None and not is_recipe(loading.open_registry(), word)
         return cls(
             Label(str(word) if named else entry.recipe.backbone, recipe_name(entry.recipe)),
             model if isinstance(model, Encoder) else entry,
             entry.transfer,
             entry.name if named else None,
+            word,
             model if isinstance(model, Choice) else Choice(),
         )
 
+    def open(self, peers: Sequence[Encoder]) -> Encoder:
+        """Return the encoder; it shares the backbone of a peer, unless that one tuned it."""
+        return loading.open_model(
+            self.model,
+            device=self.choice.device,
+            dtype=self.choice.dtype or "stored",
+            backend=self.choice.backend,
+            backbone=loading.shared_backbone(peers, self.model.recipe.backbone),
+        )
 
-def evaluate_all(
-    models: Sequence[Model],
-    tasks: Sequence[AnyTask],
-    settings: EvalSettings,
-    *,
-    against: Model | None = None,
-    save: bool = False,
-    skip_unfit: bool = False,
-    vectors: Sequence[str | Path] = (),
-    listing: str | None = None,
-) -> Evaluation:
-    """Score models, each once, and compare them with ``against``, task by task.
 
-    ``save`` stores the scores on graded pairs with the registry's models; ``skip_unfit`` leaves out models that do not
-    fit their backbone; ``listing`` is the command that lists the tasks' sentences, for messages about vectors.
-    """
-    candidates = candidates_of(models)
-    baseline = None if against is None else Candidate.of(against)
-    if baseline is not None and baseline.label not in [candidate.label for candidate in candidates]:
-        candidates.append(baseline)
-    if save:
-        _check_savable(candidates)
-    transfer = [task for task in tasks if isinstance(task, TransferTask)]
-    _note_examples(transfer)
-    check_tasks(transfer, settings.training)
-    listing = listing or f"promptcli.task_sentences of {', '.join(task.name for task in tasks)}"
-    external = [read_embedded(Path(path), tasks, listing) for path in dict.fromkeys(vectors)]
-    scores = {each.label: score_vectors([each], tasks, settings) for each in external}
-    opened = open_candidates(candidates, skip_unfit=skip_unfit)
-    scores |= _score_models(opened, tasks, settings)
-    graded = {label: [score for score in row if isinstance(score, SpearmanScore)] for label, row in scores.items()}
-    for score in (score for row in graded.values() for score in row if score.zero_vectors):
-        zeros = f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their cosines are 0"
-        note(f"{score.label.model} {score.label.recipe}: {zeros}")
-    if baseline is not None and not any(graded.values()):
-        note("`compare`: only scores on graded pairs are compared")
-    comparisons = [] if baseline is None else _compare(graded, baseline.label)
-    for candidate, _ in opened if save else []:
-        if candidate.saved_as is not None:
-            rows = [score.to_dict() for score in graded[candidate.label]]
-            loading.open_registry().add_scores(candidate.saved_as, rows)
-    return Evaluation(scores, comparisons)
+#: A candidate and its encoder.
+Opened = tuple[Candidate, Encoder]
+
+
+def word_of(model: Model) -> str | None:
+    """Return the word that named a model."""
+    return model.model if isinstance(model, Choice) else str(model) if isinstance(model, str | Path) else None
 
 
 def load_named_tasks(
@@ -118,64 +90,188 @@ def load_named_tasks(
     return loaded
 
 
-def candidates_of(models: Sequence[Model]) -> list[Candidate]:
-    """Return models as candidates, each once."""
-    return list({candidate.label: candidate for candidate in map(Candidate.of, models)}.values())
+def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | PromptcliError]]:
+    """Return each model's label, and the candidate or why there is none.
 
-
-def open_candidates(candidates: Sequence[Candidate], *, skip_unfit: bool) -> list[tuple[Candidate, Encoder]]:
-    """Return the candidates with their encoders; those of one backbone share it, unless they tuned it."""
-    opened: list[tuple[Candidate, Encoder]] = []
-    refused: list[tuple[Candidate, UsageError]] = []
-    for candidate in candidates:
-        choice = candidate.choice
-        backbone = loading.shared_backbone((encoder for _, encoder in opened), candidate.model.recipe.backbone)
+    Two words for one recipe (by changes that make them equal) have labels of their own, one word has one.
+    """
+    rows: dict[Label, Candidate | PromptcliError] = {}
+    labels = []
+    for model in models:
+        word = word_of(model)
         try:
-            encoder = loading.open_model(
-                candidate.model,
-                device=choice.device,
-                dtype=choice.dtype or "stored",
-                backend=choice.backend,
-                backbone=backbone,
-            )
-        except UsageError as error:
-            if not skip_unfit:
-                raise
-            refused.append((candidate, error))
-        else:
-            opened.append((candidate, encoder))
-    if refused and not opened:
-        raise refused[0][1]
-    for candidate, why in refused:
-        if not isinstance(why, WrongKindError):
-            note(f"{candidate.label.recipe} is left out: {why}")
-    return opened
+            row: Candidate | PromptcliError = Candidate.of(model)
+        except PromptcliError as error:
+            row = error
+        label = row.label if isinstance(row, Candidate) else Label(word or str(model), "")
+        twin = rows.get(label)
+        if isinstance(row, Candidate) and isinstance(twin, Candidate) and (word is None or word != twin.word):
+            if row.model is not twin.model:
+                label = Label(label.model, f"{label.recipe} ({word or len(rows) + 1})")
+                note(f"{word or label.recipe}: the same recipe as {twin.word or twin.label.recipe}, so equal figures")
+                row = replace(row, label=label)
+        rows.setdefault(label, row)
+        labels.append(label)
+    return [(label, rows[label]) for label in labels]
 
 
-def _score_models(
-    opened: Sequence[tuple[Candidate, Encoder]], tasks: Sequence[AnyTask], settings: EvalSettings
-) -> dict[Label, list[Score]]:
-    """Return each encoder's scores; transfer tasks are read by the candidate's recipe for them."""
-    if not opened:
-        return {}
-    transfer = [task for task in tasks if isinstance(task, TransferTask)]
-    others = [task for task in tasks if not isinstance(task, TransferTask)]
-    labels, encoders = [candidate.label for candidate, _ in opened], [encoder for _, encoder in opened]
-    graded = iter(score_vectors(embed_tasks(encoders, others, labels), others, settings) if others else [])
-    for number, (candidate, encoder) in enumerate(opened):
-        if transfer and candidate.transfer is not None:
+def open_candidates(
+    rows: Mapping[Label, Candidate | PromptcliError],
+) -> tuple[dict[Label, Opened], dict[Label, PromptcliError]]:
+    """Return the candidates with their encoders, and why others have none; those of one backbone share it."""
+    opened: dict[Label, Opened] = {}
+    refused: dict[Label, PromptcliError] = {}
+    for label, row in rows.items():
+        try:
+            if isinstance(row, PromptcliError):
+                raise row
+            opened[label] = row, row.open([encoder for _, encoder in opened.values()])
+        except PromptcliError as error:
+            refused[label] = error
+            if not isinstance(error, WrongKindError) and len(rows) > 1:
+                note(f"{label.recipe or label.model} is left out: {error}")
+    return opened, refused
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """An encoder on some tasks."""
+
+    row: Label  #: of the candidate
+    label: Label  #: of the scores: transfer tasks may have a recipe of their own
+    encoder: Encoder
+    backend: str
+
+    @property
+    def inputs(self) -> tuple[object, ...]:
+        """Equal for encoders that one forward pass serves."""
+        return tuple(member.input_key for member in self.encoder.members or [self.encoder])
+
+
+def score_models(
+    opened: Mapping[Label, Opened], tasks: Sequence[AnyTask], settings: EvalSettings, *, strict: bool
+) -> tuple[dict[Label, list[Score]], dict[Label, PromptcliError]]:
+    """Return each encoder's scores, and why others have none; with ``strict`` an error is raised.
+
+    Encoders with the same model input are encoded together, one task after the other. An evaluation that was stopped
+    finds its finished scores.
+    """
+    scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
+    refused: dict[Label, PromptcliError] = {}
+    groups = _groups(opened, tasks)
+    finished = _Finished(settings, used=len(groups) > 1)
+    started = time.monotonic()
+    sizes = [len(distinct_sentences([task])) for task in tasks]
+    with working("encode", sum(sizes[number] for number, _ in groups)) as advance:
+        for number, group in groups:
+            readers = [reader for reader in group if reader.row not in refused]
+            known = {reader.row: finished.score(reader, tasks[number]) for reader in readers}
+            waiting = [reader for reader in readers if known[reader.row] is None]
+            if not waiting:
+                advance(sizes[number])
+            fresh = _scored(waiting, tasks[number], settings, advance, strict=strict)
+            refused |= {row: outcome for row, outcome in fresh.items() if isinstance(outcome, PromptcliError)}
+            for reader in readers:
+                score = known[reader.row] or fresh[reader.row]
+                if isinstance(score, Score):
+                    scores[reader.row][number] = score
+                    finished.add(reader, tasks[number], score)
+                    if time.monotonic() - started > _QUICK:
+                        note(f"{score.column}: {reader.row} {score.value:.2f}")
+    finished.forget()
+    done = {label: [row[number] for number in sorted(row)] for label, row in scores.items() if label not in refused}
+    return done, refused
+
+
+def _groups(opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]) -> list[tuple[int, list[_Reader]]]:
+    """Return the numbers of tasks with the encoders that one forward pass serves."""
+    groups: dict[tuple[object, ...], list[_Reader]] = {}
+    for label, (candidate, encoder) in opened.items():
+        reader = of_transfer = _Reader(label, label, encoder, candidate.choice.backend)
+        if candidate.transfer is not None and any(isinstance(task, TransferTask) for task in tasks):
             name = recipe_name(candidate.transfer)
-            note(f"{candidate.label.model}: transfer tasks use its recipe for them, {name}")
-            labels[number] = Label(candidate.label.model, name)
-            encoders[number] = Encoder(candidate.transfer, encoder.backbone, encoder.tensors())
-    accuracies = iter(score_vectors(embed_tasks(encoders, transfer, labels), transfer, settings) if transfer else [])
-    return {
-        candidate.label: [next(accuracies if isinstance(task, TransferTask) else graded) for task in tasks]
-        for candidate, _ in opened
-    }
+            note(f"{label.model}: transfer tasks use its recipe for them, {name}")
+            other = Encoder(candidate.transfer, encoder.backbone, encoder.tensors())
+            of_transfer = replace(reader, label=Label(label.model, name), encoder=other)
+        for number, task in enumerate(tasks):
+            suited = of_transfer if isinstance(task, TransferTask) else reader
+            groups.setdefault((suited.inputs, number), []).append(suited)
+    return [(int(str(number)), readers) for (_, number), readers in groups.items()]
 
 
-def _check_savable(candidates: Sequence[Candidate]) -> None:
+def _scored(
+    readers: Sequence[_Reader], task: AnyTask, settings: EvalSettings, advance: Advance, *, strict: bool
+) -> dict[Label, Score | PromptcliError]:
+    """Return the scores of encoders with the same model input, or the reason by itself of each that has none."""
+    if not readers:
+        return {}
+    rows = [reader.row for reader in readers]
+    try:
+        encoders, labels = [reader.encoder for reader in readers], [reader.label for reader in readers]
+        scores = score_vectors(embed_tasks(encoders, [task], labels, advance), [task], settings)
+        return dict(zip(rows, scores, strict=True))
+    except PromptcliError as error:
+        if strict:
+            raise
+        if len(readers) == 1:
+            return {rows[0]: error}
+    alone = [_scored([each], task, settings, advance, strict=False) for each in readers]
+    return {row: outcome for outcomes in alone for row, outcome in outcomes.items()}
+
+
+class _Finished:
+    """The scores of an evaluation on disk until it ends, so that one that was stopped goes on where it was."""
+
+    def __init__(self, settings: EvalSettings, *, used: bool) -> None:
+        self._cache = Cache(loading.home_folder() / "cache" / "eval") if used else None
+        self._setting = {**vars(settings.training), "seed": settings.seed}
+        self._keys: list[dict[str, Any]] = []
+
+    def _key(self, reader: _Reader, task: AnyTask) -> dict[str, Any] | None:
+        """Return what determines a score; None: it is not kept."""
+        if self._cache is None or not isinstance(task, STSTask | TransferTask):
+            return None
+        how = {"backend": reader.backend, "dtype": str(reader.encoder.backbone.dtype), "setting": self._setting}
+        return {"fingerprint": reader.encoder.fingerprint, "task": task.name, "data": task.sha256(), **how}
+
+    def score(self, reader: _Reader, task: AnyTask) -> Score | None:
+        """Return a score of the evaluation that was stopped."""
+        key = self._key(reader, task)
+        values = None if key is None or self._cache is None else self._cache.get(key)
+        if values is None:
+            return None
+        encoder = reader.encoder
+        names: dict[str, Any] = {
+            "label": reader.label,
+            "recipe": encoder.recipe.to_dict(),
+            "fingerprint": encoder.fingerprint,
+        }
+        if isinstance(task, STSTask):
+            return spearman_score(task, np.array(values["cosines"]), values["interval"], names, values["zero_vectors"])
+        return AccuracyScore(**names, **values)
+
+    def add(self, reader: _Reader, task: AnyTask, score: Score) -> None:
+        """Keep a score."""
+        key = self._key(reader, task)
+        if key is None or self._cache is None:
+            return
+        if isinstance(score, SpearmanScore):
+            interval = [bound / 100 for bound in score.ci95]
+            values = {"cosines": score.cosines.tolist(), "interval": interval, "zero_vectors": score.zero_vectors}
+        else:
+            values = {item.name: getattr(score, item.name) for item in fields(score) if item.name not in NAMING[:3]}
+        self._keys.append(key)
+        with contextlib.suppress(OSError):  # a home that cannot be written
+            self._cache.put(key, values)
+
+    def forget(self) -> None:
+        """Delete what was kept."""
+        for key in self._keys:
+            assert self._cache is not None
+            self._cache.remove(key)
+
+
+def check_savable(candidates: Sequence[Candidate]) -> None:
     """Refuse, before anything is scored, models whose scores could not be stored."""
     registry = loading.open_registry()
     named = [candidate for candidate in candidates if candidate.saved_as is not None]
@@ -188,14 +284,7 @@ def _check_savable(candidates: Sequence[Candidate]) -> None:
         registry.add_scores(candidate.saved_as, [])
 
 
-def _compare(rows: dict[Label, list[SpearmanScore]], baseline: Label) -> list[Comparison]:
-    others = [scores for label, scores in rows.items() if label != baseline]
-    if not others:
-        raise UsageError(f"`compare`: {baseline.recipe} is the only encoder; name another one, too")
-    return [compare(*pair) for scores in others for pair in zip(scores, rows[baseline], strict=True)]
-
-
-def _note_examples(tasks: Sequence[TransferTask]) -> None:
+def note_examples(tasks: Sequence[TransferTask]) -> None:
     """Report data sets that differ from the printed ones."""
     for task in tasks:
         for split, (count, printed) in task.unexpected_counts().items():
@@ -203,3 +292,21 @@ def _note_examples(tasks: Sequence[TransferTask]) -> None:
         empty = sum(not sentence for sentence in task.sentences())
         if empty:
             note(f"{task.name}: {empty} empty sentences are classified, too, as in SentEval")
+
+
+def note_cosines(scores: Sequence[Score]) -> None:
+    """Report figures on graded pairs that say little: of sentences without a vector, of equal cosines."""
+    for score in (score for score in scores if isinstance(score, SpearmanScore)):
+        if score.zero_vectors:
+            zeros = f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their cosines are 0"
+            note(f"{score.label}: {zeros}")
+        if np.ptp(score.cosines) <= _EQUAL:
+            note(f"{score.label}: all cosines on {score.column} are {score.cosines[0]:.4f}; equal ones rank nothing")
+
+
+def save_scores(candidates: Sequence[Candidate], rows: Mapping[Label, Sequence[Score]]) -> None:
+    """Store the scores on graded pairs with the models of the registry."""
+    for candidate in candidates:
+        if candidate.saved_as is not None:
+            graded = [score for score in rows.get(candidate.label, ()) if isinstance(score, SpearmanScore)]
+            loading.open_registry().add_scores(candidate.saved_as, [score.to_dict() for score in graded])

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from promptcli.data.senteval import reads_data_dir
+from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptcli.evaluation.scores import Score
+    from promptcli.evaluation.scores import Evaluation, Label
     from promptcli.models.loading import Model
 
 #: Tasks by their names, see ``evaluate``.
@@ -22,11 +23,13 @@ def evaluate(
     data_dir: str | Path | None = None,
     protocol: str = "senteval",
     vectors: Sequence[str | Path] = (),
+    compare: "Model | None" = None,
+    save: bool = False,
     fast: bool = False,
     seed: int | None = None,
     output: str | Path = "mteb-results",
     skip_missing: bool = False,
-) -> "list[Score]":
+) -> "Evaluation":
     """Score models on tasks of any kind. Global random states are unchanged.
 
     Args:
@@ -42,14 +45,19 @@ def evaluate(
         protocol: ``senteval``, or ``mteb``: SICK-R with all its pairs, raw text.
         vectors: Score the vectors in a file (.npy, .parquet, .jsonl), too: row i is sentence i of ``task_sentences``,
             on the command line of ``--list-sentences``.
+        compare: Compare each with this model, task by task (graded pairs and retrieval). Default: every two of up to
+            six models are compared on the mean of the graded pairs. By a paired bootstrap, corrected for the number of
+            comparisons (Holm).
+        save: Store the scores on graded pairs with the registry's models.
         fast: SentEval's 5-fold setting of transfer tasks: for development, not for print.
         seed: Random seed of the classifiers (default: SentEval's 1111), and of the masked tokens of a perplexity (0).
         output: Folder of mteb's result files.
-        skip_missing: Report tasks without data, and score the others.
+        skip_missing: Report tasks without data and models that cannot be opened or scored, and score the others.
 
     Returns:
-        The scores of the vectors, then of one model after the other, each with its tasks in the papers' order:
-        ``SpearmanScore``, ``AccuracyScore``, ``RetrievalScore``, ``PerplexityScore``, ``MtebScore``, each a ``Score``.
+        A list of the scores of the vectors, then of one model after the other, each with its tasks in the papers'
+        order: ``SpearmanScore``, ``AccuracyScore``, ``RetrievalScore``, ``PerplexityScore``, ``MtebScore``, each a
+        ``Score``. Its ``comparisons`` are the differences, ``missing`` and ``refused`` what is left out and why.
 
     Raises:
         UsageError: An unknown task, or a task that a model cannot be scored on.
@@ -61,15 +69,47 @@ def evaluate(
         >>> score.ci95[0] < score.value < score.ci95[1]
         True
     """
-    from promptcli.evaluation.candidates import evaluate_all, load_named_tasks
+    from promptcli.data.tasks import RetrievalTask, STSTask, TransferTask
+    from promptcli.evaluation import candidates as named
     from promptcli.evaluation.classifier import FAST, FULL
-    from promptcli.evaluation.evaluator import EvalSettings
+    from promptcli.evaluation.evaluator import EvalSettings, check_tasks, compare_rows, read_embedded, score_vectors
+    from promptcli.evaluation.scores import Evaluation, Score
 
     given = list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
-    named = load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
+    loaded = named.load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
     settings = EvalSettings(FAST if fast else FULL, seed, Path(output))
-    scores = evaluate_all(given, named.tasks, settings, vectors=vectors).scores
-    return [score for row in scores.values() for score in row]
+    rows = named.candidates_of([*given, *([] if compare is None else [compare])])
+    baseline = None if compare is None else rows[-1][0]
+    if baseline is not None and not any(isinstance(task, STSTask | RetrievalTask) for task in loaded.tasks):
+        raise UsageError("`compare` takes graded pairs or retrieval; name such a task, or leave it out")
+    if baseline is not None and not vectors and len(dict(rows)) == 1:
+        raise UsageError(f"`compare`: {baseline.recipe} is the only encoder; name another one, too")
+    candidates = [row for row in dict(rows).values() if isinstance(row, named.Candidate)]
+    if save:
+        named.check_savable(candidates)
+    transfer = [task for task in loaded.tasks if isinstance(task, TransferTask)]
+    named.note_examples(transfer)
+    check_tasks(transfer, settings.training)
+    external = [read_embedded(Path(path), loaded.tasks) for path in dict.fromkeys(vectors)]
+    scores: dict[Label, list[Score]] = {each.label: score_vectors([each], loaded.tasks, settings) for each in external}
+    opened, refused = named.open_candidates(dict(rows))
+    if refused and not (skip_missing and (opened or external)):
+        raise next(iter(refused.values()))
+    scored, failed = named.score_models(opened, loaded.tasks, settings, strict=not skip_missing)
+    refused |= failed
+    if baseline is not None and baseline in refused:
+        raise refused[baseline]
+    if refused and not scored and not external:
+        raise next(iter(refused.values()))
+    evaluation = Evaluation(
+        scores | {label: scored.get(label, []) for label in dict(rows)}, loaded.tasks, loaded.missing
+    )
+    evaluation.refused = refused
+    named.note_cosines(evaluation)
+    evaluation.comparisons = compare_rows(evaluation.rows, baseline)
+    if save:
+        named.save_scores(candidates, scored)
+    return evaluation
 
 
 @reads_data_dir

@@ -4,12 +4,13 @@ Each distinct sentence of all tasks is encoded once.
 """
 
 import contextlib
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ from promptcli.evaluation.scores import (
     SubsetScore,
     recipe_name,
 )
-from promptcli.notes import working
+from promptcli.notes import Advance, working
 from promptcli.storage import files
 
 #: Sentence -> row of an array of vectors.
@@ -96,13 +97,20 @@ def rows_of(tasks: Iterable[AnyTask]) -> Rows:
 
 
 def embed_tasks(
-    encoders: Sequence[Encoder], tasks: Sequence[AnyTask], labels: Sequence[Label] | None = None
+    encoders: Sequence[Encoder],
+    tasks: Sequence[AnyTask],
+    labels: Sequence[Label] | None = None,
+    advance: Advance | None = None,
 ) -> list[Embedded]:
-    """Encode each distinct sentence of all tasks once; without labels an encoder is named by backbone and recipe."""
+    """Encode each distinct sentence of all tasks once; without labels an encoder is named by backbone and recipe.
+
+    ``advance`` takes the sentences done, as a stage of the caller's work.
+    """
     sentences = distinct_sentences(tasks)
     if labels is None:
         labels = [Label(encoder.recipe.backbone, recipe_name(encoder.recipe)) for encoder in encoders]
-    with working("encode", len(sentences)) as advance:
+    stage = working("encode", len(sentences)) if advance is None else contextlib.nullcontext(advance)
+    with stage as advance:
         encoded = encode_together(encoders, sentences, progress=advance) if sentences else []
     vectors = [each.vectors for each in encoded] or [np.zeros((0, 0), np.float32)] * len(encoders)
     if any(isinstance(task, TransferTask) for task in tasks):
@@ -117,21 +125,25 @@ def embed_tasks(
     ]
 
 
-def read_embedded(path: Path, tasks: Sequence[AnyTask], listing: str) -> Embedded:
+#: What lists the sentences of tasks.
+_LISTING = "`promptcli eval --list-sentences` with the same tasks and data (Python: task_sentences)"
+
+
+def read_embedded(path: Path, tasks: Sequence[AnyTask], listing: str = _LISTING) -> Embedded:
     """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``; texts in the file must be the sentences.
 
-    ``listing`` is the command that lists them, for messages.
+    ``listing`` is what lists them, for messages.
     """
     read, sentences = read_vectors(path), distinct_sentences(tasks)
     if len(read.matrix) != len(sentences):
         names = ", ".join(task.label if isinstance(task, STSTask) else task.name for task in tasks)
         raise UsageError(
             f"{path}: {len(read.matrix):,} rows for the {len(sentences):,} distinct sentences of {names};"
-            f" embed these, in this order: `{listing}`"
+            f" embed these, in the order of {listing}"
         )
     for row, (text, sentence) in enumerate(zip(read.texts or (), sentences, strict=False), start=1):
         if text != sentence:
-            raise UsageError(f"{path}: row {row} is of {text!r}, not of {sentence!r}; the order is that of `{listing}`")
+            raise UsageError(f"{path}: row {row} is of {text!r}, not of {sentence!r}; the order is that of {listing}")
     wrong = np.flatnonzero(~np.isfinite(read.matrix).all(axis=1))
     if len(wrong):
         raise UsageError(f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r} again")
@@ -289,6 +301,7 @@ def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSet
         recall_at_100=100 * float(statistics.recall(ranked, task.grades, 100).mean()),
         queries=len(queries),
         documents=len(documents),
+        gains=gains,
     )
 
 
@@ -335,19 +348,55 @@ def average(scores: Iterable[Score]) -> float:
     return float(np.mean([round(score.value, 2) for score in scores]))
 
 
-def compare(first: SpearmanScore, second: SpearmanScore) -> Comparison:
-    """Compare two encoders' scores on one task by a paired bootstrap over its pairs."""
-    if (first.column, first.data_sha256) != (second.column, second.data_sha256):
-        raise UsageError(f"{first.column} and {second.column} do not have the same pairs; compare figures of one task")
-    difference, (low, high), p_value = statistics.paired_bootstrap(first.cosines, second.cosines, first.gold)
+def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
+    """Compare two encoders' scores on the same tasks, their mean if several, by a paired bootstrap of each task.
+
+    The scores are all of graded pairs, or one is of retrieval.
+    """
+    pairs = list(zip(first, second, strict=True))
+    if all(isinstance(each, SpearmanScore) for pair in pairs for each in pair):
+        both = cast(list[tuple[SpearmanScore, SpearmanScore]], pairs)
+        for one, other in both:
+            if (one.column, one.data_sha256) != (other.column, other.data_sha256):
+                raise UsageError(f"{one.column} and {other.column} do not have the same pairs; compare one task")
+        cosines = [np.stack([one.cosines, other.cosines]) for one, other in both]
+        draws = np.subtract(*statistics.resampled_averages(cosines, [one.gold for one, _ in both]))
+        number = sum(one.pairs for one, _ in both)
+    else:
+        of_queries = cast(list[RetrievalScore], [*first, *second])
+        draws = statistics.resampled_mean(of_queries[0].gains - of_queries[1].gains)
+        number = of_queries[0].queries
+    low, high = statistics.interval(draws)
     return Comparison(
-        first=first.label,
-        second=second.label,
-        task=first.task,
-        split=first.split,
-        protocol=first.protocol,
-        difference=100 * difference,
+        first=first[0].label,
+        second=second[0].label,
+        tasks=[score.column for score in first],
+        metric=first[0].metric,
+        difference=float(np.mean([one.value - other.value for one, other in pairs])),
         ci95=(100 * low, 100 * high),
-        p_value=p_value,
-        pairs=first.pairs,
+        p_value=statistics.two_sided(draws),
+        pairs=number,
     )
+
+
+#: Most models of which every two are compared without being asked.
+MOST_COMPARED = 6
+
+
+def compare_rows(rows: Mapping[Label, Sequence[Score]], baseline: Label | None) -> list[Comparison]:
+    """Compare each row with the baseline, task by task; or every two of up to six on the mean of the graded pairs.
+
+    The p-values are corrected for the number of comparisons.
+    """
+    if baseline is not None:
+        kinds = (SpearmanScore, RetrievalScore)
+        others = [row for label, row in rows.items() if label != baseline and row]
+        pairs = [pair for row in others for pair in zip(row, rows[baseline], strict=True)]
+        found = [compare([one], [other]) for one, other in pairs if isinstance(one, kinds)]
+    else:
+        graded = [[score for score in row if isinstance(score, SpearmanScore)] for row in rows.values()]
+        distinct = {row[0].fingerprint: row for row in reversed(graded) if row} if len(rows) <= MOST_COMPARED else {}
+        graded = sorted(distinct.values(), key=lambda row: -float(np.mean([score.value for score in row])))
+        found = [compare(*pair) for pair in itertools.combinations(graded, 2)]
+    corrected = statistics.holm([comparison.p_value for comparison in found])
+    return [replace(each, p_holm=p_value) for each, p_value in zip(found, corrected, strict=True)]

@@ -1,6 +1,7 @@
 """Scores as plain data, for printing and storing."""
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.task_table import TaskName
+from promptcli.errors import PromptcliError
 from promptcli.recipe import RECIPES, SLOT, Recipe
 
 
@@ -17,6 +19,14 @@ class Label:
 
     model: str
     recipe: str
+
+    @property
+    def end(self) -> str:
+        """The last part of the model's path or id."""
+        return re.split(r"[/\\]", self.model.rstrip("/\\"))[-1] or self.model
+
+    def __str__(self) -> str:
+        return f"{self.end} {self.recipe}"
 
 
 @dataclass(frozen=True)
@@ -28,7 +38,7 @@ class SubsetScore:
 
 
 #: Fields that name the encoder and the task.
-_NAMING = ("label", "recipe", "fingerprint", "task")
+NAMING = ("label", "recipe", "fingerprint", "task")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +62,7 @@ class Score:
         """Return the metric's fields as JSON-ready values, by their names or their ``json`` metadata."""
         values = {}
         for item in dataclasses.fields(self):
-            if item.repr and item.name not in _NAMING:
+            if item.repr and item.name not in NAMING:
                 value = getattr(self, item.name)
                 values[item.metadata.get("json", item.name)] = round(value, 4) if isinstance(value, float) else value
         return values | {"ci95": None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]}
@@ -112,6 +122,7 @@ class RetrievalScore(Score):
     recall_at_100: float = field(metadata={"json": "recall@100"})
     queries: int
     documents: int
+    gains: NDArray[np.float64] = field(repr=False, compare=False)  #: (queries,) nDCG@10, for ``compare``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,26 +145,47 @@ class MtebScore(Score):
     file: str  #: mteb's result file
 
 
+#: Greatest corrected p-value of a difference beyond chance.
+SIGNIFICANT = 0.05
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two encoders on one task, in points (Spearman x 100), by a paired bootstrap over its pairs."""
+    """The difference of two encoders in points, by a paired bootstrap over the pairs or queries of each task."""
 
     first: Label
     second: Label
-    task: str
-    split: str
-    protocol: str
+    tasks: list[str]  #: columns; of several tasks the mean is compared
+    metric: str
     difference: float
     ci95: tuple[float, float]
     p_value: float
-    pairs: int
+    pairs: int  #: or queries
+    p_holm: float = 1.0  #: corrected for all comparisons of the evaluation (Holm, 1979)
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether the corrected p-value is small."""
+        return self.p_holm < SIGNIFICANT
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON-ready values."""
-        on = {"task": self.task, "split": self.split, "protocol": self.protocol, "metric": "spearman difference"}
+        on = {"task": ", ".join(self.tasks), "metric": f"{self.metric} difference"}
         figures = {"value": round(self.difference, 4), "ci95": [round(bound, 4) for bound in self.ci95]}
-        tested = {"p_value": round(self.p_value, 4), "pairs": self.pairs}
+        tested = {name: round(getattr(self, name), 4) for name in ("p_value", "p_holm")}
+        tested |= {"beyond_chance": self.beyond_chance, "pairs": self.pairs}
         return {**vars(self.first), "against": vars(self.second), **on, **figures, **tested}
+
+
+class Evaluation(list[Score]):
+    """The scores of some models, one model after the other, and what else came of the evaluation."""
+
+    def __init__(self, rows: dict[Label, list[Score]], tasks: list[Any], missing: dict[str, str]) -> None:
+        super().__init__(score for row in rows.values() for score in row)
+        self.rows = rows  #: of each set of vectors, then of each model, by task; of one that has no scores none
+        self.tasks, self.missing = tasks, missing  #: those scored; label -> why a task is missing
+        self.refused: dict[Label, PromptcliError] = {}  #: why a model has no scores
+        self.comparisons: list[Comparison] = []  #: with ``compare``, by task; else of every two of up to six models
 
 
 def recipe_name(recipe: Recipe) -> str:

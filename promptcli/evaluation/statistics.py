@@ -1,5 +1,6 @@
 """Metrics on arrays: rank correlation of cosines with gold scores, retrieval, and their bootstrap intervals."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -55,26 +56,49 @@ def bootstrap_intervals(
 def average_intervals(
     scores: Sequence[Floats], gold: Sequence[Floats], *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> list[tuple[float, float]]:
-    """Return the 95% percentile interval of the mean of each system's Spearman correlations on t tasks.
+    """Return the 95% percentile interval of the mean of each system's Spearman correlations on t tasks."""
+    return [interval(row) for row in resampled_averages(scores, gold, resamples=resamples, seed=seed)]
 
-    Task i has similarities (k, n) of k systems and gold scores (n,). Its pairs are drawn by ``seed + i``: the tasks are
-    independent samples.
+
+def resampled_averages(
+    scores: Sequence[Floats], gold: Sequence[Floats], *, resamples: int = RESAMPLES, seed: int = SEED
+) -> NDArray[np.float64]:
+    """Return the mean of each system's Spearman correlations on t tasks in each resample, (k, resamples).
+
+    Task i has similarities (k, n) of k systems and gold scores (n,). Its pairs are drawn by ``seed + i``, the same for
+    all systems: the tasks are independent samples.
     """
     draws = [_draws(rows, of, resamples, seed + i) for i, (rows, of) in enumerate(zip(scores, gold, strict=True))]
-    return [interval(row) for row in np.mean(draws, axis=0)]
+    averages: NDArray[np.float64] = np.mean(draws, axis=0)
+    return averages
 
 
-def paired_bootstrap(first: Floats, second: Floats, gold: Floats) -> tuple[float, tuple[float, float], float]:
-    """Return the difference of two systems' Spearman correlations on the same pairs, its 95% interval and p-value.
+def resampled_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean of n values in each resample; lists of n values are drawn in pairs."""
+    counts = resample_counts(len(values), RESAMPLES, SEED)
+    return np.concatenate([values @ chunk for chunk in counts]) / len(values)
 
-    Both have (n,) similarities; each resample scores both systems on the same drawn pairs. The p-value is two-sided:
-    twice the share of resamples whose difference lies on the other side of 0 (or on it), counting one resample more
-    than was drawn, so never 0.
+
+def two_sided(differences: NDArray[np.float64]) -> float:
+    """Return the two-sided p-value of a difference from its resamples, in which both systems have the same draws.
+
+    It is twice the share of resamples whose difference lies on the other side of 0 (or on it), counting one resample
+    more than was drawn. If none lies there, the normal distribution of their mean and deviation says how small it is.
     """
-    differences = np.subtract(*_draws(np.stack([first, second]), gold, RESAMPLES, SEED))
     smaller = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    p_value = min(1.0, 2 * (smaller + 1) / (RESAMPLES + 1))
-    return spearman(first, gold) - spearman(second, gold), interval(differences), p_value
+    p_value, deviation = min(1.0, 2 * (smaller + 1) / (len(differences) + 1)), float(differences.std())
+    if smaller or not deviation:
+        return p_value
+    return min(p_value, math.erfc(abs(float(differences.mean())) / deviation / math.sqrt(2)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number (Holm, 1979): of m the i-th smallest times m - i + 1, rising."""
+    order = np.argsort(p_values, kind="stable")
+    steps = np.asarray(p_values, np.float64)[order] * np.arange(len(p_values), 0, -1)
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    return [float(value) for value in corrected]
 
 
 def resample_counts(size: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
@@ -200,8 +224,7 @@ def recall(ranked: NDArray[np.int64], grades: Grades, depth: int) -> NDArray[np.
 
 def bootstrap_mean(values: NDArray[np.float64]) -> tuple[float, float]:
     """Return the 95% bootstrap interval of the mean of n values."""
-    counts = resample_counts(len(values), RESAMPLES, SEED)
-    return interval(np.concatenate([values @ chunk for chunk in counts]) / len(values))
+    return interval(resampled_mean(values))
 
 
 def _directions(vectors: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -30,6 +31,8 @@ Model = Encoder | Entry | Recipe | Choice | str | Path
 DEFAULT = "mini"
 #: A word as similar as this (difflib) to a known name is taken for it, mistyped, and the hub is not asked.
 _MISTYPED = 0.75
+#: A head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``.
+_HEAD = re.compile(r"([\w-]+/)?ditto:\d+-\d+")
 #: Fields that fitted numbers depend on. If no model is chosen, a change of these starts from the plain recipe.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
 #: A list of sentences, or a name for them: ``demo``, a task, a file.
@@ -168,7 +171,8 @@ def is_recipe(registry: Registry, text: str) -> bool:
     """Return whether a text is a recipe: its name, JSON or TOML, or a file of it."""
     if registry.knows(text) or os.path.isdir(text):
         return False
-    return text in RECIPES or text.endswith((".json", ".toml")) or "{" in text or "=" in text
+    other = text.endswith((".json", ".toml")) or "{" in text or "=" in text
+    return text in RECIPES or bool(_HEAD.fullmatch(text)) or other
 
 
 def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
@@ -193,6 +197,8 @@ def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
 def _read_recipe(text: str) -> Entry:
     if text in RECIPES:
         return Entry(text, RECIPES[text])
+    if _HEAD.fullmatch(text):
+        return Entry(text, Recipe(pooling=text))
     path = Path(text)
     if not text.lstrip().startswith("{") and path.suffix in (".json", ".toml") and os.path.isfile(path):
         try:

@@ -105,7 +105,7 @@ def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext
 
 def _read(path: Path, tasks: Sequence[STSTask] | Sequence[TransferTask], row: PublishedRow) -> evaluator.Embedded:
     table = next(table.name for table in published_tables().values() if row in table.rows)
-    return read_embedded(path, tasks, f"promptcli reproduce {table} --list-sentences")
+    return read_embedded(path, tasks, f"`promptcli reproduce {table} --list-sentences`")
 
 
 def transfer_data(context: MeasurementContext) -> MeasureData:

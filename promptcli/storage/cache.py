@@ -43,6 +43,10 @@ class Cache:
         """Write JSON-ready values."""
         write_text(self._new(key, ".json"), json.dumps({"key": key, "kept": values}, ensure_ascii=False) + "\n")
 
+    def remove(self, key: Mapping[str, Any]) -> None:
+        """Delete the JSON-ready values of a key."""
+        self._path(key, ".json").unlink(missing_ok=True)
+
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
         """Return the tensors of a key, or None."""
         return self._read(key, ".safetensors", load_file)

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from promptcli.cli.tables import table_names
 from promptcli.data.task_table import TEST_TASKS
 from promptcli.errors import UsageError
+from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Label, recipe_name
 from promptcli.models import loading
 from promptcli.models.registry import Entry, Registry
@@ -84,7 +86,7 @@ def test_missing_tasks_are_named_and_are_dashes_in_the_table(score, document, fa
     assert ran.code == 0 and all(f"{name} is missing: " in ran.err for name in scored["missing"])
     head, row = (line for line in ran.out.splitlines() if "STS13" in line or line.startswith("cls"))
     assert [column.strip("*") for column in head.split()][:7] == [str(name) for name in TEST_TASKS]
-    assert "Avg (3 of 7)" in head
+    assert head.endswith("Avg") and "mean of 3 of the papers' 7 tasks" in ran.out
     assert [index for index, cell in enumerate(row.split()[1:]) if cell == "-"] == [1, 3, 4, 6]
 
 
@@ -129,12 +131,65 @@ def test_entries_and_recipes_stand_in_one_table_and_scores_are_saved_on_request(
     assert entry.load("mine").scores == scored[:1]
 
 
-def test_a_model_whose_recipe_has_no_name_is_called_by_its_own():
-    mini, plain = Label("mini", 'prompt=Say "[X]" . pooling=last/mask'), Label("mini-bert", "last-avg")
-    other = Label("mini-bert", "prompt=[X] [MASK] pooling=last/mask")
-    assert list(table_names([mini, plain]).values()) == ["mini", "mini-bert last-avg"]
-    assert list(table_names([plain, other]).values()) == ["last-avg", other.recipe]
-    assert list(table_names([other, mini, plain]).values())[:2] == [f"mini-bert {other.recipe}", "mini"]
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        ([("mini", "prompt=Say pooling=last/mask"), ("mini-bert", "last-avg")], ["mini", "mini-bert last-avg"]),
+        ([("/a/b/MiniLM/", "pooling=last/avg max_length=9"), ("x/y", "cls")], ["MiniLM", "y cls"]),
+        ([("/a/MiniLM", "pooling=last/avg"), ("/b/MiniLM", "pooling=last/avg")], ["/a/MiniLM", "/b/MiniLM"]),
+        ([("mini-bert", "last-avg"), ("mini-bert", "pooling=last/ditto:1-9")], ["last-avg", "last/ditto:1-9"]),
+        ([("m", "prompt=" + "a" * 40), ("m", "prompt=" + "a" * 50)], [f"prompt={'a' * 14}… #{n}" for n in (1, 2)]),
+    ],
+)
+def test_names_in_a_table_are_short_and_no_two_are_equal(labels, names):
+    assert list(table_names([Label(*label) for label in labels]).values()) == names
+
+
+@pytest.mark.parametrize(
+    ("models", "rows", "reasons"),
+    [
+        (("last-avg", "cls", "--pooling", "last/avg"), ["last-avg", "last-avg (cls)"], {}),
+        (("ditto:1-2", "last/ditto:1-2", "cls"), ["first-last/ditto:1-2", "last/ditto:1-2", "cls"], {}),
+        (("cls", "whitening", "nowhere"), ["cls", "whitening", "nowhere"], {"whitening": "fit", "": "is called"}),
+    ],
+)
+def test_every_model_asked_for_is_a_row_with_its_figure_or_the_reason(score, fake, models, rows, reasons):
+    ran = score(*models, "--task", "STS14", "--json", "-q")
+    assert ran.code == (2 if reasons else 0)
+    document = json.loads(ran.out)
+    assert len(document["results"]) == len(rows) - len(reasons)
+    refused = {row["recipe"]: row["reason"] for row in document.get("refused", [])}
+    assert refused.keys() == reasons.keys() and all(reasons[name] in refused[name] for name in reasons)
+    lines = score(*models, "--task", "STS14", "-q").out.splitlines()
+    assert all(any(line.split("  ")[0].endswith(name) for line in lines) for name in rows)
+
+
+def test_an_evaluation_that_was_stopped_goes_on_where_it_was(score, fake, monkeypatch):
+    plain = evaluator.encode_together
+    chosen = ("cls", "last-avg", "--task", "STS12", "--task", "STS14", "--json")
+
+    def stop_at_the_last(encoders, sentences, *, progress):
+        if len(fake["encoded"]) == 1:
+            raise KeyboardInterrupt
+        return plain(encoders, sentences, progress=progress)
+
+    monkeypatch.setattr(evaluator, "encode_together", stop_at_the_last)
+    assert score(*chosen).code == 130
+    monkeypatch.setattr(evaluator, "encode_together", plain)
+    resumed = score(*chosen).json
+    assert len(fake["encoded"]) == 2  # one task before, the other one now
+    assert score(*chosen).json == resumed and len(fake["encoded"]) == 4  # nothing is kept of one that ended
+
+
+def test_constant_cosines_are_told(score, fake, monkeypatch):
+    monkeypatch.setattr(LetterEncoder, "vectors", lambda self, sentences: np.ones((len(sentences), 3), np.float32))
+    assert "all cosines on STS14 are 1.0000" in score("cls", "--task", "STS14").err
+
+
+def test_scores_are_drawn(score, fake, tmp_path):
+    pytest.importorskip("matplotlib")
+    ran = score("cls", "last-avg", "--task", "STS12", "--task", "STS14", "--plot", tmp_path / "scores.svg")
+    assert ran.code == 0 and (tmp_path / "scores.svg").read_text().startswith("<?xml")
 
 
 def test_compare_adds_the_other_and_says_how_sure_it_is(score, document, fake):
@@ -148,7 +203,29 @@ def test_compare_adds_the_other_and_says_how_sure_it_is(score, document, fake):
         assert row["value"] == pytest.approx(difference, abs=2e-4)
         assert row["ci95"][0] <= row["value"] <= row["ci95"][1] and 0 < row["p_value"] <= 1
     table = score(*chosen).out
-    assert "cls - last-avg, paired bootstrap" in table and f"{found['comparisons'][0]['value']:+.2f}" in table
+    assert "cls - last-avg" in table and "paired bootstrap" in table
+    assert f"{found['comparisons'][0]['value']:+.2f}" in table
+
+
+@pytest.mark.parametrize(
+    ("models", "task", "tasks", "count"),
+    [
+        (("cls", "last-avg", "static-avg"), ("STS12", "STS14"), "STS12, STS14", 3),
+        (("cls", "last-avg", "--compare", "static-avg"), ("STS12",), "STS12", 2),
+        (("cls", "--compare", "static-avg"), ("retrieval:FILE",), "retrieval:FILE", 1),
+    ],
+)
+def test_differences_are_corrected_for_their_number(score, fake, tmp_path, models, task, tasks, count):
+    file = tmp_path / "notes.tsv"
+    rows = [(LETTERS[n] * 2, LETTERS[n] + LETTERS[n - 1] * m, float(m == 1)) for n in range(9) for m in (1, 2)]
+    file.write_text("query\tdocument\tgrade\n" + "".join(f"{q}\t{d}\t{g}\n" for q, d, g in rows))
+    words = [word for name in task for word in ("--task", name.replace("FILE", str(file)))]
+    found = score(*models, *words, "--json").json["comparisons"]
+    assert [row["task"] for row in found] == [tasks.replace("FILE", str(file))] * count
+    p_values = [row["p_value"] for row in found]
+    assert [row["p_holm"] for row in found] == pytest.approx(statistics.holm(p_values), abs=2e-4)
+    assert all(row["beyond_chance"] == (row["p_holm"] < 0.05) for row in found)
+    assert "p by Holm" in score(*models, *words).out
 
 
 def test_compare_in_the_table_of_all_recipes_and_without_the_changes(document, fake, entry):

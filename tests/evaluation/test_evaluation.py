@@ -107,15 +107,15 @@ def test_compare_is_paired_and_antisymmetric(calls):
     gold = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1) + noise
     tasks = [task(x=Pairs(data.first, data.second, gold))]
     good, bad = evaluate([truth, LetterEncoder(4.0)], tasks, labels=[Label("a", "good"), Label("a", "bad")])
-    comparison = compare(good, bad)
+    comparison = compare([good], [bad])
     assert comparison.difference == pytest.approx(good.value - bad.value)
     assert 0 < comparison.ci95[0] < comparison.difference < comparison.ci95[1]
     assert comparison.p_value < 0.05
-    reverse = compare(bad, good)
+    reverse = compare([bad], [good])
     assert reverse.difference == pytest.approx(-comparison.difference)
     (other,) = evaluate([truth], [task(x=pairs(30, 2))])
     with pytest.raises(UsageError, match="same pairs"):
-        compare(good, other)
+        compare([good], [other])
     document = json.loads(json.dumps(comparison.to_dict()))
     assert (document["recipe"], document["against"]["recipe"], document["task"]) == ("good", "bad", "STS14")
 

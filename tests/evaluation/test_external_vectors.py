@@ -89,7 +89,7 @@ def test_refusals(run, arguments, matrix, sentences, tmp_path, name, code, messa
     ran = run(*arguments, "--vectors", tmp_path / name)
     assert (ran.code, ran.out) == (code, "")
     assert message in ran.err and len(ran.err.splitlines()) == 1
-    assert name in ("none.npy", "whole.npy", "nan.npy") or "`promptcli eval --list-sentences --data-dir" in ran.err
+    assert name in ("none.npy", "whole.npy", "nan.npy") or "`promptcli eval --list-sentences`" in ran.err
 
 
 def test_our_own_vectors_get_our_own_figure_and_stand_beside_it(run, arguments, sentences, tmp_path, tiny_folder):

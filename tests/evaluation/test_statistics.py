@@ -11,10 +11,13 @@ from promptcli.evaluation.statistics import (
     average_intervals,
     bootstrap_intervals,
     cosine,
-    paired_bootstrap,
+    holm,
+    interval,
     resample_counts,
+    resampled_averages,
     resampled_spearman,
     spearman,
+    two_sided,
 )
 
 
@@ -90,14 +93,17 @@ def test_paired_bootstrap_sees_a_real_difference_and_no_other():
     good = gold + generator.normal(size=400)
     noisy = gold + generator.normal(size=400) * 3
     twin = gold + generator.normal(size=400)
-    difference, interval, p_value = paired_bootstrap(good, noisy, gold)
-    assert difference == pytest.approx(spearman(good, gold) - spearman(noisy, gold))
-    assert interval[0] > 0 and p_value < 0.01
-    _, worse, p_worse = paired_bootstrap(noisy, good, gold)
-    assert worse == pytest.approx((-interval[1], -interval[0])) and p_worse == p_value
-    _, (low, high), p_value = paired_bootstrap(good, twin, gold)
-    assert low < 0 < high and p_value > 0.05
-    assert paired_bootstrap(good, good, gold) == (0, (0, 0), 1)
+    draws = resampled_averages([np.stack([good, noisy, twin])], [gold])
+    real, chance = draws[0] - draws[1], draws[0] - draws[2]
+    assert interval(real)[0] > 0 and two_sided(real) == two_sided(-real) < 1e-5  # no floor of 2 in 1,001
+    low, high = interval(chance)
+    assert low < 0 < high
+    assert two_sided(chance) > 0.05 and two_sided(np.zeros(9)) == 1
+
+
+def test_p_values_are_corrected_by_holms_steps():
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.5, 0.6]) == [1.0, 1.0] and holm([]) == []
 
 
 @given(st.integers(1, 8), st.integers(1, 5), st.integers(0, 99))

@@ -1,25 +1,22 @@
 """``promptcli eval``: score encoders on tasks of any kind."""
 
-import shlex
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.console import half_interval, note, result, result_json, result_table
+from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import RECIPE, Changes, Json, choice_of
+from promptcli.cli.pictures import PictureOptions, draw_scores
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.evaluation import evaluate as library
 from promptcli.recipe import RECIPES, Choice
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:
-    from promptcli.data.tasks import AnyTask, Loaded
-    from promptcli.evaluation.candidates import Evaluation
     from promptcli.evaluation.evaluator import EvalSettings
-    from promptcli.evaluation.scores import Label, Score
+    from promptcli.evaluation.scores import Evaluation
 
 _TASKS = "Transfer tasks and mteb"
 #: Changes that every named recipe can take.
@@ -33,11 +30,18 @@ _NEUTRAL = {"backbone", "max_length"}
             "[MODEL]...",
             type=list[str],
             read=lambda words: words or [],
-            help="Names of models and recipes, folders, hub ids, recipe files. Default: every recipe that needs no"
-            " fitting; for tasks without graded pairs, mini.",
+            help="Names of models and recipes (ditto:1-9: a head), folders, hub ids, recipe files. Default: every"
+            " recipe that needs no fitting; for tasks without graded pairs, mini.",
         ),
         "tasks": Flag("--task", type=list[str], read=lambda words: words or [], added="tasks"),
         "vectors": Flag(metavar="FILE", panel="Vectors of other programs"),
+        "compare": Flag(
+            metavar="MODEL",
+            read=lambda word: word,
+            help="Compare with this model, task by task (graded pairs and retrieval); of the changes only --backbone"
+            " and max-length apply to it. Default: every two of up to six models are compared on the mean of their"
+            " graded pairs.",
+        ),
         "fast": Flag(panel=_TASKS),
         "seed": Flag(min=0, panel=_TASKS),
         "output": Flag("--output -o", metavar="FOLDER", panel=_TASKS),
@@ -45,20 +49,11 @@ _NEUTRAL = {"backbone", "max_length"}
     },
 )
 def evaluate_command(
-    evaluate: "partial[list[Score]]",
+    evaluate: "partial[Evaluation]",
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
     ] = None,
     subsets: Annotated[bool, typer.Option("--subsets", help="Print the figures of each subset, too.")] = False,
-    compare: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Compare with this model by a paired bootstrap; of the changes only --backbone and max-length apply"
-            " to it.",
-        ),
-    ] = None,
-    save: Annotated[bool, typer.Option("--save", help="Store the scores with the models you saved.")] = False,
     paper: Annotated[
         bool,
         typer.Option("--paper", help="Default to the papers' settings: bert-base-uncased, all seven STS tasks."),
@@ -73,45 +68,52 @@ def evaluate_command(
     ] = False,
     json: Json = False,
     *,
+    picture: PictureOptions,
     recipe: Annotated[Changes, RECIPE],
 ) -> None:
-    """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy on transfer tasks."""
+    """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy on transfer tasks.
+
+    A model that cannot be scored is a row with the reason; then the exit code is that of the reason.
+    """
+    from promptcli.cli.tables import print_evaluation
     from promptcli.data.senteval import tasks_from
-    from promptcli.evaluation.candidates import evaluate_all, load_named_tasks
+    from promptcli.evaluation.candidates import load_named_tasks
     from promptcli.evaluation.classifier import FAST, FULL
     from promptcli.evaluation.evaluator import EvalSettings
 
+    picture.check()
     options = evaluate.keywords
-    folder, protocol = options["data_dir"], options["protocol"]
+    protocol, compare = options["protocol"], options["compare"]
     words, tasks = [*options["models"], *(model or [])], options["tasks"]
     if not tasks:
-        tasks = ["sts"] if paper or folder is not None else ["demo"]
+        tasks = ["sts"] if paper or options["data_dir"] is not None else ["demo"]
         if tasks == ["demo"]:
             note("assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task sts")
-    vectors = options.get("vectors", ())
+    if list_sentences:
+        with tasks_from(options["data_dir"]):
+            _print_sentences(load_named_tasks(tasks, protocol=protocol, skip_missing=True).tasks, as_json=json)
+        return
     changes = recipe()
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
     bare = not words and changes == neutral
-    with tasks_from(folder):
-        named = load_named_tasks(tasks, protocol=protocol, skip_missing=True)
-    if list_sentences:
-        _print_sentences(named.tasks, as_json=json)
-        return
-    settings = EvalSettings(FAST if options["fast"] else FULL, options["seed"], Path(options["output"]))
-    evaluation = evaluate_all(
-        [] if vectors and bare else _chosen(words, changes, tasks, protocol, paper=paper),
-        named.tasks,
-        settings,
-        against=None if compare is None else choice_of(compare, neutral, paper=paper),
-        save=save,
-        skip_unfit=bare,
-        vectors=vectors,
-        listing=_listing(tasks, folder, protocol),
+    evaluation = evaluate(
+        models=[] if bare and options.get("vectors") else _chosen(words, changes, tasks, protocol, paper=paper),
+        tasks=tasks,
+        compare=None if compare is None else choice_of(compare, neutral, paper=paper),
+        skip_missing=True,
     )
+    if bare:  # recipes that do not fit the backbone were not asked for
+        evaluation.rows = {label: row for label, row in evaluation.rows.items() if label not in evaluation.refused}
+        evaluation.refused.clear()
+    settings = EvalSettings(FAST if options["fast"] else FULL, options["seed"])
+    picture.draw(draw_scores, evaluation)
     if json:
-        result_json(_document(evaluation, named, settings))
+        result_json(_document(evaluation, settings))
     else:
-        _print(evaluation, named, settings, subsets=subsets)
+        print_evaluation(evaluation, settings, subsets=subsets)
+    if evaluation.refused:
+        first, count = next(iter(evaluation.refused.values())), len(evaluation.refused)
+        raise type(first)(f"{count} of {len(evaluation.rows)} models have no figures; their rows say why")
 
 
 def _chosen(
@@ -129,13 +131,6 @@ def _chosen(
     return [choice_of(PAPER.recipe if paper else None, changes, paper=paper)]
 
 
-def _listing(tasks: Sequence[str], folder: Path | None, protocol: str) -> str:
-    words = ["promptcli", "eval", "--list-sentences"]
-    words += [] if folder is None else ["--data-dir", str(folder)]
-    words += [] if protocol == "senteval" else ["--protocol", protocol]
-    return shlex.join([*words, *(word for task in tasks for word in ("--task", task))])
-
-
 def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
     from promptcli.evaluation.evaluator import distinct_sentences
 
@@ -147,49 +142,17 @@ def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
         result(sentence)
 
 
-def _print(evaluation: "Evaluation", named: "Loaded[AnyTask]", settings: "EvalSettings", *, subsets: bool) -> None:
-    """Print the tables of graded pairs and of accuracies as in the papers, other figures one below the other."""
-    from promptcli.cli.tables import accuracy_table, print_tables, score_tables
-    from promptcli.data.task_table import TRANSFER_TASKS
-    from promptcli.data.tasks import STSTask, any_task_names
-    from promptcli.evaluation.scores import AccuracyScore, RetrievalScore, SpearmanScore
-
-    def of(kind: type) -> "dict[Label, list[Any]]":
-        rows = {label: [score for score in row if isinstance(score, kind)] for label, row in evaluation.scores.items()}
-        return {label: row for label, row in rows.items() if row}
-
-    pairs = [task for task in named.tasks if isinstance(task, STSTask)]
-    graded, accuracies, tables = of(SpearmanScore), of(AccuracyScore), []
-    if graded:
-        names = any_task_names([*named.missing, *(task.label for task in pairs)])
-        columns = [name for name in names if str(name) not in TRANSFER_TASKS]
-        tables += score_tables(graded, evaluation.comparisons, columns, pairs, subsets=subsets)
-    if accuracies:
-        caption = settings.training.caption(settings.classifier_seed)
-        wanted = {*named.missing, *(task.name for task in named.tasks)}
-        tables.append([caption, *accuracy_table(accuracies, [name for name in TRANSFER_TASKS if name in wanted])])
-    print_tables(tables)
-    scores = [score for row in evaluation.scores.values() for score in row]
-    rows = []
-    for score in (score for score in scores if not isinstance(score, SpearmanScore | AccuracyScore)):
-        half = "" if score.ci95 is None else half_interval(score.ci95)
-        rows.append([score.label.model, score.label.recipe, score.task, score.metric, f"{score.value:.2f}", half])
-        if isinstance(score, RetrievalScore):
-            recalls = {"recall@10": score.recall_at_10, "recall@100": score.recall_at_100}
-            rows += [["", "", "", name, f"{recall:.2f}", ""] for name, recall in recalls.items()]
-    if rows:
-        result_table(("model", "recipe", "task", "metric", "value", ""), rows)
-
-
-def _document(evaluation: "Evaluation", named: "Loaded[AnyTask]", settings: "EvalSettings") -> dict[str, Any]:
+def _document(evaluation: "Evaluation", settings: "EvalSettings") -> dict[str, Any]:
     from promptcli.data.tasks import TransferTask
 
-    document: dict[str, Any] = {"results": [score.to_dict() for row in evaluation.scores.values() for score in row]}
+    document: dict[str, Any] = {"results": [score.to_dict() for score in evaluation]}
+    if evaluation.refused:
+        document["refused"] = [{**vars(label), "reason": str(why)} for label, why in evaluation.refused.items()]
     if evaluation.comparisons:
         document["comparisons"] = [comparison.to_dict() for comparison in evaluation.comparisons]
-    if any(isinstance(task, TransferTask) for task in named.tasks):
+    if any(isinstance(task, TransferTask) for task in evaluation.tasks):
         training, seed = settings.training, settings.classifier_seed
         document["setting"] = {"folds": training.folds, "optimizer": training.optimizer, "seed": seed}
-    if named.missing:
-        document["missing"] = named.missing
+    if evaluation.missing:
+        document["missing"] = evaluation.missing
     return document

@@ -1,6 +1,7 @@
 """``ditto:l-h``: tokens weighted by the diagonal of one attention head (Ditto, section 2); nothing is learned."""
 
 import re
+import shlex
 
 from torch import Tensor
 
@@ -29,8 +30,9 @@ class Ditto(Weights):
         name = context.argument or KNOWN_HEADS.get(backbone.name)
         if name is None:
             raise UsageError(
-                f"no head is known for backbone {backbone.name!r}: name one, e.g. `ditto:1-{backbone.n_heads}`"
-                f" (layer-head, 1-based, up to {backbone.n_layers}-{backbone.n_heads})"
+                f"no head is known for backbone {backbone.name!r}: `promptcli ditto-search --model"
+                f" {shlex.quote(backbone.name)}` finds one;"
+                f" or name one, ditto:LAYER-HEAD, 1-1 to {backbone.n_layers}-{backbone.n_heads}"
             )
         match = re.fullmatch(r"(\d+)-(\d+)", name)
         layer, head = (int(number) for number in match.groups()) if match else (0, 0)
