@@ -51,7 +51,7 @@ def main():
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--sentences", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--model", default="knowledge")
+    parser.add_argument("--recipe", default="knowledge")
     options = parser.parse_args()
     lines = fitting_sentences(options.corpus)
     with tempfile.TemporaryDirectory() as folder:

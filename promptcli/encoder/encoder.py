@@ -25,6 +25,7 @@ from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedT
 from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import (
+    TOKEN_BUDGET,
     Encoded,
     Memory,
     Progress,
@@ -731,6 +732,8 @@ def _run_batches(
 
     if first.graph or first.backbone.reentrant:
         streams, budget = STREAMS, STREAM_TOKENS
+    elif first.backbone.causal and first.device.type == "cpu":  # in one stream, whose threads share the batch
+        streams, budget = 1, min(TOKEN_BUDGET, STREAM_TOKENS * torch.get_num_threads())
     else:
         streams, budget = 1, token_budget(first.device, first.backbone.token_rows.size(1))
     computed_lengths = lengths if shared is None else lengths - shared.length

@@ -1,10 +1,11 @@
 """The result of a search of heads, layers or templates, with how much of its figure is luck (cross-validation).
 
-And the rankings from one pass: of the heads whose diagonals weigh tokens (Ditto, section 2), and of the layers.
+And the rankings from one pass: of the heads whose diagonals weigh tokens (Ditto, section 2), and of the layers; of a
+contrastive prompt's own layer and C from one pass each.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from promptcli.analysis.sentence import Correlation, corpus_idf, correlate, tfidf_weights
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.prompts.contrastive import Contrastive
 from promptcli.encoder.prompts.named import NamedTemplate
 from promptcli.errors import UsageError, unknown
 from promptcli.evaluation import statistics
@@ -24,6 +26,8 @@ from promptcli.recipe import Recipe
 from promptcli.searching.head_pass import HeadCosines, head_cosines
 from promptcli.searching.search_settings import SEARCHED
 
+#: Layers of a contrastive prompt that are tried, spread over the first half of the model, and C.
+_LAYERS_TRIED, _FACTORS_TRIED = 8, (0.25, 0.5, 0.75, 1.0)
 #: Random halvings of the pairs, each used both ways, and their seed.
 HALVINGS, SEED = 20, 42
 
@@ -245,29 +249,49 @@ def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Sear
             f"layers are compared without transforms, and the recipe has {', '.join(encoder.recipe.transforms)}; leave"
             " them out, and fit them on the best layer"
         )
-    recipes = [encoder.recipe.replace(pooling=spec) for spec in _poolings(encoder, weights)]
-    encoders = [Encoder(recipe, encoder.backbone, encoder.tensors()) for recipe in recipes]
-    scores = evaluate(encoders, [task])
-    before = scores[0].value
-    rows = [
-        Ranked(recipe.pooling, score.value, score.ci95, gain=score.value - before)
-        for recipe, score in zip(recipes, scores, strict=True)
-    ]
-    order = sorted(range(len(rows)), key=lambda number: -rows[number].value)  # of equals the earlier
-    cosines = np.stack([score.cosines for score in scores])
+    scored: list[tuple[Encoder, SpearmanScore]] = []
+    prompt = encoder.prompt
+
+    def rank(prompts: Iterable[str]) -> Encoder:
+        """Score every pooling under some prompts, one pass for each prompt; return the best encoder of all so far."""
+        for spec in prompts:
+            recipes = [encoder.recipe.replace(prompt=spec, pooling=pooling) for pooling in _poolings(encoder, weights)]
+            encoders = [Encoder(recipe, encoder.backbone, encoder.tensors()) for recipe in recipes]
+            scored.extend(zip(encoders, evaluate(encoders, [task]), strict=True))
+        return max(scored, key=lambda pair: pair[1].value)[0]  # of equals the earlier
+
+    best = rank([encoder.recipe.prompt])
+    if isinstance(prompt, Contrastive):  # the layer first, then C there
+        half = np.linspace(0, encoder.backbone.n_layers // 2, _LAYERS_TRIED).round().astype(int).tolist()
+        best = rank(prompt.changed(layer, prompt.factor) for layer in dict.fromkeys(half) if layer != prompt.layer)
+        assert isinstance(best.prompt, Contrastive)
+        layer = best.prompt.layer
+        best = rank(prompt.changed(layer, factor) for factor in _FACTORS_TRIED if factor != prompt.factor)
+    before = scored[0][1].value
+    rows = [Ranked(_choice(chosen), score.value, score.ci95, gain=score.value - before) for chosen, score in scored]
+    cosines = np.stack([score.cosines for _, score in scored])
     return Search(
-        encoder=encoders[order[0]],
+        encoder=best,
         task=task,
-        ranked=[rows[number] for number in order],
+        ranked=sorted(rows, key=lambda row: -row.value),
         about={"compared": f"{len(rows)} poolings"},
         baseline={"own": rows[0]},
         cross_validation=cross_validate(cosines[None], cosines[:1], task.pairs().gold),
     )
 
 
+def _choice(encoder: Encoder) -> str:
+    """Return what was chosen: a pooling, with the settings of a contrastive prompt in front."""
+    prompt, pooling = encoder.prompt, encoder.recipe.pooling
+    return f"{prompt.settings} {pooling}" if isinstance(prompt, Contrastive) else pooling
+
+
 def _poolings(encoder: Encoder, weights: Sequence[str]) -> list[str]:
-    """Return the poolings to try, the recipe's own first."""
+    """Return the poolings to try, the recipe's own first; of ``attention`` the first layers and the last."""
     layers = encoder.backbone.n_layers
     states = [*(f"layer-{layer}" for layer in range(layers)), "last", "first-last", "first-last:1"]
+    if encoder.recipe.pooling.startswith("attention"):
+        states += [f"attention:{first}-{layers}" for first in range(1, layers + 1)]
+        states += [f"attention:1-{last}" for last in range(1, layers)]
     tried = [f"{kind}/{spec}" for spec in weights or [encoder.pooling.weights.spec] for kind in states]
     return list(dict.fromkeys([encoder.recipe.pooling, *tried]))

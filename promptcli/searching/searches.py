@@ -74,8 +74,9 @@ def search_layers(
 ) -> "Search":
     """Rank the layers of a backbone as a recipe reads them, in one pass.
 
-    Every layer (0: the embeddings), the last, and the means of first and last. The figures, Spearman x 100, are those
-    of `promptcli eval --pooling STATES/WEIGHTS` on the development set.
+    Every layer (0: the embeddings), the last, and the means of first and last; for a recipe of `attention` also its
+    first layers and its last ones. A contrastive prompt's own layer and C are chosen too, one pass for each. The
+    figures, Spearman x 100, are those of `promptcli eval --pooling STATES/WEIGHTS` on the development set.
 
     Args:
         model: An encoder, or what ``load`` takes; a backbone's name means its plain recipe.

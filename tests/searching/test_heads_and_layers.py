@@ -232,6 +232,7 @@ CASES = [
     ("bert", RECIPES["prompt"], ()),
     ("bert", Recipe(), ("avg", "cls")),
     ("qwen2", RECIPES["prompteol"], ("last-token", "avg")),
+    ("qwen2", RECIPES["aligned-wva"], ()),
 ]
 
 
@@ -248,6 +249,8 @@ def test_every_layer_equals_its_recipe_and_costs_one_pass(family, recipe, weight
     assert once == len(passes)
     kinds = weights or (recipe.pooling.partition("/")[2],)
     layers = [f"layer-{layer}" for layer in range(backbone.n_layers)]
+    if recipe.pooling.startswith("attention"):
+        layers += ["attention:1-3", "attention:2-3", "attention:3-3", "attention:1-1", "attention:1-2"]
     wanted = {f"{states}/{kind}" for kind in kinds for states in (*layers, "last", "first-last", "first-last:1")}
     assert {row.choice for row in found.ranked} == wanted | {recipe.pooling}
     own = evaluate([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])[0].value
@@ -259,6 +262,18 @@ def test_every_layer_equals_its_recipe_and_costs_one_pass(family, recipe, weight
         assert row.ci95 == pytest.approx(score.ci95, abs=1e-2)
         assert row.gain == pytest.approx(score.value - own, abs=1e-3)
     assert found.encoder.recipe.pooling == found.best.choice
+
+
+def test_the_layer_and_the_factor_of_a_contrastive_prompt_are_chosen(tiny_backbone):
+    backbone = tiny_backbone("qwen2")
+    found = search_layers(build_encoder(RECIPES["contrastive-prompting"], backbone=backbone), EVERY_PAIR)
+    settings = [row.choice.partition(" ")[0] for row in found.ranked]
+    best = found.encoder.prompt
+    assert {"contrastive:0:0.5", "contrastive:1:0.5"} <= set(settings)  # the first half of three layers
+    assert {f"contrastive:{best.layer}:{factor}" for factor in ("0.25", "0.5", "0.75", "1")} <= set(settings)
+    assert found.best.choice == f"{best.settings} {found.recipe.pooling}"
+    assert evaluate([found.encoder], [EVERY_PAIR])[0].value == pytest.approx(found.best.value, abs=1e-3)
+    assert found.baseline["own"].choice == "contrastive:0:0.5 layer--2/last-token"
 
 
 def test_the_best_layer_is_saved(run, tiny_folder, tmp_path):

@@ -64,6 +64,11 @@ class Contrastive(Prompt):
         self.spec = self.changed(layer, factor)
         self._backbone = backbone
 
+    @property
+    def settings(self) -> str:
+        """The spec without the templates."""
+        return self.spec.removesuffix(f":{self._main.spec} || {self._auxiliary.spec}")
+
     def changed(self, layer: int, factor: float) -> str:
         """Return the spec with another layer and C."""
         norm = ":norm" if self.norm else ""
