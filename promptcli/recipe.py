@@ -68,11 +68,14 @@ class Recipe:
     max_length: int | None = setting(
         None, "Longest input in tokens, specials and template included. Default: all positions of the backbone."
     )
+    #: Widths below the vector's that it was trained to be cut to (Matryoshka), largest first.
+    dims: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transforms", tuple(self.transforms))
         if self.pooling.startswith("ditto:"):
             object.__setattr__(self, "pooling", f"first-last/{self.pooling}")
+        object.__setattr__(self, "dims", tuple(self.dims))
         numbers = _LONG_NUMBER.search(" ".join(map(str, (self.pooling, self.denoise, *self.transforms))))
         if numbers or _LONG_ARGUMENT.match(str(self.prompt)):
             raise UsageError(
@@ -80,10 +83,11 @@ class Recipe:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values; ``text_rule`` only if it is set."""
-        values = {**dataclasses.asdict(self), "transforms": list(self.transforms)}
-        if self.text_rule is None:
-            del values["text_rule"]  # fingerprints and stored recipes stay those of before there were any
+        """Return the fields as JSON-ready values; ``text_rule`` and ``dims`` only if they are set."""
+        values = {**dataclasses.asdict(self), "transforms": list(self.transforms), "dims": list(self.dims)}
+        for name in ("text_rule", "dims"):
+            if not values[name]:
+                del values[name]  # fingerprints and stored recipes stay those of before there were any
         return values
 
     def to_json(self) -> str:
@@ -102,8 +106,9 @@ class Recipe:
                 raise UsageError(
                     f"recipe key {key!r} has the value {value!r}; see `promptcli models list --recipes` for examples"
                 )
-        if any(not isinstance(name, str) for name in values.get("transforms", ())):
-            raise UsageError(f"recipe key 'transforms' has the value {values['transforms']!r}; give a list of names")
+        for key, kind, what in (("transforms", str, "names"), ("dims", int, "widths")):
+            if any(not isinstance(item, kind) for item in values.get(key, ())):
+                raise UsageError(f"recipe key {key!r} has the value {values[key]!r}; give a list of {what}")
         return cls(**values)
 
     @classmethod
@@ -118,6 +123,18 @@ class Recipe:
     def replace(self, **changes: str | int | Sequence[str] | None) -> "Recipe":
         """Return a copy with ``changes``."""
         return dataclasses.replace(self, **dict[str, Any](changes))
+
+    def first(self, dim: int) -> "Recipe":
+        """Return the recipe of the first ``dim`` numbers, to which the model was trained to be cut."""
+        if dim not in self.dims:
+            trained = ", ".join(map(str, self.dims))
+            allowed = (
+                f"this model takes {trained}" if trained else "this model was not trained for it (`dims` of `train`)"
+            )
+            raise UsageError(
+                f"`dim` {dim} is not allowed: {allowed}; `transforms` truncate:{dim} cuts any model's vectors"
+            )
+        return self.replace(transforms=(*self.transforms, f"truncate:{dim}"), dims=())
 
     def explicit(self) -> "Recipe":
         """Return the recipe with the default of ``period`` resolved: on if the prompt has words.
@@ -158,6 +175,7 @@ class Choice:
     #: See ``load``. None: the default of the work, float32 for figures and ``auto`` for bulk encoding.
     dtype: str | None = None
     backend: str = "torch"
+    dim: int | None = None  #: first numbers of the vectors, of a model trained for it; None: all
 
 
 _OTHER_TYPES: dict[str, Any] = {
@@ -165,6 +183,7 @@ _OTHER_TYPES: dict[str, Any] = {
     "text_rule": str | None,
     "transforms": list | tuple,
     "max_length": int | None,
+    "dims": list | tuple,
 }
 
 

@@ -5,7 +5,7 @@ import torch
 from accelerate import Accelerator
 
 from promptcli.backbones.loading import load_backbone
-from promptcli.training.methods import find_method
+from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import Processes
 from promptcli.training.run import Learner, Trainer
 from tests.tiny import SENTENCES
@@ -13,9 +13,14 @@ from tests.tiny import SENTENCES
 COLUMNS = [SENTENCES[:7]]
 
 
+def family_for(name):
+    """Return a family of backbones that a method trains."""
+    return "llama" if any(form and "adapter" in form.learns for form in METHODS[name]) else "bert"
+
+
 def small(method, **changes):
-    prefix = {"prefix_length": 3} if method.name == "dcpcse" else {}
-    return method.small.replace(**{**prefix, "max_length": 20, "seed": 1, **changes})
+    fewer = {"dcpcse": {"prefix_length": 3}, "denosent": {"decoder_layers": 1}}.get(method.name, {})
+    return method.small.replace(**{**fewer, "max_length": 20, "seed": 1, **changes})
 
 
 def learner_of(method, folder, supervised=False, *, device="cpu", models=None, **changes):

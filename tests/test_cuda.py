@@ -160,6 +160,7 @@ LABELS = ["entailment", "neutral", "contradiction", "neutral", "entailment", "ne
 READ = {
     ("sbert", True): [*PAIRS, LABELS],
     ("sbert-regression", True): [*PAIRS, ["1", "0", "0.5", "0.8", "0.2", "0.6"]],
+    ("pcc-tuning", True): [*PAIRS, ["1", "0", "0.5", "0.8", "0.2", "0.6"]],
     ("consert", True): [*PAIRS, LABELS],
     ("defsent", True): [SENTENCES[:6], ["woman", "dog", "door", "dog", "woman", "door"]],
 }
@@ -174,9 +175,9 @@ def read_by(name, supervised):
 
 
 def learner_of(name, supervised, device, tiny_folder, **changes):
-    folder = tiny_folder("llama" if name == "prompteol" else "bert")
-    teacher = Recipe(backbone=str(folder), pooling="last/avg")
-    models = {"teacher": pc.load(teacher, device=device)} if name == "distill" else {}
+    folder = tiny_folder(learning.family_for(name))
+    teacher = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
+    models = {"teacher": pc.load(teacher, device=device)} if name in ("distill", "rankcse") else {}
     return learning.learner_of(name, folder, supervised, device=device, models=models, **{"batch_size": 4, **changes})
 
 
@@ -190,7 +191,8 @@ assert_equal = functools.partial(learning.assert_equal, tolerance=1e-4)
 @pytest.mark.parametrize(("name", "supervised"), FORMS)
 def test_every_method_has_the_processors_gradients(name, supervised, cuda, tiny_folder):
     changes = CERTAIN | (PLAIN if name == "consert" else {})
-    changes |= {"lora_dropout": 0.0} if name == "prompteol" else {}
+    changes |= {"lora_dropout": 0.0} if learning.family_for(name) == "llama" else {}
+    changes |= {"decoder_noise": 0.0} if name == "denosent" else {}
     columns = read_by(name, supervised)
     cpu, gpu = (
         gradients(learner_of(name, supervised, device, tiny_folder, **changes), columns) for device in ("cpu", "cuda")

@@ -142,7 +142,7 @@ class Backbone:
         for module in self.model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = probability
-            for name in ("attention_dropout", "dropout_prob"):
+            for name in ("attention_dropout", "dropout_prob", "dropout"):
                 if isinstance(getattr(module, name, None), float):
                     setattr(module, name, probability)
 

@@ -163,15 +163,26 @@ _Model = Annotated[
 ]
 
 
+_Dim = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        rich_help_panel=_PANEL,
+        help="Keep the first numbers of each vector, of a model trained for it (`train --set dims=128,64`).",
+    ),
+]
+
+
 class _ModelFields(Fields):
     """Which encoder: its name, and changes of its recipe."""
 
     def options(self) -> Iterator[tuple[str, Any, Any]]:
         yield from super().options()
         yield "model", _Model, None
+        yield "dim", _Dim, None
 
     def read(self, given: Mapping[str, Any]) -> Choice:
-        return choice_of(given["model"], self.changes(given))
+        return dataclasses.replace(choice_of(given["model"], self.changes(given)), dim=given["dim"])
 
 
 MODEL = _ModelFields(**vars(RECIPE))

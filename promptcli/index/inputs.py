@@ -188,7 +188,8 @@ def read_queries(files: RowFiles, origin: Origin, opener: Opener) -> Iterator[tu
 
 def is_named(model: "Model | None") -> bool:
     """Return whether the user chose an encoder, rather than nothing or only the device."""
-    return not (model is None or (isinstance(model, Choice) and model.model is None and not model.changes))
+    unchanged = isinstance(model, Choice) and (model.model, model.dim) == (None, None) and not model.changes
+    return not (model is None or unchanged)
 
 
 def registered(model: "Model") -> str | None:

@@ -59,6 +59,7 @@ def load(
     transforms: Sequence[str] | None = None,
     denoise: str | None = None,
     max_length: int | None = None,
+    dim: int | None = None,
     revision: str | None = None,
     device: str | torch.device | int | None = "auto",
     dtype: str | torch.dtype | None = "stored",
@@ -78,6 +79,7 @@ def load(
         transforms: Replace the recipe's.
         denoise: Replaces the recipe's.
         max_length: Replaces the recipe's, in tokens.
+        dim: Keep the first numbers of each vector, of a model that was trained for it (``dims`` of ``train``).
         revision: Branch, tag or commit of a model on the hub.
         device: ``auto`` (or None), ``cpu``, ``cuda``, ..., a ``torch.device``, or the number of a GPU.
         dtype: ``stored`` (float32; for causal models that of their files if the device supports it), ``float32``,
@@ -102,6 +104,7 @@ def load(
     if revision is not None:
         choice = f"{choice}@{revision}"
     entry = changed(entry_of(choice), changes)
+    entry = entry if dim is None else first_numbers(entry, dim)
     device = f"cuda:{device}" if isinstance(device, int) else str(device or "auto")
     dtype = str(dtype or "stored").removeprefix("torch.")
     return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows)
@@ -139,7 +142,25 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
         of_recipe = is_recipe(registry, choice.model)
     if of_recipe and entry.recipe.backbone == BARE.backbone:
         changes = {"backbone": choice.backbone, **changes}
-    return changed(entry, changes)
+    entry = changed(entry, changes)
+    return entry if choice.dim is None else first_numbers(entry, choice.dim)
+
+
+def first_numbers(entry: Entry, dim: int) -> Entry:
+    """Return an entry whose vectors are cut to the first ``dim`` numbers, and note what that costs."""
+    facts = entry.provenance.get("trained", {})
+    shorter = dataclasses.replace(
+        entry, name=f"{entry.name} dim={dim}", recipe=entry.recipe.first(dim), scores=[], transfer=None
+    )
+    if (value := facts.get("by_dim", {}).get(str(dim))) is not None:
+        on, width, whole = (
+            facts["chosen_by"],
+            entry.provenance["width"],
+            entry.scores[0]["value"] if entry.scores else None,
+        )
+        instead = "" if whole is None else f" instead of {whole:.2f}"
+        note(f"the first {dim} of {width} numbers of {entry.name!r}: {value:.2f}{instead} on {on}")
+    return shorter
 
 
 def named(registry: Registry, text: str) -> Entry:

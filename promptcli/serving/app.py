@@ -96,14 +96,17 @@ async def embeddings(service: Service, request: Request) -> Response:
 
 
 def _width(encoder: Encoder, dimensions: int | None) -> int:
-    """Return how many columns to send; fewer than all only if they are ordered by variance."""
-    if dimensions is None or dimensions == encoder.width:
-        return encoder.width
+    """Return how many columns to send; fewer than all only if they are ordered, or the model was trained for it."""
+    if dimensions is None or dimensions == encoder.width or dimensions in encoder.recipe.dims:
+        return dimensions or encoder.width
     refused = functools.partial(RequestError, 400, param="dimensions")
     if not (encoder.transforms and encoder.transforms[-1].ordered):
+        remedy = "serve a whitened model (`promptcli fit --model whitening`), or leave dimensions out"
+        if encoder.recipe.dims:
+            remedy = f"it was trained for {', '.join(map(str, encoder.recipe.dims))}"
         raise refused(
             f"dimensions {dimensions} is not allowed: this model's {encoder.width} columns are not ordered by variance;"
-            " serve a whitened model (`promptcli fit --model whitening`), or leave dimensions out"
+            f" {remedy}"
         )
     if not 1 <= dimensions <= encoder.width:
         raise refused(f"dimensions {dimensions} is not allowed; give 1 to {encoder.width}")

@@ -30,7 +30,7 @@ from promptcli import __version__
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.lora import ALPHA
+from promptcli.backbones.lora import ALPHA, is_lora
 from promptcli.backbones.pretrained import family_and_width
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
@@ -59,7 +59,13 @@ from promptcli.storage.tensors import load_tensors, save_tensors
 from promptcli.training.loop import CLIP, Loop
 from promptcli.training.methods import METHODS, find_method, forms
 from promptcli.training.methods.method import Method, keeps_head
-from promptcli.training.methods.training_settings import LoRASettings, MaskedLMSettings, TrainingSettings
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    LoRASettings,
+    MaskedLMSettings,
+    TrainingSettings,
+)
+from promptcli.training.mining import check_minable, mined
 from promptcli.training.objectives import find_objective
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes, start_processes
@@ -212,7 +218,7 @@ class Request:
         if self.data is not None and not is_fetched(self.data):
             form = find_method(self.method, supervised=self.examples(self.data).supervised)
         in_force, family = self.settings(form, base), _family(form, base)
-        variant = form.variant(family)
+        variant, head = form.variant(family), form.head(family, in_force)
         models = _models(in_force) if timed and not is_fetched(data) else {}
         device = choose_device(self.where.device)
         return {
@@ -224,8 +230,8 @@ class Request:
             "views": list(variant.prompts(in_force)),
             "pooling": form.pooling_of(family, in_force),
             "objective": form.objective,
-            "learns": [*form.learns, *(["head"] if variant.head else [])],
-            "head": variant.head and f"{variant.head}, {'kept' if keeps_head(in_force) else 'while training only'}",
+            "learns": [*form.learns, *(["head"] if head else [])],
+            "head": head and f"{head}, {'kept' if keeps_head(in_force) else 'while training only'}",
             "recipe": form.recipe(base, family, in_force).to_dict(),
             **dataclasses.asdict(in_force),
             **{
@@ -272,6 +278,8 @@ def carry_out(
         loaded = load_backbone(base, device=processes.device, dtype=torch.float32)
         settings = request.settings(form, base, loaded.width)
         examples = find_objective(form).choose(examples, settings, loaded)
+        if "mine" in _models(settings):
+            check_minable(examples, source_name(data))
         models = {
             field: named_vectors(model, examples, source_name(data), processes.device)
             for field, model in _models(settings).items()
@@ -303,7 +311,7 @@ def carry_out(
 def _family(method: Method, backbone: str) -> str:
     """Return a backbone's family: that of a published one by its name, so that no network is needed."""
     if backbone in method.paper:
-        for family in ("roberta", "bert", "opt", "llama"):
+        for family in ("roberta", "bert", "opt", "llama", "mistral"):
             if family in backbone.lower():
                 return family
     return family_and_width(backbone)[0]
@@ -311,16 +319,18 @@ def _family(method: Method, backbone: str) -> str:
 
 def _read_start(start: str, method: str, backbone: str) -> Entry:
     """Return the entry whose tuned backbone a run starts from."""
-    tuning = list(dict.fromkeys(form.name for form in forms() if "backbone" in form.learns))
+    tuning = {form.name: "adapter" in form.learns for form in forms() if {"backbone", "adapter"} & set(form.learns)}
     if method not in tuning:
         raise UsageError(
             f"`start` starts from a trained backbone, and {method} does not train it; methods that do:"
             f" {', '.join(tuning)}"
         )
     entry = open_registry().load(start)
-    of_entry = entry.recipe.backbone
-    if not tuned_weights(entry.tensors):
+    of_entry, tuned = entry.recipe.backbone, tuned_weights(entry.tensors)
+    if not tuned:
         raise UsageError(f"model {start!r} has no trained backbone to start from; give `backbone` {of_entry}")
+    if tuning[method] and not is_lora(tuned):
+        raise UsageError(f"{method} learns an adapter, and model {start!r} has none; start from one of prompteol")
     if backbone != of_entry:
         raise UsageError(f"model {start!r} is on backbone {of_entry!r}, not {backbone!r}; leave out `backbone`")
     return entry
@@ -334,9 +344,12 @@ def _hash_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _models(settings: TrainingSettings) -> dict[str, str]:
-    """Return the models that settings name, e.g. a teacher, by setting."""
-    fields = [item.name for item in dataclasses.fields(settings) if item.metadata.get("model")]
-    return {field: getattr(settings, field) for field in fields}
+    """Return the models that settings name, e.g. a teacher, by setting; "" if one is needed and not named."""
+    named = {
+        item.name: getattr(settings, item.name) for item in dataclasses.fields(settings) if "model" in item.metadata
+    }
+    optional = {item.name for item in dataclasses.fields(settings) if "optional" in item.metadata}
+    return {field: model for field, model in named.items() if model or field not in optional}
 
 
 @dataclass(frozen=True)
@@ -401,10 +414,14 @@ class TrainingRun:
                 for field, model in self.models.items():
                     model.make(folder / field, writes=writes)
             processes.wait()
+        examples = self.examples
+        if isinstance(self.settings, ContrastiveSettings) and "mine" in self.models:
+            vectors, guide = self.models["mine"], self.models.get("mine_guide", self.models["mine"])
+            examples = mined(examples, vectors, guide, self.settings.mine_margin)
         learner = Learner(self.method, self.settings, backbone, self.models)
         if self.start is not None:
             learner.load(self.start.tensors)
-        trained = Trainer(learner, processes).train(self.examples, self.development, folder)
+        trained = Trainer(learner, processes).train(examples, self.development, folder)
         learner.load(trained.tensors)
         learner.eval()
         return learner.encoder(), trained
@@ -428,12 +445,20 @@ class TrainingRun:
         method, settings, family = self.method, self.settings, backbone.provenance.family
         recipe = method.recipe(backbone.name, family, settings)
         tasks = [self.development, *self.tests]
-        if self.start is not None:
-            backbone.tune(tuned_weights(self.start.tensors))
-        plain = build_encoder(method.baseline(backbone.name, family, settings), backbone=backbone)
+        before = {} if self.start is None else self.start.tensors
+        if before and "backbone" in method.learns:
+            backbone.tune(tuned_weights(before))
+            before = {}
+        # an adapter goes on learning: the encoder that it starts from has a backbone of its own
+        baseline = method.baseline(backbone.name, family, settings)
+        plain = build_encoder(baseline, backbone=backbone, tensors=before, device=processes.device, dtype="float32")
         untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
         encoder, trained = self.train(backbone, folder, processes)
         scores = evaluate([encoder], tasks, labels=[Label(name, method.name)])
+        cut = {dim: Encoder(encoder.recipe.first(dim), encoder.backbone, encoder.tensors()) for dim in recipe.dims}
+        by_dim = {str(dim): spearman_on(shorter, self.development) for dim, shorter in cut.items()}
+        if by_dim:
+            note(f"{self.development.label} by dim: {', '.join(f'{dim} {value:.2f}' for dim, value in by_dim.items())}")
         facts = {
             **self.identity(backbone),
             "source": self.source,
@@ -447,6 +472,7 @@ class TrainingRun:
             "processes": processes.number,
             "curve": [dataclasses.asdict(score) for score in trained.dev_scores],
             "tasks": [score.column for score in scores],
+            **({"by_dim": by_dim} if by_dim else {}),
             "untrained": [score.to_dict() for score in untrained],
             "nearest_words": [
                 {"word": word, "nearest": nearest} for word, nearest in encoder.prompt.nearest_words(_NEAREST)
@@ -772,9 +798,12 @@ def stalled(scores: Sequence[DevScore], patience: int) -> bool:
 
 
 def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
-    """Return the learning rate of step ``step`` (from 0) of ``steps``: a linear rise from 0, then linear decay to 0."""
+    """Return the learning rate of step ``step`` (from 0) of ``steps``: a linear rise from 0, then ``schedule``."""
     warm = min(settings.warmup_steps or math.ceil(settings.warmup * steps), steps)
-    return settings.learning_rate * (step / warm if step < warm else 1 - (step - warm) / max(1, steps - warm))
+    if step < warm:
+        return settings.learning_rate * step / warm
+    decay = 0.0 if settings.schedule == "constant" else (step - warm) / max(1, steps - warm)
+    return settings.learning_rate * (1 - decay)
 
 
 def steps_of(settings: TrainingSettings, sizes: Sequence[int]) -> int:

@@ -85,7 +85,7 @@ class TrainableEncoder(nn.Module):
         starts = start_numbers(prompts[0], backbone, generator) | start_weights(self._pooling, backbone, generator)
         for name, start in starts.items():
             self._learned[name.replace(".", "/")] = nn.Parameter(start.float())
-        self.head = _head(self.variant.head, backbone, generator)
+        self.head = _head(method.head(family, settings), backbone, generator)
         #: The masked-LM head: starts as the pre-trained one, not tied to the word embeddings. None without that loss.
         self.mlm_head: MLMHead | None = None
         if isinstance(settings, MaskedLMSettings) and settings.mlm_weight:

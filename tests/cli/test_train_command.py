@@ -14,6 +14,7 @@ from promptcli.models.registry import Registry
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.run import Trainer
 from tests.embed_running import refused
+from tests.learning import family_for
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
@@ -86,12 +87,16 @@ POOLING = {"cotbert": "last/mask:2", "consert": "last-two/avg", "isbert": "last/
         ("defsent", "words.tsv"),
         ("sbert", "nli.tsv"),
         ("sbert-regression", "graded.tsv"),
+        ("rankcse", "text.txt"),
+        ("denosent", "triplets.tsv"),
+        ("cse-sfp", "text.txt"),
+        ("pcc-tuning", "graded.tsv"),
     ],
 )
 def test_each_method_trains_from_a_file_into_a_model(name, data, run, tiny_folder, registry):
-    family = "llama" if name == "prompteol" else "bert"
-    options = ["--backbone", tiny_folder(family), "--data", data, "--name", "mine", *SMALL, "--steps", 4]
+    options = ["--backbone", tiny_folder(family_for(name)), "--data", data, "--name", "mine", *SMALL, "--steps", 4]
     options += ["--set", "prefix-length=3"] if name == "dcpcse" else []
+    options += ["--set", "teacher=mini"] if name == "rankcse" else []
     options += ["--prompt", "[X] is [MASK] ."] if (name, data) == ("promptbert", "text.txt") else []
     ran = run("train", "--method", name, *options, "--json")
     assert ran.code == 0, ran.err

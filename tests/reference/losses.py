@@ -125,3 +125,105 @@ def guided_infonce(first, second, first_of_teacher, second_of_teacher, temperatu
         ]
         total -= math.log(math.exp(cosine(one, second[i]) / temperature) / sum(scores))
     return total / len(first)
+
+
+def cosent(similarities, scores, tau):
+    """Return log(1 + sum over pairs i scored above j of exp(tau (s_j - s_i)))."""
+    total = 1.0
+    for i, score in enumerate(scores):
+        for j, other in enumerate(scores):
+            if score > other:
+                total += math.exp(tau * (similarities[j] - similarities[i]))
+    return math.log(total)
+
+
+def angle(one, other):
+    """Return |sum over k of Re and Im of (a + bi) / (c + di) scaled by |w| / |z||, both halves read as complex."""
+    half = len(one) // 2
+    z = [complex(one[k], one[half + k]) for k in range(half)]
+    w = [complex(other[k], other[half + k]) for k in range(half)]
+    z_length, w_length = (math.sqrt(sum(abs(value) ** 2 for value in part)) for part in (z, w))
+    total = 0.0
+    for k in range(half):
+        product = z[k] * w[k].conjugate() / (w_length**2) / (z_length / w_length)
+        total += product.real + product.imag
+    return abs(total)
+
+
+def in_batch_negatives(first, second, positives, tau):
+    """Return AnglE's in-batch term: each positive sentence's partner among all other sentences, over all of them."""
+    both, n, total = [*first, *second], len(first), 0.0
+    for i in range(2 * n):
+        if positives[i % n]:
+            scores = {j: tau * cosine(both[i], both[j]) for j in range(2 * n) if j != i}
+            total += math.log(sum(map(math.exp, scores.values()))) - scores[(i + n) % (2 * n)]
+    return total / (2 * n)
+
+
+def pearson_loss(similarities, scores):
+    """Return 1 - r."""
+    n = len(scores)
+    x_mean, y_mean = sum(similarities) / n, sum(scores) / n
+    covariance = sum((x - x_mean) * (y - y_mean) for x, y in zip(similarities, scores, strict=True))
+    x_square, y_square = sum((x - x_mean) ** 2 for x in similarities), sum((y - y_mean) ** 2 for y in scores)
+    return 1 - covariance / math.sqrt(x_square * y_square)
+
+
+def softmax(values):
+    """Return e^v over its sum."""
+    total = sum(map(math.exp, values))
+    return [math.exp(value) / total for value in values]
+
+
+def jensen_shannon_of_views(first, second, tau):
+    """Return RankCSE's consistency: the mean divergence of the two views' rankings of the batch."""
+    n, total = len(first), 0.0
+    for i in range(n):
+        p = softmax([cosine(first[i], other) / tau for other in second])
+        q = softmax([cosine(second[i], other) / tau for other in first])
+        for a, b in zip(p, q, strict=True):
+            middle = (a + b) / 2
+            total += (a * math.log(a / middle) + b * math.log(b / middle)) / 2 / n
+    return total
+
+
+def list_net(first, second, teacher, tau, teacher_tau):
+    """Return the mean cross-entropy of top-one probabilities over the other sentences."""
+    n, total = len(first), 0.0
+    for i in range(n):
+        others = [j for j in range(n) if j != i]
+        wanted = softmax([cosine(teacher[i], teacher[j]) / teacher_tau for j in others])
+        given = softmax([cosine(first[i], second[j]) / tau for j in others])
+        total -= sum(q * math.log(p) for q, p in zip(wanted, given, strict=True)) / n
+    return total
+
+
+def list_mle(first, second, teacher, tau):
+    """Return the mean over places and sentences of -log of the likelihood of the teacher's order."""
+    n, total = len(first), 0.0
+    for i in range(n):
+        order = sorted(range(n), key=lambda j: -cosine(teacher[i], teacher[j]))
+        scores = [cosine(first[i], second[j]) / tau for j in order]
+        for place in range(n):
+            total += (math.log(sum(map(math.exp, scores[place:]))) - scores[place]) / (n * n)
+    return total
+
+
+def hard_negatives(first, second, anchors, positives, guide_anchors, guide_positives, margin):
+    """Return for each pair the nearest other positive below the margin that the guide does not call nearer, or ""."""
+    found = []
+    for i, one in enumerate(first):
+        own = {second[j] for j in range(len(first)) if first[j] == one} | {one}
+        best, chosen = -2.0, ""
+        for j, text in enumerate(second):
+            near = cosine(anchors[i], positives[j])
+            guided = cosine(guide_anchors[i], guide_positives[j])
+            if (
+                text not in own
+                and near <= cosine(anchors[i], positives[i]) - margin
+                and guided <= cosine(guide_anchors[i], guide_positives[i])
+                and near > best
+            ):
+                best, chosen = near, text
+        found.append(chosen)
+    return found

@@ -17,7 +17,7 @@ from promptcli.recipe import Recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.run import DevScore, batch_lengths, batches, has_diverged, source_shares, steps_of
-from tests.learning import learner_of
+from tests.learning import family_for, learner_of
 from tests.reference.losses import cosine
 from tests.tiny import SENTENCES
 
@@ -28,7 +28,6 @@ CONTRASTIVE = [
     for supervised in (False, True)
     if pair[supervised] and pair[supervised].objective == "contrastive"
 ]
-FAMILY = {name: "llama" if name == "prompteol" else "bert" for name in METHODS}
 
 
 @pytest.mark.parametrize("hard", [False, True])
@@ -135,7 +134,7 @@ def test_an_unlearned_soft_template_is_its_template(family, tiny_folder):
 
 @pytest.mark.parametrize(("name", "supervised"), CONTRASTIVE)
 def test_the_views_differ_and_only_what_learns_moves(name, supervised, tiny_folder):
-    learner = learner_of(name, tiny_folder(FAMILY[name]), supervised, learning_rate=1e-2).train()
+    learner = learner_of(name, tiny_folder(family_for(name)), supervised, learning_rate=1e-2).train()
     columns = [SENTENCES[:4]] if not supervised else [SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]]
     views = learner(columns)
     assert len(views) == (3 if supervised else 2)

@@ -41,10 +41,11 @@ READ = {
     "simcse": [*PAIRS, HARD],
     "sbert": [*PAIRS, LABELS],
     "sbert-regression": [*PAIRS, ["1", "0", "0.5", "0.8", "0.2", "0.6", "0.4"]],
+    "denosent": COLUMNS,
     "defsent": [SENTENCES[:7], ["woman", "dog", "door", "dog", "woman", "door", "woman"]],
 }
 #: Settings that leave nothing to chance, which every process draws for itself.
-CERTAIN = {"consert": {"augment_first": "none", "augment_second": "none"}}
+CERTAIN = {"consert": {"augment_first": "none", "augment_second": "none"}, "denosent": {"decoder_noise": 0.0}}
 
 
 @pytest.mark.parametrize("name", ["promptbert", "dcpcse", "optiprompt", "simcse"])

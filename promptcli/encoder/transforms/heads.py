@@ -71,12 +71,17 @@ _PREFIX = "projection."
 _SPREAD = 0.02  # standard deviation of a new head's weights, BERT's initializer_range
 
 
-def _tanh(context: BuildContext) -> nn.Module:
-    """Dense and tanh, new: N(0, 0.02), bias zero."""
+def _linear(context: BuildContext) -> nn.Sequential:
+    """Dense, new: N(0, 0.02), bias zero."""
     dense = nn.Linear(context.backbone.width, context.backbone.width)
     nn.init.normal_(dense.weight, 0, _SPREAD)
     nn.init.zeros_(dense.bias)
-    return nn.Sequential(dense, nn.Tanh())
+    return nn.Sequential(dense)
+
+
+def _tanh(context: BuildContext) -> nn.Module:
+    """Dense and tanh, new."""
+    return _linear(context).append(nn.Tanh())
 
 
 def _mlm(context: BuildContext) -> nn.Module:
@@ -106,7 +111,7 @@ class _BertTransform(nn.Module):
 
 
 #: What a projection may be made of.
-KINDS: dict[str, Callable[[BuildContext], nn.Module]] = {"tanh": _tanh, "mlm": _mlm}
+KINDS: dict[str, Callable[[BuildContext], nn.Module]] = {"tanh": _tanh, "mlm": _mlm, "linear": _linear}
 
 
 class Projection(Transform):

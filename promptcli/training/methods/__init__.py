@@ -9,13 +9,17 @@ from promptcli.extensions import Table
 from promptcli.training.methods import (
     consert,
     cotbert,
+    csesfp,
     dcpcse,
     defsent,
+    denosent,
     distill,
     isbert,
     optiprompt,
+    pcc_tuning,
     promptbert,
     prompteol,
+    rankcse,
     sbert,
     simcse,
 )
@@ -37,6 +41,10 @@ METHODS: MutableMapping[str, tuple[Method | None, Method | None]] = {
     "defsent": (None, defsent.DEFSENT),
     "cotbert": (cotbert.COTBERT, None),
     "distill": (distill.DISTILL, distill.DISTILL),
+    "rankcse": (rankcse.RANKCSE, None),
+    "denosent": (denosent.DENOSENT, denosent.DENOSENT),
+    "cse-sfp": (csesfp.CSESFP, None),
+    "pcc-tuning": (None, pcc_tuning.PCC_TUNING),
 }
 METHODS = Table("methods", METHODS)
 

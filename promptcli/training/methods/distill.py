@@ -5,20 +5,15 @@ from typing import ClassVar
 
 from promptcli.recipe import MASK, SLOT
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import TemplateSettings, Views, setting
+from promptcli.training.methods.training_settings import TeacherSettings, TemplateSettings, Views, setting
 
 
 @dataclass(frozen=True)
-class DistillSettings(TemplateSettings):
+class DistillSettings(TeacherSettings, TemplateSettings):
     """Settings of distillation."""
 
     most_templates: ClassVar[int] = 1
 
-    teacher: str = setting(
-        "",
-        "model that is learned from: a name, a folder, a hub id, or the .npy file that `embed` wrote of the data.",
-        model=True,
-    )
     target: str = setting(
         "vectors",
         "target of learning: the teacher's vectors, or only its cosines of all pairs of a batch (similarities).",

@@ -105,6 +105,11 @@ class Method:
         """Return how the sentence vector is read at test in a family of backbones."""
         return settings.pooling(self.variant(family).pooling or self.pooling)
 
+    def head(self, family: str, settings: TrainingSettings) -> str | None:
+        """Return the head while training; none that would be dropped if the first numbers of vectors have a loss."""
+        head = self.variant(family).head
+        return head if keeps_head(settings) or not getattr(settings, "dims", "") else None
+
     def recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
         """Return the recipe that the trained encoder is used by."""
         variant, denoise = self.variant(family), "none"
@@ -121,6 +126,7 @@ class Method:
             period=self.period,
             transforms=(f"projection:{variant.head}",) if kept else (),
             denoise=denoise,
+            dims=getattr(settings, "widths", ()),
         ).explicit()
 
     def transfer_recipe(self, recipe: Recipe, settings: TrainingSettings) -> Recipe | None:

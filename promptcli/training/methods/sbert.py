@@ -8,8 +8,17 @@ from promptcli.training.methods.training_settings import TrainingSettings, setti
 
 @dataclass(frozen=True)
 class GradedSettings(TrainingSettings):
-    """Settings of the regression objective."""
+    """Settings of objectives of graded pairs."""
 
+    loss: str = setting(
+        "squared",
+        "of the cosines: squared (error), cosent (their order), angle (the order by angles, AnglE) or pearson.",
+        choices=("squared", "cosent", "angle", "pearson"),
+    )
+    scale: float = setting(20.0, "tau of cosent and angle.", above=0)
+    in_batch_weight: float = setting(
+        30.0, "weight of in-batch negatives of angle; pairs of the highest score are the positives.", min=0
+    )
     top_score: float = setting(0.0, "the end of the scores' scale, by which they are divided; 0: the highest.", min=0)
 
 

@@ -21,7 +21,7 @@ class TrainingSettings:
     """What every method has; a method's own settings are fields of its subclass."""
 
     batch_size: int = setting(64, "Examples per step.", min=2)
-    learning_rate: float = setting(3e-5, "Peak learning rate; it decays linearly to 0.", min=0, max=1_000_000)
+    learning_rate: float = setting(3e-5, "Peak learning rate; see also `schedule`.", min=0, max=1_000_000)
     epochs: float = setting(1.0, "Passes over the data; see also `steps`.", above=0, max=1_000_000)
     steps: int = setting(0, "Steps of the run; 0: by `epochs`.", min=0)
     eval_steps: int = setting(125, "Steps between two development scores.", min=1)
@@ -30,6 +30,9 @@ class TrainingSettings:
     weight_decay: float = setting(0.0, "Weight decay of AdamW.", min=0)
     warmup: float = setting(0.0, "Share of the steps in which the learning rate rises from 0.", min=0, max=1)
     warmup_steps: int = setting(0, "Warm-up in steps; 0: by `warmup`.", min=0)
+    schedule: str = setting(
+        "linear", "Learning rate after the warm-up: linear (down to 0) or constant.", choices=("linear", "constant")
+    )
     optimizer: str = setting(
         "adamw",
         "adamw (torch), adamw-4.2.1 (transformers 4.2.1: epsilon before the bias correction), or adamw-uncorrected"
@@ -113,6 +116,30 @@ class ContrastiveSettings(TrainingSettings):
     keep_head: bool = setting(
         False, "The head stays at test time, as in the papers' supervised runs; else it is used while training only."
     )
+    dims: str = setting(
+        "",
+        "Also the loss of the first numbers of the vectors, e.g. 256,128,64, which `dim` may cut them to (Matryoshka).",
+    )
+    mine: str = setting(
+        "", "Model that chooses a hard negative for each pair that has none.", model=True, optional=True
+    )
+    mine_guide: str = setting(
+        "", "Model that decides what is too near to be one. Default: `mine`.", model=True, optional=True
+    )
+    mine_margin: float = setting(
+        0.05, "Cosine by which a hard negative is farther from its sentence than the positive.", min=0, max=2
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse widths that are not numbers."""
+        super().__post_init__()
+        if not all(width.isdecimal() and int(width) for width in self.dims.split(",") if self.dims):
+            raise UsageError(f"`dims` {self.dims!r} is not allowed; give widths, e.g. 256,128,64")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The widths of ``dims``, largest first."""
+        return tuple(sorted({int(width) for width in self.dims.split(",") if width}, reverse=True))
 
 
 @dataclass(frozen=True)
@@ -181,6 +208,17 @@ class MovedBiasSettings(DenoisingSettings):
     def denoise(self, place: str) -> str:
         """Return how a recipe says that h - h_hat is taken there, positions counted as these settings have it."""
         return f"{place}:code" if self.bias_positions == "code" else place
+
+
+@dataclass(frozen=True)
+class TeacherSettings(TrainingSettings):
+    """Settings of methods that learn from another encoder."""
+
+    teacher: str = setting(
+        "",
+        "model that is learned from: a name, a folder, a hub id, or the .npy file that `embed` wrote of the data.",
+        model=True,
+    )
 
 
 @dataclass(frozen=True)

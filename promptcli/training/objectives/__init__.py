@@ -8,10 +8,14 @@ from promptcli.extensions import Table
 from promptcli.training.methods.method import Method
 from promptcli.training.objectives.consert import JointNTXent, NTXent
 from promptcli.training.objectives.contrastive import Contrastive, NegativeView
+from promptcli.training.objectives.denoising_decoder import DenoisingDecoder
 from promptcli.training.objectives.distillation import Distillation
+from promptcli.training.objectives.graded import PairCosine
 from promptcli.training.objectives.mutual_information import MutualInformation
 from promptcli.training.objectives.objective import Objective
-from promptcli.training.objectives.sbert import PairClassifier, PairCosine
+from promptcli.training.objectives.ranking import Ranking
+from promptcli.training.objectives.sbert import PairClassifier
+from promptcli.training.objectives.single_pass import SinglePass
 from promptcli.training.objectives.word_prediction import WordPrediction
 
 OBJECTIVES: MutableMapping[str, type[Objective[Any]]] = {
@@ -24,6 +28,9 @@ OBJECTIVES: MutableMapping[str, type[Objective[Any]]] = {
     "word-prediction": WordPrediction,
     "negative-view": NegativeView,
     "distillation": Distillation,
+    "ranking": Ranking,
+    "single-pass": SinglePass,
+    "denoising-decoder": DenoisingDecoder,
 }
 OBJECTIVES = Table("objectives", OBJECTIVES)
 

@@ -118,8 +118,8 @@ class NTXent(Objective[AugmentationSettings]):
         return tuple(augmented(encoder, sides, name, self.settings) for name in self.settings.augmentations)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return NT-Xent of the whole batch."""
-        return _contrast(views, columns[0], self.settings)
+        """Return NT-Xent of the whole batch, summed over the widths."""
+        return torch.stack([_contrast(part, columns[0], self.settings) for part in self.at_widths(views)]).sum()
 
 
 class JointNTXent(PairClassifier[JointSettings]):
@@ -152,10 +152,13 @@ class JointNTXent(PairClassifier[JointSettings]):
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the classifier's loss and the contrastive ones, weighted."""
-        logits, first, other_first, second, other_second = views
-        premises = _contrast([first, second], columns[0], self.settings)
-        hypotheses = _contrast([other_first, other_second], columns[1], self.settings)
-        return super().loss([logits], columns) + self.settings.contrastive_weight * (premises + hypotheses)
+        logits, *vectors = views
+        loss = super().loss([logits], columns)
+        for first, other_first, second, other_second in self.at_widths(vectors):
+            premises = _contrast([first, second], columns[0], self.settings)
+            hypotheses = _contrast([other_first, other_second], columns[1], self.settings)
+            loss = loss + self.settings.contrastive_weight * (premises + hypotheses)
+        return loss
 
 
 def augmented(

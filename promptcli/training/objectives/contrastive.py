@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -20,13 +20,16 @@ from promptcli.training.methods.training_settings import (
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.trainable_encoder import Blank, TokenizedView, TrainableEncoder
 
+#: What a contrastive objective reads of a method's settings.
+Settings = TypeVar("Settings", bound=ContrastiveSettings)
 
-class Contrastive(Objective[ContrastiveSettings]):
+
+class Contrastive(Objective[Settings]):
     """The views differ by dropout, by template if the method has two, and by sentence if pairs are given."""
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]] = (TRIPLETS, PAIRS, SENTENCES)
 
-    def __init__(self, settings: ContrastiveSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+    def __init__(self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         super().__init__(settings, encoder, generator)
         self._denoised = isinstance(settings, DenoisingSettings) and settings.denoising
         self._after_head = encoder.variant.denoise_at_test == "head"  # h - h_hat is taken of the head's output
@@ -44,6 +47,10 @@ class Contrastive(Objective[ContrastiveSettings]):
         vectors = encoder.project(hidden)
         if self._denoised and self._after_head:
             vectors = vectors - encoder.project(encoder.bias(sides, self.blank))
+        return self.split(vectors, sides, columns)
+
+    def split(self, vectors: Tensor, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
+        """Return the vectors of all sides, (sum n, d), as z1, z2 and z3."""
         views = torch.split(vectors, [len(side.rows) for side in sides])
         if len(columns) > 2 and len(views[2]) < len(columns[2]):
             has_negative = to_device(np.array([bool(text) for text in columns[2]]), vectors.device)
@@ -56,7 +63,11 @@ class Contrastive(Objective[ContrastiveSettings]):
         return [(0, columns[0]), (1, second), *((1, [text for text in hard if text]) for hard in columns[2:])]
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the contrastive loss of the complete batch; its denominator has the existing hard negatives."""
+        """Return the contrastive loss of the complete batch, summed over the widths."""
+        return torch.stack([self.contrast(part, columns) for part in self.at_widths(views)]).sum()
+
+    def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+        """Return the contrastive loss at one width; its denominator has the existing hard negatives."""
         if len(columns) > 2 and not all(columns[2]):
             present = [row for row, text in enumerate(columns[2]) if text]
             columns = [*columns[:2], *([[columns[2][row] for row in present]] if present else [])]
@@ -109,7 +120,7 @@ def equal_sentences(columns: Sequence[Sequence[str]], device: torch.device = tor
     return to_device(same, device)
 
 
-class NegativeView(Contrastive):
+class NegativeView(Contrastive[ContrastiveSettings]):
     """Two views that mean the sentence and one that does not, each less its template's bias over [PAD] tokens."""
 
     layouts = (SENTENCES,)
@@ -122,7 +133,7 @@ class NegativeView(Contrastive):
         """Return the sentences three times, once for each template."""
         return [(view, columns[0]) for view in range(3)]
 
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+    def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the extended InfoNCE of the batch, or the mean over groups of it that know no others' negatives."""
         same = equal_sentences(columns, views[0].device) if self.settings.mask_duplicates else None
         n = len(columns[0])

@@ -1,6 +1,6 @@
 """The base of objectives: the columns it reads, the views of a batch, its own parameters, and the loss."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.sources import TrainingExamples
+from promptcli.errors import UsageError
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
@@ -32,6 +33,12 @@ class Objective(nn.Module, Generic[Settings]):
     def __init__(self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         super().__init__()
         self.settings = settings
+        full, widths = encoder.backbone.last_width, getattr(settings, "widths", ())
+        if any(width > full for width in widths):
+            raise UsageError(
+                f"`dims` {widths[0]} is not allowed: a vector of {encoder.backbone.name!r} has {full} numbers"
+            )
+        self._widths = [width for width in widths if width < full]
 
     @classmethod
     def choose(cls, examples: TrainingExamples, settings: Settings, backbone: Backbone) -> TrainingExamples:
@@ -45,6 +52,11 @@ class Objective(nn.Module, Generic[Settings]):
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return what the loss is computed of, row i of each tensor from example i alone: by default h, (n, d)."""
         return (encoder.hidden(sides),)
+
+    def at_widths(self, views: Sequence[Tensor]) -> Iterator[Sequence[Tensor]]:
+        """Yield the views (n, d) as they are, then their first numbers, as many as each of ``dims`` says."""
+        yield views
+        yield from ([view[:, :width] for view in views] for width in self._widths)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean loss over the examples, a scalar."""

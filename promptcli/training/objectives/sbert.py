@@ -1,7 +1,6 @@
-"""SBERT's objectives (section 3): ``pair-classifier`` of labelled pairs, ``pair-cosine`` of graded ones."""
+"""``pair-classifier``: SBERT's classifier of labelled pairs (section 3)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -9,13 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.backbones.backbone import Backbone
-from promptcli.data.dialect import GRADED_PAIRS, LABELLED_PAIRS
-from promptcli.data.sources import TrainingExamples
+from promptcli.data.dialect import LABELLED_PAIRS
 from promptcli.encoder.batching import to_device
-from promptcli.errors import UsageError
-from promptcli.notes import note
-from promptcli.training.methods.sbert import GradedSettings
 from promptcli.training.objectives.objective import Columns, Objective, Settings
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
@@ -64,37 +58,3 @@ class PairClassifier(Objective[Settings]):
         """Return the mean cross-entropy."""
         classes = np.array([CLASSES[label] for label in columns[2]])
         return functional.cross_entropy(views[0], to_device(classes, views[0].device))
-
-
-class PairCosine(Objective[GradedSettings]):
-    """Squared error of the cosine of two sentences against their graded similarity.
-
-    Scores lie between 0 and 1: those of the data are divided by the highest, or by ``top_score``.
-    """
-
-    layouts = (GRADED_PAIRS,)
-
-    @classmethod
-    def choose(cls, examples: TrainingExamples, settings: GradedSettings, backbone: Backbone) -> TrainingExamples:
-        """Return the examples with scores from 0 to 1."""
-        *sides, column = examples.columns
-        scores = list(map(float, column))
-        top = settings.top_score or max(scores)
-        if max(scores) > top:
-            raise UsageError(f"a score of {max(scores):g} is above `top_score`, {top:g}; give the scale's end")
-        note(f"scores from {min(scores):g} to {max(scores):g} are divided by {top:g}; `top_score` sets another divisor")
-        return replace(examples, columns=(*sides, [repr(score / top) for score in scores]))
-
-    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the first and the second sentences."""
-        return [(0, columns[0]), (0, columns[1])]
-
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return the cosines (n,)."""
-        first, second = encoder.hidden(sides).chunk(2)
-        return (functional.cosine_similarity(first, second),)
-
-    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the mean squared error."""
-        scores = np.array([float(score) for score in columns[2]], dtype=np.float32)
-        return functional.mse_loss(views[0], to_device(scores, views[0].device))

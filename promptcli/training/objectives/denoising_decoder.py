@@ -1,0 +1,89 @@
+"""``denoising-decoder``: InfoNCE, and a decoder that restores a sentence from its vector (DenoSent)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.encoder.batching import to_device
+from promptcli.errors import UsageError
+from promptcli.training.methods.denosent import DenoSentSettings
+from promptcli.training.objectives.contrastive import Contrastive
+from promptcli.training.objectives.objective import Columns
+from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+
+_SPREAD = 0.02  # standard deviation of new weights
+_WIDE = 2048  # inner width of a decoder's layer
+
+
+class DenoisingDecoder(Contrastive[DenoSentSettings]):
+    """The decoder sees the positive's embedding layer under heavy dropout, and one vector: z1.
+
+    It predicts every token of the input by the masked-LM head, tied to the word embeddings; a checkpoint without that
+    head has its word embeddings alone.
+    """
+
+    def __init__(self, settings: DenoSentSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+        super().__init__(settings, encoder, generator)
+        backbone, heads = encoder.backbone, settings.decoder_heads
+        if backbone.width % heads or backbone.token_rows.size(1) != backbone.width:
+            raise UsageError(
+                f"denosent needs word embeddings of the layers' width {backbone.width}, which `decoder_heads` divides"
+            )
+        layer = nn.TransformerDecoderLayer(backbone.width, heads, _WIDE, dropout=settings.dropout, batch_first=True)
+        self.decoder = nn.TransformerDecoder(layer, settings.decoder_layers)
+        for parameter in self.decoder.parameters():
+            if parameter.dim() > 1:
+                parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * _SPREAD)
+        self.bias = nn.Parameter(torch.zeros(len(backbone.token_rows)))
+        self.transform: nn.Module = nn.Identity()
+        try:
+            head = backbone.new_head()
+        except UsageError:
+            pass
+        else:
+            self.transform = head.transform.requires_grad_(True)
+            self.bias.data.copy_(head.decoder.get_parameter("bias"))
+        self._backbone = backbone
+        self.to(backbone.device)
+
+    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
+        """Return z1, z2 (and z3), (n, d), then the loss of each row's tokens (n,) and their numbers (n,)."""
+        view, last = encoder.views[0], encoder.backbone.n_layers
+        longest = max(len(row) for side in sides for row in side.rows)
+
+        def read(batch: Batch, hidden: HiddenStates) -> Tensor:
+            embedded = functional.pad(hidden.layers[0], (0, 0, 0, longest - hidden.layers[0].size(1)))
+            return torch.cat([view.pooling.weights.pool(hidden.layers[last], batch, hidden).unsqueeze(1), embedded], 1)
+
+        states = encoder.hidden(sides, read=read)
+        views = self.split(encoder.project(states[:, 0]), sides, columns)
+        n = len(sides[0].rows)
+        losses, counts = self.restore(views[0], states[n : 2 * n, 1:].detach(), sides[1].rows)
+        return *views, losses, counts
+
+    def restore(self, vectors: Tensor, embedded: Tensor, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Return the cross-entropy of each row's tokens, summed (n,), and their numbers (n,).
+
+        ``embedded`` (n, t, d) is the embedding layer's output of the ``rows``, ``vectors`` (n, d) the memory.
+        """
+        lengths = np.array([len(row) for row in rows])
+        real = np.arange(embedded.size(1)) < lengths[:, None]
+        ids = np.zeros(real.shape, np.int64)
+        ids[real] = np.concatenate([np.asarray(row) for row in rows])
+        absent, targets = to_device(~real, vectors.device), to_device(ids, vectors.device)
+        noisy = functional.dropout(embedded, self.settings.decoder_noise, self.training)
+        states = self.decoder(noisy, vectors.unsqueeze(1), tgt_key_padding_mask=absent)
+        logits = functional.linear(self.transform(states), self._backbone.token_rows, self.bias).float()
+        losses = functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+        return losses.masked_fill(absent, 0.0).sum(1), to_device(lengths, vectors.device)
+
+    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+        """Return both losses, weighted."""
+        *vectors, losses, counts = views
+        restoring = losses.sum() / counts.sum()
+        weights = self.settings.contrastive_weight, self.settings.restoring_weight
+        return weights[0] * super().loss(vectors, columns) + weights[1] * restoring

@@ -1,0 +1,108 @@
+"""``pair-cosine``: losses of graded pairs on the cosines of their vectors, or on their angles, by ``loss``."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.data.dialect import GRADED_PAIRS
+from promptcli.data.sources import TrainingExamples
+from promptcli.encoder.batching import to_device
+from promptcli.errors import UsageError
+from promptcli.notes import note
+from promptcli.training.methods.sbert import GradedSettings
+from promptcli.training.objectives.objective import Columns, Objective
+from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
+
+
+class PairCosine(Objective[GradedSettings]):
+    """A loss of graded pairs. Scores lie between 0 and 1: divided by the highest of the data, or by ``top_score``."""
+
+    layouts = (GRADED_PAIRS,)
+
+    @classmethod
+    def choose(cls, examples: TrainingExamples, settings: GradedSettings, backbone: Backbone) -> TrainingExamples:
+        """Return the examples with scores from 0 to 1."""
+        *sides, column = examples.columns
+        scores = list(map(float, column))
+        top = settings.top_score or max(scores)
+        if max(scores) > top:
+            raise UsageError(f"a score of {max(scores):g} is above `top_score`, {top:g}; give the scale's end")
+        note(f"scores from {min(scores):g} to {max(scores):g} are divided by {top:g}; `top_score` sets another divisor")
+        return replace(examples, columns=(*sides, [repr(score / top) for score in scores]))
+
+    def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
+        """Return the first and the second sentences."""
+        return [(0, columns[0]), (0, columns[1])]
+
+    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
+        """Return the vectors of the first and of the second sentences, (n, d) each."""
+        return encoder.hidden(sides).chunk(2)
+
+    def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
+        """Return the loss of ``loss``."""
+        first, second = views
+        scores = to_device(np.array([float(score) for score in columns[2]], dtype=np.float32), first.device)
+        return LOSSES[self.settings.loss](first, second, scores, self.settings)
+
+
+def squared(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSettings) -> Tensor:
+    """Return the mean of (cos(u_i, v_i) - score_i)^2 (SBERT, section 3)."""
+    return functional.mse_loss(functional.cosine_similarity(first, second), scores)
+
+
+def cosent(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSettings) -> Tensor:
+    """Return CoSENT: pairs of a higher score have a larger cosine than pairs of a lower one."""
+    return _in_order(functional.cosine_similarity(first, second), scores, settings.scale)
+
+
+def angle(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSettings) -> Tensor:
+    """Return AnglE (Li and Li, 2024, eq. 3 to 6): the order by angles, and the weighted in-batch negatives."""
+    loss = _in_order(angle_similarity(first, second), scores, settings.scale)
+    if settings.in_batch_weight:
+        loss = loss + settings.in_batch_weight * _in_batch(first, second, scores, settings.scale)
+    return loss
+
+
+def pearson(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSettings) -> Tensor:
+    """Return 1 - Pearson's correlation of cosines and scores over the batch (Pcc-tuning); 1 if either is constant."""
+    cosines = functional.cosine_similarity(first, second)
+    x, y = cosines - cosines.mean(), scores - scores.mean()
+    return 1 - (x * y).sum() / (x.square().sum() * y.square().sum()).clamp(min=1e-12).sqrt()
+
+
+def angle_similarity(first: Tensor, second: Tensor) -> Tensor:
+    """Return |sum of Re and Im of z / w, over |z| / |w||, (n,), for the halves of the vectors as complex z and w."""
+    (a, b), (c, d) = first.chunk(2, dim=1), second.chunk(2, dim=1)
+    lengths = (first.norm(dim=1) * second.norm(dim=1)).clamp(min=1e-8)
+    return ((a * c + b * d + b * c - a * d).sum(1) / lengths).abs()
+
+
+def _in_order(similarities: Tensor, scores: Tensor, scale: float) -> Tensor:
+    """Return log(1 + sum over pairs i scored above j of exp(scale (s_j - s_i)))."""
+    differences = scale * (similarities.unsqueeze(0) - similarities.unsqueeze(1))
+    differences = differences.masked_fill(scores.unsqueeze(1) <= scores.unsqueeze(0), float("-inf"))
+    return torch.logsumexp(torch.cat([differences.new_zeros(1), differences.flatten()]), 0)
+
+
+def _in_batch(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Tensor:
+    """Return the cross-entropy of each sentence's partner among all others, for pairs of the highest score; / 2n."""
+    both = functional.normalize(torch.cat([first, second]), dim=1)
+    logits = scale * (both @ both.T)
+    itself = torch.eye(len(both), dtype=torch.bool, device=both.device)
+    partners = torch.arange(len(both), device=both.device).roll(len(first))
+    losses = functional.cross_entropy(logits.masked_fill(itself, float("-inf")), partners, reduction="none")
+    return (losses * (scores >= 1).repeat(2)).mean()
+
+
+#: First and second vectors (n, d), scores (n,) from 0 to 1 and the settings, to a scalar.
+LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, GradedSettings], Tensor]] = {
+    "squared": squared,
+    "cosent": cosent,
+    "angle": angle,
+    "pearson": pearson,
+}

@@ -1,0 +1,242 @@
+"""Losses and methods of the years after the papers, against plain loops over lists; hard negatives; `dims`."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import promptcli as pc
+from promptcli.backbones.states import Batch, Needs
+from promptcli.data.sources import TrainingExamples, examples_of
+from promptcli.errors import UsageError
+from promptcli.training.methods import find_method
+from promptcli.training.mining import mined
+from promptcli.training.objectives.contrastive import contrastive_loss
+from promptcli.training.objectives.graded import angle_similarity
+from promptcli.training.run import learning_rate
+from promptcli.training.teacher import SentenceVectors
+from tests import learning
+from tests.reference import losses
+from tests.tiny import SENTENCES
+
+learner_of = functools.partial(learning.learner_of, max_length=60, dropout=0.0)
+PAIRS = [SENTENCES[:5], SENTENCES[5:10], ["1.0", "0.0", "0.5", "1.0", "0.25"]]
+SCORES = list(map(float, PAIRS[2]))
+
+
+def stored(vectors):
+    """Return vectors (n, e) by the sentence, as a run's teacher has them."""
+    made = SentenceVectors(list(vectors), "print", len(next(iter(vectors.values()))))
+    made.parts = [np.array(list(vectors.values()), np.float32)]
+    return made
+
+
+def drawn(texts, width, seed):
+    rows = np.random.default_rng(seed).standard_normal((len(texts), width)).astype(np.float32)
+    return dict(zip(texts, rows, strict=True))
+
+
+@pytest.mark.parametrize("weight", [0.0, 30.0])
+@pytest.mark.parametrize("name", ["squared", "cosent", "angle", "pearson"])
+def test_losses_of_graded_pairs_are_the_papers(name, weight, tiny_folder):
+    learner = learner_of("sbert-regression", tiny_folder("bert"), True, loss=name, in_batch_weight=weight)
+    first, second = (view.detach().tolist() for view in learner(PAIRS))
+    cosines = [losses.cosine(u, v) for u, v in zip(first, second, strict=True)]
+    angles = [losses.angle(u, v) for u, v in zip(first, second, strict=True)]
+    expected = {
+        "squared": sum((c - s) ** 2 for c, s in zip(cosines, SCORES, strict=True)) / 5,
+        "cosent": losses.cosent(cosines, SCORES, 20),
+        "angle": losses.cosent(angles, SCORES, 20)
+        + weight * losses.in_batch_negatives(first, second, [score == 1 for score in SCORES], 20),
+        "pearson": losses.pearson_loss(cosines, SCORES),
+    }
+    loss, grads = learning.gradients(learner, columns=PAIRS)
+    assert loss == pytest.approx(expected[name], rel=1e-4)
+    assert all(torch.isfinite(grad).all() for grad in grads.values())
+    assert max(grad.abs().max() for grad in grads.values()) > 0
+
+
+@pytest.mark.parametrize("name", ["cosent", "angle", "pearson"])
+def test_a_batch_of_equal_scores_teaches_nothing_and_is_finite(name, tiny_folder):
+    learner = learner_of("sbert-regression", tiny_folder("bert"), True, loss=name)
+    _, grads = learning.gradients(learner, columns=[*PAIRS[:2], ["0.5"] * 5])
+    assert all((grad == 0).all() for grad in grads.values())
+
+
+def test_equal_vectors_have_the_largest_angle_similarity():
+    one, other = (torch.from_numpy(np.stack(list(drawn("ab", 6, seed).values()))) for seed in range(2))
+    assert angle_similarity(one, one).tolist() == pytest.approx([1, 1], rel=1e-5)
+    expected = [losses.angle(u, v) for u, v in zip(one.tolist(), other.tolist(), strict=True)]
+    assert angle_similarity(one, other).tolist() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("ranking", ["listnet", "listmle"])
+def test_rankcses_loss_is_the_papers(ranking, tiny_folder):
+    columns, teacher = [SENTENCES[:5]], drawn(SENTENCES[:5], 7, 0)
+    options = {"ranking": ranking, "consistency_weight": 0.7, "ranking_weight": 0.4, "temperature": 0.1}
+    learner = learner_of("rankcse", tiny_folder("bert"), models={"teacher": stored(teacher)}, **options, dropout=0.2)
+    views = learner.train()(columns)
+    first, second, theirs = (view.detach().tolist() for view in views)
+    assert theirs == [row.tolist() for row in teacher.values()]
+    expected = float(contrastive_loss(views[0], views[1], temperature=0.1).detach())
+    expected += 0.7 * losses.jensen_shannon_of_views(first, second, 0.1)
+    if ranking == "listnet":
+        expected += 0.4 * losses.list_net(first, second, theirs, 0.1, 0.025)
+    else:
+        expected += 0.4 * losses.list_mle(first, second, theirs, 0.1)
+    assert float(learner.objective.loss(views, columns).detach()) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "opt", "mistral"])
+def test_cse_sfp_reads_both_ends_of_one_pass(family, tiny_folder):
+    learner = learner_of("cse-sfp", tiny_folder(family), lora_dropout=0.0)
+    backbone, text = learner.backbone, learner.encoder().recipe.prompt
+    passes, run = [], backbone.run
+    backbone.run = lambda batch, needs: passes.append(len(batch.ids)) or run(batch, needs)
+    second, first = learner([SENTENCES[:4]])
+    backbone.run = run
+    assert sum(passes) == 4  # each sentence once
+    stage = text[: text.index(",")]
+    for prompt, got in ((text, second), (stage, first)):
+        recipe = pc.Recipe(backbone.name, prompt=prompt, pooling="last/last-token", period=False, text_rule=None)
+        plain = pc.Encoder(recipe, backbone, {}).encode(SENTENCES[:4])
+        assert np.abs(got.detach().numpy() - plain).max() < 1e-4
+    assert learner.encoder().recipe.pooling == "last/last-token"
+    loss, grads = learning.gradients(learner, columns=[SENTENCES[:4]])
+    assert loss == pytest.approx(float(contrastive_loss(second, first).detach()), rel=1e-4)
+    assert all("lora" in name for name in grads)
+    with pytest.raises(UsageError, match="two stages parted by a comma"):
+        learner_of("cse-sfp", tiny_folder(family), template=('This sentence : "[X]" means something',))
+
+
+def test_denosents_decoder_restores_the_sentence_from_its_vector_alone(tiny_folder):
+    options = {"decoder_layers": 2, "decoder_noise": 0.0, "contrastive_weight": 2.0, "restoring_weight": 3.0}
+    learner = learner_of("denosent", tiny_folder("bert"), **options).eval()
+    backbone, columns = learner.backbone, [SENTENCES[:4]]
+    views = learner(columns)
+    rows = learner.tokenize(columns)[1].rows
+    hidden = [
+        backbone.run(
+            Batch(torch.tensor([ids]), torch.tensor([len(ids)])), Needs(layers=frozenset({0, backbone.n_layers}))
+        )
+        for ids in rows
+    ]
+    expected, head = 0.0, backbone.head
+    for row, (ids, states) in enumerate(zip(rows, hidden, strict=True)):
+        slot = ids.index(backbone.tokenizer.mask)
+        vector = learner.head(states.layers[backbone.n_layers][:, slot])
+        assert (vector[0] - views[0][row]).abs().max() < 1e-5
+        decoded = learner.objective.decoder(states.layers[0], vector.unsqueeze(1))[0]
+        logits = head.to_logits(head.to_hidden(decoded))
+        expected += float(
+            sum(torch.logsumexp(row, 0) - row[token] for row, token in zip(logits, ids, strict=True)).detach()
+        )
+    tokens = sum(map(len, rows))
+    assert int(views[-1].sum()) == tokens
+    assert float(views[-2].sum()) == pytest.approx(float(expected), rel=1e-4)
+    loss = float(learner.objective.loss(views, columns))
+    assert loss == pytest.approx(2 * float(contrastive_loss(*views[:2])) + 3 * float(expected) / tokens, rel=1e-4)
+    _, grads = learning.gradients(learner.train(), columns=columns)
+    assert {"objective.bias", "projection.0.weight"} <= grads.keys()
+    assert not [name for name in learner.tensors() if not name.startswith("backbone.")]  # all of it is discarded
+    noisy = learner_of("denosent", tiny_folder("bert"), **{**options, "decoder_noise": 0.825})
+    assert float(noisy(columns)[-2].sum()) != pytest.approx(float(expected), rel=1e-3)
+
+
+def test_denosent_restores_the_positive_of_a_pair(tiny_folder):
+    learner = learner_of("denosent", tiny_folder("bert"), True, decoder_layers=1)
+    columns = [SENTENCES[:4], SENTENCES[4:8]]
+    assert learner(columns)[-1].tolist() == [len(row) for row in learner.tokenize(columns)[1].rows]
+
+
+@pytest.mark.parametrize("name", ["simcse", "promptbert", "dcpcse", "consert", "cotbert"])
+def test_first_numbers_have_the_loss_too(name, tiny_folder):
+    still = {"augment_first": "none", "augment_second": "none"} if name == "consert" else {}
+    learner, plain = (learner_of(name, tiny_folder("bert"), dims=dims, **still) for dims in ("16,8,4", ""))
+    views = [
+        torch.from_numpy(np.stack(list(drawn(SENTENCES[:5], 16, seed).values())))
+        for seed in range(3 if name == "cotbert" else 2)
+    ]
+    columns = [SENTENCES[:5]]
+    expected = [float(plain.objective.loss([view[:, :k] for view in views], columns)) for k in (16, 8, 4)]
+    assert float(learner.objective.loss(views, columns)) == pytest.approx(sum(expected), rel=1e-5)
+    assert not list(learner.head.parameters())  # a head that is dropped would have an order of its own
+    encoder = learner.encoder()
+    assert encoder.recipe.dims == (16, 8, 4)
+    shorter = pc.Encoder(encoder.recipe.first(8), encoder.backbone, encoder.tensors())
+    np.testing.assert_array_equal(shorter.encode(SENTENCES), encoder.encode(SENTENCES)[:, :8])
+    with pytest.raises(UsageError, match="`dim` 5 is not allowed: this model takes 16, 8, 4"):
+        encoder.recipe.first(5)
+    with pytest.raises(UsageError, match="has 16 numbers"):
+        learner_of(name, tiny_folder("bert"), dims="32")
+
+
+def test_a_head_that_is_kept_has_the_first_numbers(tiny_folder):
+    learner = learner_of("simcse", tiny_folder("bert"), True, dims="8", keep_head=True)
+    assert list(learner.head.parameters())
+    recipe = learner.encoder().recipe.first(8)
+    assert recipe.transforms == ("projection:tanh", "truncate:8")
+    assert pc.Recipe.from_text(learner.encoder().recipe.to_json()) == learner.encoder().recipe
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.3])
+@pytest.mark.parametrize("guided", [True, False])
+def test_mined_negatives_are_those_a_loop_finds(margin, guided):
+    first = [*SENTENCES[:6], SENTENCES[0], SENTENCES[1]]
+    second = [*SENTENCES[4:10], SENTENCES[10], SENTENCES[4]]
+    texts = list(dict.fromkeys([*first, *second]))
+    ours, theirs = drawn(texts, 4, 1), drawn(texts, 3, 2)
+    guide = theirs if guided else ours
+    examples = TrainingExamples((first, second), "", layout=("sent0", "sent1"))
+    vectors = stored(ours)
+    got = mined(examples, vectors, stored(guide) if guided else vectors, margin)
+    rows = [[model[text].tolist() for text in side] for model in (ours, guide) for side in (first, second)]
+    assert got.columns[2] == losses.hard_negatives(first, second, *rows, margin)
+    assert any(got.columns[2]) and got.columns[:2] == (first, second)
+    own = dict(zip(range(8), [*[""] * 7, "mine"], strict=True))
+    given = TrainingExamples((first, second, list(own.values())), "", layout=("sent0", "sent1", "hard_neg"))
+    assert mined(given, vectors, vectors, margin).columns[2][7] == "mine"
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_a_run_mines_by_the_model_that_is_named(tiny_folder, caplog):
+    caplog.set_level("INFO", "promptcli")
+    pairs = list(itertools.pairwise(SENTENCES))
+    options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4, "steps": 2}
+    trained = pc.train("simcse", pairs, mine="mini", mine_margin=0.0, dims="8,4", **options)
+    assert "hard negatives mined" in caplog.text
+    assert trained.facts["mine"] == "mini" and trained.facts["mine_fingerprint"]
+    assert trained.facts["by_dim"].keys() == {"8", "4"}
+    with pytest.raises(UsageError, match="`mine` needs pairs, columns sent0, sent1; list has none"):
+        pc.train("simcse", SENTENCES, mine="mini", **options)
+
+
+def test_a_constant_rate_stays_after_the_warm_up():
+    settings = find_method("denosent", supervised=False).published("bert-base-uncased")
+    assert [learning_rate(settings, step, 5000) for step in (0, 250, 500, 4999)] == [0, 2e-5, 4e-5, 4e-5]
+
+
+@pytest.mark.parametrize(
+    ("name", "backbone", "expected"),
+    [
+        ("rankcse", "bert-base-uncased", {"batch_size": 128, "learning_rate": 3e-5, "ranking_weight": 1.0}),
+        (
+            "denosent",
+            "bert-base-uncased",
+            {"batch_size": 64, "steps": 5000, "decoder_layers": 16, "decoder_noise": 0.825},
+        ),
+        ("cse-sfp", "meta-llama/Llama-2-7b-hf", {"batch_size": 256, "learning_rate": 4e-5, "lora_rank": 64}),
+        ("cse-sfp", "mistralai/Mistral-7B-v0.1", {"batch_size": 312, "learning_rate": 2e-5}),
+        ("pcc-tuning", "meta-llama/Llama-2-7b-hf", {"batch_size": 216, "epochs": 8, "loss": "pearson"}),
+    ],
+)
+def test_published_settings(name, backbone, expected):
+    settings = find_method(name, supervised=name == "pcc-tuning").published(backbone)
+    assert {field: getattr(settings, field) for field in expected} == expected
+
+
+def test_examples_of_equal_scores_are_refused():
+    with pytest.raises(UsageError, match="all 2 scores are"):
+        examples_of([("a b", "c d", "1"), ("e f", "g h", "1.0")], [("sentence1", "sentence2", "score")])
