@@ -217,13 +217,15 @@ def test_cached_gradients_have_the_same_dropout(name, cuda, tiny_folder):
 COLUMNS = [SENTENCES[:6]]
 
 
-@pytest.mark.parametrize("name", ["simcse", "dcpcse", "prompteol"])
+@pytest.mark.parametrize("name", ["simcse", "dcpcse", "prompteol", "denosent", "cse-sfp", "pcc-tuning"])
 def test_products_in_bfloat16_are_near(name, cuda, tiny_folder):
+    still = CERTAIN | ({"decoder_noise": 0.0} if name == "denosent" else {})
+    columns = read_by(name, name == "pcc-tuning")
     whole, halved = (
-        gradients(learner_of(name, False, "cuda", tiny_folder, **CERTAIN), COLUMNS, mixed=mixed)
+        gradients(learner_of(name, name == "pcc-tuning", "cuda", tiny_folder, **still), columns, mixed=mixed)
         for mixed in (False, True)
     )
-    assert halved[0] == pytest.approx(whole[0], abs=0.1)
+    assert halved[0] == pytest.approx(whole[0], abs=0.1 + 0.01 * whole[0])
     flat, other = (torch.cat([part.flatten() for part in one[1].values()]) for one in (whole, halved))
     assert torch.nn.functional.cosine_similarity(flat, other, dim=0) > 0.9
     assert {part.dtype for part in halved[1].values()} == {torch.float32}

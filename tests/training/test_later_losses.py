@@ -140,6 +140,8 @@ def test_denosents_decoder_restores_the_sentence_from_its_vector_alone(tiny_fold
     assert loss == pytest.approx(2 * float(contrastive_loss(*views[:2])) + 3 * float(expected) / tokens, rel=1e-4)
     _, grads = learning.gradients(learner.train(), columns=columns)
     assert {"objective.bias", "projection.0.weight"} <= grads.keys()
+    again = learner_of("denosent", tiny_folder("bert"), **options).trainable()
+    assert all(torch.equal(again[name], start) for name, start in learner.trainable().items())
     assert not [name for name in learner.tensors() if not name.startswith("backbone.")]  # all of it is discarded
     noisy = learner_of("denosent", tiny_folder("bert"), **{**options, "decoder_noise": 0.825})
     assert float(noisy(columns)[-2].sum()) != pytest.approx(float(expected), rel=1e-3)

@@ -35,9 +35,11 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
             )
         layer = nn.TransformerDecoderLayer(backbone.width, heads, _WIDE, dropout=settings.dropout, batch_first=True)
         self.decoder = nn.TransformerDecoder(layer, settings.decoder_layers)
-        for parameter in self.decoder.parameters():
+        for name, parameter in self.decoder.named_parameters():
             if parameter.dim() > 1:
                 parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * _SPREAD)
+            elif name.endswith("bias"):
+                parameter.data.zero_()
         self.bias = nn.Parameter(torch.zeros(len(backbone.token_rows)))
         self.transform: nn.Module = nn.Identity()
         try:

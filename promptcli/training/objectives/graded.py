@@ -41,7 +41,7 @@ class PairCosine(Objective[GradedSettings]):
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return the vectors of the first and of the second sentences, (n, d) each."""
-        return encoder.hidden(sides).chunk(2)
+        return encoder.hidden(sides).float().chunk(2)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the loss of ``loss``."""
