@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.backbones.states import Batch, HiddenStates
+from promptcli.backbones.states import Batch, HiddenStates, slot_positions
 from promptcli.encoder.batching import to_device
 from promptcli.errors import UsageError
 from promptcli.training.methods.denosent import DenoSentSettings
@@ -54,12 +54,13 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return z1, z2 (and z3), (n, d), then the loss of each row's tokens (n,) and their numbers (n,)."""
-        view, last = encoder.views[0], encoder.backbone.n_layers
+        last = encoder.backbone.n_layers
         longest = max(len(row) for side in sides for row in side.rows)
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
             embedded = functional.pad(hidden.layers[0], (0, 0, 0, longest - hidden.layers[0].size(1)))
-            return torch.cat([view.pooling.weights.pool(hidden.layers[last], batch, hidden).unsqueeze(1), embedded], 1)
+            lines = torch.arange(len(batch.ids), device=embedded.device)
+            return torch.cat([hidden.layers[last][lines, slot_positions(batch, 1)].unsqueeze(1), embedded], 1)
 
         states = encoder.hidden(sides, read=read)
         views = self.split(encoder.project(states[:, 0]), sides, columns)
