@@ -96,7 +96,8 @@ def _in_batch(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Te
     itself = torch.eye(len(both), dtype=torch.bool, device=both.device)
     partners = torch.arange(len(both), device=both.device).roll(len(first))
     losses = functional.cross_entropy(logits.masked_fill(itself, float("-inf")), partners, reduction="none")
-    return (losses * (scores >= 1).repeat(2)).mean()
+    mean: Tensor = (losses * (scores >= 1).repeat(2)).mean()
+    return mean
 
 
 #: First and second vectors (n, d), scores (n,) from 0 to 1 and the settings, to a scalar.

@@ -33,7 +33,8 @@ class Objective(nn.Module, Generic[Settings]):
     def __init__(self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         super().__init__()
         self.settings = settings
-        full, widths = encoder.backbone.last_width, getattr(settings, "widths", ())
+        full = encoder.backbone.last_width
+        widths: tuple[int, ...] = getattr(settings, "widths", ())
         if any(width > full for width in widths):
             raise UsageError(
                 f"`dims` {widths[0]} is not allowed: a vector of {encoder.backbone.name!r} has {full} numbers"
