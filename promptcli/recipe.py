@@ -127,13 +127,8 @@ class Recipe:
     def first(self, dim: int) -> "Recipe":
         """Return the recipe of the first ``dim`` numbers, to which the model was trained to be cut."""
         if dim not in self.dims:
-            trained = ", ".join(map(str, self.dims))
-            allowed = (
-                f"this model takes {trained}" if trained else "this model was not trained for it (`dims` of `train`)"
-            )
-            raise UsageError(
-                f"`dim` {dim} is not allowed: {allowed}; `transforms` truncate:{dim} cuts any model's vectors"
-            )
+            trained = f"for {', '.join(map(str, self.dims))}" if self.dims else "for none; train it with `dims`"
+            raise UsageError(f"`dim` {dim} is not a width this model was trained for: it was {trained}")
         return self.replace(transforms=(*self.transforms, f"truncate:{dim}"), dims=())
 
     def explicit(self) -> "Recipe":
