@@ -79,7 +79,8 @@ def angle_similarity(first: Tensor, second: Tensor) -> Tensor:
     """Return |sum of Re and Im of z / w, over |z| / |w||, (n,), for the halves of the vectors as complex z and w."""
     (a, b), (c, d) = first.chunk(2, dim=1), second.chunk(2, dim=1)
     lengths = torch.linalg.vector_norm(first, dim=1) * torch.linalg.vector_norm(second, dim=1)
-    return ((a * c + b * d + b * c - a * d).sum(1) / lengths.clamp(min=1e-8)).abs()
+    similarities: Tensor = ((a * c + b * d + b * c - a * d).sum(1) / lengths.clamp(min=1e-8)).abs()
+    return similarities
 
 
 def _in_order(similarities: Tensor, scores: Tensor, scale: float) -> Tensor:
