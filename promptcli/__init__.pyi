@@ -13,6 +13,7 @@ from promptcli.errors import UsageError as UsageError
 from promptcli.evaluation.evaluate import evaluate as evaluate
 from promptcli.evaluation.evaluate import task_sentences as task_sentences
 from promptcli.evaluation.evaluator import compare as compare
+from promptcli.index.file_search import search as search
 from promptcli.index.indexing import add_to_index as add_to_index
 from promptcli.index.indexing import build_index as build_index
 from promptcli.index.indexing import check_index as check_index

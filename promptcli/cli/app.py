@@ -178,6 +178,7 @@ _OTHERS = (
     Listed("pull", "export.pull", "Save a model that was pushed to the hub."),
     Listed("push", "export.push", "Send a model to the Hugging Face hub."),
     Listed("reproduce", "reproduce.reproduce", "Measure the papers' tables and figures again."),
+    Listed("search", "search.search", "Search in texts and tables by meaning, without an index."),
     Listed("search-layers", "searching.search_layers", "Find the layer that a recipe reads best."),
     Listed("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
     Listed("similarity", "embed.similarity", "Compare two sentences, or the rows of two files, by cosine."),

@@ -1,0 +1,154 @@
+"""Search in files without an index: every line of a text, and every row of a table, is compared with the query."""
+
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from promptcli.data.dialect import format_of
+from promptcli.data.files import check_file, open_file, open_text
+from promptcli.data.rows import open_rows
+from promptcli.data.vectors.precision import unit
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.notes import note
+
+if TYPE_CHECKING:
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.models.loading import Model
+
+_WINDOW = 16_384  # lines that are encoded together
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that answers a query."""
+
+    file: str
+    line: int  #: its number, from 1; in a table the number of its row
+    score: float  #: cosine to the query
+    text: str
+    before: tuple[str, ...]  #: neighbours above
+    after: tuple[str, ...]  #: neighbours below
+
+
+def search(
+    query: str,
+    files: Sequence[str | Path],
+    k: int = 10,
+    *,
+    model: "Model" = "mini-static",
+    context: int = 0,
+    min_score: float | None = None,
+) -> list[Line]:
+    """Return the lines of files that are nearest to a query, best first; no index is needed, and none is made.
+
+    Args:
+        query: What to look for.
+        files: Texts, tables, globs, and folders; hidden files in a folder, and those that are not text, are left out.
+        k: Maximum number of lines.
+        model: Encoder.
+        context: Neighbouring lines to return on each side.
+        min_score: Leave out lines below this cosine.
+
+    Raises:
+        NotFoundError: No such file.
+        UsageError: An empty query, a file that is not text, or no line to search.
+    """
+    from promptcli.models.loading import open_model
+
+    if not query.strip():
+        raise UsageError("the query is empty; give a few words, or a sentence")
+    named = _find(files)
+    nearest = _Nearest(open_model(model, dtype="auto", rows=_WINDOW), query, k)
+    unreadable: list[str] = []
+    for file, in_folder in named.items():
+        try:
+            nearest.add(file, _lines(file))
+        except UsageError as error:
+            if not in_folder:
+                raise
+            unreadable.append(str(error))
+    nearest.rank()
+    skipped = f"; {len(unreadable):,} not read, e.g. {unreadable[0]}" if unreadable else ""
+    if not nearest.count:
+        raise UsageError(f"no line to search in {', '.join(map(str, files))}{skipped}")
+    note(f"searched {nearest.count:,} lines; files: {len(named) - len(unreadable):,}{skipped}")
+    return [
+        Line(
+            file,
+            number + 1,
+            score,
+            lines[number],
+            before=tuple(lines[max(0, number - context) : number]),
+            after=tuple(lines[number + 1 : number + 1 + context]),
+        )
+        for score, file, number in nearest.best
+        if (lines := nearest.lines[file]) and (min_score is None or score >= min_score)
+    ]
+
+
+class _Nearest:
+    """The k lines that are nearest to a query so far."""
+
+    def __init__(self, encoder: "Encoder", query: str, k: int) -> None:
+        self.k, self.count = k, 0
+        self.best: list[tuple[float, str, int]] = []  #: cosine, file, number of the line from 0
+        self.lines: dict[str, list[str]] = {}  #: of the files that hold a line in ``best``
+        self._encoder = encoder
+        self._query = unit(np.asarray(encoder.encode_query([query])))[0]
+        self._waiting: list[tuple[str, int]] = []
+
+    def add(self, file: str, lines: list[str]) -> None:
+        """Compare the lines of a file, those of the files before it at the latest when a window is full."""
+        self.lines[file] = lines
+        for number, line in enumerate(lines):
+            if line.strip():
+                self._waiting.append((file, number))
+            if len(self._waiting) == _WINDOW:
+                self.rank()
+                self.lines[file] = lines
+
+    def rank(self) -> None:
+        """Compare the lines that are waiting."""
+        texts = [self.lines[file][number].strip() for file, number in self._waiting]
+        if texts:
+            scores = unit(np.asarray(self._encoder.encode_document(texts))) @ self._query
+            order = np.argsort(-scores, kind="stable")[: self.k]
+            ranked = [*self.best, *((float(scores[row]), *self._waiting[row]) for row in order)]
+            self.best = sorted(ranked, key=lambda each: -each[0])[: self.k]
+        self.count += len(texts)
+        self.lines = {file: self.lines[file] for _, file, _ in self.best}
+        self._waiting = []
+
+
+def _find(names: Sequence[str | Path]) -> dict[str, bool]:
+    """Return the files, in order, and whether each was found in a folder or by a glob."""
+    files: dict[str, bool] = {}
+    for name in map(str, names):
+        path = Path(name)
+        if path.is_dir():
+            inside = [file for file in sorted(path.rglob("*")) if file.is_file()]
+            shown = (file for file in inside if not any(part[0] == "." for part in file.relative_to(path).parts))
+            files |= dict.fromkeys(map(str, shown), True)
+        elif not path.exists() and glob.has_magic(name):
+            matching = sorted(glob.glob(name, recursive=True))
+            files |= dict.fromkeys(filter(os.path.isfile, matching), True)
+        else:
+            check_file(path, regular=True)
+            files[name] = False
+    if not files:
+        raise NotFoundError(f"no file in {', '.join(map(str, names))}; give texts, tables, or folders of them")
+    return files
+
+
+def _lines(file: str) -> list[str]:
+    form, ending = format_of(file)
+    if form != "text":
+        with open_rows(file) as rows:
+            return list(rows.texts())
+    with open_file(file) as stream:
+        return [line.rstrip("\r\n") for line in open_text(stream, file, ending, note).lines]

@@ -1,0 +1,70 @@
+"""Search in files: against cosines of every line, in one pass or several, and what is not read."""
+
+import numpy as np
+import pytest
+
+import promptcli as pc
+from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.index import file_search
+
+LINES = [
+    "A cat sleeps on the mat.",
+    "",
+    "Prices fell in May.",
+    "  The kitten is asleep.  ",
+    "Two dogs play.",
+    "Stocks lost.",
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "notes.md").write_text("\n".join(LINES), encoding="utf-8")
+    (tmp_path / "deep" / "table.csv").write_text("text,year\nA dog barks.,1\nA cat naps.,2\n", encoding="utf-8")
+    (tmp_path / "deep" / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\xff\xfe")
+    (tmp_path / ".hidden").write_text("A cat sleeps.", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("window", [1, 2, 1000])
+def test_the_nearest_lines_are_those_of_all_cosines(window, folder, monkeypatch):
+    monkeypatch.setattr(file_search, "_WINDOW", window)
+    encoder = pc.load("static-avg")
+    texts = {("notes.md", number): line for number, line in enumerate(LINES, 1) if line}
+    texts |= {("table.csv", 1): "A dog barks.", ("table.csv", 2): "A cat naps."}
+    query, vectors = encoder.encode("A sleeping cat"), encoder.encode([text.strip() for text in texts.values()])
+    cosines = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
+    expected = sorted(zip(cosines, texts, texts.values(), strict=True), reverse=True)[:4]
+    lines = pc.search("A sleeping cat", [folder], k=4, model=encoder)
+    assert [(line.file.rpartition("/")[2], line.line) for line in lines] == [place for _, place, _ in expected]
+    assert [line.text for line in lines] == [text for *_, text in expected]
+    assert [line.score for line in lines] == pytest.approx([cosine for cosine, *_ in expected], abs=1e-5)
+    assert pc.search("A sleeping cat", [folder], model=encoder, min_score=expected[1][0] - 1e-6) == lines[:2]
+
+
+def test_neighbours_and_what_is_not_text(folder, caplog):
+    caplog.set_level("INFO", logger="promptcli")
+    [line] = pc.search(LINES[3], [folder / "notes.md"], k=1, context=2)
+    assert (line.line, line.before, line.after) == (4, ("", LINES[2]), (LINES[4], LINES[5]))
+    pc.search("The kitten sleeps", [folder, folder / "deep" / "*.csv"])
+    assert "searched 7 lines; files: 2; 1 not read, e.g. " in caplog.text
+    assert "picture.png" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("query", "names", "error", "said"),
+    [
+        (" ", ["notes.md"], UsageError, "query is empty"),
+        ("cat", ["no.md"], NotFoundError, "no.md"),
+        ("cat", ["*.html"], NotFoundError, "no file in"),
+        ("cat", ["deep/picture.png"], UsageError, "picture.png"),
+        ("cat", ["empty.txt"], UsageError, "no line to search"),
+    ],
+)
+def test_what_cannot_be_searched(query, names, error, said, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "empty.txt").write_text("\n \n", encoding="utf-8")
+    with pytest.raises(PromptcliError, match=said) as raised:
+        pc.search(query, names)
+    assert raised.type is error
