@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SHIPPED", "Entry", "Registry", "load_encoder", "portable"]
 
-#: Shipped entries, read-only. ``mini`` is trained by supervised PromptBERT; ``mini-static`` is the fast tier: whitened
-#: word embeddings (docs/transforms.md).
+#: Shipped entries, read-only, distilled from all-MiniLM-L6-v2; ``mini-static`` is the fast tier: word vectors.
 SHIPPED = ("mini", "mini-static")
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 

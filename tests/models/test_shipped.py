@@ -34,18 +34,24 @@ def test_long_inputs_are_trained_positions(tiny_backbone):
     assert neighbours[64:].mean() > 0.05  # seen in the last phase only; fresh ones have 0 +- 0.003
 
 
-def test_the_fast_tier_is_small_and_says_how_it_was_made(home):
+def test_the_shipped_files_are_small():
+    assert sum(path.stat().st_size for path in MINI.parent.rglob("*") if path.is_file()) <= 40 * 10**6
+
+
+def test_the_fast_tier_is_word_embeddings_and_says_how_it_was_made(home):
     folder = MINI.parent / "mini-static"
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 2**20
     registry = Registry(home)
     entry, card = registry.load("mini-static"), registry.card("mini-static")
-    static = Recipe(backbone="mini-bert", pooling="static/avg", transforms=("whitening:all:0.625",))
+    static = Recipe(backbone="mini-bert", period=False, pooling="static/avg")
     assert entry.recipe == card.recipe == static.explicit()
-    assert entry.provenance["weights_sha256"] == load_encoder(registry.load("mini")).provenance["weights_sha256"]
-    chosen = entry.provenance["selected_on"]
-    assert (chosen["task"], [chosen["chosen"]]) == ("STS-B:dev", list(entry.recipe.transforms))
-    assert max(chosen["candidates"], key=lambda row: row["value"])["transform"] == chosen["chosen"]
-    assert "`promptcli fit --model static-avg " in (folder / "README.md").read_text(encoding="utf-8")
+    assert {name: tensor.dtype for name, tensor in entry.tensors.items()} == {
+        "backbone.embeddings.word_embeddings.weight": torch.float16
+    }
+    trained = entry.provenance["trained"]
+    assert (trained["method"], trained["chosen_by"]) == ("distill", "STS-B:dev")
+    best = max(trained["curve"], key=lambda score: score["value"])
+    assert (best["step"], best["best"]) == (trained["best_step"], True)
+    assert "promptcli train distill --data sentences.txt " in (folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_fast_tier_knows_words_and_not_their_order(home):

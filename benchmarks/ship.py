@@ -1,0 +1,35 @@
+"""Put a trained model of the registry in the place of a shipped one, its weights in float16.
+
+    python benchmarks/ship.py NAME mini
+
+The card, README.md, is written by hand and stays.
+"""
+
+import argparse
+import dataclasses
+import shutil
+from pathlib import Path
+
+import promptcli
+from promptcli.models.entries import CARD, write_entry
+from promptcli.models.loading import open_registry
+from promptcli.models.registry import SHIPPED
+from promptcli.storage.folders import write_folder
+
+
+def main() -> None:
+    """Write the folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("shipped", choices=SHIPPED)
+    given = parser.parse_args()
+    entry = open_registry().load(given.name)
+    target = Path(promptcli.__file__).parent / "shipped" / given.shipped
+    with write_folder(target) as folder:
+        shutil.copyfile(target / CARD, folder / CARD)
+        tensors = {name: tensor.half() for name, tensor in entry.tensors.items()}
+        write_entry(folder, dataclasses.replace(entry, name=given.shipped, tensors=tensors))
+
+
+if __name__ == "__main__":
+    main()
