@@ -308,6 +308,11 @@ REFUSALS = [
     (["dcpcse", "--data", "none.txt"], 3, "none.txt"),
     (["dcpcse", "--data", "wiki1m_for_simcse"], 3, "give the file itself: --data wiki1m_for_simcse.txt"),
     (["distill", "--set", "teacher=nobody"], 3, "nothing is called 'nobody'"),
+    (["rankcse"], 2, "which teacher?"),
+    (["simcse", "--set", "mine=nobody"], 2, "mine` needs pairs"),
+    (["simcse", "--set", "dims=8,x"], 2, "'8,x' is not allowed; give widths"),
+    (["simcse", "--set", "dims=512"], 2, "has 256 numbers"),
+    (["cse-sfp"], 2, "are for causal models"),
 ]
 
 

@@ -140,6 +140,17 @@ def test_dimensions_are_the_first_columns_of_whitened_vectors(tiny_folder):
             assert refused["param"] == "dimensions"
 
 
+def test_dimensions_are_those_that_a_model_was_trained_for(encoder):
+    nested = Encoder(encoder.recipe.replace(dims=(8, 4)), encoder.backbone, encoder.tensors())
+    with opened(Service({"nested": nested})) as client:
+        body = {"model": "nested", "input": SENTENCES}
+        rows = client.post("/v1/embeddings", json={**body, "dimensions": 4}).json()["data"]
+        assert np.abs(np.array([row["embedding"] for row in rows]) - encoder.encode(SENTENCES)[:, :4]).max() < 1e-5
+        assert (
+            "trained for 8, 4" in error(client.post("/v1/embeddings", json={**body, "dimensions": 3}), 400)["message"]
+        )
+
+
 def test_models_are_listed_with_their_recipes(client, encoder):
     tiny, other = client.get("/v1/models").json()["data"]
     assert (tiny["id"], tiny["fingerprint"], tiny["dimensions"]) == ("tiny", encoder.fingerprint, encoder.width)

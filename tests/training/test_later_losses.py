@@ -215,6 +215,21 @@ def test_a_run_mines_by_the_model_that_is_named(tiny_folder, caplog):
         pc.train("simcse", SENTENCES, mine="mini", **options)
 
 
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_an_adapter_goes_on_learning_on_graded_pairs(tiny_folder):
+    options = {"backbone": str(tiny_folder("llama")), "on": "demo:dev", "batch_size": 4, "lora_rank": 2, "steps": 2}
+    first = pc.train("prompteol", SENTENCES, learning_rate=0.01, name="first", **options)
+    graded = [(*pair, str(row % 3)) for row, pair in enumerate(itertools.pairwise(SENTENCES))]
+    second = pc.train("pcc-tuning", graded, start="first", learning_rate=0.0, **options)
+    assert second.untrained == second.scores  # measured against the encoder that it starts from
+    tensors = first.entry.tensors
+    assert tensors.keys() == second.entry.tensors.keys() and any("lora_B" in name for name in tensors)
+    assert all(torch.equal(second.entry.tensors[name], tensor) for name, tensor in tensors.items())
+    for start, match in (("mini", "learns an adapter, and model 'mini' has none"), ("first", "leave out `backbone`")):
+        with pytest.raises(UsageError, match=match):
+            pc.train("pcc-tuning", graded, start=start, **{**options, "backbone": "mini-bert"})
+
+
 def test_a_constant_rate_stays_after_the_warm_up():
     settings = find_method("denosent", supervised=False).published("bert-base-uncased")
     assert [learning_rate(settings, step, 5000) for step in (0, 250, 500, 4999)] == [0, 2e-5, 4e-5, 4e-5]
@@ -239,6 +254,8 @@ def test_published_settings(name, backbone, expected):
     assert {field: getattr(settings, field) for field in expected} == expected
 
 
-def test_examples_of_equal_scores_are_refused():
+def test_equal_scores_and_unknown_losses_are_refused():
+    with pytest.raises(UsageError, match=r"unknown loss 'cosin'; valid: squared, .* did you mean cosent"):
+        find_method("sbert-regression", supervised=True).small.replace(loss="cosin")
     with pytest.raises(UsageError, match="all 2 scores are"):
         examples_of([("a b", "c d", "1"), ("e f", "g h", "1.0")], [("sentence1", "sentence2", "score")])
