@@ -140,6 +140,10 @@ class Recipe:
         return self.replace(period=words) if self.period is None else self
 
 
+#: Names of the prompts of queries and documents, as models spell them.
+ROLES = {"query": ("query", "search_query"), "document": ("document", "passage", "corpus", "search_document")}
+
+
 @dataclass(frozen=True)
 class Prompts:
     """Texts in front of a sentence, by name, as sentence-transformers stores them."""
@@ -152,6 +156,11 @@ class Prompts:
     def text(self) -> str:
         """Default text in front of a sentence."""
         return self.texts.get(self.default or "", "")
+
+    def of(self, role: str) -> str | None:
+        """Return the name of a role's prompt, the first that is not empty; None if there is none."""
+        names = [name for name in ROLES[role] if name in self.texts]
+        return next((name for name in names if self.texts[name]), next(iter(names), None))
 
 
 #: Numbers that no setting takes and that Python itself would refuse to read.

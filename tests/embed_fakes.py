@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from promptcli.recipe import Recipe
+from promptcli.recipe import Prompts, Recipe
 
 WIDTH = 8
 
@@ -35,7 +35,10 @@ class FakeEncoder:
         self.pause = pause
         self.most = most
         self.calls = []
-        self.members, self.biases, self.tensors = [], {}, dict
+        self.members, self.biases, self.tensors, self.texts = [], {}, dict, Prompts()
+
+    def in_role(self, role, *, report=False):
+        return self
 
     def encode_report(self, sentences, *, most=None, progress=lambda done: None):
         self.calls.append(len(sentences))

@@ -17,6 +17,8 @@ from promptcli.notes import note
 #: A layout is the names of the columns of a batch. That of sentences: ``text``, and ``id`` if the file has ids.
 SENTENCES: tuple[str, ...] = ()
 TEXT, ID = "text", "id"
+#: In place of the column of ids: rows are numbered.
+NONE = "-"
 #: A column that a row may leave empty, or an object leave out: a triplet's hard negative.
 OPTIONAL = "hard_neg"
 #: Columns whose cells may be numbers.
@@ -192,12 +194,12 @@ class Fields:
 
     def _sentences(self, header: Sequence[str] | None, name: str, dialect: Dialect) -> Columns:
         if header is None:
-            if self.text or self.id:
+            if self.text or self.id not in (None, NONE):
                 raise UsageError(f"{name} is plain text and has no fields; leave out `text_field` and `id_field`")
             return {TEXT: ""}
         listed = _listed(header, dialect)
         chosen = {}
-        for option, column in (("text_field", self.text), ("id_field", self.id)):
+        for option, column in (("text_field", self.text), ("id_field", None if self.id == NONE else self.id)):
             chosen[option] = None if column is None else _find(column, header)
             if column is not None and chosen[option] is None:
                 raise UsageError(f"{name}: `{option}` {column!r} is not a column, or not unique; {listed}")
@@ -218,7 +220,7 @@ class Fields:
             (text,) = others
             if not usual and text in dialect.columns_that(_is_number, header):
                 raise UsageError(f"{name}: column {text!r} holds numbers; {self._remedy}")
-        return {TEXT: text} | ({} if id_column is None else {ID: id_column})
+        return {TEXT: text} | ({} if id_column is None or self.id == NONE else {ID: id_column})
 
     @property
     def _remedy(self) -> str:

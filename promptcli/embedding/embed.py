@@ -58,7 +58,7 @@ def embed(
         output: Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy next to the input.
         model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence, by name or number. Default: ``text``, else ``sentence``, else the only one.
-        id_field: Column of the id, by name or number. Default: ``id``, else the row number.
+        id_field: Column of the id, by name or number; - for row numbers. Default: ``id``, else row numbers.
         skip_bad: Leave out lines that cannot be read, and count them.
         normalize: Scale every vector to length 1.
         precision: float32, float16, int8 (256 steps between a dimension's extremes), binary or ubinary (packed signs).

@@ -47,6 +47,7 @@ from promptcli.encoder.prompts.template import Inputs, lower, text_rule
 from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, ahead, check_not_forked, in_streams
 from promptcli.encoder.transforms import Stage, Transform, build_transforms
 from promptcli.errors import UsageError, WrongKindError, unknown
+from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
 
 #: A value of an argument of ``encode``.
@@ -375,6 +376,20 @@ class Encoder:
     def default_prompt_name(self) -> str | None:
         """The prompt put in front of a sentence by default."""
         return self.texts.default
+
+    def in_role(self, role: str, *, report: bool = False) -> "Encoder":
+        """Return the encoder of queries or documents, with the model's prompt for them if it has one.
+
+        Words of the recipe's own in front of the sentence take its place; ``report`` tells the user of it.
+        """
+        name = self.texts.of(role)
+        if name is None or not self.recipe.prompt.startswith(self.texts.text + SLOT):
+            return self
+        text = self.prompts[name]
+        if report and (text or self.texts.text):
+            plural = {"query": "queries", "document": "documents"}[role]
+            note(f"{plural} begin with the model's prompt {name!r}: {text!r}")
+        return self if text == self.texts.text else self.prompted(text)
 
     def prompted(self, text: str) -> "Encoder":
         """Return an encoder that puts this text in front of every sentence instead of the default prompt.

@@ -50,7 +50,7 @@ def build_index(
         memory: Memory that the process may take, e.g. 4GB or 800MB.
         texts: The sentences that an .npy file of vectors was made from.
         text_field: Column of the sentence.
-        id_field: Column of the id. Default: ``id``, else row numbers.
+        id_field: Column of the id, or - for row numbers. Default: ``id``, else row numbers.
         skip_bad: Leave out lines that cannot be read, and count them.
         force: Replace an existing index.
 
@@ -72,7 +72,8 @@ def build_index(
         with suppress(CheckFailedError):
             before = stored.read_manifest(folder)
             by_manifest = files.are_vectors and not named
-            if before.source == source and (by_manifest or opener().fingerprint == before.fingerprint):
+            same = before.source == source
+            if same and (by_manifest or inputs.documents_of(before, opener()).fingerprint == before.fingerprint):
                 note(f"{folder} exists, unchanged")
                 return before
     stored.check_target(folder, force=force)
@@ -109,7 +110,7 @@ def add_to_index(
         memory: Memory that the process may take, e.g. 4GB or 800MB.
         texts: The sentences that an .npy file of vectors was made from.
         text_field: Column of the sentence.
-        id_field: Column of the id. Default: ``id``, else row numbers.
+        id_field: Column of the id, or - for row numbers. Default: ``id``, else row numbers.
 
     Raises:
         UsageError: Vectors of another encoder, or rows without ids to replace by.
@@ -122,7 +123,7 @@ def add_to_index(
     if files.are_vectors:
         incoming = files.stored(origin)
     else:
-        incoming = files.encode(lambda: inputs.encoder_of(origin, model))
+        incoming = files.encode(lambda: inputs.encoder_of(origin, model), plain=origin.prompt is None)
     if replace and not any(isinstance(name, str) for block in incoming.rows.blocks() for name in block.ids):
         raise UsageError(f"{files.file} has no ids to replace rows by; name their column as `id_field`")
     with stored.change(folder, memory=size_of(memory)) as held:  # another process may have changed it in the meantime
@@ -192,9 +193,12 @@ def index_info(folder: str | Path) -> "IndexManifest":
     Args:
         folder: Folder of the index.
     """
-    from promptcli.index import stored
+    from promptcli.index import inputs, stored
 
-    return stored.read_manifest(Path(folder))
+    manifest = stored.read_manifest(Path(folder))
+    if (name := inputs.missing_model(manifest)) is not None:
+        note(f"{name}, the model of the index, was removed or moved; name it as --model to search or add")
+    return manifest
 
 
 def search_index(
@@ -242,7 +246,8 @@ def search_index(
             if not sentence.strip():
                 raise UsageError("the query is empty; give a sentence, or a file of them")
             check_encodable(sentence)
-        batches = iter([(list(query), inputs.encoder_of(held.origin, model).encode(list(query)))])
+        encoder = inputs.encoder_of(held.origin, model).in_role("query", report=True)
+        batches = iter([(list(query), encoder.encode(list(query)))])
     else:
         files = inputs.RowFiles(query, text_field=text_field)
         batches = inputs.read_queries(files, held.origin, lambda: inputs.encoder_of(held.origin, model))
@@ -259,17 +264,27 @@ def find_dups(folder: str | Path, threshold: float | None = None) -> "tuple[list
         folder: Folder of the index.
         threshold: Cosine from which two rows are linked. Default: 0.95; for pairs none.
     """
-    from promptcli.index import neighbours, stored
+    from promptcli.index import neighbours
 
-    index = stored.load(Path(folder)).index
+    index = _documents(folder)
     return neighbours.dups(index, 0.95 if threshold is None else threshold), index.rows
 
 
 def find_pairs(folder: str | Path, k: int = 10, threshold: float | None = None) -> "list[Pair]":
     """Return the k nearest pairs of different rows, of at least a cosine, best first."""
-    from promptcli.index import neighbours, stored
+    from promptcli.index import neighbours
 
-    return neighbours.pairs(stored.load(Path(folder)).index, k, threshold)
+    return neighbours.pairs(_documents(folder), k, threshold)
+
+
+def _documents(folder: str | Path) -> "VectorIndex":
+    """Return the rows of an index, after the prompt of its model that they begin with was reported."""
+    from promptcli.index import stored
+
+    held = stored.load(Path(folder))
+    if held.origin.prompt is not None:
+        note(f"documents begin with the model's prompt {held.origin.text}")
+    return held.index
 
 
 def is_query_file(query: str) -> bool:

@@ -3,6 +3,7 @@
 And the encoder that they come from: remembered at the build, made again for a search, compared with others.
 """
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,13 +21,13 @@ from promptcli.data.vectors.formats import Floats, ParquetRows, open_sink
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.embedding.writing import WINDOW_CHARACTERS, embed_stream
-from promptcli.errors import CheckFailedError, PromptcliError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.index.rows import ArrayRows, Rows
 from promptcli.index.stored import Origin
 from promptcli.models import loading as encoders
 from promptcli.models.entries import TENSORS
 from promptcli.models.registry import Entry, Registry, portable
-from promptcli.notes import is_shown, working
+from promptcli.notes import is_shown, note, working
 from promptcli.recipe import Choice, Recipe
 from promptcli.storage.files import real_path, sha256
 
@@ -88,20 +89,22 @@ class RowFiles:
         columns = {"text_field": self.fields.text, "id_field": self.fields.id}
         return {"file": sha256(self.file), "texts": texts, **columns, "skip_bad": self.fields.skip_bad}
 
-    def encode(self, opener: Opener, model: str | None = None) -> Incoming:
+    def encode(self, opener: Opener, model: str | None = None, *, plain: bool = False) -> Incoming:
         """Return the rows of a file of sentences, encoded window by window into a nameless file.
 
-        ``model`` is the registry's model that holds the encoder's fitted numbers.
+        ``model`` is the registry's model that holds the encoder's fitted numbers; ``plain``: without the prompt for
+        documents.
         """
         if self.texts is not None:
             raise UsageError(f"`texts` is for vectors, and {self.file} holds sentences")
         with open_rows(self.file, self.fields, stdin=self.stdin) as source:
             encoder = opener()
+            documents = encoder if plain else encoder.in_role("document", report=True)
             with working("index", source.total() if is_shown() else None) as advance:
                 spool = cast(BinaryIO, tempfile.TemporaryFile(dir=self.spool))
                 with open_sink(spool, ".parquet", encoder.width) as sink:
-                    report = embed_stream(encoder, source, sink, progress=advance)
-                return Incoming(ParquetRows({self.file: spool}), origin_of(encoder, model), report)
+                    report = embed_stream(documents, source, sink, progress=advance)
+                return Incoming(ParquetRows({self.file: spool}), origin_of(encoder, documents, model), report)
 
     def stored(self, origin: Origin | None = None) -> Incoming:
         """Return the rows of vectors; they must come from the encoder of ``origin``, if that is given."""
@@ -151,7 +154,7 @@ def _origin(manifest: Manifest | None) -> Origin | None:
     if manifest is None:
         return None
     recipe = portable(Recipe.from_dict(manifest.recipe))
-    return Origin(manifest.fingerprint, recipe.to_dict(), None, manifest.model)
+    return Origin(manifest.fingerprint, recipe.to_dict(), None, manifest.model, manifest.prompts)
 
 
 def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | None) -> tuple[Incoming, Origin]:
@@ -163,13 +166,20 @@ def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | 
     origin, width = incoming.origin, incoming.rows.shape[1]
     if files.are_vectors and named:
         encoder = opener()
+        documents = encoder.in_role("document", report=origin is None)
         if origin is not None:
-            check_same(origin.fingerprint, encoder.fingerprint, str(files.file), "the encoder you name")
+            documents = documents if documents.fingerprint == origin.fingerprint else encoder
+            check_same(origin.fingerprint, documents.fingerprint, str(files.file), "the encoder you name")
         if width != encoder.width:
             raise UsageError(f"{files.file}: vectors of width {width}, but the encoder's are {encoder.width}")
-        origin = origin_of(encoder, model)
+        origin = origin_of(encoder, documents, model)
     if origin is None:
         raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; give its name as `model`")
+    text = origin.prompts.texts.get(origin.prompts.of("document") or "")
+    if files.are_vectors and origin.prompt is None and text and text != origin.prompts.text:
+        note(
+            f"{files.file} was made without the model's prompt for documents, {text!r}; indexing the sentences uses it"
+        )
     return incoming, origin
 
 
@@ -180,7 +190,7 @@ def read_queries(files: RowFiles, origin: Origin, opener: Opener) -> Iterator[tu
             yield list(block.texts or map(str, block.ids)), block.vectors
         return
     with open_rows(files.file, files.fields, stdin=files.stdin) as source:
-        encoder = opener()
+        encoder = opener().in_role("query", report=True)
         for window in windows(source, _WINDOW, WINDOW_CHARACTERS):
             texts = window.column("text").to_pylist()
             yield texts, encoder.encode(texts)
@@ -202,25 +212,44 @@ def registered(model: "Model") -> str | None:
     return name if name in registry.names() else None
 
 
-def origin_of(encoder: "Encoder", model: str | None = None) -> Origin:
-    """Return what an index remembers of its encoder; ``model`` is the registry's that holds its fitted numbers."""
-    model = model if encoder.tensors() else None
-    return Origin(encoder.fingerprint, portable(encoder.recipe).to_dict(), model, encoder.provenance)
+def origin_of(encoder: "Encoder", documents: "Encoder", model: str | None = None) -> Origin:
+    """Return what an index remembers of a model and of its encoder in the role of the rows.
+
+    ``model`` is the registry's that holds its fitted numbers.
+    """
+    model, prompts = model if encoder.tensors() else None, encoder.texts
+    prompt = None if documents is encoder else prompts.of("document")
+    return Origin(documents.fingerprint, portable(encoder.recipe).to_dict(), model, encoder.provenance, prompts, prompt)
+
+
+def documents_of(origin: Origin, encoder: "Encoder") -> "Encoder":
+    """Return a model in the role of the rows of an index."""
+    return encoder if origin.prompt is None else encoder.in_role("document")
+
+
+def missing_model(origin: Origin) -> str | None:
+    """Return the model of an index if it was removed or moved."""
+    if origin.model is not None:
+        return None if encoders.open_registry().knows(origin.model) else origin.model
+    folder = str(origin.recipe["backbone"])
+    return folder if os.path.isabs(folder) and not os.path.exists(folder) else None
 
 
 def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
-    """Return the encoder of an index: ``model``, if it is named, else made again from what the index remembers."""
+    """Return the model of an index: ``model``, if it is named, else made again from what the index remembers."""
     dtype = str(origin.provenance.get("dtype", "auto"))
     if model is not None and is_named(model):
         encoder = encoders.open_model(model, dtype=dtype)
-        check_same(encoder.fingerprint, origin.fingerprint, "the encoder")
+        check_same(documents_of(origin, encoder).fingerprint, origin.fingerprint, "the encoder")
         return encoder
+    if (name := missing_model(origin)) is not None:
+        raise NotFoundError(f"the index comes from {name}, which was removed or moved; name that model as `model`")
     device = model.device if isinstance(model, Choice) else "auto"
     registry, recipe = encoders.open_registry(), Recipe.from_dict(origin.recipe)
     if origin.model is not None:
         entries = [replace(registry.load(origin.model), recipe=recipe)]
     else:
-        entries = [*_fitted(registry, origin.recipe), Entry("recipe", recipe)]
+        entries = [*_fitted(registry, origin.recipe), Entry("recipe", recipe, prompts=origin.prompts)]
     for entry in entries:
         try:
             encoder = encoders.open_model(entry, device=device, dtype=dtype)
@@ -228,11 +257,11 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
             if origin.model is not None:
                 raise
             raise UsageError(f"{error}; build the index again with the `model` that made its vectors") from None
-        if encoder.fingerprint == origin.fingerprint:
+        if documents_of(origin, encoder).fingerprint == origin.fingerprint:
             return encoder
     raise CheckFailedError(
         f"the index comes from encoder {origin.fingerprint[:12]}, but its recipe on {origin.recipe['backbone']!r} now"
-        f" makes {encoder.fingerprint[:12]}: the model has changed; build the index again"
+        f" makes {documents_of(origin, encoder).fingerprint[:12]}: the model has changed; build the index again"
     )
 
 

@@ -4,20 +4,21 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from promptcli.data.given import check_ids, check_texts
+import numpy as np
+
+from promptcli.data.given import check_arguments, check_ids, check_texts
 from promptcli.errors import UsageError
-from promptcli.index.inputs import check_same, encoder_of, origin_of
+from promptcli.index.inputs import documents_of, encoder_of, origin_of
 from promptcli.index.neighbours import Pair, dups, pairs
 from promptcli.index.rows import ArrayRows, Hit
 from promptcli.index.stored import StoredIndex, load, save
 from promptcli.index.vector_index import TARGET, VectorIndex
+from promptcli.models import loading as encoders
 from promptcli.models.entries import utc_now
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
-
-#: A filter of a search: an effort, or ids.
-Filter = int | Collection[int | str] | None
+    from promptcli.models.loading import Model
 
 
 class SentenceIndex:
@@ -32,12 +33,14 @@ class SentenceIndex:
     def __init__(self, stored: StoredIndex, encoder: "Encoder") -> None:
         self._stored, self.encoder = stored, encoder
         self.vectors = stored.index  #: searched by vectors, without the encoder
+        self._documents, self.queries = documents_of(stored.origin, encoder), encoder.in_role("query")
 
     @classmethod
+    @check_arguments
     def build(
         cls,
         sentences: Sequence[str],
-        encoder: "Encoder",
+        encoder: "Model",
         ids: Sequence[int] | Sequence[str] | None = None,
         *,
         factory: str | None = None,
@@ -47,7 +50,8 @@ class SentenceIndex:
 
         Args:
             sentences: n, at least one.
-            encoder: Makes their vectors, and those of the queries.
+            encoder: Makes their vectors, and those of the queries, with its prompts for documents and queries if it
+                has them; an encoder, or what ``load`` takes.
             ids: n, one for each sentence; None: their numbers from 0.
             factory: FAISS factory string, e.g. ``HNSW32``; ``Flat`` is exact. None: chosen from n, d and the recall.
             target_recall: recall@10 to tune an approximate index for.
@@ -55,23 +59,27 @@ class SentenceIndex:
         Raises:
             UsageError: No sentences, another number of ids, or a factory that is not allowed.
         """
-        index = VectorIndex.build(_rows(sentences, encoder, ids), factory, target=target_recall)
-        return cls(StoredIndex(index, origin_of(encoder), utc_now()), encoder)
+        opened = encoders.open_model(encoder, dtype="auto")
+        documents = opened.in_role("document", report=True)
+        index = VectorIndex.build(_rows(sentences, documents, ids), factory, target=target_recall)
+        return cls(StoredIndex(index, origin_of(opened, documents), utc_now()), opened)
 
     def __len__(self) -> int:
         return self.vectors.rows
 
+    @check_arguments
     def add(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str] | None = None) -> None:
         """Append sentences; without ids their numbers go on from the last row."""
-        self.vectors.add(_rows(sentences, self.encoder, ids))
+        self.vectors.add(_rows(sentences, self._documents, ids))
 
+    @check_arguments
     def upsert(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str]) -> int:
         """Replace the sentences that have these ids, append those whose id is new; return how many were replaced.
 
         Raises:
             UsageError: Another number of ids, or an id given twice.
         """
-        return self.vectors.upsert(_rows(sentences, self.encoder, ids))
+        return self.vectors.upsert(_rows(sentences, self._documents, ids))
 
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the sentences with these ids and return how many they were.
@@ -86,10 +94,20 @@ class SentenceIndex:
         self.vectors.compact()
 
     @overload
-    def search(self, query: str, k: int = 10, **filters: Filter) -> list[Hit]: ...
+    def search(self, query: str, k: int = 10, **options: Any) -> list[Hit]: ...
     @overload
-    def search(self, query: list[str], k: int = 10, **filters: Filter) -> list[list[Hit]]: ...
-    def search(self, query: str | list[str], k: int = 10, **filters: Filter) -> list[Hit] | list[list[Hit]]:
+    def search(self, query: list[str], k: int = 10, **options: Any) -> list[list[Hit]]: ...
+    @check_arguments  # type: ignore[misc]
+    def search(
+        self,
+        query: str | list[str],
+        k: int = 10,
+        *,
+        nprobe: int | None = None,
+        ef: int | None = None,
+        allow: Collection[int | str] | None = None,
+        deny: Collection[int | str] | None = None,
+    ) -> list[Hit] | list[list[Hit]]:
         """Return the k nearest sentences, best first; for a list of queries one such list each.
 
         Each hit has a ``rank`` from 1, the sentence's ``id`` and ``text``, and its ``score``, the cosine, -1 to 1.
@@ -97,20 +115,25 @@ class SentenceIndex:
         Args:
             query: A sentence, or a list of them.
             k: At least 1.
-            **filters: ``nprobe``, ``ef``, ``allow``, ``deny`` of ``VectorIndex.search``.
+            nprobe: Lists of an inverted file (IVF) to read; None: as measured at the build.
+            ef: Candidates that a graph (HNSW) keeps; None: as measured at the build.
+            allow: Only rows with these ids may be answers; a few are compared one by one.
+            deny: Rows with these ids may not.
 
         Raises:
             UsageError: ``k`` below 1, or an effort that the index does not have.
         """
-        if isinstance(query, str):
-            return self.search([query], k, **filters)[0]
-        texts, how = check_texts(query), dict[str, Any](filters)
-        return self.vectors.search(self.encoder.encode(texts), k, **how) if texts else []
+        texts = check_texts(query)
+        queries = self.queries.encode(texts) if texts else np.empty((0, self.vectors.width), np.float32)
+        answers = self.vectors.search(queries, k, nprobe=nprobe, ef=ef, allow=allow, deny=deny)
+        return answers[0] if isinstance(query, str) else answers
 
+    @check_arguments
     def dups(self, threshold: float = 0.95) -> list[list[Hit]]:
         """Return groups of near-duplicates; see ``promptcli.index.neighbours.dups``."""
         return dups(self.vectors, threshold)
 
+    @check_arguments
     def pairs(self, k: int = 100, threshold: float | None = None) -> list[Pair]:
         """Return the k nearest pairs; see ``promptcli.index.neighbours.pairs``."""
         return pairs(self.vectors, k, threshold)
@@ -124,12 +147,12 @@ class SentenceIndex:
         save(Path(folder), self._stored, force=force)
 
     @classmethod
-    def load(cls, folder: str | Path, encoder: "Encoder | None" = None) -> "SentenceIndex":
+    def load(cls, folder: str | Path, encoder: "Model | None" = None) -> "SentenceIndex":
         """Read an index.
 
         Args:
             folder: An index of ``save`` or ``promptcli index build``.
-            encoder: The one that made it; None: made again from what the index remembers.
+            encoder: The one that made it, or what ``load`` takes; None: made again from what the index remembers.
 
         Raises:
             NotFoundError: No such index, or its model or backbone is missing.
@@ -137,9 +160,7 @@ class SentenceIndex:
             UsageError: ``encoder`` is not the one that made the index.
         """
         stored = load(Path(folder))
-        if encoder is not None:
-            check_same(encoder.fingerprint, stored.origin.fingerprint, "the encoder")
-        return cls(stored, encoder or encoder_of(stored.origin))
+        return cls(stored, encoder_of(stored.origin, encoder))
 
 
 def _rows(sentences: Sequence[str], encoder: "Encoder", ids: Any) -> ArrayRows:

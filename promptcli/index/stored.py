@@ -17,6 +17,7 @@ from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.index.factory import Effort, Recall, faiss, make
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
+from promptcli.recipe import Prompts
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import check_name, hold, real_path, remove_leftovers, write_text
 from promptcli.storage.folders import StoredFile, check_files, link_file, list_files, reading_folder, write_folder
@@ -36,6 +37,13 @@ class Origin:
     recipe: dict[str, Any]
     model: str | None  #: The registry's model that holds its fitted numbers; None if the recipe is enough.
     provenance: dict[str, Any]  #: Where the backbone came from, and the precision it ran in.
+    prompts: Prompts = field(default_factory=Prompts)  #: The model's.
+    prompt: str | None = None  #: Name of the prompt that its rows begin with; None: the model's default.
+
+    @property
+    def text(self) -> str:
+        """The prompt that its rows begin with, for messages."""
+        return f"{self.prompt!r}: {self.prompts.texts.get(self.prompt or '', '')!r}"
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ class StoredIndex:
     source: dict[str, Any] | None = None  #: What a build read, and how; None once the index was changed.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IndexManifest(Origin):
     """The content of ``index.json``."""
 
@@ -135,7 +143,7 @@ def load(folder: Path) -> StoredIndex:
             )
         except (RuntimeError, ValueError, OSError) as error:
             raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
-    origin = Origin(manifest.fingerprint, manifest.recipe, manifest.model, manifest.provenance)
+    origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
     return StoredIndex(index, origin, manifest.created)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import BLOCK, Floats
 from promptcli.errors import PromptcliError, UsageError
@@ -189,9 +190,6 @@ class VectorIndex:
         """
         self._check(rows)
         names = pa.chunked_array([pa.array(map(str, block.ids), pa.large_string()) for block in rows.blocks()])
-        counts = pc.value_counts(names)
-        if repeated := counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist():
-            raise UsageError(f"the id {repeated[0]!r} is given twice; give each once")
         numbers = not self.text_ids and pc.all(pc.match_substring_regex(names, _NUMBER)).as_py()
         before, replaced = self.masked, self.where(names)
         self._mask(replaced)
@@ -309,32 +307,46 @@ class VectorIndex:
     def _append(
         self, rows: Rows, truth: Truth | None = None, *, name: Callable[[Any], int | str] | None = None
     ) -> None:
-        """Append rows, joined with the small segments at the end; ``name`` converts given ids."""
+        """Append rows, joined with the small segments at the end; ``name`` converts given ids, which must be new."""
         total, first, before = rows.shape[0], len(self.segments), self.numbered
         while first and len(self.segments[first - 1]) <= max(_SMALL, 2 * total) and self._keeps_vectors:
             first -= 1
             total += len(self.segments[first])
-        start, highest = 0, -1
+        start, highest, keys = 0, -1, list[NDArray[np.int64]]()
         self.zero_rows, self.blank = [], 0
         with _refusals(self.factory, rows.shape):
             builder = self._rewriting(first)
             for block in rows.blocks():
                 units, zero = unit_rows(block.vectors, start=start)
                 ids: Any = block.ids if name is None else [name(given) for given in block.ids]
-                if not isinstance(ids, range):
-                    highest = max([highest, *(given for given in ids if isinstance(given, int))])
                 labels, source = label_table(ids, block.texts, before), np.arange(start, start + len(units))
                 kept = np.array([bool(text.strip()) for text in block.texts or ()], bool)
                 if not kept.all():
                     units, labels, source = units[kept], labels.filter(pa.array(kept)), source[kept]
+                if not isinstance(ids, range):
+                    names = labels.column("id").cast(pa.large_string())
+                    keys.append(self._new_keys(names))
+                    numbers = names.filter(pc.match_substring_regex(names, _NUMBER)).cast(pa.int64())
+                    highest = max(highest, pc.max(numbers).as_py() or -1)
                 builder.add(units, labels)
                 if truth is not None:
                     truth.add(units, source)
                 self.zero_rows += [before + row for row in zero]
                 self.blank += len(kept) - int(kept.sum())
                 start += len(block.vectors)
-            self._replace(first, builder.finish())
+            segments = builder.finish()
+        del block  # which may be large, and the rows are read again if an id is given twice
+        _check_distinct(keys, rows)
+        self._replace(first, segments)
         self.numbered = max(before + start, 1 + highest)
+
+    def _new_keys(self, names: Any) -> NDArray[np.int64]:
+        """Return a number for each id of an Arrow column of texts; one that the index has is refused."""
+        known = self.where(names) if self.rows else []
+        if len(known):
+            held = self._labels.column("id")[int(known[0])].as_py()
+            raise UsageError(f"the index has the id {held!r}; add the row with `replace`, or give it another id")
+        return np.fromiter(map(hash, names.to_pylist()), np.int64, len(names))
 
     def _rewriting(self, first: int) -> Builder:
         """Return a builder that has taken the rows of the segments from ``first`` on that are not deleted."""
@@ -378,7 +390,7 @@ class VectorIndex:
         self._set_masked(masked)
 
     def _allowed(self, allow: Collection[int | str] | None, deny: Collection[int | str] | None) -> Mask | None:
-        if allow is None and not deny:
+        if allow is None and deny is None:
             return None
         allowed = ~self.masked
         if allow is not None:
@@ -387,7 +399,7 @@ class VectorIndex:
                 raise UsageError(f"none of the {len(allow):,} allowed ids is in the index")
             allowed = np.zeros_like(allowed)
             allowed[rows] = True
-        if deny:
+        if deny is not None:
             allowed[self.where(_names(deny))] = False
         return allowed
 
@@ -411,6 +423,20 @@ def _refusals(factory: str, shape: tuple[int, int]) -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError) as error:
         raise UsageError(f"factory {factory!r} does not index {shape} vectors: {explain(error)}") from None
+
+
+def _check_distinct(keys: list[NDArray[np.int64]], rows: Rows) -> None:
+    """Refuse an id that is given twice, by a number for each; rows with equal numbers are read again."""
+    numbers = np.sort(np.concatenate([np.empty(0, np.int64), *keys]))
+    repeated, seen = set(numbers[1:][numbers[1:] == numbers[:-1]].tolist()), dict[str, int]()
+    for block in rows.blocks() if repeated else ():
+        for place, name in enumerate(map(str, block.ids)):
+            if hash(name) in repeated and (block.texts is None or block.texts[place].strip()):
+                if seen.setdefault(name, block.row + place) != block.row + place:
+                    raise UsageError(
+                        f"the id {name!r} is given twice, to rows {seen[name]:,} and {block.row + place:,}; give each"
+                        " its own, or number the rows of a table: `id_field` -"
+                    )
 
 
 def _merged(answers: list[tuple[RowNumbers, Floats]], k: int) -> tuple[RowNumbers, Floats]:

@@ -13,6 +13,7 @@ from promptcli.index.factory import NEIGHBOURS, Effort, Truth, choose, make
 from promptcli.index.rows import ArrayRows, unit_rows
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.vector_index import VectorIndex
+from promptcli.models import loading as encoders
 from tests.embed_fakes import FakeEncoder
 
 
@@ -32,6 +33,12 @@ def by_product(rows, query, k):
     cosines = rows @ query / np.where(lengths > 0, lengths, 1)
     order = np.lexsort((np.arange(len(rows)), -cosines))[:k]
     return order, cosines[order]
+
+
+@pytest.fixture(autouse=True)
+def fakes(monkeypatch):
+    """A fake encoder is opened as it is."""
+    monkeypatch.setattr(encoders, "open_model", lambda model, **_: model)
 
 
 # Search

@@ -157,6 +157,7 @@ def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> No
         "encoder": f"{manifest.fingerprint[:12]} {manifest.model or ''}".rstrip(),
         "recipe": method_line(Recipe.from_dict(recipe)),
         "backbone": recipe["backbone"],
+        **({"prompt": f"documents begin with {manifest.text}"} if manifest.prompt else {}),
         "created": manifest.created,
     }
     for name, value in lines.items():

@@ -16,6 +16,7 @@ from promptcli.data.files import STANDARD, check_file
 from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, as_floats
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Quantized
 from promptcli.errors import CheckFailedError, UsageError
+from promptcli.recipe import Prompts
 from promptcli.storage.documents import read_document
 from promptcli.storage.files import sha256
 
@@ -53,6 +54,7 @@ class Manifest:
     recipe: dict[str, Any]
     fingerprint: str
     model: dict[str, Any]  #: the backbone's origin, and the precision it computed in
+    prompts: Prompts = field(default_factory=Prompts)  #: of the model, for the queries of an index
     versions: dict[str, str] = field(default_factory=dict)
 
 
