@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -131,20 +132,40 @@ class RetrievalTask:
     queries: list[str]  # q distinct ones
     documents: list[str]  # m distinct ones
     grades: list[dict[int, float]]  # by query: number of a document -> its grade above 0
+    same: list[set[int]]  # by query: numbers of the documents that are the query itself
 
     @classmethod
     def of(cls, name: str, rows: Sequence[GoldRow]) -> "RetrievalTask":
-        """Return the task of rows (query, document, grade); a document of grade 0 is irrelevant."""
+        """Return the task of rows (query, document, grade).
+
+        A document of grade 0 is irrelevant, one of grade NaN is the query itself, as is one of the same text.
+        """
         documents = {document: number for number, document in enumerate(dict.fromkeys(row[1] or "" for row in rows))}
         relevant: dict[str, dict[int, float]] = {}
+        same = {query: {documents[query]} if query in documents else set[int]() for query, *_ in rows}
         for query, document, grade in rows:
+            if math.isnan(grade):
+                same[query].add(documents[document or ""])
             if grade > 0 and query:
                 grades = relevant.setdefault(query, {})
                 number = documents[document or ""]
                 grades[number] = max(grade, grades.get(number, 0.0))
         if not relevant:
             raise UsageError(f"{name}: no query has a document with a grade above 0")
-        return cls(name, list(relevant), list(documents), list(relevant.values()))
+        return cls(name, list(relevant), list(documents), list(relevant.values()), [same[query] for query in relevant])
+
+    def without_same(self) -> "RetrievalTask":
+        """Return the task in which no query is its own answer; queries without another answer are left out."""
+        grades = [
+            {number: grade for number, grade in graded.items() if number not in same}
+            for graded, same in zip(self.grades, self.same, strict=True)
+        ]
+        kept = [number for number, graded in enumerate(grades) if graded]
+        if not kept:
+            raise UsageError(f"{self.name}: no query has another answer than itself")
+        columns = ([column[number] for number in kept] for column in (self.queries, grades, self.same))
+        queries, grades, same = columns
+        return RetrievalTask(self.name, queries, self.documents, grades, same)
 
     def sentences(self) -> Iterator[str]:
         """Yield every query and document."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from promptcli.data.senteval import reads_data_dir
 from promptcli.errors import UsageError
+from promptcli.notes import note
 
 if TYPE_CHECKING:
     from promptcli.evaluation.scores import Evaluation, Label
@@ -28,6 +29,7 @@ def evaluate(
     fast: bool = False,
     seed: int | None = None,
     output: str | Path = "mteb-results",
+    exclude_queries: bool = False,
     skip_missing: bool = False,
 ) -> "Evaluation":
     """Score models on tasks of any kind. Global random states are unchanged.
@@ -52,6 +54,8 @@ def evaluate(
         fast: SentEval's 5-fold setting of transfer tasks: for development, not for print.
         seed: Random seed of the classifiers (default: SentEval's 1111), and of the masked tokens of a perplexity (0).
         output: Folder of mteb's result files.
+        exclude_queries: In retrieval a query that is also a document (by its text, in a folder by its id) is no answer
+            to itself.
         skip_missing: Report tasks without data and models that cannot be opened or scored, and score the others.
 
     Returns:
@@ -77,7 +81,7 @@ def evaluate(
 
     given = list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
     loaded = named.load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
-    settings = EvalSettings(FAST if fast else FULL, seed, Path(output))
+    settings = EvalSettings(FAST if fast else FULL, seed, Path(output), exclude_queries)
     rows = named.candidates_of([*given, *([] if compare is None else [compare])])
     baseline = None if compare is None else rows[-1][0]
     if baseline is not None and not any(isinstance(task, STSTask | RetrievalTask) for task in loaded.tasks):
@@ -89,6 +93,11 @@ def evaluate(
         named.check_savable(candidates)
     transfer = [task for task in loaded.tasks if isinstance(task, TransferTask)]
     named.note_examples(transfer)
+    for task in loaded.tasks if not exclude_queries else ():
+        if isinstance(task, RetrievalTask) and (same := sum(map(bool, task.same))):
+            note(
+                f"{task.name}: {same:,} queries are documents, too, and may be their own answers; see `exclude_queries`"
+            )
     check_tasks(transfer, settings.training)
     external = [read_embedded(Path(path), loaded.tasks) for path in dict.fromkeys(vectors)]
     scores: dict[Label, list[Score]] = {each.label: score_vectors([each], loaded.tasks, settings) for each in external}

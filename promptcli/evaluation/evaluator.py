@@ -46,6 +46,7 @@ from promptcli.evaluation.scores import (
     recipe_name,
 )
 from promptcli.notes import Advance, working
+from promptcli.recipe import ROLES
 from promptcli.storage import files
 
 #: Sentence -> row of an array of vectors.
@@ -75,6 +76,7 @@ class EvalSettings:
     training: ClassifierTraining = FULL  #: of the classifiers of transfer tasks
     seed: int | None = None  #: of the classifiers (default: SentEval's 1111) and of the masked tokens (0)
     output: Path = Path("mteb-results")  #: folder of mteb's result files
+    exclude_queries: bool = False  #: a query that is also a document is not its own answer
 
     @property
     def classifier_seed(self) -> int:
@@ -111,8 +113,7 @@ def embed_tasks(
         labels = [Label(encoder.recipe.backbone, recipe_name(encoder.recipe)) for encoder in encoders]
     stage = working("encode", len(sentences)) if advance is None else contextlib.nullcontext(advance)
     with stage as advance:
-        encoded = encode_together(encoders, sentences, progress=advance) if sentences else []
-    vectors = [each.vectors for each in encoded] or [np.zeros((0, 0), np.float32)] * len(encoders)
+        vectors = _vectors(encoders, tasks, sentences, advance)
     if any(isinstance(task, TransferTask) for task in tasks):
         for wrong in (np.flatnonzero(~np.isfinite(rows).all(axis=1)) for rows in vectors):
             if len(wrong):
@@ -123,6 +124,33 @@ def embed_tasks(
         Embedded(label, encoder.recipe.to_dict(), encoder.fingerprint, rows, encoder)
         for label, encoder, rows in zip(labels, encoders, vectors, strict=True)
     ]
+
+
+def _vectors(
+    encoders: Sequence[Encoder], tasks: Sequence[AnyTask], sentences: list[str], advance: Advance
+) -> list[NDArray[Any]]:
+    """Return the vectors of all sentences, (n, d), by each encoder.
+
+    Those of queries and documents stay zero for an encoder that has prompts for them: their metric encodes them.
+    """
+    if not sentences:
+        return [np.zeros((0, 0), np.float32)] * len(encoders)
+    others = distinct_sentences(task for task in tasks if not isinstance(task, RetrievalTask))
+    prompted = [encoder for encoder in encoders if len(others) < len(sentences) and _has_roles(encoder)]
+    plain = [encoder for encoder in encoders if encoder not in prompted]
+    encoded = encode_together(plain, sentences, progress=advance) if plain else []
+    vectors = {encoder: each.vectors for encoder, each in zip(plain, encoded, strict=True)}
+    rows = rows_of(tasks)
+    for encoder in prompted:
+        vectors[encoder] = np.zeros((len(sentences), encoder.width), np.float32)
+        if others:
+            vectors[encoder][[rows[sentence] for sentence in others]] = encoder.encode(others)
+    advance(0 if plain else len(sentences))
+    return [vectors[encoder] for encoder in encoders]
+
+
+def _has_roles(encoder: Encoder | None) -> bool:
+    return encoder is not None and any(encoder.in_role(role) is not encoder for role in ROLES)
 
 
 #: What lists the sentences of tasks.
@@ -288,8 +316,21 @@ def _classify(each: Embedded, task: TransferTask, rows: Rows, settings: EvalSett
 
 
 def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSettings) -> RetrievalScore:
-    queries, documents = ([rows[text] for text in texts] for texts in (task.queries, task.documents))
-    ranked = statistics.nearest(each.vectors[queries], each.vectors[documents], 100)
+    if settings.exclude_queries:
+        task = task.without_same()
+
+    def side(role: str, texts: list[str]) -> NDArray[Any]:
+        if each.encoder is None or not _has_roles(each.encoder):
+            return each.vectors[[rows[text] for text in texts]]
+        with working(f"encode {role}", len(texts)) as advance:
+            return each.encoder.in_role(role, report=True).encode(texts, progress=advance)
+
+    queries, documents = side("query", task.queries), side("document", task.documents)
+    excluded = max(map(len, task.same)) if settings.exclude_queries else 0
+    ranked = statistics.nearest(queries, documents, 100 + excluded)
+    if excluded:  # they go to the end
+        own = np.array([np.isin(row, list(same)) for row, same in zip(ranked, task.same, strict=True)])
+        ranked = np.take_along_axis(ranked, np.argsort(own, axis=1, kind="stable"), axis=1)[:, :100]
     gains = statistics.ndcg(ranked, task.grades)
     low, high = statistics.bootstrap_mean(gains)
     return RetrievalScore(

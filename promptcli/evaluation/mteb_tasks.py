@@ -1,5 +1,6 @@
 """mteb's own evaluator on an encoder: its tasks, formulas and result files. The only file that imports mteb."""
 
+import functools
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.evaluation.scores import Label, MtebScore
 from promptcli.evaluation.statistics import cosine
 from promptcli.notes import note, warn
+from promptcli.recipe import ROLES
 
 
 class MtebEncoder:
@@ -29,10 +31,27 @@ class MtebEncoder:
         parts = [Path(label.model).name, label.recipe]
         self.name = "promptcli/" + "-".join(re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts)
         self.revision = fingerprint[:40]
+        self._prompted = functools.cache(self._prompt_for)
 
-    def encode(self, inputs: Iterable[dict[str, list[str]]], **_: Any) -> np.ndarray:
-        """Return the vectors (n, d) of batches of n texts in all, in their order."""
-        return self._encoder.encode([text for batch in inputs for text in batch["text"]])
+    def encode(
+        self, inputs: Iterable[dict[str, list[str]]], *, task_metadata: Any = None, prompt_type: Any = None, **_: Any
+    ) -> np.ndarray:
+        """Return the vectors (n, d) of batches of n texts in all, in their order.
+
+        They begin with the model's prompt for the task, its type or the role, as mteb looks it up.
+        """
+        task = (getattr(task_metadata, "name", ""), getattr(task_metadata, "type", ""))
+        encoder = self._prompted(*task, str(getattr(prompt_type, "value", prompt_type) or ""))
+        return encoder.encode([text for batch in inputs for text in batch["text"]])
+
+    def _prompt_for(self, task: str, kind: str, role: str) -> Encoder:
+        names = [*((f"{task}-{role}",) if role else ()), task, *((f"{kind}-{role}",) if role else ()), kind]
+        name = next((name for name in names if name in self._encoder.prompts), None)
+        if name is not None:
+            note(f"{task}{role and f', {role}'}: texts begin with the model's prompt {name!r}")
+            return self._encoder.prompted(self._encoder.prompts[name])
+        side = next((side for side, names in ROLES.items() if role in names), None)
+        return self._encoder if side is None else self._encoder.in_role(side, report=True)
 
     def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
         """Return the cosine of each vector of ``first`` (n, d) with the one of ``second`` in the same row, (n,)."""

@@ -22,6 +22,20 @@ faiss: Any = _faiss  # its annotations do not know what it takes from NumPy
 if sys.platform == "darwin":  # two OpenMP runtimes that both start threads end the process
     faiss.omp_set_num_threads(1)
 
+#: Transforms that keep inner products, unless they shorten a vector.
+_KEEPING = (
+    faiss.RandomRotationMatrix,
+    faiss.OPQMatrix,
+    faiss.RemapDimensionsTransform,
+    faiss.NormalizationTransform,
+    faiss.HadamardRotation,
+)
+#: Words of FAISS -> ours.
+_WORDS = {
+    "could not parse index string": "FAISS has no index",
+    "'metric == METRIC_L2' failed": "it does not search by inner product",
+    "C++ exception stoi": "a number is too large",
+}
 #: Up to this number of rows, all are compared.
 EXACT = 100_000
 #: Points that k-means needs for each centroid; below, FAISS complains on stderr and clusters badly.
@@ -77,19 +91,43 @@ def choose(rows: int, width: int, target: float) -> tuple[str, str]:
 def make(factory: str, width: int) -> Any:
     """Return the empty index of a factory string; one that FAISS does not make for inner products is refused."""
     index, reason = None, "it holds a number that is too small"
-    if not re.search(r"(?<!\d)0(?!\d)|(HNSW|NSG)1(?!\d)", factory):  # FAISS crashes on these, or never ends
+    if "IDMap" in factory:
+        reason = "an index has ids already"
+    elif not re.search(r"(?<!\d)0(?!\d)|(HNSW|NSG)1(?!\d)", factory):  # FAISS crashes on these, or never ends
         try:
             index = faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
         except RuntimeError as error:
             reason = explain(error)
         if index is not None and any(inner.metric_type != faiss.METRIC_INNER_PRODUCT for inner in _nested(index)):
             index, reason = None, "it does not search by inner product"
+        if index is not None and not _keeps_cosines(index):
+            raise UsageError(
+                f"factory {factory!r} does not keep the cosines; {factory},Refine(SQfp16) scores by the vectors"
+            )
     if index is None:
         raise UsageError(
             f"factory {factory!r} is not allowed for {width}-wide vectors: {reason};"
             " e.g. Flat, HNSW32, SQ8, IVF256,Flat"
         )
     return index
+
+
+def _keeps_cosines(index: Any) -> bool:
+    """Return whether scores are the cosines of the vectors, up to the rounding of their numbers.
+
+    A shorter vector, one around another centre, and codes of several numbers at once have others.
+    """
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexRefine):
+        return _keeps_cosines(index.refine_index)
+    if isinstance(index, faiss.IndexPreTransform):
+        chain = [faiss.downcast_VectorTransform(index.chain.at(place)) for place in range(index.chain.size())]
+        return all(isinstance(each, _KEEPING) and each.d_out >= each.d_in for each in chain) and _keeps_cosines(
+            index.index
+        )
+    numbers = faiss.IndexFlat, faiss.IndexScalarQuantizer, faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer
+    storage = getattr(index, "storage", None)
+    return isinstance(index, numbers) if storage is None else _keeps_cosines(storage)
 
 
 def check_training(index: Any, rows: int, factory: str) -> None:
@@ -168,8 +206,11 @@ def parameters(index: Any, effort: Effort, selector: Any = None) -> Any:
 
 def explain(error: Exception) -> str:
     """Return FAISS's complaint without the C++ around it."""
-    text = re.sub(r"^Error in .*? at \S+\.(?:cpp|h):\d+: ", "", one_line(error))
-    return re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text)[:200]
+    text = re.sub(r"^Error in .* at \S+\.(?:cpp|h):\d+: ", "", one_line(error))
+    text = re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text)[:200]
+    for theirs, ours in _WORDS.items():
+        text = text.replace(theirs, ours)
+    return text
 
 
 def _clusterings(index: Any, rows: int) -> Iterator[tuple[int, int]]:

@@ -345,7 +345,9 @@ class VectorIndex:
         known = self.where(names) if self.rows else []
         if len(known):
             held = self._labels.column("id")[int(known[0])].as_py()
-            raise UsageError(f"the index has the id {held!r}; add the row with `replace`, or give it another id")
+            raise UsageError(
+                f"the index has the id {held!r}; replace its row (`replace`, in Python upsert), or give another id"
+            )
         return np.fromiter(map(hash, names.to_pylist()), np.int64, len(names))
 
     def _rewriting(self, first: int) -> Builder:
@@ -383,8 +385,10 @@ class VectorIndex:
         for segment in self.segments[: len(rows)][:1]:  # FAISS cannot mask rows of every kind of index
             try:
                 segment.search(np.zeros((1, self.width), np.float32), 1, np.arange(len(segment)) > 0, self.effort)
-            except PromptcliError as error:
-                raise UsageError(f"rows of an index of factory {self.factory!r} cannot be deleted: {error}") from None
+            except PromptcliError:
+                raise UsageError(
+                    f"rows of an index of factory {self.factory!r} cannot be deleted; build it again, e.g. as Flat"
+                ) from None
         masked = self.masked.copy()
         masked[rows] = True
         self._set_masked(masked)

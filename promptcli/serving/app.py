@@ -57,6 +57,7 @@ class EmbeddingsRequest(msgspec.Struct):
     model: str
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
+    input_type: str | None = None  #: query, document or another prompt of the model; None: its default
 
 
 class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,6 +83,8 @@ async def embeddings(service: Service, request: Request) -> Response:
     encoder = service.model(body.model)
     texts = service.texts(body.input, "input")
     width = _width(encoder, body.dimensions)
+    if body.input_type is not None:
+        encoder = service.in_role(encoder, body.input_type)
     encoded = await service.encode(request, encoder, texts)
     vectors = encoded.vectors[:, :width]
     vectors = unit(vectors) if service.normalize else vectors
@@ -100,6 +103,8 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
     if dimensions is None or dimensions == encoder.width or dimensions in encoder.recipe.dims:
         return dimensions or encoder.width
     refused = functools.partial(RequestError, 400, param="dimensions")
+    if not 1 <= dimensions <= encoder.width:
+        raise refused(f"dimensions {dimensions} is not allowed; give 1 to {encoder.width}, or leave it out")
     if not (encoder.transforms and encoder.transforms[-1].ordered):
         remedy = "serve a whitened model (`promptcli fit --model whitening`), or leave dimensions out"
         if encoder.recipe.dims:
@@ -108,8 +113,6 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
             f"dimensions {dimensions} is not allowed: this model's {encoder.width} columns are not ordered by variance;"
             f" {remedy}"
         )
-    if not 1 <= dimensions <= encoder.width:
-        raise refused(f"dimensions {dimensions} is not allowed; give 1 to {encoder.width}")
     return dimensions
 
 
@@ -144,7 +147,7 @@ async def search(service: Service, request: Request) -> Response:
     if not 1 <= body.k <= _MOST_HITS:
         raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
     indexes = service.searched([body.index] if isinstance(body.index, str) else body.index)
-    encoder = next(iter(indexes.values())).encoder
+    encoder = next(iter(indexes.values())).queries
     encoded = await service.encode(request, encoder, queries)
     by_index = await service.work(
         request, lambda: [index.vectors.search(encoded.vectors, body.k) for index in indexes.values()]

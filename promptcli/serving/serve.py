@@ -26,11 +26,11 @@ _DRAIN_SECONDS = 60
 
 
 def serve(
-    models: "Sequence[Model]" = ("mini",),
+    models: "Sequence[Model]" = (),
     indexes: Sequence[str | Path] = (),
     *,
     settings: ServeSettings | None = None,
-    normalize: bool = False,
+    normalize: bool = True,
     key: str | None = None,
     threads: int | None = None,
 ) -> None:
@@ -41,10 +41,10 @@ def serve(
 
     Args:
         models: Names of models and recipes, recipe files, folders or hub ids; requests name them as they are written
-            here.
+            here. Default: mini.
         indexes: Index to search; repeatable. Its name is its folder's.
         settings: Where to listen, and limits.
-        normalize: Scale every embedding to length 1.
+        normalize: Scale every embedding to length 1, as OpenAI's, so that a dot product is the cosine.
         key: Required of every request except the page and ``/health``.
         threads: Processor threads of searches.
 
@@ -77,6 +77,7 @@ def serve(
 
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
+        models = models or ("mini",)
         opened = _models(models)
         searched = _indexes(indexes, opened, next((each for each in models if isinstance(each, Choice)), Choice()))
         if key is None and settings.host not in LOOPBACK:
@@ -136,15 +137,18 @@ def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
 
 def _indexes(folders: Sequence[str | Path], models: "dict[str, Encoder]", where: Choice) -> "dict[str, SentenceIndex]":
     """Return the indexes by their folders' names; an encoder that no model shares is opened ``where``."""
-    from promptcli.index.inputs import encoder_of
+    from promptcli.index.inputs import documents_of, encoder_of
     from promptcli.index.sentence_index import SentenceIndex
     from promptcli.index.stored import load
 
-    known = {encoder.fingerprint: encoder for encoder in models.values()}
+    known = list(models.values())
     served: dict[str, SentenceIndex] = {}
     for folder in map(Path, folders):
         stored = load(folder)
-        encoder = known.get(stored.origin.fingerprint) or encoder_of(stored.origin, Choice(device=where.device))
-        known[encoder.fingerprint] = encoder
+        origin = stored.origin
+        same = (each for each in known if documents_of(origin, each).fingerprint == origin.fingerprint)
+        encoder = next(same, None) or encoder_of(origin, Choice(device=where.device))
+        encoder.in_role("query", report=True)
+        known.append(encoder)
         served[real_path(folder).name] = SentenceIndex(stored, encoder)
     return served

@@ -23,7 +23,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError, UsageError, one_line
 from promptcli.index.factory import faiss
 from promptcli.index.sentence_index import SentenceIndex
-from promptcli.recipe import RECIPES
+from promptcli.recipe import RECIPES, ROLES
 from promptcli.serving.settings import ServeSettings
 
 Result = TypeVar("Result")
@@ -198,7 +198,7 @@ class Service:
         indexes: Mapping[str, SentenceIndex] | None = None,
         settings: ServeSettings | None = None,
         *,
-        normalize: bool = False,
+        normalize: bool = True,
         key: str | None = None,
         threads: int | None = None,
     ) -> None:
@@ -213,6 +213,7 @@ class Service:
         # FAISS keeps the number of threads for each thread that calls it
         prepare = None if threads is None else functools.partial(faiss.omp_set_num_threads, threads)
         self._thread = ThreadPoolExecutor(1, "promptcli-analysis", prepare)
+        self.in_role = functools.cache(_in_role)  #: one encoder for each role, so that requests share batches
         self._compared: dict[str, dict[str, Encoder]] = {}
         self._once: dict[str, asyncio.Task[Any]] = {}
 
@@ -276,7 +277,9 @@ class Service:
             message = f"{request.url.path} does not take this body: {one_line(error, _MESSAGE)}"
             raise RequestError(400, message) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise RequestError(400, f"the body is not JSON: {one_line(error, _MESSAGE)}", code="no_json") from None
+            half = "; half a surrogate pair (\\ud800) is not text" if b"\\ud" in body.lower() else ""
+            reason = one_line(error, _MESSAGE)
+            raise RequestError(400, f"the body is not JSON: {reason}{half}", code="no_json") from None
 
     def texts(self, value: Any, param: str) -> list[str]:
         """Return a text or a list of texts as a list, each within the limits."""
@@ -296,6 +299,8 @@ class Service:
                 raise refused(message, code="tokens_refused")
             if not isinstance(text, str):
                 raise refused(f"{param}[{number}] is not a text; give a text or a list of texts")
+            if not text:
+                raise refused(f"{f'{param}[{number}]' if isinstance(value, list) else param} is empty; give a text")
             if len(text) > self.settings.max_characters:
                 most = f"a text takes at most {self.settings.max_characters:,}"
                 raise refused(f"{param}[{number}] has {len(text):,} characters; {most}", code="text_too_long")
@@ -314,6 +319,17 @@ class Service:
         if name not in self._once:
             self._once[name] = asyncio.create_task(asyncio.to_thread(function))
         return await _unless_left(request, asyncio.shield(self._once[name]))
+
+
+def _in_role(encoder: Encoder, role: str) -> Encoder:
+    """Return an encoder of queries or documents, or with another prompt of the model, by its name."""
+    for side, names in ROLES.items():
+        if role in names:
+            return encoder.in_role(side)
+    if role not in encoder.prompts:
+        known = ", ".join(dict.fromkeys([*(name for names in ROLES.values() for name in names), *encoder.prompts]))
+        raise RequestError(400, f"input_type {role!r} is not allowed; valid: {known}", param="input_type")
+    return encoder.prompted(encoder.prompts[role])
 
 
 async def _unless_left(request: Request, work: Awaitable[Result]) -> Result:

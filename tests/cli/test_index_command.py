@@ -144,6 +144,20 @@ def test_the_same_build_again_leaves_the_index_and_another_takes_force(run, buil
         assert run("index", "build", text, "-o", built, *more, "--force").code == 0
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_ids_of_a_file_are_unique_or_left_out(run, fake, search, name, tmp_path):
+    rows = '{"id": 1, "text": "a"}\n{"id": 2, "text": "b"}\n{"id": "1", "text": "c"}\n'
+    (tmp_path / name).write_text("id,text\n1,a\n2,b\n1,c\n" if name == "t.csv" else rows)
+    refused(run("index", "build", tmp_path / name, "-o", tmp_path / "i"), 2, "'1'", "rows 0 and 2", "--id-field -")
+    assert not (tmp_path / "i").exists()
+    assert run("index", "build", tmp_path / name, "-o", tmp_path / "i", "--id-field", "-").code == 0
+    assert {hit["id"]: hit["text"] for hit in search(tmp_path / "i", "a")} == {0: "a", 1: "b", 2: "c"}
+    (tmp_path / "more.csv").write_text("id,text\n2,B\n9,new\n")
+    refused(run("index", "add", tmp_path / "i", tmp_path / "more.csv"), 2, "has the id 2", "--replace")
+    assert "1 of 2 rows" in run("index", "add", tmp_path / "i", tmp_path / "more.csv", "--replace").err
+    assert {hit["id"]: hit["text"] for hit in search(tmp_path / "i", "a")} == {0: "a", 1: "b", 2: "B", 9: "new"}
+
+
 # Refusals
 
 

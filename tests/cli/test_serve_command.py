@@ -33,7 +33,7 @@ def test_without_the_extra_one_line_names_it(run, monkeypatch):
         (("--port", 70000), 2, ["'--port'"]),
         (("--port", "taken"), 1, ["127.0.0.1 port", "in use", "--port"]),
         (("minni", "--offline"), 3, ["minni", "did you mean mini?"]),
-        (("mini", "mini"), 2, ["mini", "two models"]),
+        (("mini", "-m", "mini"), 2, ["mini", "two models"]),
         (("--index", "none"), 3, ["no index"]),
         (("--index", "a/idx", "--index", "b/idx"), 2, ["'idx'", "rename"]),
     ],

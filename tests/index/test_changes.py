@@ -195,7 +195,7 @@ def test_an_upsert_reads_block_by_block(small_blocks):
     assert index.rows == 400
 
 
-@pytest.mark.parametrize("factory", ["PQ4x4", "NSG8"])
+@pytest.mark.parametrize("factory", ["PQ4x4,Refine(SQfp16)", "NSG8"])
 def test_what_faiss_cannot_leave_out_is_refused_early(factory):
     index = built(700, factory)
     with pytest.raises(UsageError, match="cannot be deleted"):

@@ -1,6 +1,7 @@
 """VectorIndex against a plain matrix product, and SentenceIndex."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from promptcli.errors import UsageError
 from promptcli.index.factory import NEIGHBOURS, Effort, Truth, choose, make
+from promptcli.index.neighbours import dups
 from promptcli.index.rows import ArrayRows, unit_rows
 from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.vector_index import VectorIndex
@@ -67,7 +69,7 @@ def test_scale_of_vectors_and_queries_does_not_matter():
         np.testing.assert_allclose([hit.score for hit in left], [hit.score for hit in right], atol=1e-6)
 
 
-@pytest.mark.parametrize("factory", ["Flat", "IVF8,Flat", "SQ8", "PCA8,Flat"])
+@pytest.mark.parametrize("factory", ["Flat", "IVF8,Flat", "SQ8", "PCA8,Flat,Refine(Flat)"])
 def test_k_beyond_n_gives_n_and_never_minus_one(factory):
     index = built(400, factory=factory)
     all_lists = {"nprobe": 8} if "IVF" in factory else {}
@@ -142,6 +144,12 @@ def test_numbers_that_are_not_finite_are_refused_by_row(value):
         lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).delete(0),
         lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).delete("0"),
         lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).search("x", allow=["1"]),
+        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).search("x", allow=0),
+        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).search("x", deny=0),
+        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).search("x", nprob=3),
+        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).dups("0.9"),
+        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).pairs("3"),
+        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder(), factory=3),
     ],
 )
 def test_mistakes_of_a_program_are_refused(wrong):
@@ -178,6 +186,35 @@ def test_ids_of_additions(first, second, ids):
     assert index.search(vectors(1, seed=3), 1)[0][0].id == ids[2], "numbers stay numbers"
 
 
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (["a", "a"], "'a' is given twice, to rows 0 and 1"),
+        ([1, "1"], "'1' is given twice"),
+        (["x", "7"], "has the id 7"),
+        ([7, 8], "has the id 7"),
+        (np.array([7, 8]), "has the id 7"),
+    ],
+)
+def test_an_id_belongs_to_one_row(ids, said):
+    index = SentenceIndex.build(["A cat.", "A dog."], FakeEncoder(), ids=[3, 7])
+    with pytest.raises(UsageError, match=said):
+        index.add(["A boat.", "A car."], ids=ids)
+    assert len(index) == 2 and index.delete([3]) == 1
+    index.add(["A boat."], ids=[3])
+    with pytest.raises(UsageError, match="given twice"):
+        SentenceIndex.build(["A cat.", "A dog."], FakeEncoder(), ids=["a", "a"])
+
+
+@pytest.mark.parametrize("given", [[10, 50], np.array([10, 50]), range(10, 51, 40), ["10", "50"]])
+def test_ids_are_those_given(given):
+    index = SentenceIndex.build(["A cat.", "A dog."], FakeEncoder())
+    index.add(["A boat.", "A car."], ids=given)
+    index.add(["A bus."])
+    texts = ["A cat.", "A dog.", "A boat.", "A car.", "A bus."]
+    assert [int(hits[0].id) for hits in index.search(texts, k=1)] == [0, 1, 10, 50, 51]
+
+
 @pytest.mark.parametrize("factory", ["Flat", "HNSW8"])
 def test_rows_with_a_blank_text_are_left_out_and_the_others_keep_their_numbers(factory):
     texts = ["a", "", "b", " \t", "c", "d"]
@@ -211,13 +248,29 @@ def test_a_factory_faiss_does_not_make_is_one_line(factory, capfd):
 
 
 @pytest.mark.parametrize(
+    "factory", ["PCA8,Flat", "RR8,Flat", "ITQ8,Flat", "PCA8,L2norm,Flat", "PCA16,Flat", "PCAW16,SQ8", "PQ4x4", "RQ2x4"]
+)
+def test_a_factory_of_other_cosines_is_refused_and_its_remedy_scores_by_the_vectors(factory):
+    with pytest.raises(UsageError, match="does not keep the cosines") as raised:
+        built(700, factory=factory)
+    (remedy,) = re.findall(r"; (\S+) scores", str(raised.value))
+    rows = vectors(700)
+    rows[7] = 2 * rows[3]
+    index = VectorIndex.build(ArrayRows(rows, range(700), None), remedy)
+    units, queries = unit_rows(rows)[0], unit_rows(np.concatenate([rows[:2], vectors(5, seed=1)]))[0]
+    for query, hits in zip(queries, index.search(queries, 5), strict=True):
+        np.testing.assert_allclose([hit.score for hit in hits], [units[hit.id] @ query for hit in hits], atol=2e-3)
+    assert [[hit.id for hit in group] for group in dups(index, 0.99)] == [[3, 7]]
+
+
+@pytest.mark.parametrize(
     ("factory", "needed"),
     [
         ("IVF64,Flat", 39 * 64),
-        ("PQ4", 9984),
-        ("IVF2,PQ4", 9984),
-        ("OPQ4,PQ4x4", 9984),
-        ("RQ2x8", 9984),
+        ("PQ4,RFlat", 9984),
+        ("IVF2,PQ4,RFlat", 9984),
+        ("OPQ4,PQ4x4,RFlat", 9984),
+        ("RQ2x8,RFlat", 9984),
         ("IVF2,PQ4x4fs,RFlat", 624),
         ("IVF16(PQ4x4),Flat", 624),
     ],
@@ -225,7 +278,7 @@ def test_a_factory_faiss_does_not_make_is_one_line(factory, capfd):
 def test_too_few_vectors_to_train_on_are_refused_with_the_number_needed(factory, needed, capfd):
     with pytest.raises(UsageError, match=f"needs {needed} vectors"):
         built(100, factory=factory)
-    assert built(39 * 16, factory="IVF4,PQ4x4").rows == 624, "enough"
+    assert built(39 * 16, factory="IVF4,PQ4x4,RFlat").rows == 624, "enough"
     assert capfd.readouterr() == ("", ""), "nothing from FAISS itself"
 
 
@@ -239,7 +292,7 @@ def test_the_chosen_factory_can_be_made(count, width):
 
 def test_recall_is_the_plain_definition():
     assert built().recall is None and built(factory="L2norm,Flat").recall.at_10 == 1.0
-    index, rows = built(1500, factory="PQ4x4"), unit_rows(vectors(1500))[0]
+    index, rows = built(1500, factory="SQ4"), unit_rows(vectors(1500))[0]
     found = 0
     asked = ArrayRows(rows, range(1500), None).sample(1000)[0]
     for row in asked:

@@ -111,7 +111,7 @@ def test_embeddings_are_those_of_encode(client, encoder, given, encoding_format)
     if encoding_format == "base64":
         vectors = [np.frombuffer(base64.b64decode(vector), "<f4") for vector in vectors]
     texts = [given] if isinstance(given, str) else given
-    assert np.abs(np.array(vectors) - encoder.encode(texts)).max() < 1e-6
+    assert np.abs(np.array(vectors) - encoder.encode(texts, normalize_embeddings=True)).max() < 1e-6
     assert [row["index"] for row in found["data"]] == list(range(len(texts)))
     tokens = sum(map(len, encoder.inputs(texts).rows))
     assert found["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
@@ -120,11 +120,12 @@ def test_embeddings_are_those_of_encode(client, encoder, given, encoding_format)
     assert "x-truncated-texts" not in response.headers
 
 
-def test_cut_texts_are_counted_in_a_header_and_vectors_scaled_if_the_server_says_so(encoder):
-    with opened(Service({"tiny": encoder}, normalize=True)) as client:
-        response = client.post("/v1/embeddings", json={"model": "tiny", "input": ["cat " * 500, "cat"]})
+def test_cut_texts_are_counted_in_a_header_and_vectors_keep_their_length_if_the_server_says_so(encoder):
+    texts = ["cat " * 500, "cat"]
+    with opened(Service({"tiny": encoder}, normalize=False)) as client:
+        response = client.post("/v1/embeddings", json={"model": "tiny", "input": texts})
     assert response.headers["x-truncated-texts"] == "1"
-    assert np.allclose(np.linalg.norm([row["embedding"] for row in response.json()["data"]], axis=1), 1)
+    assert np.allclose([row["embedding"] for row in response.json()["data"]], encoder.encode(texts), atol=1e-6)
 
 
 def test_dimensions_are_the_first_columns_of_whitened_vectors(tiny_folder):
@@ -134,7 +135,8 @@ def test_dimensions_are_the_first_columns_of_whitened_vectors(tiny_folder):
     with opened(Service({"white": white})) as client:
         body = {"model": "white", "input": SENTENCES}
         found = client.post("/v1/embeddings", json={**body, "dimensions": 3}).json()["data"]
-        assert np.abs(np.array([row["embedding"] for row in found]) - white.encode(SENTENCES)[:, :3]).max() < 1e-5
+        wanted = white.encode(SENTENCES, truncate_dim=3, normalize_embeddings=True)
+        assert np.abs(np.array([row["embedding"] for row in found]) - wanted).max() < 1e-5
         for wrong in (0, white.width + 1):
             refused = error(client.post("/v1/embeddings", json={**body, "dimensions": wrong}), 400)
             assert refused["param"] == "dimensions"
@@ -259,11 +261,16 @@ def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, se
     ("path", "body", "status", "says"),
     [
         ("/v1/embeddings", b"{not json", 400, "not JSON"),
-        ("/v1/embeddings", b'{"model": "tiny", "input": "\\ud800"}', 400, "not JSON"),
+        ("/v1/embeddings", b'{"model": "tiny", "input": "\\ud800"}', 400, "surrogate"),
         ("/v1/embeddings", b'{"model": "tiny", "input": ' + b"[" * 100_000, 400, "not JSON"),
         ("/v1/embeddings", {"input": "x"}, 400, "model"),
         ("/v1/embeddings", {"model": "tiny"}, 400, "input"),
         ("/v1/embeddings", {"model": "tiny", "input": []}, 400, "empty"),
+        ("/v1/embeddings", {"model": "tiny", "input": ""}, 400, "input is empty"),
+        ("/v1/embeddings", {"model": "tiny", "input": ["x", ""]}, 400, "input[1] is empty"),
+        ("/v1/embeddings", {"model": "tiny", "input": "x", "dimensions": 0}, 400, "give 1 to 16"),
+        ("/v1/embeddings", {"model": "tiny", "input": "x", "dimensions": 500}, 400, "give 1 to 16"),
+        ("/v1/embeddings", {"model": "tiny", "input": "x", "input_type": "clustering"}, 400, "valid: query"),
         ("/v1/embeddings", {"model": "tiny", "input": None}, 400, "not a text"),
         ("/v1/embeddings", {"model": "tiny", "input": ["x", True]}, 400, "input[1] is not a text"),
         ("/v1/embeddings", {"model": "tiny", "input": [1, 2]}, 400, "token ids"),

@@ -62,6 +62,7 @@ def show(name: Name, json: Json = False) -> None:
         **_row(registry, card),
         "recipe": card.recipe.to_dict(),
         "tensors": TENSORS in card.files,
+        "prompts": dict(card.prompts.texts),
         "promptcli": card.promptcli,
         "provenance": card.provenance,
         "scores": card.scores,
@@ -71,6 +72,7 @@ def show(name: Name, json: Json = False) -> None:
         return
     recipe, provenance, scores = shown.pop("recipe"), shown.pop("provenance"), shown.pop("scores")
     del shown["method"], shown["backbone"]
+    shown["prompts"] = shown["prompts"] or "none"
     shown["tensors"] = "fitted" if shown["tensors"] else "none: the recipe is complete"
     _print_fields("", shown)
     _print_fields("recipe", recipe)

@@ -2,8 +2,11 @@
 
 import os
 from functools import partial
+from typing import Annotated
 
-from promptcli.cli.options import RUNTIME
+import typer
+
+from promptcli.cli.options import RUNTIME, choice_of
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.serving import serve as serving
 
@@ -11,6 +14,19 @@ from promptcli.serving import serve as serving
 KEY = "PROMPTCLI_API_KEY"
 
 
-@command_of(serving.serve, flags={"models": "[MODEL]...", "indexes": Flag("--index", metavar="DIR"), "key": None})
-def serve(serve: "partial[None]") -> None:
-    serve(key=os.environ.get(KEY) or None, threads=RUNTIME.get().threads)
+@command_of(
+    serving.serve,
+    flags={
+        "models": Flag("[MODEL]...", type=list[str], read=lambda words: words or []),
+        "indexes": Flag("--index", metavar="DIR"),
+        "key": None,
+    },
+)
+def serve(
+    serve: "partial[None]",
+    model: Annotated[
+        list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
+    ] = None,
+) -> None:
+    names = [*serve.keywords["models"], *(model or ())] or ["mini"]
+    serve(models=list(map(choice_of, names)), key=os.environ.get(KEY) or None, threads=RUNTIME.get().threads)

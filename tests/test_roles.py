@@ -1,0 +1,183 @@
+"""A model's prompts for queries and documents are used wherever text is in a role, are recorded, and are reported."""
+
+import importlib.util
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import promptcli as pc
+from promptcli.evaluation.mteb_tasks import MtebEncoder
+from promptcli.evaluation.scores import Label
+from promptcli.index.stored import load, read_manifest
+from promptcli.models.forms import lowest_cosine
+from tests.models.test_folders import made
+from tests.reference import sentence_transformers_folder as reference
+from tests.tiny import SENTENCES
+
+PROMPTS = {"query": "two dogs : ", "document": "flowers : ", "STS": "a man : "}
+
+
+@pytest.fixture
+def folder(tiny_folder, tmp_path):
+    return made(tmp_path, tiny_folder("bert"), prompts=PROMPTS)
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    return path
+
+
+def wanted(folder, prompt, texts=SENTENCES):
+    """Return the vectors of texts behind a prompt, by the folder's modules."""
+    return reference.vectors(folder, [prompt + text for text in texts])
+
+
+def cosines(queries, documents):
+    sides = (side / np.linalg.norm(side, axis=1)[:, None] for side in (queries, documents))
+    return np.matmul(*(side.T if number else side for number, side in enumerate(sides)))
+
+
+def scores(hits):
+    return {hit["text"]: hit["score"] for hit in hits}
+
+
+def test_an_index_and_its_queries_on_the_command_line(run, folder, text, tmp_path):
+    built = run("index", "build", text, "-o", tmp_path / "i", "-m", folder, "--dtype", "float32")
+    assert built.err == "documents begin with the model's prompt 'document': 'flowers : '\n"
+    assert "'document': 'flowers : '" in run("index", "info", tmp_path / "i").out
+    (tmp_path / "more.txt").write_text("A boat.\n")
+    assert "'document'" in run("index", "add", tmp_path / "i", tmp_path / "more.txt").err
+    stored, rows = load(tmp_path / "i").index, [*SENTENCES, "A boat."]
+    assert lowest_cosine(stored.vectors(stored.live()), wanted(folder, "flowers : ", rows)) >= 0.9999
+    assert read_manifest(tmp_path / "i").prompt == "document"
+    expected = cosines(wanted(folder, "two dogs : ", ["A cat."]), wanted(folder, "flowers : ", rows))[0]
+    (tmp_path / "q.txt").write_text("A cat.\n")
+    for query in ("A cat.", tmp_path / "q.txt"):
+        ran = run("index", "search", tmp_path / "i", query, "-k", 99, "--json")
+        assert ran.err == "queries begin with the model's prompt 'query': 'two dogs : '\n"
+        found = scores(map(json.loads, ran.out.splitlines()))
+        assert [found[row] for row in rows] == pytest.approx(expected.tolist(), abs=1e-4)
+    assert "'document'" in run("index", "dups", tmp_path / "i", "--pairs", 1).err
+
+
+def test_vectors_of_embed_keep_their_prompts_and_are_no_documents(run, folder, text, tmp_path):
+    assert run("embed", text, "-o", tmp_path / "v.npy", "-m", folder, "--dtype", "float32").err.count("prompt") == 0
+    built = run("index", "build", tmp_path / "v.npy", "-o", tmp_path / "i")
+    assert "without the model's prompt for documents" in built.err
+    ran = run("index", "search", tmp_path / "i", "A cat.", "-k", 1, "--json")
+    expected = cosines(wanted(folder, "two dogs : ", ["A cat."]), wanted(folder, ""))[0]
+    assert ran.json["score"] == pytest.approx(expected.max(), abs=1e-4)
+    told = run("index", "build", text, "-o", tmp_path / "d", "-m", folder, "--dtype", "float32", "-q")
+    assert told.code == 0
+    assert "comes from encoder" in run("index", "add", tmp_path / "d", tmp_path / "v.npy").err
+
+
+def test_an_index_of_the_library_equals_sentence_transformers(folder, tmp_path):
+    encoder = pc.load(folder, device="cpu", dtype="float32")
+    index = pc.SentenceIndex.build(SENTENCES, encoder)
+    index.add(["A boat."])
+    rows = [*SENTENCES, "A boat."]
+    documents, queries = wanted(folder, "flowers : ", rows), wanted(folder, "two dogs : ")
+    if importlib.util.find_spec("sentence_transformers") is not None:
+        from sentence_transformers import SentenceTransformer
+
+        theirs = SentenceTransformer(str(folder), device="cpu")
+        assert lowest_cosine(documents, theirs.encode_document(rows)) >= 0.9999
+        assert lowest_cosine(queries, theirs.encode_query(SENTENCES)) >= 0.9999
+    assert lowest_cosine(index.vectors.vectors(np.arange(len(rows))), documents) >= 0.9999
+    index.save(tmp_path / "i")
+    for each in (index, pc.SentenceIndex.load(tmp_path / "i"), pc.SentenceIndex.load(tmp_path / "i", folder)):
+        for hits, row in zip(each.search(SENTENCES, k=99), cosines(queries, documents), strict=True):
+            assert [hit.score for hit in hits] == pytest.approx([row[hit.id] for hit in hits], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "query", "document"),
+    [
+        ({"query": "q : ", "passage": "p : "}, "q : ", "p : "),
+        ({"search_query": "q : ", "search_document": "p : "}, "q : ", "p : "),
+        ({"query": "q : "}, "q : ", ""),
+        ({"other": "o : "}, "", ""),
+        (None, "", ""),
+    ],
+)
+def test_the_prompts_of_a_role_by_their_usual_names(tiny_folder, tmp_path, caplog, prompts, query, document):
+    encoder = pc.load(made(tmp_path, tiny_folder("bert"), prompts=prompts), device="cpu", dtype="float32")
+    caplog.set_level("INFO")
+    for role, prompt in (("query", query), ("document", document)):
+        caplog.clear()
+        vectors = encoder.in_role(role, report=True).encode(SENTENCES)
+        np.testing.assert_allclose(vectors, encoder.encode(SENTENCES, prompt=prompt), atol=1e-5)
+        assert len(caplog.messages) == bool(prompt)
+
+
+def test_retrieval_and_other_tasks(folder, tmp_path, caplog):
+    rows = [(*SENTENCES[:2], 1), (*SENTENCES[2:4], 1), *(("", text, 0) for text in SENTENCES[4:])]
+    path = tmp_path / "q.tsv"
+    path.write_text("query\tdocument\tgrade\n" + "".join("\t".join(map(str, row)) + "\n" for row in rows))
+    encoder = pc.load(folder, device="cpu", dtype="float32")
+    caplog.set_level("INFO")
+    retrieval, demo = sorted(pc.evaluate(encoder, [f"retrieval:{path}", "demo:dev"]), key=lambda score: score.metric)
+    assert [line.split(" begin")[0] for line in caplog.messages] == ["queries", "documents"]
+    assert demo.value == pc.evaluate(encoder, "demo:dev")[0].value
+    queries = wanted(folder, "two dogs : ", [SENTENCES[0], SENTENCES[2]])
+    near = cosines(queries, wanted(folder, "flowers : ", [row[1] for row in rows]))
+    gains = [1 / np.log2(2 + (line > line[place]).sum()) for place, line in enumerate(near)]
+    assert retrieval.value == pytest.approx(100 * np.mean(gains), abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "side", "prompt"),
+    [
+        ("Retrieval", "query", "two dogs : "),
+        ("Retrieval", "document", "flowers : "),
+        ("STS", None, "a man : "),
+        ("STS", "query", "a man : "),
+        ("Classification", None, ""),
+    ],
+)
+def test_mteb_s_tasks(folder, kind, side, prompt):
+    encoder = pc.load(folder, device="cpu", dtype="float32")
+    model = MtebEncoder(encoder, encoder.fingerprint, Label("m", "r"))
+    task, role = SimpleNamespace(name="A task", type=kind), side and SimpleNamespace(value=side)
+    vectors = model.encode([{"text": SENTENCES}], task_metadata=task, prompt_type=role, hf_split="test")
+    assert lowest_cosine(vectors, wanted(folder, prompt)) >= 0.9999
+
+
+def test_a_server(folder):
+    pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
+    from starlette.testclient import TestClient
+
+    from promptcli.serving.app import make_app
+    from promptcli.serving.service import Service
+
+    encoder = pc.load(folder, device="cpu", dtype="float32")
+    index = pc.SentenceIndex.build(SENTENCES, encoder)
+    with TestClient(make_app(Service({"m": encoder}, {"i": index})), base_url="http://127.0.0.1") as client:
+        for given, prompt in ((None, ""), ("query", "two dogs : "), ("passage", "flowers : "), ("STS", "a man : ")):
+            body = {"model": "m", "input": SENTENCES, "input_type": given}
+            rows = client.post("/v1/embeddings", json=body).json()["data"]
+            assert lowest_cosine(np.array([row["embedding"] for row in rows]), wanted(folder, prompt)) >= 0.9999
+        (found,) = client.post("/search", json={"query": "A cat.", "k": 99}).json()["results"]
+    expected = cosines(wanted(folder, "two dogs : ", ["A cat."]), wanted(folder, "flowers : "))[0]
+    assert [scores(found["hits"])[text] for text in SENTENCES] == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_an_index_without_its_model_names_it_and_the_option(run, folder, text, tmp_path):
+    assert run("models", "import", folder, "--name", "mine").code == 0
+    assert "'document': 'flowers : '" in run("models", "show", "mine").out
+    for model in (folder, "mine"):
+        assert run("index", "build", text, "-o", tmp_path / "i", "-m", model, "--dtype", "float32", "--force").code == 0
+        wanted = run("index", "search", tmp_path / "i", "A cat.").out
+        folder.rename(moved := tmp_path / "moved")
+        run("models", "remove", "mine")
+        ran = run("index", "search", tmp_path / "i", "A cat.")
+        assert ran.code == 3 and ran.err.count("\n") == 1 and "removed or moved" in ran.err and "--model" in ran.err
+        assert "removed or moved" in run("index", "info", tmp_path / "i").err
+        assert run("index", "search", tmp_path / "i", "A cat.", "-m", moved).out == wanted != ""
+        moved.rename(folder)
+        run("models", "import", folder, "--name", "mine")
