@@ -95,9 +95,7 @@ def evaluate(
     named.note_examples(transfer)
     for task in loaded.tasks if not exclude_queries else ():
         if isinstance(task, RetrievalTask) and (same := sum(map(bool, task.same))):
-            note(
-                f"{task.name}: {same:,} queries are documents, too, and may be their own answers; see `exclude_queries`"
-            )
+            note(f"{task.name}: {same:,} queries are documents, too, and may answer themselves; see `exclude_queries`")
     check_tasks(transfer, settings.training)
     external = [read_embedded(Path(path), loaded.tasks) for path in dict.fromkeys(vectors)]
     scores: dict[Label, list[Score]] = {each.label: score_vectors([each], loaded.tasks, settings) for each in external}

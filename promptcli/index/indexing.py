@@ -197,7 +197,8 @@ def index_info(folder: str | Path) -> "IndexManifest":
 
     manifest = stored.read_manifest(Path(folder))
     if (name := inputs.missing_model(manifest)) is not None:
-        note(f"{name}, the model of the index, was removed or moved; name it as --model to search or add")
+        search = f"`promptcli index search {folder} QUERY --model MODEL`"
+        note(f"{name}, the model of the index, was removed or moved; name it to search or add: {search}")
     return manifest
 
 

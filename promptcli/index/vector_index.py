@@ -346,7 +346,7 @@ class VectorIndex:
         if len(known):
             held = self._labels.column("id")[int(known[0])].as_py()
             raise UsageError(
-                f"the index has the id {held!r}; replace its row (`replace`, in Python upsert), or give another id"
+                f"the index has the id {held!r}; replace its row (`replace`; Python: upsert), or give another"
             )
         return np.fromiter(map(hash, names.to_pylist()), np.int64, len(names))
 
