@@ -98,8 +98,8 @@ class _Nearest:
         self.k, self.count = k, 0
         self.best: list[tuple[float, str, int]] = []  #: cosine, file, number of the line from 0
         self.lines: dict[str, list[str]] = {}  #: of the files that hold a line in ``best``
-        self._encoder = encoder
-        self._query = unit(np.asarray(encoder.encode_query([query])))[0]
+        self._documents = encoder.in_role("document", report=True)
+        self._query = unit(encoder.in_role("query", report=True).encode([query]))[0]
         self._waiting: list[tuple[str, int]] = []
 
     def add(self, file: str, lines: list[str]) -> None:
@@ -116,7 +116,7 @@ class _Nearest:
         """Compare the lines that are waiting."""
         texts = [self.lines[file][number].strip() for file, number in self._waiting]
         if texts:
-            scores = unit(np.asarray(self._encoder.encode_document(texts))) @ self._query
+            scores = unit(self._documents.encode(texts)) @ self._query
             order = np.argsort(-scores, kind="stable")[: self.k]
             ranked = [*self.best, *((float(scores[row]), *self._waiting[row]) for row in order)]
             self.best = sorted(ranked, key=lambda each: -each[0])[: self.k]
