@@ -163,9 +163,8 @@ class RetrievalTask:
         kept = [number for number, graded in enumerate(grades) if graded]
         if not kept:
             raise UsageError(f"{self.name}: no query has another answer than itself")
-        columns = ([column[number] for number in kept] for column in (self.queries, grades, self.same))
-        queries, grades, same = columns
-        return RetrievalTask(self.name, queries, self.documents, grades, same)
+        queries, same = [self.queries[number] for number in kept], [self.same[number] for number in kept]
+        return RetrievalTask(self.name, queries, self.documents, [grades[number] for number in kept], same)
 
     def sentences(self) -> Iterator[str]:
         """Yield every query and document."""

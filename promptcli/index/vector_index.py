@@ -342,8 +342,7 @@ class VectorIndex:
 
     def _new_keys(self, names: Any) -> NDArray[np.int64]:
         """Return a number for each id of an Arrow column of texts; one that the index has is refused."""
-        known = self.where(names) if self.rows else []
-        if len(known):
+        if self.rows and len(known := self.where(names)):
             held = self._labels.column("id")[int(known[0])].as_py()
             raise UsageError(
                 f"the index has the id {held!r}; replace its row (`replace`; Python: upsert), or give another"
