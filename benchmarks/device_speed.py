@@ -35,7 +35,7 @@ from promptcli.searching.searches import search_heads
 from promptcli.training.methods import find_method
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes
-from promptcli.training.run import Learner, Trainer
+from promptcli.training.trainer import Learner, Trainer
 
 _WARM = 3
 _RATE_RUNS = 5

@@ -33,7 +33,7 @@ def ours(name: str, folder: str, batch: int, mixed: bool) -> tuple[Gradients, li
     from promptcli.backbones.loading import load_backbone
     from promptcli.training.methods import find_method
     from promptcli.training.processes import Processes
-    from promptcli.training.run import Learner, Trainer
+    from promptcli.training.trainer import Learner, Trainer
 
     method = find_method(name, supervised=False)
     prefix = {"prefix_length": _PREFIX} if name == "dcpcse" else {}

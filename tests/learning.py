@@ -7,7 +7,7 @@ from accelerate import Accelerator
 from promptcli.backbones.loading import load_backbone
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.processes import Processes
-from promptcli.training.run import Learner, Trainer
+from promptcli.training.trainer import Learner, Trainer
 from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]

@@ -29,7 +29,7 @@ from promptcli.pretraining.plan import Plan
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS
-from promptcli.training.run import Trainer
+from promptcli.training.trainer import Trainer
 from tests import learning
 from tests.pretend_cuda import pretended
 from tests.pretraining.test_pretraining_steps import random_corpus, take_step

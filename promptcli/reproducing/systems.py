@@ -237,7 +237,7 @@ FORMS = {
 
 def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None:
     """Return why a row cannot be trained here, or None."""
-    from promptcli.training.run import steps_of
+    from promptcli.training.batches import steps_of
 
     try:
         steps_of(_method(row, context)[1], context.examples(examples_kind(row, context)).sizes)

@@ -70,11 +70,12 @@ def train(
         >>> pc.train("dcpcse", steps=100).encoder.encode(["A cat sleeps."]).shape  # doctest: +SKIP
         (1, 256)
     """
-    from promptcli.training.run import Request, carry_out
+    from promptcli.training.run import Request
 
-    folder = None if data_dir is None else Path(data_dir)
-    request = Request(method, data, backbone, start, supervised, paper, on, folder, settings, skip_bad)
-    return carry_out(request, name=name, tests=tests, resume=resume, force=force, trackers=trackers, offline=offline)
+    return Request(
+        method, data, settings, backbone, start, supervised, skip_bad, paper, on, data_dir, name, tests, resume, force,
+        trackers, offline,
+    ).train()  # fmt: skip
 
 
 def training_settings(
@@ -103,7 +104,5 @@ def training_settings(
     """
     from promptcli.training.run import Request
 
-    folder = None if data_dir is None else Path(data_dir)
-    return Request(method, data, backbone, start, supervised, paper, on, folder, settings, skip_bad).describe(
-        timed=timed
-    )
+    request = Request(method, data, settings, backbone, start, supervised, skip_bad, paper, on, data_dir)
+    return request.describe(timed=timed)

@@ -18,7 +18,7 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.recipe import RECIPES
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.run import Learner
+from promptcli.training.trainer import Learner
 from tests import learning
 from tests.tiny import SENTENCES
 

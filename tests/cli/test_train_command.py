@@ -12,7 +12,7 @@ from promptcli.encoder.prompts import deep_prefix
 from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.run import Trainer
+from promptcli.training.trainer import Trainer
 from tests.embed_running import refused
 from tests.learning import family_for
 from tests.processes import Program, ranks_of_two

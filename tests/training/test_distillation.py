@@ -14,10 +14,11 @@ from promptcli.data import demo
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.models.loading import open_registry
 from promptcli.training import teacher
+from promptcli.training.batches import batch_lengths, batches
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.distillation import turned
-from promptcli.training.run import Trainer, batch_lengths, batches
 from promptcli.training.teacher import EncodedVectors
+from promptcli.training.trainer import Trainer
 from tests.learning import learner_of
 from tests.reference.losses import guided_infonce, similarities_distance, vectors_distance
 from tests.tiny import SENTENCES

@@ -15,8 +15,8 @@ from promptcli.training.methods import find_method
 from promptcli.training.mining import mined
 from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.objectives.graded import angle_similarity
-from promptcli.training.run import learning_rate
 from promptcli.training.teacher import SentenceVectors
+from promptcli.training.trainer import learning_rate
 from tests import learning
 from tests.reference import losses
 from tests.tiny import SENTENCES

@@ -18,7 +18,7 @@ from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.objectives.graded import PairCosine
 from promptcli.training.objectives.objective import Objective
 from promptcli.training.objectives.sbert import CLASSES
-from promptcli.training.run import learning_rate
+from promptcli.training.trainer import learning_rate
 from tests.learning import learner_of, trainer_of
 from tests.reference import losses
 from tests.tiny import SENTENCES

@@ -11,7 +11,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.training import trainable_encoder
 from promptcli.training.methods import find_method
 from promptcli.training.optimizers import OPTIMIZERS
-from promptcli.training.run import Learner
+from promptcli.training.trainer import Learner
 from tests.learning import trainer_of
 
 OFFICIAL = Path(__file__).parents[1] / "reference" / "official"

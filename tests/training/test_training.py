@@ -14,9 +14,10 @@ from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.prompts import deep_prefix, soft_template, start_numbers
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
+from promptcli.training.batches import batch_lengths, batches, source_shares, steps_of
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.run import DevScore, batch_lengths, batches, has_diverged, source_shares, steps_of
+from promptcli.training.trainer import DevScore, has_diverged
 from tests.learning import family_for, learner_of
 from tests.reference.losses import cosine
 from tests.tiny import SENTENCES

@@ -26,8 +26,8 @@ from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.objectives.contrastive import contrastive_loss, equal_sentences
 from promptcli.training.processes import Processes
-from promptcli.training.run import Trainer
 from promptcli.training.trainable_encoder import mask_tokens
+from promptcli.training.trainer import Trainer
 from tests.learning import COLUMNS, assert_equal, gradients, learner_of, trainer_of
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES

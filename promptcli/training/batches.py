@@ -1,0 +1,85 @@
+"""The batches of a run: rows of its sources in an order that follows from the seed alone."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from promptcli.errors import UsageError
+from promptcli.training.methods.training_settings import TrainingSettings
+
+_SORTED = 32  # batches within which rows are sorted by length
+_ORDER, _DRAW = 7, 8  # seed an epoch's order, and the order of a source
+
+
+def steps_of(settings: TrainingSettings, sizes: Sequence[int]) -> int:
+    """Return the number of steps of a run on sources of those sizes."""
+    lengths = batch_lengths(settings, sizes)
+    if not lengths or sum(sizes) < settings.batch_size:
+        raise UsageError(
+            f"{sum(sizes)} examples are less than one batch of {settings.batch_size}; give more, or `batch_size`"
+        )
+    return settings.steps or max(1, round(settings.epochs * len(lengths)))
+
+
+def batch_lengths(settings: TrainingSettings, sizes: Sequence[int]) -> list[int]:
+    """Return the number of examples of each batch of an epoch, before the batches are put in order."""
+    shares = source_shares(sizes, settings.data_temperature)
+    groups = shares if settings.batches == "one-source" else [sum(shares)]
+    size = settings.batch_size
+    lengths = [min(size, group - start) for group in groups for start in range(0, group, size)]
+    return [length for length in lengths if length == size or not settings.drop_last]
+
+
+def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
+    """Return the number of rows of each source in an epoch: n^(1/T) / sum n^(1/T) of all rows.
+
+    Rounded so that they add up: the largest remainders up, the others down.
+    """
+    total = sum(sizes)
+    weights = np.asarray(sizes, np.float64) ** (1 / temperature)
+    exact = total * weights / weights.sum()
+    shares = np.floor(exact).astype(int)
+    shares[np.argsort(shares - exact, kind="stable")[: total - shares.sum()]] += 1
+    return [int(share) for share in shares]
+
+
+def batches(
+    settings: TrainingSettings, sizes: Sequence[int], lengths: np.ndarray | None = None
+) -> Iterator[np.ndarray]:
+    """Yield the rows of each batch without end; a batch that ends an epoch, or its source, may be short.
+
+    A source whose share is more than its rows begins again within the epoch; a source whose share is less continues in
+    the next epoch; each pass over a source has a new order. ``lengths``: of all rows, for batches of similar lengths.
+    """
+    size = settings.batch_size
+    shares = source_shares(sizes, settings.data_temperature)
+    for epoch in itertools.count():
+        order = np.random.default_rng([settings.seed, _ORDER, epoch])
+        drawn = [
+            first + _draw(settings.seed, source, rows, epoch * share, share)
+            for source, (first, rows, share) in enumerate(zip(np.cumsum([0, *sizes]), sizes, shares, strict=False))
+        ]
+        if settings.batches == "one-source":
+            cut = [rows[start : start + size] for rows in drawn for start in range(0, len(rows), size)]
+        else:
+            rows = order.permutation(sum(sizes))
+            if shares != list(sizes):
+                rows = np.concatenate(drawn)[rows]
+            if settings.batches == "similar-lengths":
+                assert lengths is not None
+                windows = np.split(rows, range(_SORTED * size, len(rows), _SORTED * size))
+                rows = np.concatenate([window[np.argsort(lengths[window], kind="stable")] for window in windows])
+            cut = [rows[start : start + size] for start in range(0, len(rows), size)]
+        if settings.batches != "mixed":
+            cut = [cut[number] for number in order.permutation(len(cut))]
+        yield from (batch for batch in cut if len(batch) == size or not settings.drop_last)
+
+
+def _draw(seed: int, source: int, rows: int, start: int, count: int) -> np.ndarray:
+    """Return rows ``start`` to ``start + count`` of a source that is read again and again, each time in a new order."""
+    passes = range(start // rows, math.ceil((start + count) / rows))
+    orders = [np.random.default_rng([seed, _DRAW, source, number]).permutation(rows) for number in passes]
+    first = start - passes.start * rows
+    return np.concatenate(orders)[first : first + count]
