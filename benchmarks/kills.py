@@ -96,6 +96,10 @@ CASES = {
     ),
     "index-delete": Case(_DELETE, before=(_INDEX,), done=2),
     "index-compact": Case(("index", "compact", "index", "-q"), before=(_INDEX, _DELETE), twice=True),
+    "index-sync": Case(
+        ("index", "sync", "index", "text.txt", "rows.tsv", "-q"),
+        before=(("index", "sync", "index", "text.txt", *_SMALL),),
+    ),
     "embed-parts": Case(_PARTS),
     "models-import": Case(_IMPORT, again=("--force",)),
     "models-reimport": Case(

@@ -19,6 +19,7 @@ from promptcli.index.indexing import build_index as build_index
 from promptcli.index.indexing import check_index as check_index
 from promptcli.index.indexing import search_index as search_index
 from promptcli.index.sentence_index import SentenceIndex as SentenceIndex
+from promptcli.index.sync import sync_index as sync_index
 from promptcli.models.exchange import export as export
 from promptcli.models.exchange import import_model as import_model
 from promptcli.models.exchange import pull as pull

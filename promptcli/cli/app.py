@@ -160,6 +160,7 @@ _FIRST = (
         "Build, change and search an index of sentences.",
         Listed("build", "index.build", "Index sentences, or stored vectors, for search by cosine."),
         Listed("add", "index.add", "Add sentences, or vectors of the same encoder, to an index."),
+        Listed("sync", "index.sync", "Make an index equal to files and folders: only what changed is encoded."),
         Listed("delete", "index.delete", "Delete rows by their ids."),
         Listed("compact", "index.compact", "Rewrite an index without its deleted rows."),
         Listed("search", "index.search", "Print the rows that are nearest to each query."),

@@ -62,12 +62,12 @@ def search(
 
     if not query.strip():
         raise UsageError("the query is empty; give a few words, or a sentence")
-    named = _find(files)
+    named = find_files(files)
     nearest = _Nearest(open_model(model, dtype="auto", rows=_WINDOW), query, k)
     unreadable: list[str] = []
     for file, in_folder in named.items():
         try:
-            nearest.add(file, _lines(file))
+            nearest.add(file, read_lines(file))
         except UsageError as error:
             if not in_folder:
                 raise
@@ -125,7 +125,7 @@ class _Nearest:
         self._waiting = []
 
 
-def _find(names: Sequence[str | Path]) -> dict[str, bool]:
+def find_files(names: Sequence[str | Path]) -> dict[str, bool]:
     """Return the files, in order, and whether each was found in a folder or by a glob."""
     files: dict[str, bool] = {}
     for name in map(str, names):
@@ -145,7 +145,8 @@ def _find(names: Sequence[str | Path]) -> dict[str, bool]:
     return files
 
 
-def _lines(file: str) -> list[str]:
+def read_lines(file: str) -> list[str]:
+    """Return the lines of a text, or the texts of the rows of a table."""
     form, ending = format_of(file)
     if form != "text":
         with open_rows(file) as rows:

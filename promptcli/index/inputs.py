@@ -5,7 +5,7 @@ And the encoder that they come from: remembered at the build, made again for a s
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from promptcli.data.dialect import Fields
 from promptcli.data.files import STANDARD
-from promptcli.data.rows import open_rows, windows
+from promptcli.data.rows import Batch, open_rows, windows
 from promptcli.data.vectors import EmbedReport, Manifest, holds_vectors, read_vectors
 from promptcli.data.vectors.formats import Floats, ParquetRows, open_sink
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
@@ -72,7 +72,7 @@ class RowFiles:
             None if texts is None else Path(texts),
             Fields(text_field, id_field, skip_bad=skip_bad),
         )
-        self.spool = next((folder for folder in real_path(near).parents if folder.is_dir()), None) if near else None
+        self.near = near
 
     @property
     def are_vectors(self) -> bool:
@@ -100,11 +100,8 @@ class RowFiles:
         with open_rows(self.file, self.fields, stdin=self.stdin) as source:
             encoder = opener()
             documents = encoder if plain else encoder.in_role("document", report=True)
-            with working("index", source.total() if is_shown() else None) as advance:
-                spool = cast(BinaryIO, tempfile.TemporaryFile(dir=self.spool))
-                with open_sink(spool, ".parquet", encoder.width) as sink:
-                    report = embed_stream(documents, source, sink, progress=advance)
-                return Incoming(ParquetRows({self.file: spool}), origin_of(encoder, documents, model), report)
+            rows, report = spooled(documents, source, self.near, source.total() if is_shown() else None)
+        return Incoming(rows, origin_of(encoder, documents, model), report)
 
     def stored(self, origin: Origin | None = None) -> Incoming:
         """Return the rows of vectors; they must come from the encoder of ``origin``, if that is given."""
@@ -148,6 +145,18 @@ class RowFiles:
             raise CheckFailedError(f"{self.file} was made from another file than {self.texts} (by its sha256)")
         ids = range(len(table)) if table.column("id").type == pa.int64() else table.column("id").to_pylist()
         return Incoming(ArrayRows(vectors.matrix, ids, table.column("text").to_pylist()), _origin(manifest))
+
+
+def spooled(
+    documents: "Encoder", batches: Iterable[Batch], near: Path | None, total: int | None
+) -> tuple[ParquetRows, EmbedReport]:
+    """Encode batches window by window into a nameless file on the disk of the index ``near``."""
+    place = next((folder for folder in real_path(near).parents if folder.is_dir()), None) if near else None
+    with working("index", total) as advance:
+        spool = cast(BinaryIO, tempfile.TemporaryFile(dir=place))
+        with open_sink(spool, ".parquet", documents.width) as sink:
+            report = embed_stream(documents, batches, sink, progress=advance)
+    return ParquetRows({Path("the rows"): spool}), report
 
 
 def _origin(manifest: Manifest | None) -> Origin | None:

@@ -54,6 +54,7 @@ class StoredIndex:
     origin: Origin
     created: str
     source: dict[str, Any] | None = None  #: What a build read, and how; None once the index was changed.
+    synced: bool = False  #: Whether its rows are those of files, see ``sync``.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,7 @@ class IndexManifest(Origin):
     ef: int | None = None
     factor: float | None = None
     source: dict[str, Any] | None = None
+    synced: bool = False
     segments: list[str] = field(default_factory=list)
     files: dict[str, StoredFile] = field(default_factory=dict)
     promptcli: str = field(default_factory=lambda: promptcli.__version__)
@@ -144,7 +146,7 @@ def load(folder: Path) -> StoredIndex:
         except (RuntimeError, ValueError, OSError) as error:
             raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
-    return StoredIndex(index, origin, manifest.created)
+    return StoredIndex(index, origin, manifest.created, synced=manifest.synced)
 
 
 def read_manifest(folder: Path) -> IndexManifest:
@@ -221,6 +223,7 @@ class Writer:
             deleted=len(deleted),
             **vars(index.effort),
             source=stored.source,
+            synced=stored.synced,
             segments=segments,
             files=list_files(self.new),
         )

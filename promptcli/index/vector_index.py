@@ -68,7 +68,7 @@ class Builder:
             raise UsageError(f"memory of {self.memory >> 20} MB is too little; give at least {-(-least >> 20)}MB")
         self._room = None if self.memory is None else self.memory - least
         self._index: Any = None
-        self._labels: list[pa.Table] = []
+        self.labels: list[pa.Table] = []
         self._held = 0
 
     def add(self, units: Floats, labels: pa.Table) -> None:
@@ -78,7 +78,7 @@ class Builder:
         if self._index is None:
             self._index = copy(self.empty)
         self._index.add(units)
-        self._labels.append(labels)
+        self.labels.append(labels)
         self._held += self._bytes * len(units) + 3 * labels.nbytes  # Arrow's columns are joined, then written
         if self._room is not None and self._held > self._room:
             self.finish()
@@ -86,8 +86,8 @@ class Builder:
     def finish(self) -> list[Segment]:
         """Store the rows that are held, and return all segments."""
         if self._index is not None:
-            segment = Segment(self._index, join_labels(self._labels))
-            self._index, self._labels, self._held = None, [], 0
+            segment = Segment(self._index, join_labels(self.labels))
+            self._index, self.labels, self._held = None, [], 0
             self.segments.append(self.store(segment))
         return self.segments
 
@@ -151,7 +151,8 @@ class VectorIndex:
 
     def _set_segments(self, segments: list[Segment], masked: Mask) -> None:
         self.segments = segments
-        self._labels = join_labels([segment.labels for segment in segments]) if segments else label_table([], None, 0)
+        #: Columns ``id`` and, if the rows have texts, ``text``.
+        self.labels = join_labels([segment.labels for segment in segments]) if segments else label_table([], None, 0)
         self._set_masked(masked)
 
     def _set_masked(self, masked: Mask) -> None:
@@ -161,12 +162,12 @@ class VectorIndex:
     @property
     def has_texts(self) -> bool:
         """Whether the rows have texts."""
-        return "text" in self._labels.column_names
+        return "text" in self.labels.column_names
 
     @property
     def text_ids(self) -> bool:
         """Whether ids are texts; if some are, row numbers are shown as texts, too."""
-        return bool(self._labels.schema.field("id").type == pa.large_string())
+        return bool(self.labels.schema.field("id").type == pa.large_string())
 
     @property
     def width(self) -> int:
@@ -204,7 +205,7 @@ class VectorIndex:
         """Delete the rows with these ids and return how many they were; if an id is unknown, nothing is deleted."""
         names = _names(ids)
         rows = self.where(names)
-        known = self._labels.column("id").take(rows).cast(pa.large_string())
+        known = self.labels.column("id").take(rows).cast(pa.large_string())
         if unknown := sorted(set(names.to_pylist()).difference(known.to_pylist())):
             shown = listed([repr(name[:40]) for name in unknown])
             count = f"{len(unknown):,} of {len(names):,} ids"
@@ -255,7 +256,7 @@ class VectorIndex:
         """Return the rows whose id, as text, is in an Arrow column and that are not deleted."""
         if not self.text_ids:
             names = names.filter(pc.match_substring_regex(names, _NUMBER)).cast(pa.int64())
-        return np.flatnonzero(pc.is_in(self._labels.column("id"), value_set=names).to_numpy() & ~self.masked)
+        return np.flatnonzero(pc.is_in(self.labels.column("id"), value_set=names).to_numpy() & ~self.masked)
 
     def nearest(
         self, units: Floats, k: int, allowed: Mask | None = None, effort: Effort | None = None
@@ -281,7 +282,7 @@ class VectorIndex:
 
     def hits(self, rows: RowNumbers, scores: Floats) -> list[Hit]:
         """Return rows and their scores, best first, as hits."""
-        ids, texts = self._labels.column("id"), self._labels.column("text") if self.has_texts else None
+        ids, texts = self.labels.column("id"), self.labels.column("text") if self.has_texts else None
         # cell by cell: Table.take takes 50 ms for ten of nine million rows
         return [
             Hit(rank, ids[row].as_py(), None if texts is None else texts[row].as_py(), score)
@@ -309,7 +310,7 @@ class VectorIndex:
     ) -> None:
         """Append rows, joined with the small segments at the end; ``name`` converts given ids, which must be new."""
         total, first, before = rows.shape[0], len(self.segments), self.numbered
-        while first and len(self.segments[first - 1]) <= max(_SMALL, 2 * total) and self._keeps_vectors:
+        while first and len(self.segments[first - 1]) <= max(_SMALL, 2 * total) and self.keeps_vectors:
             first -= 1
             total += len(self.segments[first])
         start, highest, keys = 0, -1, list[NDArray[np.int64]]()
@@ -343,7 +344,7 @@ class VectorIndex:
     def _new_keys(self, names: Any) -> NDArray[np.int64]:
         """Return a number for each id of an Arrow column of texts; one that the index has is refused."""
         if self.rows and len(known := self.where(names)):
-            held = self._labels.column("id")[int(known[0])].as_py()
+            held = self.labels.column("id")[int(known[0])].as_py()
             raise UsageError(
                 f"the index has the id {held!r}; replace its row (`replace`; Python: upsert), or give another"
             )
@@ -374,7 +375,7 @@ class VectorIndex:
             raise UsageError(f"the index {which}; build it again from all rows")
 
     @property
-    def _keeps_vectors(self) -> bool:
+    def keeps_vectors(self) -> bool:
         """Whether vectors come back at half precision or better, so that they may be indexed again."""
         index = faiss.downcast_index(self.empty)
         finest = index.refine_index if isinstance(index, faiss.IndexRefine) else getattr(index, "storage", index)

@@ -14,6 +14,7 @@ from promptcli.cli.commands.models import method_line
 from promptcli.cli.options import MODEL, Json
 from promptcli.cli.signatures import Flag, FlagRow, command_of
 from promptcli.index import indexing
+from promptcli.index import sync as mirroring
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def _showing_the_index(function: Callable[..., Any], **flags: FlagRow) -> Callab
 
 build = _showing_the_index(indexing.build_index, folder=Flag("--output -o", metavar="DIR"), model=MODEL)
 add = _showing_the_index(indexing.add_to_index)
+sync = _showing_the_index(mirroring.sync_index, files="FILE...", model=MODEL)
 delete = _showing_the_index(indexing.delete_from_index, ids="[ID]...", file=Flag("--ids", metavar="FILE"))
 compact = _showing_the_index(indexing.compact_index)
 info = _showing_the_index(indexing.index_info)

@@ -1,0 +1,166 @@
+"""An index that mirrors files: only new and changed rows are encoded, and rows that the files lack are removed."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from promptcli.errors import UsageError
+from promptcli.notes import note, note_counts
+from promptcli.recipe import Choice
+
+if TYPE_CHECKING:
+    from promptcli.data.rows import Batch
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.index.stored import IndexManifest, StoredIndex
+    from promptcli.index.vector_index import VectorIndex
+    from promptcli.models.loading import Model
+
+#: The id of a row, ``file:line``, and its text.
+Row = tuple[str, str]
+
+
+def sync_index(
+    folder: str | Path,
+    files: Sequence[str | Path],
+    model: "Model | None" = None,
+    *,
+    memory: str | int = "4GB",
+) -> "IndexManifest":
+    """Make an index equal to files: their lines and rows, and no others, under the ids FILE:LINE.
+
+    Only new and changed texts are encoded. If nothing has changed, the index stays unchanged; with another model all is
+    encoded again.
+
+    Args:
+        folder: Folder of the index, which is made if it is missing.
+        files: Texts, tables, globs, and folders; hidden files in a folder, and those that are not text, are left out.
+        model: An encoder, or what ``load`` takes. Default: that of the index; ``mini`` for a new one.
+        memory: Memory that the process may take, e.g. 4GB or 800MB.
+
+    Raises:
+        NotFoundError: No such file.
+        UsageError: A file that is being written to, no line to index, or an index of other rows.
+    """
+    from promptcli.index import inputs, stored
+    from promptcli.index.indexing import size_of
+    from promptcli.models import loading
+
+    folder, room, model = Path(folder), size_of(memory), Choice() if model is None else model
+    rows = dict.fromkeys(_read(files, folder))
+    if not rows:
+        raise UsageError(f"no line to index in {', '.join(map(str, files))}; give texts, tables, or folders of them")
+    manifest = stored.read_manifest(folder) if (folder / stored.MANIFEST).is_file() else None
+    if manifest is None or inputs.is_named(model):
+        encoder = loading.open_model(model, dtype="auto")
+        if manifest is None or inputs.documents_of(manifest, encoder).fingerprint != manifest.fingerprint:
+            return _build(folder, rows, encoder, inputs.registered(model), room, force=manifest is not None)
+    _check_synced(manifest, folder)
+    if not _differs(stored.load(folder), rows):
+        note(f"{len(rows):,} rows, unchanged")
+        return manifest
+    with stored.change(folder, memory=room) as held:
+        _check_synced(held, folder)
+        _apply(held, rows, folder, model)
+    return stored.read_manifest(folder)
+
+
+def _check_synced(stored: "StoredIndex | IndexManifest", folder: Path) -> None:
+    if not stored.synced:
+        raise UsageError(f"{folder} holds rows that `index sync` did not put there; give another folder")
+
+
+def _read(files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
+    """Yield the rows of files, those of the index itself left out."""
+    from promptcli.data.files import state_of
+    from promptcli.index.file_search import find_files, read_lines
+    from promptcli.storage.files import real_path
+
+    unreadable, target = list[str](), real_path(folder)
+    for file, in_folder in find_files(files).items():
+        if target in real_path(Path(file)).parents:
+            continue
+        before = state_of(file)
+        try:
+            lines = read_lines(file)
+        except UsageError as error:
+            if not in_folder:
+                raise
+            unreadable.append(str(error))
+            continue
+        if state_of(file) != before:
+            raise UsageError(f"{file} is being written to; try again when it is complete")
+        yield from ((f"{file}:{number}", text) for number, line in enumerate(lines, 1) if (text := line.strip()))
+    if unreadable:
+        note(f"files that are not read: {len(unreadable):,}, e.g. {unreadable[0]}")
+
+
+def _batches(rows: Sequence[Row]) -> "Iterator[Batch]":
+    import pyarrow as pa
+
+    from promptcli.data.rows import BATCH
+
+    for start in range(0, len(rows), BATCH):
+        ids, texts = zip(*rows[start : start + BATCH], strict=True)
+        yield pa.record_batch({"id": pa.array(ids, pa.string()), "text": pa.array(texts, pa.string())})
+
+
+def _build(
+    folder: Path, rows: dict[Row, None], encoder: "Encoder", model: str | None, memory: int, *, force: bool
+) -> "IndexManifest":
+    """Make an index of all rows."""
+    from promptcli.index import inputs, stored
+    from promptcli.index.vector_index import VectorIndex
+    from promptcli.models.entries import utc_now
+
+    if force:
+        _check_synced(stored.read_manifest(folder), folder)
+    stored.check_target(folder, force=force)
+    documents = encoder.in_role("document", report=True)
+    encoded, report = inputs.spooled(documents, _batches(list(rows)), folder, len(rows))
+    with stored.create(folder, force=force) as writer:
+        index = VectorIndex.build(encoded, memory=memory, store=writer.segment)
+        origin = inputs.origin_of(encoder, documents, model)
+        manifest = writer.finish(stored.StoredIndex(index, origin, utc_now(), synced=True))
+    note_counts(report.rows, blank=0, truncated=report.truncated)
+    note(f"{len(rows):,} rows added")
+    return manifest
+
+
+def _live(index: "VectorIndex") -> dict[Row, int]:
+    """Return the rows of an index that are not deleted, and their numbers."""
+    columns = (index.labels.column(name).to_pylist() for name in ("id", "text"))
+    rows = dict(zip(zip(*columns, strict=True), range(len(index.masked)), strict=True))
+    return {row: number for row, number in rows.items() if not index.masked[number]} if index.masked.any() else rows
+
+
+def _differs(held: "StoredIndex", rows: dict[Row, None]) -> bool:
+    return _live(held.index).keys() != rows.keys()
+
+
+def _apply(held: "StoredIndex", rows: dict[Row, None], folder: Path, model: "Model") -> None:
+    """Change an index to these rows; a text that it has under another id is not encoded again."""
+    import numpy as np
+
+    from promptcli.index import inputs
+    from promptcli.index.rows import ArrayRows
+
+    index, before = held.index, _live(held.index)
+    added = [row for row in rows if row not in before]
+    removed = [row for row in before if row not in rows]
+    numbers = {text: number for (_, text), number in before.items()} if index.keeps_vectors else {}
+    moved = [row for row in added if row[1] in numbers]
+    vectors = index.vectors(np.array([numbers[text] for _, text in moved], np.int64)) if moved else None
+    if removed:
+        index.delete([name for name, _ in removed])
+    if vectors is not None:
+        index.add(ArrayRows(vectors, [name for name, _ in moved], [text for _, text in moved]))
+    if new := [row for row in added if row[1] not in numbers]:
+        encoder = inputs.encoder_of(held.origin, model)
+        documents = inputs.documents_of(held.origin, encoder)
+        encoded, report = inputs.spooled(documents, _batches(new), folder, len(new))
+        index.add(encoded)
+        note_counts(report.rows, blank=0, truncated=report.truncated)
+    if index.masked.sum() > index.rows:
+        index.compact()
+    counts = f"{len(added):,} rows added, {len(removed):,} removed, {len(rows) - len(added):,} unchanged"
+    note(counts + (f"; {len(moved):,} of those added are not encoded again" if moved else ""))

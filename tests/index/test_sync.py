@@ -1,0 +1,130 @@
+"""Indexes that mirror files: against fresh ones, what is encoded, kills, and what is refused."""
+
+import os
+import shutil
+
+import pytest
+
+import promptcli as pc
+from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.index import sync
+from promptcli.index.stored import load
+from tests.killing import killed_at_every_step
+
+LINES = ["A cat sleeps.", "", "Prices fell in May.", "  The kitten is asleep.  ", "Two dogs play.", "Stocks lost."]
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return pc.load("static-avg")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "notes" / "deep").mkdir(parents=True)
+    (tmp_path / "notes" / "a.md").write_text("\n".join(LINES), encoding="utf-8")
+    (tmp_path / "notes" / "deep" / "table.csv").write_text("text,year\nA dog barks.,1\nA cat naps.,2\n")
+    (tmp_path / "notes" / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\xff\xfe")
+    return tmp_path
+
+
+def answers(index, encoder):
+    return sorted((hit.id, hit.text, round(hit.score, 5)) for hit in index.search(encoder.encode(["A cat"]), 100)[0])
+
+
+def change_files(notes):
+    """Move every line of a file, change one, remove a file and write another."""
+    lines = ["A new line.", *LINES[:4], "Two dogs played.", "Stocks lost."]
+    (notes / "a.md").write_text("\n".join(lines), encoding="utf-8")
+    (notes / "deep" / "table.csv").unlink()
+    (notes / "b.txt").write_text("A dog barks.\nAnother file.\n", encoding="utf-8")
+
+
+def test_a_changed_folder_gives_the_index_of_a_fresh_build(folder, encoder, caplog, monkeypatch):
+    caplog.set_level("INFO", logger="promptcli")
+    monkeypatch.chdir(folder)
+    assert pc.sync_index("idx", ["notes"], encoder).rows == 7
+    assert "files that are not read: 1, e.g. notes/picture.png" in caplog.text and "7 rows added" in caplog.text
+    before = {path: path.read_bytes() for path in (folder / "idx").iterdir()}
+    pc.sync_index("idx", ["notes"])
+    assert {path: path.read_bytes() for path in (folder / "idx").iterdir()} == before
+    change_files(folder / "notes")
+    encoded, batches = list[str](), sync._batches
+    monkeypatch.setattr(sync, "_batches", lambda rows: encoded.extend(text for _, text in rows) or batches(rows))
+    pc.sync_index("idx", ["notes"], encoder)
+    assert encoded == ["A new line.", "Two dogs played.", "Another file."]
+    assert "8 rows added, 7 removed, 0 unchanged; 5 of those added are not encoded again" in caplog.text
+    pc.sync_index("fresh", ["notes"], encoder)
+    synced = answers(load(folder / "idx").index, encoder)
+    assert synced == answers(load(folder / "fresh").index, encoder)
+    places = [f"notes/a.md:{line}" for line in (1, 2, 4, 5, 6, 7)] + ["notes/b.txt:1", "notes/b.txt:2"]
+    assert [name for name, *_ in synced] == places
+
+
+def test_another_model_encodes_all_again_and_the_index_may_lie_in_the_folder(folder, encoder):
+    notes = folder / "notes"
+    first = pc.sync_index(notes / "idx", [notes], encoder)
+    again = pc.sync_index(notes / "idx", [notes], "mini-static")
+    assert (first.rows, again.rows) == (7, 7) and first.fingerprint != again.fingerprint
+    texts = [text for _, text, _ in answers(load(notes / "idx").index, pc.load("mini-static"))]
+    assert sorted(texts) == sorted([*filter(None, map(str.strip, LINES)), "A dog barks.", "A cat naps."])
+
+
+def test_a_kill_at_any_step_and_a_second_run_give_the_index_of_an_unbroken_run(folder, encoder):
+    notes = folder / "notes"
+    pc.sync_index(folder / "start", [notes], encoder)
+    change_files(notes)
+    pc.sync_index(folder / "whole", [notes], encoder)
+    whole, seen = answers(load(folder / "whole").index, encoder), []
+
+    def finish(place):
+        pc.sync_index(place / "idx", [notes], encoder)
+        seen.append(answers(load(place / "idx").index, encoder))
+        assert set(os.listdir(place)) <= {"idx", ".idx.old"}, "the old one goes with the next change"
+
+    rows = killed_at_every_step(
+        folder / "kills",
+        lambda place: shutil.copytree(folder / "start", place / "idx"),
+        lambda place: pc.sync_index(place / "idx", [notes], encoder),
+        lambda place: load(place / "idx").index.rows,
+        finish,
+    )
+    assert set(rows) == {7, 8} and all(found == whole for found in seen)
+
+
+@pytest.mark.parametrize(
+    ("index", "names", "error", "said"),
+    [
+        ("new", ["none"], NotFoundError, "none"),
+        ("new", ["notes/*.html"], NotFoundError, "no file in"),
+        ("new", ["notes/picture.png"], UsageError, "NUL"),
+        ("new", ["pictures"], UsageError, "no line to index"),
+        ("new", ["empty"], NotFoundError, "no file in"),
+        ("built", ["notes"], UsageError, "did not put there"),
+    ],
+)
+def test_what_is_refused(index, names, error, said, folder, encoder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "pictures").mkdir()
+    (folder / "empty").mkdir()
+    shutil.copy("notes/picture.png", "pictures")
+    pc.build_index("notes/a.md", "built", encoder)
+    with pytest.raises(PromptcliError, match=said) as raised:
+        pc.sync_index(index, names, encoder)
+    assert raised.type is error and not (folder / "new").exists()
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(folder, encoder, monkeypatch):
+    from promptcli.index import file_search
+
+    read = file_search.read_lines
+
+    def reading(file):
+        lines = read(file)
+        with open(file, "a") as appended:
+            appended.write("\nmore")
+        return lines
+
+    monkeypatch.setattr(file_search, "read_lines", reading)
+    with pytest.raises(UsageError, match=r"a\.md is being written to"):
+        pc.sync_index(folder / "idx", [folder / "notes"], encoder)
