@@ -3,11 +3,9 @@
 import dataclasses
 
 import numpy as np
-import torch
 
 from promptcli.data.dialect import PAIRS, TRIPLETS
 from promptcli.data.sources import TrainingExamples
-from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.errors import UsageError
 from promptcli.notes import note, working
@@ -25,45 +23,33 @@ def check_minable(examples: TrainingExamples, source: str) -> None:
 def mined(
     examples: TrainingExamples, vectors: SentenceVectors, guide: SentenceVectors, margin: float
 ) -> TrainingExamples:
-    """Return the pairs with a hard negative each, if there is one; a negative that is there stays.
+    """Return the pairs with a hard negative each, if one exists; negatives that are given stay.
 
     Of the other pairs' positives it is the nearest to the sentence by ``vectors`` that is farther than the positive by
-    ``margin`` at least, and that the ``guide`` does not find nearer than the positive, which would be a false negative.
-    The positives of equal sentences, and these themselves, are never taken.
+    ``margin`` at least, and that the ``guide`` does not find nearer: that would be a false negative. The positives of
+    equal sentences, and these themselves, are never taken.
     """
     first, second, *rest = examples.columns
     hard = list(rest[0]) if rest else [""] * len(first)
-    candidates = list(dict.fromkeys(second))
-    number = {text: place for place, text in enumerate(candidates)}
-    positives: dict[str, set[int]] = {}
+    place = {text: number for number, text in enumerate(dict.fromkeys(second))}
+    candidates = list(place)
+    excluded: dict[str, set[int]] = {}
     for one, two in zip(first, second, strict=True):
-        positives.setdefault(one, {number[text] for text in (one,) if text in number}).add(number[two])
+        excluded.setdefault(one, {place[one]} if one in place else set()).add(place[two])
     rows = [row for row, text in enumerate(hard) if not text]
-    sides = [(model, _unit(model, candidates)) for model in dict.fromkeys((vectors, guide))]
-    found = 0
+    theirs = {model: unit(model.encode(candidates)).T for model in (vectors, guide)}
     with working("mine", len(rows)) as advance:
         for start in range(0, len(rows), _ROWS):
             block = rows[start : start + _ROWS]
-            own = [number[second[row]] for row in block]
-            allowed = np.ones((len(block), len(candidates)), bool)
-            cosines = []
-            for model, theirs in sides:
-                cosine = (
-                    torch.from_numpy(_unit(model, [first[row] for row in block])) @ torch.from_numpy(theirs).T
-                ).numpy()
-                positive = cosine[np.arange(len(block)), own][:, None]
-                allowed &= (cosine <= positive - margin) if model is vectors else (cosine <= positive)
-                cosines.append(cosine)
+            lines, own = np.arange(len(block)), [place[second[row]] for row in block]
+            cosines = {model: unit(model.encode([first[row] for row in block])) @ theirs[model] for model in theirs}
+            near, guided = cosines[vectors], cosines[guide]
+            allowed = (near <= near[lines, own][:, None] - margin) & (guided <= guided[lines, own][:, None])
             for line, row in enumerate(block):
-                allowed[line, list(positives[first[row]])] = False
-            nearest = np.where(allowed, cosines[0], -np.inf).argmax(1)
-            for line, row in enumerate(block):
-                if allowed[line, nearest[line]]:
-                    hard[row], found = candidates[nearest[line]], found + 1
+                allowed[line, list(excluded[first[row]])] = False
+                best = int(np.where(allowed[line], near[line], -np.inf).argmax())
+                hard[row] = candidates[best] if allowed[line, best] else ""
             advance(len(block))
-    note(f"{found:,} hard negatives mined; {len(rows) - found:,} pairs have none farther than the margin")
+    none = sum(not hard[row] for row in rows)
+    note(f"{len(rows) - none:,} hard negatives mined; {none:,} pairs have none farther than the margin")
     return dataclasses.replace(examples, columns=(first, second, hard), layout=TRIPLETS)
-
-
-def _unit(model: SentenceVectors, texts: list[str]) -> Floats:
-    return unit(model.encode(texts))

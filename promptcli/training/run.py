@@ -409,7 +409,7 @@ class TrainingRun:
         if before and "backbone" in method.learns:
             backbone.tune(tuned_weights(before))
             before = {}
-        # an adapter goes on learning: the encoder that it starts from has a backbone of its own
+        # an adapter continues to learn: the encoder that it starts from has another copy of the backbone
         baseline = method.baseline(backbone.name, family, settings)
         plain = build_encoder(baseline, backbone=backbone, tensors=before, device=processes.device, dtype="float32")
         untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])

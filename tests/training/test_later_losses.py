@@ -16,7 +16,7 @@ from promptcli.training.mining import mined
 from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.objectives.graded import angle_similarity
 from promptcli.training.teacher import SentenceVectors
-from promptcli.training.trainer import learning_rate
+from promptcli.training.trainer import Trainer, learning_rate
 from tests import learning
 from tests.reference import losses
 from tests.tiny import SENTENCES
@@ -213,6 +213,40 @@ def test_a_run_mines_by_the_model_that_is_named(tiny_folder, caplog):
     assert trained.facts["by_dim"].keys() == {"8", "4"}
     with pytest.raises(UsageError, match="`mine` needs pairs, columns sent0, sent1; list has none"):
         pc.train("simcse", SENTENCES, mine="mini", **options)
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("rankcse", {"teacher": "mini-static"}),
+        ("denosent", {"decoder_layers": 1}),
+        ("cse-sfp", {"lora_rank": 2}),
+        ("pcc-tuning", {"lora_rank": 2}),
+        ("simcse", {"mine": "mini-static", "dims": "8"}),
+    ],
+)
+def test_a_killed_run_ends_at_the_same_numbers(name, settings, tiny_folder, monkeypatch):
+    pairs = list(itertools.pairwise(SENTENCES))
+    graded = [(*pair, str(row % 3)) for row, pair in enumerate(pairs)]
+    data = {"pcc-tuning": graded, "simcse": pairs}.get(name, SENTENCES)
+    options = {"backbone": str(tiny_folder(learning.family_for(name))), "on": "demo:dev", "batch_size": 4, "steps": 5}
+    options |= {"eval_steps": 2, "learning_rate": 1e-2, **settings}
+    expected = pc.train(name, data, **options)
+    whole = Trainer.gradients
+
+    def killed(trainer, number, *given):
+        if number == 3:
+            raise KeyboardInterrupt
+        return whole(trainer, number, *given)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "gradients", killed)
+        pc.train(name, data, name="killed", **options)
+    resumed = pc.train(name, data, name="killed", resume=True, **options)
+    assert resumed.scores == expected.scores
+    assert resumed.entry.tensors.keys() == expected.entry.tensors.keys()
+    assert all(torch.equal(resumed.entry.tensors[key], tensor) for key, tensor in expected.entry.tensors.items())
 
 
 @pytest.mark.usefixtures("few_demo_pairs")

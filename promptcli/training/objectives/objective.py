@@ -55,7 +55,7 @@ class Objective(nn.Module, Generic[Settings]):
         return (encoder.hidden(sides),)
 
     def at_widths(self, views: Sequence[Tensor]) -> Iterator[Sequence[Tensor]]:
-        """Yield the views (n, d) as they are, then their first numbers, as many as each of ``dims`` says."""
+        """Yield the views (n, d), then their first k numbers for each k of ``dims`` below d."""
         yield views
         yield from ([view[:, :width] for view in views] for width in self._widths)
 

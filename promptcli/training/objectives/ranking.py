@@ -20,14 +20,10 @@ class Ranking(Contrastive[RankCSESettings]):
 
     layouts = (SENTENCES,)
 
-    def __init__(self, settings: RankCSESettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
-        super().__init__(settings, encoder, generator)
-        self.teacher = encoder.models["teacher"]
-
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return z1 and z2, (n, d) float32, and the teacher's vectors (n, e)."""
         views = super().views(encoder, sides, columns)
-        return *views, to_device(self.teacher.encode(columns[0]), views[0].device)
+        return *views, to_device(encoder.models["teacher"].encode(columns[0]), views[0].device)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the sum of the three losses, at each width."""
