@@ -8,13 +8,16 @@
 #
 # By variables: PYTHON; OUT (a file a job, and the models); DATA (SentEval folder); CORPUS, NLI, GLOSSES and PUD (folder of
 # the Wikipedia files named in mini-bert's card; nli_triplets.csv and nli_pairs.tsv; common_words.tsv; sentences.txt); for
-# kinds: PAIRS, the folder of the files of pairs named below.
+# kinds and distill: PAIRS, the folder of the files of pairs named below; for distill: TEXTS, the folder of
+# distillation_corpus.py, and TEACHER, a model.
 set -euo pipefail
 
 PYTHON=${PYTHON:-python}
 OUT=${OUT:-figures}
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 TESTS="STS12 STS13 STS14 STS-B SICK-R"
+TEMPLATE='This sentence : "[X]" means [MASK] .'
+STUDENTS="mini mini-static vectors similarities vectors-alone first-10000 first-40000 average pairs-teacher pairs-both pairs"
 KINDS="captions questions nli headlines simplify twitter tatoeba"
 SYSTEMS="defsent consert-joint consert consert-after-joint isbert cotbert sbert sbert-regression"
 
@@ -28,6 +31,7 @@ jobs_in_order() {
   for system in $SYSTEMS; do echo "train:$system:0"; done
   echo kinds:all kinds:nli kinds:free | tr ' ' '\n'
   for kind in $KINDS; do echo "kinds:without-$kind"; done
+  for student in $STUDENTS; do echo "distill:$student"; done
   echo bare search:greedy stores mteb transforms | tr ' ' '\n'
 }
 
@@ -85,6 +89,41 @@ train() {
   promptcli train $(settings "$1") --data-dir "$DATA" --on STS-B:dev --seed "$2" $(tests --test) --name "$name" $resume --json
 }
 
+# distill STUDENT: mini and mini-static as shipped; the others, of 600 steps, are what each ingredient is worth
+distill() {
+  local corpus="$OUT/distill" data teacher set="--steps 600 --set eval-steps=100" pairs="" file count
+  local -a prompt=(--prompt "$TEMPLATE")
+  if [ ! -s "$corpus.npy" ]; then
+    "$PYTHON" benchmarks/distillation_corpus.py --data "$TEXTS" -o "$corpus.txt"
+    promptcli embed "$corpus.txt" -m "$TEACHER" --precision float16 -o "$corpus.npy" --force
+  fi
+  for file in $(files free); do case $file in *crowd*) ;; *) pairs+=" --data $PAIRS/$file" ;; esac; done
+  data="--data $corpus.txt" teacher="--set teacher=$corpus.npy"
+  case $1 in
+    mini) set="--epochs 4 --set eval-steps=300" ;;
+    mini-static | average) prompt=() ;;&
+    mini-static) set="--set pool=static/avg --batch-size 512 --learning-rate 0.01 --epochs 2 --set weight-decay=0 --set eval-steps=150" ;;
+    similarities) set+=" --set target=similarities" ;;
+    vectors-alone) set+=" --set similarity-weight=0" ;;
+    first-*)
+      count=${1#first-}
+      head -n "$count" "$corpus.txt" >"$corpus.$count.txt"
+      data="--data $corpus.$count.txt"
+      promptcli embed "$corpus.$count.txt" -m "$TEACHER" --precision float16 -o "$corpus.$count.npy" --force
+      teacher="--set teacher=$corpus.$count.npy" ;;
+    pairs-teacher | pairs-both) data="$pairs --set data-temperature=2" teacher="--set teacher=$TEACHER" ;;&
+    pairs-both) set+=" --set contrastive-weight=0.2" ;;
+    pairs)
+      # shellcheck disable=SC2086
+      promptcli train promptbert $pairs --set data-temperature=2 --learning-rate 3e-4 --max-length 40 --set keep-head=false $set \
+        --data-dir "$DATA" --on STS-B:dev $(tests --test) --test demo --name "distill-$1" --force --json
+      return ;;
+  esac
+  # shellcheck disable=SC2086,SC2046
+  promptcli train distill $data $teacher $set "${prompt[@]}" --data-dir "$DATA" --on STS-B:dev $(tests --test) --test demo \
+    --name "distill-$1" --force --json
+}
+
 tables() {
   mkdir -p "$OUT/corpora.$1"
   head -n 6400 "$CORPUS/enwiki_contrastive_250k.txt" >"$OUT/corpora.$1/enwiki_6400.txt"
@@ -122,6 +161,7 @@ job() {
       promptcli eval -m "found-${1#*:}" --data-dir "$DATA" --task STS-B:dev $(tests --task) --json ;;
     tables:*) tables "${1#*:}" ;;
     kinds:*) : "${PAIRS:?folder of the pairs}" && train "kinds-${1#*:}" 0 ;;
+    distill:*) : "${PAIRS:?}" "${TEXTS:?}" "${TEACHER:?}" && distill "${1#distill:}" ;;
     train:*) train "$(cut -d: -f2 <<<"$1")" "${1##*:}" ;;
     bare) promptcli train --method dcpcse --seeds 3 --force --json ;;
     stores) stores ;;
