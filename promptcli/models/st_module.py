@@ -10,6 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import InputModule
 
 from promptcli.encoder.encoder import Encoder
+from promptcli.errors import UsageError
 from promptcli.models.entries import Entry
 from promptcli.models.reading import read_folder
 from promptcli.models.registry import load_encoder
@@ -22,11 +23,25 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.encoder = encoder
-        self.max_seq_length = encoder.max_length
+
+    @property
+    def max_seq_length(self) -> int:
+        """The longest input in tokens, the template's left out."""
+        return self.encoder.max_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, tokens: int) -> None:
+        encoder, recipe = self.encoder, self.encoder.recipe.replace(max_length=tokens)
+        self.encoder = Encoder(recipe, encoder.backbone, encoder.tensors(), prompts=encoder.texts)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The backbone's tokenizer, as transformers has it."""
+        return self.encoder.tokenizer
 
     def preprocess(self, inputs: list[str], prompt: str | None = None, **_: Any) -> dict[str, Any]:
         """Return the texts unchanged: the encoder tokenises."""
-        return {"texts": [(prompt or "") + text for text in inputs]}
+        return _Features(texts=[(prompt or "") + text for text in inputs])
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Add the vectors."""
@@ -51,6 +66,13 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **given)
         path = Path(folder or model_name_or_path)
         return cls(load_encoder(read_folder(str(path), path), dtype="stored"))
+
+
+class _Features(dict[str, Any]):
+    """What a pass has; the states of tokens are asked for by ``output_value``."""
+
+    def __missing__(self, name: str) -> Any:
+        raise UsageError(f"this model gives vectors of sentences, no {name}; leave out output_value")
 
 
 def as_sentence_transformer(encoder: Encoder) -> SentenceTransformer:
