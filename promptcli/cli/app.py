@@ -269,12 +269,15 @@ def _run(words: list[str]) -> NoReturn:
     sys.exit(code)
 
 
+_NOTHING_LEFT = "nothing half written is left"
+
+
 def _ending(error: BaseException) -> tuple[int, str] | None:
     """Return the exit code and the line of an error; None if it is a fault of the program."""
     if isinstance(error, PromptcliError):
         return error.exit_code, str(error)
     if isinstance(error, KeyboardInterrupt):
-        return 143 if isinstance(error, _Terminated) else 130, "interrupted; nothing half written is left"
+        return 143 if isinstance(error, _Terminated) else 130, f"interrupted; {error or _NOTHING_LEFT}"
     if isinstance(error, BrokenPipeError):
         return 1, ""
     if isinstance(error, OSError):
@@ -306,7 +309,7 @@ def _ending_of_system(error: OSError) -> tuple[int, str]:
         message = f"disk full: {error.filename or 'the output'} could not be written"
     elif error.errno == errno.EBADF:
         message = "stdout is closed, so the result could not be written"
-    return 1, f"{message}; nothing half written is left"
+    return 1, f"{message}; {_NOTHING_LEFT}"
 
 
 def _end(code: int, message: str) -> NoReturn:

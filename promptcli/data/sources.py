@@ -263,7 +263,7 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
             raise NotFoundError(f"no file {on!r} with sentences, and {error}; or `demo`") from None
         pairs = _task(name).pairs()
         return [*pairs.first, *pairs.second]
-    fields = Fields(text=text_field) if text_field else Fields(layouts=(LABELLED_PAIRS[:2], SENTENCES))
+    fields = Fields(text=text_field) if text_field else Fields(layouts=(LABELLED_PAIRS[:2], SENTENCES), remedy="")
     with open_rows(path, fields) as rows:  # once: it may be a pipe
         return [*itertools.chain(*zip(*rows.tuples(), strict=True))]
 

@@ -126,6 +126,8 @@ class Registry:
 
     def remove(self, name: str) -> None:
         """Delete an entry and its aliases, or only an alias."""
+        if name not in self.aliases():
+            self._saved_folder(name, "removed")  # an unknown name makes no home
         with self._locked():
             aliases = self.aliases()
             folder = None if name in aliases else self._saved_folder(name, "removed")
@@ -136,6 +138,7 @@ class Registry:
     def alias(self, alias: str, name: str) -> None:
         """Set an alias of an entry, or change it."""
         _check_name(alias)
+        self._known(name)
         with self._locked():
             if alias in self.names():
                 raise UsageError(f"{alias!r} is a model's name, so it cannot be an alias; choose another")

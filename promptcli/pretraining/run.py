@@ -58,8 +58,8 @@ class PretrainingRun:
             with working("pretrain", self.plan.tokens) as advance:
                 state, seconds = work / "state.safetensors", 60 * save_minutes
                 position = trainer.train(corpus, state, log, save_seconds=seconds, advance=advance)
-        except KeyboardInterrupt:
-            note("stopped; `resume` continues the run from its last checkpoint")
+        except KeyboardInterrupt as stopped:
+            stopped.args = ("`resume` goes on with the run from its last checkpoint",)
             raise
         return self._finish(trainer, position, command, half=half)
 
@@ -72,7 +72,9 @@ class PretrainingRun:
             others = output.is_dir() and any(path != work.folder for path in output.iterdir())
             if not work.begun and (others or (output.exists() and not output.is_dir())):
                 raise UsageError(f"{output} is not empty; give another `output`")
-        work.open(dataclasses.asdict(self.plan), resume=resume, name=output, elsewhere="give another `output`")
+        work.open(
+            dataclasses.asdict(self.plan), resume=resume, name=output, elsewhere="delete it, or give another `output`"
+        )
         return work.folder
 
     def _prepare(self, work: Path) -> tuple[Corpus, Tensor | None]:

@@ -38,30 +38,38 @@ class RunFolder:
         """Whether the folder holds a run."""
         return self._identity.is_file()
 
-    def open(self, identity: Mapping[str, Any], *, resume: bool, name: Path, elsewhere: str) -> None:
-        """Begin a run, or check that it may be resumed with this JSON-ready identity.
+    def open(
+        self, identity: Mapping[str, Any], *, resume: bool, name: Path, elsewhere: str, force: bool = False
+    ) -> None:
+        """Begin a run, or check that it may be resumed with this JSON-ready identity; with ``force`` begin it again.
 
-        In messages ``name`` is the folder's name, ``elsewhere`` how to use another, e.g. ``give another `output` ``.
+        In messages ``name`` is the folder's name, ``elsewhere`` what else can be done: ``or give another `output` ``.
         """
         wanted: dict[str, Any] = json.loads(to_json(identity))
+        if force and not resume:
+            self.discard()
         if not self.begun:
             if resume:
                 raise UsageError(f"no unfinished run in {name}; leave out `resume` to start one")
-            if self.folder.exists():  # a run that was killed while it began
-                self.remove()
+            self.discard()  # a run that was killed while it began
             self.folder.mkdir(parents=True)
             write_text(self._identity, to_json(wanted, indent=1))
             return
         if not resume:
-            raise UsageError(f"{name} holds an unfinished run; `resume` it, delete it, or {elsewhere}")
-        hint = f"delete {self.folder}, or {elsewhere}"
+            raise UsageError(f"{name} holds an unfinished run; `resume` it, {elsewhere}")
+        hint = f"delete {self.folder}"
         stored = read_document(self._identity, dict[str, Any], hint=hint, error=UsageError)
         for field in {**wanted, **stored}:
             if stored.get(field) != wanted.get(field):
                 raise UsageError(
                     f"the run in {name} was started with {field.replace('_', '-')} {shown(stored.get(field))}, not"
-                    f" {shown(wanted.get(field))}; resume with its own settings, or {elsewhere}"
+                    f" {shown(wanted.get(field))}; resume with its own settings, {elsewhere}"
                 )
+
+    def discard(self) -> None:
+        """Delete the run, if there is one."""
+        if self.folder.exists():
+            self.remove()
 
     def remove(self) -> None:
         """Delete the run."""

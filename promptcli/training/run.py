@@ -255,9 +255,10 @@ class Request:
             if self.trackers:
                 processes.accelerator.init_trackers(saved_as, config=dataclasses.asdict(settings))
             try:
-                entry = run.resumable(loaded, saved_as, folder, processes, resume=self.resume)
-            except KeyboardInterrupt:
-                note(f"stopped; `resume` continues the run of {saved_as!r}" if name else "stopped")
+                entry = run.resumable(loaded, saved_as, folder, processes, resume=self.resume, force=self.force)
+            except KeyboardInterrupt as stopped:
+                if name is not None and RunFolder(folder).begun:
+                    stopped.args = (f"`resume` goes on with the run of {name!r}, `force` begins it again",)
                 raise
             if processes.is_main and name is not None:
                 registry.save(entry, force=True)
@@ -386,12 +387,15 @@ class TrainingRun:
         learner.eval()
         return learner.encoder(), trained
 
-    def resumable(self, backbone: Backbone, name: str, folder: Path, processes: Processes, *, resume: bool) -> Entry:
+    def resumable(
+        self, backbone: Backbone, name: str, folder: Path, processes: Processes, *, resume: bool, force: bool = False
+    ) -> Entry:
         """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
         run_folder = RunFolder(folder)
         processes.wait()  # until all have found the name free
         if processes.is_main:
-            run_folder.open(self.identity(backbone), resume=resume, name=folder, elsewhere="take another `name`")
+            elsewhere = "`force` begins it again, or take another `name`"
+            run_folder.open(self.identity(backbone), resume=resume, name=folder, elsewhere=elsewhere, force=force)
         processes.wait()
         try:
             return self.entry(backbone, name, folder, processes)

@@ -78,6 +78,14 @@ def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, s
     assert registry.names() == [*SHIPPED, "white"] and registry.aliases() == {"w": "white"}
 
 
+@pytest.mark.parametrize("words", [("remove", "nobody"), ("alias", "one", "nobody")])
+@pytest.mark.parametrize("name", ["new\nline", "half\udc80", "plain"])
+def test_an_unknown_name_makes_no_home(run, tmp_path, monkeypatch, words, name):
+    monkeypatch.setenv("PROMPTCLI_HOME", str(tmp_path / name))
+    refused(run("models", *words), 3, "nobody")
+    assert not list(tmp_path.iterdir())
+
+
 def test_recipes(run, home):
     heads, *rows = run("models", "list", "--recipes").out.splitlines()
     assert heads.split()[0] == "name" and [row.split()[0] for row in rows] == list(RECIPES)

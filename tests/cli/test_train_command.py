@@ -238,13 +238,39 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
         stopped = run(*arguments)
         assert stopped.code != 0 and "resume" in stopped.err
     assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
-    for other in ([], ["--force"]):
-        assert "--resume" in run(*arguments, *other).err
+    assert "interrupted; --resume goes on" in stopped.err and "--force" in stopped.err
+    assert "--resume it, --force begins it again" in run(*arguments).err
     assert "was started with weight-decay 0.0, not 0.1" in run(*arguments, "--set", "weight-decay=0.1", "--resume").err
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0, resumed.err
     assert json.loads(resumed.out)["summary"] == expected
     assert "no unfinished run" in run(*arguments, "--resume").err
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_a_stopped_run_says_can_be_typed(damaged, run, options, monkeypatch, home):
+    arguments = ["train", "optiprompt", *options, "--name", "soft", "--set", "eval-steps=1"]
+    plain = Trainer.gradients
+
+    def stops(trainer, number, *given):
+        if number:
+            raise KeyboardInterrupt
+        return plain(trainer, number, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "gradients", stops)
+        stopped = run(*arguments)
+    assert stopped.code == 130 and "--resume goes on with the run of 'soft', --force begins it again" in stopped.err
+    refused(run(*arguments, "-q"), 2, "--resume it, --force begins it again")
+    if damaged:
+        state = home / "runs/soft/state.safetensors"
+        state.unlink()
+        state.mkdir()
+        refused(run(*arguments, "--resume", "-q"), 2, f"delete {state.parent} and start again")
+        assert run(*arguments, "--force").code == 0
+    else:
+        assert run(*arguments, "--resume").code == 0
 
 
 @pytest.mark.usefixtures("few_demo_pairs")

@@ -256,7 +256,8 @@ def test_what_is_learned_needs_its_numbers(prompt, transforms, tiny_backbone):
         (60.0, 3.0, 200, True),
         (60.0, 40.0, 200, False),  # lower, and not noise
         (5.0, 8.0, 200, False),  # noise from the start, and it rises
-        (20.0, 5.0, 40, False),  # too few pairs to tell
+        (20.0, 5.0, 40, None),  # too few pairs to tell
+        (20.0, 40.0, 14, False),  # it rose
         (20.0, -60.0, 40, False),
     ],
 )

@@ -31,6 +31,7 @@ from promptcli.training import train as library
 from promptcli.training.methods import METHODS, all_settings, find_method, forms
 
 if TYPE_CHECKING:
+    from promptcli.models.registry import Registry
     from promptcli.training.run import Trained
 
 _many_option = option_in("Several runs")
@@ -123,18 +124,22 @@ def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name
     registry.check_free(name, force=force or resume)
     sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
     if os.environ.get("RANK", "0") == "0":  # of several processes the first
+        if force and not resume and sweep.begun:
+            _discard(registry, names)
+        elsewhere = "`force` begins it again, or give another `name`"
         identity |= {"trials": trials}
-        sweep.open(identity, resume=resume, name=Path(name), elsewhere="give another `name`")
+        sweep.open(identity, resume=resume, name=Path(name), elsewhere=elsewhere, force=force)
     finished = set(names) & set(registry.names())
     begun = {trial for trial in names if RunFolder(registry.run_folder(trial)).begun}
     runs: list[Trained] = []
     try:
         for trial, changes in zip(names, trials, strict=True):
             note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(_typed(changes))}")
-            if trial in finished:
-                runs.append(Trained(registry.load(trial)))
-            else:
-                runs.append(train(**changes, name=trial, resume=trial in begun))
+            known = trial in finished
+            runs.append(Trained(registry.load(trial)) if known else train(**changes, name=trial, resume=trial in begun))
+    except KeyboardInterrupt as stopped:
+        stopped.args = (f"`resume` goes on with the runs of {name!r}, `force` begins them again",)
+        raise
     except UsageError:
         if not runs and not begun:  # the sweep cannot begin: its name is free for the next try
             sweep.remove()
@@ -146,6 +151,16 @@ def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name
             registry.remove(trial)
         sweep.remove()
     return runs
+
+
+def _discard(registry: "Registry", names: Sequence[str]) -> None:
+    """Delete the models and unfinished runs of these names."""
+    from promptcli.storage.runs import RunFolder
+
+    for name in names:
+        RunFolder(registry.run_folder(name)).discard()
+    for name in set(names) & set(registry.names()):
+        registry.remove(name)
 
 
 def _chosen_by(trained: "Trained") -> float:
