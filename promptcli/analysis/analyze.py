@@ -4,10 +4,9 @@ Imports nothing heavy, since the command line reads the table; an analysis impor
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptcli.data.senteval import reads_data_dir, senteval_folder
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.data.tasks import STSTask
     from promptcli.encoder.encoder import Encoder
-    from promptcli.evaluation.scores import Label
     from promptcli.models.loading import Model, Sentences
 
     Encoders = Sequence[Encoder]
@@ -42,6 +40,7 @@ class Analysis:
     help: str  #: its result, with its place in the papers
     takes: str  #: ``sentence``, ``texts`` (sentences), ``sentences`` (or their name), ``pairs`` (tasks), ``nothing``
     run: Callable[..., list[Any]]  #: encoders, the input, and typed settings by keyword -> a result for each encoder
+    of_backbone: bool = False  #: whether the recipe is of no matter
 
     @property
     def settings(self) -> dict[str, inspect.Parameter]:
@@ -128,19 +127,19 @@ ANALYSES: dict[str, Analysis] = {
     "anisotropy": Analysis(
         "Mean cosine between sentences (PromptBERT, table 1; Ditto, table 5)", "sentences", _anisotropy
     ),
-    "vocabulary": Analysis("Mean cosine between word embeddings (PromptBERT, table 2)", "nothing", _vocabulary),
+    "vocabulary": Analysis("Mean cosine between word embeddings (PromptBERT, table 2)", "nothing", _vocabulary, True),
     "uniformity": Analysis("Alignment and uniformity of unit vectors (Ditto, figure 4)", "pairs", _uniformity),
     "token-bias": Analysis(
-        "Token embeddings by frequency, subword and case (PromptBERT, figures 1 and 2)", "sentences", _token_bias
+        "Token embeddings by frequency, subword and case (PromptBERT, figures 1 and 2)", "sentences", _token_bias, True
     ),
     "map": Analysis("A map of sentences and their clusters (needs scikit-learn)", "sentences", _map),
     "mask-tokens": Analysis(
         "Most probable tokens at the mask, with and without denoising (PromptBERT, table 7)", "texts", _mask_tokens
     ),
-    "impact": Analysis("Impact of each token on each other one (Ditto, section 2.3)", "sentence", _impact),
-    "impact-tfidf": Analysis("Correlation of impacts with TF-IDF (Ditto, table 3)", "sentences", _impact_tfidf),
+    "impact": Analysis("Impact of each token on each other one (Ditto, section 2.3)", "sentence", _impact, True),
+    "impact-tfidf": Analysis("Correlation of impacts with TF-IDF (Ditto, table 3)", "sentences", _impact_tfidf, True),
     "attention": Analysis(
-        "One head on a sentence; its diagonal is Ditto's weights (Ditto, figure 2)", "sentence", _attention
+        "One head on a sentence; its diagonal is Ditto's weights (Ditto, figure 2)", "sentence", _attention, True
     ),
 }
 
@@ -148,28 +147,33 @@ ANALYSES: dict[str, Analysis] = {
 @reads_data_dir
 def analyze(
     name: str,
-    model: "Model" = BARE.backbone,
-    on: "Sentences" = BARE.corpus,
+    model: "Model | Sequence[Model] | None" = None,
+    on: "Sentences | None" = None,
     *,
     data_dir: str | Path | None = None,
+    text_field: str | None = None,
+    skip_unfit: bool = False,
     **settings: Setting,
-) -> "Found":
-    """Look inside a model.
+) -> "Found | Any":
+    """Look inside models: how their vectors lie, what their tokens and heads do.
 
     Args:
         name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``map``, ``mask-tokens``,
             ``impact``, ``impact-tfidf``, ``attention``: a row of ``analysis.ANALYSES``, which says what each finds.
-        model: An encoder, or what ``load`` takes.
+        model: Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy and uniformity six
+            recipes on it.
         on: A sentence (``impact``, ``attention``); tasks or files of graded pairs (``uniformity``); else sentences, or
-            their name: ``demo``, a task, a file.
+            their name: ``demo`` (default), a task, a file.
         data_dir: SentEval folder of the tasks.
+        text_field: Column of the sentence. Default: `text`, else `sentence`, else the only one.
+        skip_unfit: Of several models, report those that do not fit their backbone, and leave them out.
         settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of anisotropy, ``states`` of
             token-bias, ``first`` of map, ``top`` of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of
             attention.
 
     Returns:
         The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``, ``SentenceMap``, list of
-        ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``.
+        ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``; of a list of models a result by label.
 
     Raises:
         UsageError: An unknown analysis or setting, or a model that does not fit it.
@@ -180,35 +184,10 @@ def analyze(
         >>> pc.analyze("attention", "mini", "A cat sleeps.").tokens[1]
         'a'
     """
-    results: list[Found] = list(analyze_all(name, [model], on, settings=settings).values())
-    return results[0]
-
-
-@reads_data_dir
-def analyze_all(
-    name: str,
-    models: "Sequence[Model]" = (),
-    on: "Sentences | None" = None,
-    *,
-    data_dir: str | Path | None = None,
-    text_field: str | None = None,
-    skip_unfit: bool = False,
-    settings: Mapping[str, Setting] = MappingProxyType({}),
-) -> "dict[Label, Any]":
-    """Look inside models: how their vectors lie, what their tokens and heads do.
-
-    Args:
-        name: Name of an analysis.
-        models: Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy and uniformity six
-            recipes on it.
-        on: As in ``analyze``.
-        data_dir: SentEval folder of the tasks.
-        text_field: Column of the sentence. Default: `text`, else `sentence`, else the only one.
-        skip_unfit: Report models that do not fit their backbone, and leave them out.
-        settings: Of the analysis.
-    """
     from promptcli.data.sources import fitting_sentences
     from promptcli.evaluation.candidates import candidates_of, open_candidates
+    from promptcli.evaluation.scores import Label
+    from promptcli.models.loading import as_list
 
     analysis = look_up("analysis", name, ANALYSES)
     for setting in settings:
@@ -218,11 +197,15 @@ def analyze_all(
     values, corpus = dict(settings), settings.get("corpus", BARE.corpus)
     if "corpus" in analysis.settings and isinstance(corpus, str):
         values["corpus"] = fitting_sentences(corpus)
-    opened, refused = open_candidates(dict(candidates_of(models or [BARE.backbone])))
+    models = as_list(BARE.backbone if model is None else model)
+    opened, refused = open_candidates(dict(candidates_of(models)))
     if refused and not (skip_unfit and opened):
         raise next(iter(refused.values()))
     results = analysis.run([encoder for _, encoder in opened.values()], content, **values)
-    return dict(zip(opened, results, strict=True))
+    if model is None or model is models[0]:
+        return results[0]
+    labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
+    return dict(zip(labels, results, strict=True))
 
 
 def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:

@@ -38,7 +38,9 @@ class TokenBias:
     """The tokens of a vocabulary, without special ones, in the plane."""
 
     variance: tuple[float, float]  #: share of all variance on either axis
-    between: dict[str, float]  #: bias -> share of the plane's variance between its groups' means, 0 to 1
+    between: dict[
+        str, float
+    ]  #: bias that has several groups -> share of the plane's variance between its groups' means, 0 to 1
     groups: list[TokenGroup]  #: of each bias
     points: NDArray[np.float64]  #: (k, 2) positions
     counts: NDArray[np.int64]  #: (k,) occurrences of each token in the corpus
@@ -64,6 +66,7 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
         "subword": np.where(subword, "continues a word", "starts a word"),
         "case": np.where(capital, "with a capital", "no capital"),
     }
+    labels = {bias: named for bias, named in labels.items() if (named != named[0]).any()}  # one group says nothing
     groups = [
         TokenGroup(bias, name, int((named == name).sum()), tuple(points[named == name].mean(0).tolist()))
         for bias, named in labels.items()

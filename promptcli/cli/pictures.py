@@ -6,6 +6,7 @@ Colours by Okabe and Ito, or of cividis: safe for the colour-blind; in the termi
 import contextlib
 import importlib
 import importlib.util
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.evaluation.scores import Evaluation
+    from promptcli.searching.search import Search
 
 #: Shade, background and letters of each fifth of the range, from low to high.
 STEPS = (
@@ -146,40 +148,34 @@ def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) ->
         bars = panel.barh(names, lengths, color=BLUE)
         panel.bar_label(bars, [f"{length:.4f}" for length in lengths], padding=3)
         panel.invert_yaxis()
-        panel.set(xlabel=axis, title=title)
+        panel.set(xlabel=axis)
+        figure_title(figure, title)
         panel.margins(x=0.15)
         panel.spines[["top", "right"]].set_visible(False)
 
 
 def draw_scores(path: Path, evaluation: "Evaluation") -> None:
-    """Draw a panel for each task: a dot with its 95% interval for each model, the best one's in orange."""
+    """Draw a panel for each task: a dot with its 95% interval for each model."""
     from promptcli.cli.tables import table_names
 
-    names, figures = table_names(evaluation.rows), dict[str, dict[str, Any]]()
-    for label, row in evaluation.rows.items():
-        for score in row:
-            figures.setdefault(f"{score.column}, {score.metric}", {})[names[label]] = score
-    across = min(len(figures), 4)
-    down = -(-len(figures) // across)
-    rows = list(names.values())
-    margin = 0.075 * max(map(len, rows))
-    with drawing(path, max(5.0, margin + 2.1 * across + 0.4), 0.6 + down * (0.75 + 0.27 * len(rows))) as figure:
+    names = list(table_names(evaluation.rows).values())
+    tasks = list(dict.fromkeys((score.column, score.metric) for score in evaluation))
+    across = min(len(tasks), 4)
+    down, margin = -(-len(tasks) // across), 0.085 * max(map(len, names))
+    with drawing(path, max(5.0, margin + 2.1 * across), 0.9 + down * (0.75 + 0.27 * len(names))) as figure:
         panels = figure.subplots(down, across, sharey=True, squeeze=False)
-        for panel, (task, scores) in zip(panels.flat, figures.items(), strict=False):
-            best = max(score.value for score in scores.values())
-            for name, score in scores.items():
-                low, high = score.ci95 or (score.value, score.value)
-                place, colour = rows.index(name), ORANGE if score.value == best and len(scores) > 1 else BLUE
-                panel.plot([low, high], [place, place], color=colour, linewidth=2, solid_capstyle="butt")
-                panel.plot(score.value, place, "o", color=colour, markersize=6)
-            panel.set_title(task, fontsize="medium")
-            panel.grid(axis="x", alpha=0.3)
-            panel.spines[["top", "right"]].set_visible(False)
-        for panel in panels.flat[len(figures) :]:
+        for panel, (column, metric) in zip(panels.flat, tasks, strict=False):
+            row = [next((each for each in of if each.column == column), None) for of in evaluation.rows.values()]
+            values = [score.value for score in row if score is not None]
+            best = min(values) if metric == "perplexity" else max(values)
+            dots = [None if score is None else (score.value, *(score.ci95 or 2 * (score.value,))) for score in row]
+            draw_dots(panel, dots, [len(values) > 1 and score is not None and score.value == best for score in row])
+            panel.set_title(f"{_end(column)}, {metric}", fontsize="medium")
+        for panel in panels.flat[len(tasks) :]:
             panel.set_axis_off()
-        panels[0][0].set_yticks(range(len(rows)), rows)
-        panels[0][0].set_ylim(len(rows) - 0.5, -0.5)
-        figure.supxlabel("x 100, with 95% intervals; orange: the best of a task", fontsize="small")
+        panels[0][0].set_yticks(range(len(names)), names)
+        models = ", ".join(dict.fromkeys(label.end for label in evaluation.rows))
+        figure_title(figure, f"{models}: 95% intervals, the best of a task in orange")
 
 
 #: Positions of a label next to its point: offset in points, and its alignment.
@@ -209,25 +205,73 @@ def _label(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
             text.remove()
 
 
-def draw_head_maps(path: Path, maps: Mapping[str, Sequence[Sequence[float]]], title: str) -> None:
-    """Draw one heat map per kind of states, (L, h) each, side by side on one colour scale."""
-    first = next(iter(maps.values()))
-    layers, heads = len(first), len(first[0])
-    flat = [value for rows in maps.values() for row in rows for value in row]
-    low, high = min(flat), max(flat)
-    with drawing(path, (0.42 * heads + 0.8) * len(maps) + 0.8, 0.36 * layers + 1.4) as figure:
+def draw_head_maps(path: Path, search: "Search") -> None:
+    """Draw one heat map per kind of states, (L, h) each, on its own colour scale; the best head has a frame.
+
+    A line in the scale is the plain average.
+    """
+    patches = importlib.import_module("matplotlib.patches")
+    maps = {states: rows.tolist() for states, rows in search.maps.items()}
+    layers, heads = next(iter(search.maps.values())).shape
+    with drawing(path, max(5.0, (0.42 * heads + 1.6) * len(maps)), 0.36 * layers + 1.9) as figure:
         panels = figure.subplots(1, len(maps), squeeze=False)[0]
         for panel, (states, rows) in zip(panels, maps.items(), strict=True):
+            flat, plain = [value for row in rows for value in row], search.baseline[states].value
+            low, high = min(plain, *flat), max(plain, *flat)
             image = panel.imshow(rows, cmap="cividis", vmin=low, vmax=high, aspect="auto")
-            panel.set(title=states, xlabel="head", ylabel="layer")
+            panel.set_title(f"{states}\nbest head {max(flat):.1f}, plain average {plain:.1f}", fontsize="medium")
+            panel.set(xlabel="head", ylabel="layer")
             panel.set_xticks(range(heads), range(1, heads + 1))
             panel.set_yticks(range(layers), range(1, layers + 1))
             for layer, row in enumerate(rows):
                 for head, value in enumerate(row):
                     letters = STEPS[step_of(value, low, high)][2]
                     panel.text(head, layer, str(round(value)), ha="center", va="center", fontsize=7, color=letters)
-        figure.colorbar(image, ax=panels, label="Spearman x 100")
-        figure.suptitle(title)
+            layer, head = divmod(flat.index(max(flat)), heads)
+            frame = {"fill": False, "edgecolor": RED, "linewidth": 2.5}
+            panel.add_patch(patches.Rectangle((head - 0.5, layer - 0.5), 1, 1, **frame))
+            figure.colorbar(image, ax=panel).ax.axhline(plain, color=RED, linewidth=4)
+        end = ": a frame is the best head, a line in the scale the plain average"
+        figure_title(
+            figure, f"{_end(search.recipe.backbone)} on {search.task.label}, Spearman x 100 of every head{end}"
+        )
+
+
+def draw_templates(path: Path, searches: Sequence["Search"]) -> None:
+    """Draw a panel for each search: a dot with its interval for each template, lines for the plain averages."""
+    counts = [len(search.ranked) for search in searches]
+    with drawing(path, 9.0, 1.2 * len(counts) + 0.3 + 0.3 * sum(counts)) as figure:
+        panels = figure.subplots(len(counts), 1, squeeze=False, height_ratios=[count + 2 for count in counts])[:, 0]
+        for panel, search in zip(panels, searches, strict=True):
+            best = [item is search.best for item in search.ranked]
+            draw_dots(panel, [(item.value, *item.ci95) for item in search.ranked], best)
+            for item, style in zip(search.baseline.values(), ("--", ":"), strict=True):
+                panel.axvline(item.value, color=RED, linestyle=style, label=f"{item.choice} {item.value:.1f}")
+            panel.set_yticks(range(len(best)), [textwrap.shorten(item.choice, 60) for item in search.ranked])
+            panel.set_title(f"{_end(search.recipe.backbone)} on {search.task.label}, Spearman x 100", fontsize="medium")
+            panel.legend(loc="upper left", bbox_to_anchor=(0, -0.1 - 0.5 / len(best)), ncols=2, frameon=False)
+
+
+def draw_dots(panel: Any, figures: Sequence[tuple[float, float, float] | None], best: Sequence[bool]) -> None:
+    """Draw values with their intervals, one below the other; the best are orange."""
+    for place, (figure, orange) in enumerate(zip(figures, best, strict=True)):
+        if figure is None:
+            continue
+        (value, low, high), colour = figure, ORANGE if orange else BLUE
+        panel.plot([low, high], [place, place], color=colour, linewidth=2, solid_capstyle="butt")
+        panel.plot(value, place, "o", color=colour, markersize=6)
+    panel.set_ylim(len(best) - 0.5, -0.5)
+    panel.grid(axis="x", alpha=0.3)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def figure_title(figure: Any, title: str) -> None:
+    """Write a title over all panels, in as many lines as the width needs."""
+    figure.suptitle(textwrap.fill(title, int(12.5 * figure.get_figwidth())), fontsize="medium")
+
+
+def _end(model: str) -> str:
+    return model.rstrip("/\\").split("/")[-1]
 
 
 # --- plots of analyses ---
@@ -249,13 +293,15 @@ def draw_attention(path: Path, attention: "Attention", backbone: str) -> None:
     with drawing(path, high + 3.4, high) as figure:
         matrix, bars = figure.subplots(1, 2, sharey=True, width_ratios=(2.2, 1))
         drawn = _draw_token_map(matrix, attention.tokens, attention.matrix.tolist())
-        matrix.set(xlabel="token attended to", ylabel="token that attends", title="attention")
+        matrix.set(xlabel="token attended to", ylabel="token that attends")
+        matrix.set_title("attention", fontsize="medium")
         figure.colorbar(drawn, ax=matrix, location="left", shrink=0.8)
         bars.barh(range(count), attention.diagonal, color=RED)
-        bars.set(xlabel="attention to itself", title="diagonal: Ditto's weights")
+        bars.set(xlabel="attention to itself")
+        bars.set_title("diagonal: Ditto's weights", fontsize="medium")
         bars.tick_params(labelleft=False)
         bars.grid(axis="x", color=GREY, alpha=0.5)
-        figure.suptitle(f"{backbone}, head {attention.head}")
+        figure_title(figure, f"{backbone}, head {attention.head}")
 
 
 def draw_impact(path: Path, impact: "Impact", backbone: str) -> None:
@@ -264,7 +310,8 @@ def draw_impact(path: Path, impact: "Impact", backbone: str) -> None:
     with drawing(path, max(side + 1.0, 5.0), max(side, 4.2)) as figure:
         panel = figure.subplots()
         image = _draw_token_map(panel, impact.tokens, impact.matrix.tolist())
-        panel.set(xlabel="second masked token", ylabel="masked token whose state moves", title=f"Impact, {backbone}")
+        panel.set(xlabel="second masked token", ylabel="masked token whose state moves")
+        figure_title(figure, f"Impact, {backbone}")
         figure.colorbar(image, ax=panel, label="Euclidean distance", shrink=0.8)
 
 
@@ -275,7 +322,8 @@ def draw_impact_study(path: Path, study: "ImpactStudy", backbone: str) -> None:
         panel.scatter(study.weights, study.means, s=4, linewidths=0, alpha=0.4, color=BLUE, rasterized=True)
         pearson, spearman = study.correlation.pearson, study.correlation.spearman
         title = f"{backbone}: Pearson {pearson:.2f}, Spearman {spearman:.2f} over {len(study.means):,} tokens"
-        panel.set(xlabel="TF-IDF", ylabel="mean impact of the token", title=title)
+        figure_title(figure, title)
+        panel.set(xlabel="TF-IDF", ylabel="mean impact of the token")
 
 
 def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
@@ -303,7 +351,7 @@ def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
         for panel in panels:
             panel.set_xlabel(f"first component ({100 * bias.variance[0]:.1f}%)")
         panels[0].set_ylabel(f"second component ({100 * bias.variance[1]:.1f}%)")
-        figure.suptitle(title)
+        figure_title(figure, title)
 
 
 def draw_map(path: Path, plane: "SentenceMap", model: str) -> None:
@@ -319,17 +367,17 @@ def draw_map(path: Path, plane: "SentenceMap", model: str) -> None:
             panel.text(*plane.places[cluster], " ".join(words[:2]), **place)
         panel.set_axis_off()
         quality = f"{plane.method}, trustworthiness {plane.trustworthiness:.2f}"
-        panel.set_title(f"{len(plane.points):,} sentences by {model}; {quality}", fontsize="medium")
+        figure_title(figure, f"{len(plane.points):,} sentences by {model}; {quality}")
 
 
-def draw_uniformity(path: Path, results: Mapping[str, "Uniformity"], tasks: Sequence[str]) -> None:
+def draw_uniformity(path: Path, results: Mapping[str, "Uniformity"], title: str) -> None:
     """Draw each encoder as a labelled point; labels cover neither points nor each other."""
     points = {name: (result.uniformity, result.alignment) for name, result in results.items()}
     with drawing(path, 6.8, 5.0) as figure:
         panel = figure.subplots()
         panel.scatter(*zip(*points.values(), strict=True), color=BLUE, zorder=2)
         panel.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
-        panel.set_title("Alignment and uniformity on " + " + ".join(tasks))
+        figure_title(figure, title)
         panel.margins(0.18)
         panel.grid(alpha=0.3)
         figure.draw_without_rendering()

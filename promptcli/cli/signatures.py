@@ -141,7 +141,7 @@ class _Options:
             values = {name: read(given) for name, read in reads.items()}
             values = {name: value for name, value in values.items() if value is not None or name in always}
             for name in further:
-                values |= values.pop(name)
+                values |= values.pop(name, {})
             return functools.partial(function, **values)
 
         return bind

@@ -78,11 +78,11 @@ def evaluate(
     from promptcli.evaluation.classifier import FAST, FULL
     from promptcli.evaluation.evaluator import EvalSettings, check_tasks, compare_rows, read_embedded, score_vectors
     from promptcli.evaluation.scores import Evaluation, Score
+    from promptcli.models.loading import as_list
 
-    given = list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
     loaded = named.load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
     settings = EvalSettings(FAST if fast else FULL, seed, Path(output), exclude_queries)
-    rows = named.candidates_of([*given, *([] if compare is None else [compare])])
+    rows = named.candidates_of([*as_list(models), *([] if compare is None else [compare])])
     baseline = None if compare is None else rows[-1][0]
     if baseline is not None and not any(isinstance(task, STSTask | RetrievalTask) for task in loaded.tasks):
         raise UsageError("`compare` takes graded pairs or retrieval; name such a task, or leave it out")

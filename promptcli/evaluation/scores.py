@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,7 @@ class Label:
         return re.split(r"[/\\]", self.model.rstrip("/\\"))[-1] or self.model
 
     def __str__(self) -> str:
-        return f"{self.end} {self.recipe}"
+        return f"{self.end} {textwrap.shorten(self.recipe, 30)}"
 
 
 @dataclass(frozen=True)

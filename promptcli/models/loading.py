@@ -110,6 +110,11 @@ def load(
     return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows)
 
 
+def as_list(models: Model | Sequence[Model]) -> list[Model]:
+    """Return one or several models as a list."""
+    return list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+
+
 def entry_of(model: Model) -> Entry:
     """Return a model as an entry."""
     if isinstance(model, Entry):

@@ -106,13 +106,14 @@ def overviews(
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
     vectors: str | Path | None = None,
+    draw: Draw | None = None,
 ) -> "list[TableOverview]":
     """Return the needs of every table and the number of its figures that can be measured here, offline."""
     from promptcli.notes import offline
     from promptcli.reproducing.measures import overview
 
     with offline():
-        context = open_context(_choice(backbone), texts, vectors)
+        context = open_context(_choice(backbone), texts, vectors, draw=draw)
         return [overview(table, context) for table in published_tables().values()]
 
 

@@ -79,7 +79,8 @@ class Search:
     task: STSTask  #: the development set
     ranked: list[Ranked]  #: the reported choices, best first
     about: dict[str, Any]  #: how the search was done, JSON-ready; ``compared`` is the number of choices
-    baseline: dict[str, Ranked] = field(default_factory=dict)  #: of the gains: per states, or ``own``
+    #: What the choices compete with: the plain average per states, the recipe's ``own`` layer, or averages
+    baseline: dict[str, Ranked] = field(default_factory=dict)
     stages: dict[str, list[Ranked]] = field(default_factory=dict)  #: heading of a stage -> its choices
     maps: dict[str, NDArray[np.float64]] = field(default_factory=dict)  #: states -> (L, h) Spearman x 100 of each head
     cross_validation: CrossValidation | None = None
@@ -90,6 +91,12 @@ class Search:
     def best(self) -> Ranked:
         """The choice with the highest figure on all pairs."""
         return self.ranked[0]
+
+    @property
+    def better_baseline(self) -> Ranked | None:
+        """The baseline that is better than the best."""
+        best = max(self.baseline.values(), key=lambda row: row.value, default=self.best)
+        return best if best.value > self.best.value else None
 
     @property
     def recipe(self) -> Recipe:
@@ -123,6 +130,7 @@ class Search:
         }
         if self.baseline:
             document["baseline"] = {name: row.to_dict() for name, row in self.baseline.items()}
+            document["baseline_is_better"] = self.better_baseline is not None
         if self.maps:
             document["maps"] = {name: [rounded(row) for row in rows.tolist()] for name, rows in self.maps.items()}
         if self.cross_validation is not None:

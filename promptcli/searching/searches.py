@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from promptcli.data.senteval import reads_data_dir, senteval_folder
 from promptcli.notes import note
@@ -101,7 +101,7 @@ def search_layers(
 
 @reads_data_dir
 def search_templates(
-    model: "Model" = BARE.backbone,
+    model: "Model | Sequence[Model] | None" = None,
     on: "str | Path | STSTask | None" = None,
     *,
     settings: SearchSettings | None = None,
@@ -110,18 +110,23 @@ def search_templates(
     force: bool = False,
     data_dir: str | Path | None = None,
     **changes: Setting,
-) -> "Search":
-    """Find the template that suits a backbone best (PromptBERT, section 4.2); a killed search resumes.
+) -> "Search | Any":
+    """Find the template that suits a backbone best (PromptBERT, section 4.2).
+
+    A search that was killed resumes from its cached scores.
 
     Args:
-        model: Whose backbone: an encoder, or what ``load`` takes.
-        on: See ``search_heads``.
+        model: Backbone: `mini-bert` (default), a folder, a hub id, or a model's; repeatable, for a table across them.
+        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`, else demo:dev.
         settings: The candidates and how they are scored.
-        name: Save the best in the registry under this name.
-        output: File of the best templates. Default with a name: one in the registry's folder.
-        force: Replace an entry or a file of that name.
+        name: Save the best as a model under this name; of several backbones NAME-BACKBONE.
+        output: File of the best templates. Default with `name`: templates/NAME.toml at home.
+        force: Overwrite an existing model or file of that name.
         data_dir: SentEval folder of the tasks.
         changes: Of single settings, e.g. ``mode="free"``, ``limit=100``, ``period=False``.
+
+    Returns:
+        A ``Search``; of a list of models a list.
 
     Raises:
         UsageError: Settings that do not go together, a name that is taken, or a backbone, templates or pairs that
@@ -131,41 +136,13 @@ def search_templates(
     Example:
         >>> search_templates("mini-bert", mode="free", limit=12).best.choice  # doctest: +SKIP
     """
-    settings = (settings or SearchSettings()).replace(**changes)
-    searches: list[Search] = search_all_templates([model], on, settings, name=name, output=output, force=force)
-    return searches[0]
-
-
-@reads_data_dir
-def search_all_templates(
-    models: "Sequence[Model]" = (),
-    on: "str | Path | STSTask | None" = None,
-    settings: SearchSettings = SearchSettings(),  # noqa: B008 - frozen
-    *,
-    name: str | None = None,
-    output: str | Path | None = None,
-    force: bool = False,
-    data_dir: str | Path | None = None,
-) -> "list[Search]":
-    """Find the template that suits each backbone best (PromptBERT, section 4.2).
-
-    A search that was killed resumes from its cached scores.
-
-    Args:
-        models: Backbone: `mini-bert` (default), a folder, a hub id, or a model's; repeatable, for a table across them.
-        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`, else demo:dev.
-        settings: The candidates and how they are scored.
-        name: Save the best as a model under this name; of several backbones NAME-BACKBONE.
-        output: File of the best templates. Default with `name`: templates/NAME.toml at home.
-        force: Overwrite an existing model or file of that name.
-        data_dir: SentEval folder of the tasks.
-    """
-    from promptcli.models.loading import backbone_model, entry_of, home_folder
+    from promptcli.models.loading import as_list, backbone_model, entry_of, home_folder
     from promptcli.searching import template_search, template_space
     from promptcli.storage.files import check_output, write_text
 
+    settings = (settings or SearchSettings()).replace(**changes)
     template_search.choose_strategy(settings)
-    models = models or [BARE.backbone]
+    models = as_list(BARE.backbone if model is None else model)
     backbones = [entry_of(backbone_model(model)).recipe.backbone for model in models]
     names = template_search.entry_names(name or "template", backbones)
     saving = [_saving(each if name else None, force) for each in names]
@@ -183,7 +160,7 @@ def search_all_templates(
         rows = [search.named_templates(each) for each, search in zip(names, searches, strict=True)]
         file = template_space.template_file({key: row for named in rows for key, row in named.items()})
         write_text(Path(output), file)
-    return searches
+    return searches[0] if model is None or model is models[0] else searches
 
 
 def _opened(model: "Model") -> "Encoder":

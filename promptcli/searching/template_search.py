@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from promptcli.backbones.backbone import Backbone
 from promptcli.data import demo
 from promptcli.data.tasks import STSTask
+from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError, unknown
+from promptcli.evaluation.evaluator import evaluate
 from promptcli.models.loading import home_folder
 from promptcli.notes import note, working
-from promptcli.recipe import Recipe
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.searching import generate_t5
 from promptcli.searching.racing import race
 from promptcli.searching.search import Ranked, Search
@@ -62,8 +64,16 @@ def search_templates(
         ranked=ranked if len(stages) > 1 else ranked[: settings.top],
         about={"mode": mode, "compared": compared, **reading},
         stages=stages,
+        baseline=_averages(backbone, task),
         score=scorer.full_score(best),
     )
+
+
+def _averages(backbone: Backbone, task: STSTask) -> dict[str, Ranked]:
+    """Return the figures of the plain averages, which need no template."""
+    recipes = {name: RECIPES[name].replace(backbone=backbone.name) for name in ("last-avg", "first-last-avg")}
+    scores = evaluate([Encoder(recipe, backbone, {}) for recipe in recipes.values()], [task])
+    return {name: Ranked(name, score.value, score.ci95) for name, score in zip(recipes, scores, strict=True)}
 
 
 def choose_strategy(settings: SearchSettings) -> str:

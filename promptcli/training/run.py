@@ -257,8 +257,8 @@ class Request:
             try:
                 entry = run.resumable(loaded, saved_as, folder, processes, resume=self.resume, force=self.force)
             except KeyboardInterrupt as stopped:
-                if name is not None and RunFolder(folder).begun:
-                    stopped.args = (f"`resume` goes on with the run of {name!r}, `force` begins it again",)
+                again = f"`resume` goes on with the run of {name!r}, `force` begins it again"
+                stopped.args = (again,) if name and RunFolder(folder).begun else ()
                 raise
             if processes.is_main and name is not None:
                 registry.save(entry, force=True)

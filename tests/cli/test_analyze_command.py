@@ -3,6 +3,7 @@
 import pytest
 
 from promptcli.analysis.geometry import Uniformity
+from promptcli.analysis.token_bias import token_bias
 from promptcli.cli import pictures
 from promptcli.cli.pictures import text_bar, token_map
 from tests.embed_running import refused
@@ -73,6 +74,19 @@ def test_settings_reach_the_analysis_and_rows_that_cannot_be_computed_are_left_o
     assert [line.split()[0] for line in ran.out.splitlines()[1:]] == ["static-avg", "last-avg", "first-last-avg"]
 
 
+@pytest.mark.parametrize("command", [("vocabulary",), ("token-bias", "corpus.txt")])
+def test_what_is_of_the_backbone_has_its_name_alone(command, analyze, tiny_folder):
+    ran = analyze(*command)
+    assert "first-last-avg" not in ran.out + ran.err and tiny_folder("bert").name in ran.out + ran.err
+    assert "recipe" not in analyze(*command, "--json").json["results"][0]
+
+
+def test_groups_of_which_there_is_only_one_are_left_out(tiny_backbone):
+    bias = token_bias(tiny_backbone("bert"), SENTENCES)  # an uncased vocabulary
+    assert not bias.capital.any() and bias.between.keys() == {"frequency", "subword"}
+    assert {group.bias for group in bias.groups} == {"frequency", "subword"}
+
+
 def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
     for split, golds in (("train", (4.2, 1.0)), ("dev", (5.0, 0.0)), ("test", (3.0, 4.8))):
         pairs = [(SENTENCES[row], SENTENCES[row + 1], gold) for row, gold in enumerate(golds)]
@@ -96,6 +110,7 @@ def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
         (("anisotrpy",), 2, "unknown analysis 'anisotrpy'"),
         (("impact-tfidf", "one.txt", "--set", "frist=1"), 2, "unknown setting 'frist'"),
         (("anisotropy", "one.txt", "--set", "first=x"), 2, "first: 'x' is not allowed"),
+        (("mask-tokens", "one", "--plot", "map.png"), 2, "mask-tokens has no picture"),
         (("attention", "one", "--plot", "map.gif"), 2, ".png or .svg"),
         (("attention", "one", "--set", "head=1-1", "--plot", "taken.png"), 2, "--force"),
         (("attention", "one", "--plot", "nowhere/map.png"), 3, "no folder 'nowhere'"),
@@ -121,7 +136,7 @@ def test_no_two_labels_of_points_touch(tmp_path, monkeypatch):
     monkeypatch.setattr(pictures, "_label", watched)
     places = {"first of all": (0.0, 0.0), "second": (0.02, 0.0), "third one": (0.0, 0.02), "far": (1.0, 1.0)}
     results = {name: Uniformity(across, up, 1, 2) for name, (across, up) in places.items()}
-    pictures.draw_uniformity(tmp_path / "points.png", results, ["demo"])
+    pictures.draw_uniformity(tmp_path / "points.png", results, "tiny, demo")
     assert len(boxes) == 4
     assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
 

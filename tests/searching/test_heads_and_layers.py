@@ -204,6 +204,21 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp
     assert "best 2 of 8" in shown.out and "last Ditto, every head" in shown.out and "luck:" in shown.out
 
 
+@pytest.mark.parametrize("command", ["ditto-search --states static", "search-templates --mode free --limit 3"])
+def test_a_better_average_is_told_and_drawn(command, run, tiny_folder, tmp_path):
+    pytest.importorskip("matplotlib")
+    pairs, picture = tmp_path / "pairs.tsv", tmp_path / "found.svg"
+    pairs.write_text("".join(f"{a}\t{b}\t{n % 6}\n" for n, (a, b) in enumerate(itertools.pairwise(SENTENCES))))
+    words = [*command.split(), "--backbone", tiny_folder("bert"), "--on", pairs, "--offline", "-q"]
+    document = run(*words, "--json").json
+    found = document.get("searches", [document])[0]
+    behind = max(row["value"] for row in found["baseline"].values()) > found["ranked"][0]["value"]
+    assert found["baseline_is_better"] is behind
+    ran = run(*words, "--plot", picture)
+    assert (ran.code, ran.err) == (0, "") and picture.stat().st_size > 0
+    assert ("the plain average" in ran.out and "is better: " in ran.out) is behind
+
+
 @pytest.mark.data
 def test_the_best_head_beats_the_plain_average_on_real_pairs(data_folder, run):
     folder = data_folder / "senteval"

@@ -51,9 +51,14 @@ class Shown:
         return next(iter(self.results.values()))
 
     @property
+    def models(self) -> str:
+        """The models, without their folders."""
+        return ", ".join(dict.fromkeys(label.end for label in self.results))
+
+    @property
     def model(self) -> str:
         """The first model, with its token embeddings if the analysis is about them."""
-        model = next(iter(self.results)).model
+        model = next(iter(self.results)).end
         return f"{model}, {pictures.EMBEDDINGS[self.settings['states']]}" if "states" in self.settings else model
 
 
@@ -68,7 +73,7 @@ class Display:
 
 
 @command_of(
-    library.analyze_all,
+    library.analyze,
     flags={
         "name": Flag("WHAT", help="Name of an analysis, see below."),
         "on": Flag(
@@ -77,7 +82,7 @@ class Display:
             read=lambda words: words or [],
             help="Sentences, a file, a task or `demo`, see below. Default: our own.",
         ),
-        "models": Flag("--model -m", type=list[str], read=lambda names: names or []),
+        "model": Flag("--model -m", type=list[str], read=lambda names: names or []),
         "skip_unfit": None,
         "settings": None,
     },
@@ -93,20 +98,23 @@ def analyze(
     picture.check()
     name, words, folder = (analyze.keywords[option] for option in ("name", "on", "data_dir"))
     display, known = look_up("analysis", name, DISPLAYS), ANALYSES[name].settings
+    if picture.plot is not None and display.draw is None:
+        raise UsageError(f"{name} has no picture; leave out --plot")
     pairs = [pair for pair in set or () if field_of(pair) in known]
     settings = parsed({key: item.annotation for key, item in known.items()}, pairs)
     changes = recipe(but=known)
     plain = changes.keys() <= {"backbone"}
-    models: Sequence[str | None] = analyze.keywords["models"]
+    models: Sequence[str | None] = analyze.keywords["model"]
     usual = display.models if plain or len(display.models) == 1 else [None]
     choices = [choice_of(model or ("first-last-avg" if plain else None), changes) for model in models or usual]
     on = _input(name, words) if words else _usual_input(name, folder)
-    results = analyze(models=choices, on=on, skip_unfit=not models, settings=settings)
+    results = analyze(model=choices, on=on, skip_unfit=not models, **settings)
     shown = Shown(results, on, {key: settings.get(key, item.default) for key, item in known.items()})
     if display.draw is not None:
         picture.draw(display.draw, shown)
     if json:
-        rows = [{**vars(label), **display.row(result)} for label, result in results.items()]
+        named = [{key: value for key, value in vars(label).items() if value} for label in results]
+        rows = [{**label, **display.row(result)} for label, result in zip(named, results.values(), strict=True)]
         result_json(json_ready({"analysis": name, "on": on, "settings": shown.settings, "results": rows}))
     else:
         display.write(shown)
@@ -178,7 +186,7 @@ def _vectors_of(shown: Shown) -> str:
 
 def _draw_anisotropy(path: Path, shown: Shown) -> None:
     values = {name: result.value for name, result in shown.named.items()}
-    draw_bars(path, values, "mean cosine over all pairs", f"Anisotropy of {_vectors_of(shown)}")
+    draw_bars(path, values, "mean cosine over all pairs", f"{shown.models}: anisotropy of {_vectors_of(shown)}")
 
 
 def _write_uniformity(shown: Shown) -> None:
@@ -295,7 +303,7 @@ DISPLAYS: dict[str, Display] = {
     "uniformity": Display(
         _fields("alignment", "uniformity", "positives", "sentences"),
         _write_uniformity,
-        lambda path, shown: pictures.draw_uniformity(path, shown.named, shown.on),
+        lambda path, shown: pictures.draw_uniformity(path, shown.named, f"{shown.models}, {' + '.join(shown.on)}"),
         _ROWS,
     ),
     "token-bias": Display(_token_bias_row, _write_token_bias, _drawn(pictures.draw_token_bias)),

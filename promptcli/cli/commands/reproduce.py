@@ -64,7 +64,7 @@ def reproduce(
             note(f"{page} made of {write_page(output, page)} results")
         elif tables == ["list"]:
             name = choice.model or default_backbone(paper=options["paper"])
-            overviews = library.overviews(dataclasses.replace(choice, model=name), **context)
+            overviews = library.overviews(dataclasses.replace(choice, model=name), **context, draw=painter(output))
             if json:
                 result_json({"backbone": name, "tables": [vars(table) for table in overviews]})
             else:
@@ -191,7 +191,8 @@ def _draw(what: str, path: Path, context: "MeasurementContext") -> None:
             raise NotFoundError(f"no data: {', '.join(splits.missing)}")
         recipes = [RECIPES[compared].replace(backbone=backbone.name) for compared in _COMPARED]
         figures = measure_uniformity([Encoder(recipe, backbone, {}) for recipe in recipes], splits.content)
-        pictures.draw_uniformity(path, dict(zip(_COMPARED, figures, strict=True)), pictures.ALL_STS_B)
+        title = f"{name}, {' + '.join(pictures.ALL_STS_B)}"
+        pictures.draw_uniformity(path, dict(zip(_COMPARED, figures, strict=True)), title)
     else:
         states = {"token-bias": "static", "token-bias-output": "mlm-head"}[what]
         bias = token_bias(backbone, context.sentences, states=states)

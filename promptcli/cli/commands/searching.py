@@ -8,7 +8,7 @@ import typer
 
 from promptcli.cli.console import half_interval, note, out, result, result_json, result_table
 from promptcli.cli.options import Json, choice_of, default_backbone
-from promptcli.cli.pictures import PictureOptions, draw_head_maps, head_map
+from promptcli.cli.pictures import PictureOptions, draw_head_maps, draw_templates, head_map
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.searching import searches as library
 from promptcli.settings import PAPER
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 #: A model of which only the backbone counts.
 BACKBONE = Flag("--model -m --backbone", read=lambda name: choice_of(name or default_backbone()))
-_MODELS = Flag("--model -m --backbone", read=lambda names: [choice_of(name) for name in dict.fromkeys(names or ())])
+_MODELS = Flag(
+    "--model -m --backbone",
+    type=list[str],
+    read=lambda names: [choice_of(name) for name in dict.fromkeys(names or ())],
+)
 _ON = Flag(metavar="TASK")
 
 
@@ -26,8 +30,7 @@ _ON = Flag(metavar="TASK")
 def ditto_search(search: "partial[Search]", picture: PictureOptions, json: Json = False) -> None:
     picture.check()
     heads = search()
-    title = f"{heads.recipe.backbone} on {heads.task.label}: Spearman x 100 of every head"
-    picture.draw(draw_head_maps, heads.maps, title)
+    picture.draw(draw_head_maps, heads)
     _show(heads, lambda heads: _print_heads(heads, search.keywords["corpus"]), as_json=json)
 
 
@@ -36,16 +39,19 @@ def search_layers(search: "partial[Search]", json: Json = False) -> None:
     _show(search(), _print_layers, as_json=json)
 
 
-@command_of(library.search_all_templates, flags={"models": _MODELS, "on": _ON})
+@command_of(library.search_templates, flags={"model": _MODELS, "on": _ON, "changes": None})
 def search_templates(
     search: "partial[list[Search]]",
+    picture: PictureOptions,
     paper: Annotated[
         bool, typer.Option("--paper", help="Default to the papers' settings: bert-base-uncased, STS-B:dev.")
     ] = False,
     json: Json = False,
 ) -> None:
-    models = search.keywords["models"] or [choice_of(default_backbone(paper=paper))]
-    searches = search(models=models, on=search.keywords["on"] or (PAPER.development if paper else None))
+    picture.check()
+    models = search.keywords["model"] or [choice_of(default_backbone(paper=paper))]
+    searches = search(model=models, on=search.keywords["on"] or (PAPER.development if paper else None))
+    picture.draw(draw_templates, searches)
     if json:
         result_json({"searches": [each.to_dict() for each in searches]})
     else:
@@ -64,11 +70,19 @@ def _show(search: "Search", show: Callable[["Search"], None], *, as_json: bool) 
     result(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}")
     result("Spearman x 100, ± half of the 95% interval")
     show(search)
+    _print_verdict(search)
 
 
 def _note_saved(search: "Search") -> None:
     saved = f"saved as model {search.saved_as!r}" if search.saved_as else "is not saved; to keep it: --name NAME"
     note(f"{search.best.choice} {saved}")
+
+
+def _print_verdict(search: "Search") -> None:
+    plain = search.better_baseline
+    if plain is not None:
+        ahead = plain.value - search.best.value
+        result(f"\nthe plain average {plain.choice} is better: {plain.value:.2f}, {ahead:.2f} above the best choice")
 
 
 def _print_luck(search: "Search", baseline: str, choice: str) -> None:
@@ -96,6 +110,7 @@ def _print_heads(search: "Search", corpus: str) -> None:
     result(f"\n{states} Ditto, every head")
     for line in head_map(search.maps[states].tolist()):
         out.print(line)
+    result(f"the plain average: {search.baseline[states].value:.2f}")
     _print_luck(search, "the plain average of its states", "the head on top was")
 
 
@@ -123,6 +138,8 @@ def print_search(search: "Search") -> None:
         for item in (item for item in templates if id(item) in listed):
             printed = f"{published[item.choice]:.2f}" if item.choice in published else "-"
             rows.append([item.choice, "*" if item is search.best else "", *_figures(item), printed])
+    rows.append(["Without a template", "", "", "", ""])
+    rows += [[item.choice, "", *_figures(item), "-"] for item in search.baseline.values()]
     result(f"{recipe.backbone} on {task.label} ({len(task.pairs()):,} pairs, {task.text})")
     result(
         f"Spearman x 100 ± half of the 95% bootstrap interval; {recipe.pooling}, period rule"
@@ -131,6 +148,7 @@ def print_search(search: "Search") -> None:
     result(search.about["compared"])
     columns = 5 if published else 4
     result_table(["template", "", task.label, "", "published"][:columns], [row[:columns] for row in rows])
+    _print_verdict(search)
 
 
 def _print_templates(searches: "list[Search]") -> None:
