@@ -1,4 +1,4 @@
-"""``contrastive:[LAYER:C[:norm]:]TEMPLATE || AUXILIARY``: causal models, what does not matter subtracted."""
+"""``contrastive:[LAYER:C[:norm]:]TEMPLATE || AUXILIARY``: causal models, the irrelevant information subtracted."""
 
 import functools
 import re
@@ -22,7 +22,7 @@ _SPEC = re.compile(rf"(?:([0-9]+):({_NUMBER})(:norm)?:)?(.*?) \|\| (.*)", re.DOT
 
 
 class Contrastive(Prompt):
-    """Contrastive Prompting (Cheng et al., ACL Findings 2025): a template, and one for what is irrelevant.
+    """Contrastive Prompting (Cheng et al., ACL Findings 2025): a template, and one for irrelevant information.
 
     At one layer (0-based) the last token's input of the attention's output projection, A, becomes C (A - B), or
     C (A - B) |A| / |A - B| with ``norm``; B is the same of the auxiliary prompt, whose pass ends there. Both prompts
