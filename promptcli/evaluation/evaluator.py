@@ -111,9 +111,14 @@ def embed_tasks(
     sentences = distinct_sentences(tasks)
     if labels is None:
         labels = [Label(encoder.recipe.backbone, recipe_name(encoder.recipe)) for encoder in encoders]
+    by_role = all(isinstance(task, RetrievalTask) for task in tasks)  # then their metric encodes
+    plain = [encoder for encoder in encoders if not (by_role and _has_roles(encoder))] if sentences else []
     stage = working("encode", len(sentences)) if advance is None else contextlib.nullcontext(advance)
     with stage as advance:
-        vectors = _vectors(encoders, tasks, sentences, advance)
+        encoded = encode_together(plain, sentences, progress=advance) if plain else []
+        advance(0 if plain else len(sentences))
+    by_encoder = {encoder: each.vectors for encoder, each in zip(plain, encoded, strict=True)}
+    vectors = [by_encoder.get(encoder, np.zeros((0, 0), np.float32)) for encoder in encoders]
     if any(isinstance(task, TransferTask) for task in tasks):
         for wrong in (np.flatnonzero(~np.isfinite(rows).all(axis=1)) for rows in vectors):
             if len(wrong):
@@ -124,29 +129,6 @@ def embed_tasks(
         Embedded(label, encoder.recipe.to_dict(), encoder.fingerprint, rows, encoder)
         for label, encoder, rows in zip(labels, encoders, vectors, strict=True)
     ]
-
-
-def _vectors(
-    encoders: Sequence[Encoder], tasks: Sequence[AnyTask], sentences: list[str], advance: Advance
-) -> list[NDArray[Any]]:
-    """Return the vectors of all sentences, (n, d), by each encoder.
-
-    Those of queries and documents stay zero for an encoder that has prompts for them: their metric encodes them.
-    """
-    if not sentences:
-        return [np.zeros((0, 0), np.float32)] * len(encoders)
-    others = distinct_sentences(task for task in tasks if not isinstance(task, RetrievalTask))
-    prompted = [encoder for encoder in encoders if len(others) < len(sentences) and _has_roles(encoder)]
-    plain = [encoder for encoder in encoders if encoder not in prompted]
-    encoded = encode_together(plain, sentences, progress=advance) if plain else []
-    vectors = {encoder: each.vectors for encoder, each in zip(plain, encoded, strict=True)}
-    rows = rows_of(tasks)
-    for encoder in prompted:
-        vectors[encoder] = np.zeros((len(sentences), encoder.width), np.float32)
-        if others:
-            vectors[encoder][[rows[sentence] for sentence in others]] = encoder.encode(others)
-    advance(0 if plain else len(sentences))
-    return [vectors[encoder] for encoder in encoders]
 
 
 def _has_roles(encoder: Encoder | None) -> bool:

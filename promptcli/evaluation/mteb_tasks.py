@@ -45,7 +45,7 @@ class MtebEncoder:
         return encoder.encode([text for batch in inputs for text in batch["text"]])
 
     def _prompt_for(self, task: str, kind: str, role: str) -> Encoder:
-        names = [*((f"{task}-{role}",) if role else ()), task, *((f"{kind}-{role}",) if role else ()), kind]
+        names = (f"{task}-{role}", task, f"{kind}-{role}", kind)
         name = next((name for name in names if name in self._encoder.prompts), None)
         if name is not None:
             note(f"{task}{role and f', {role}'}: texts begin with the model's prompt {name!r}")

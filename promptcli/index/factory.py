@@ -22,14 +22,6 @@ faiss: Any = _faiss  # its annotations do not know what it takes from NumPy
 if sys.platform == "darwin":  # two OpenMP runtimes that both start threads end the process
     faiss.omp_set_num_threads(1)
 
-#: Transforms that keep inner products, unless they shorten a vector.
-_KEEPING = (
-    faiss.RandomRotationMatrix,
-    faiss.OPQMatrix,
-    faiss.RemapDimensionsTransform,
-    faiss.NormalizationTransform,
-    faiss.HadamardRotation,
-)
 #: Words of FAISS -> ours.
 _WORDS = {
     "could not parse index string": "FAISS has no index",
@@ -121,10 +113,10 @@ def _keeps_cosines(index: Any) -> bool:
     if isinstance(index, faiss.IndexRefine):
         return _keeps_cosines(index.refine_index)
     if isinstance(index, faiss.IndexPreTransform):
+        kept = faiss.RandomRotationMatrix, faiss.OPQMatrix, faiss.RemapDimensionsTransform, faiss.NormalizationTransform
         chain = [faiss.downcast_VectorTransform(index.chain.at(place)) for place in range(index.chain.size())]
-        return all(isinstance(each, _KEEPING) and each.d_out >= each.d_in for each in chain) and _keeps_cosines(
-            index.index
-        )
+        keeps = all(isinstance(each, kept) and each.d_out >= each.d_in for each in chain)
+        return keeps and _keeps_cosines(index.index)
     numbers = faiss.IndexFlat, faiss.IndexScalarQuantizer, faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer
     storage = getattr(index, "storage", None)
     return isinstance(index, numbers) if storage is None else _keeps_cosines(storage)

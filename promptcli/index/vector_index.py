@@ -39,7 +39,7 @@ from promptcli.index.segment import Segment, join_labels, label_table
 #: The default recall@10 of an approximate index.
 TARGET = 0.95
 #: An id that may be a row number.
-_NUMBER = r"^(0|-?[1-9]\d{0,17})$"
+_NUMBER = r"^(0|-?[1-9]\d{0,18})$"
 #: Segments of up to this number of rows, or of twice the rows that are added, are joined with the new ones.
 _SMALL = 1024
 #: Up to this number of rows that a filter allows are compared one by one, in any index.
@@ -191,7 +191,7 @@ class VectorIndex:
         """
         self._check(rows)
         names = pa.chunked_array([pa.array(map(str, block.ids), pa.large_string()) for block in rows.blocks()])
-        numbers = not self.text_ids and pc.all(pc.match_substring_regex(names, _NUMBER)).as_py()
+        numbers = not self.text_ids and len(_numbers(names)) == len(names)
         before, replaced = self.masked, self.where(names)
         self._mask(replaced)
         try:
@@ -255,7 +255,7 @@ class VectorIndex:
     def where(self, names: Any) -> RowNumbers:
         """Return the rows whose id, as text, is in an Arrow column and that are not deleted."""
         if not self.text_ids:
-            names = names.filter(pc.match_substring_regex(names, _NUMBER)).cast(pa.int64())
+            names = _numbers(names)
         return np.flatnonzero(pc.is_in(self.labels.column("id"), value_set=names).to_numpy() & ~self.masked)
 
     def nearest(
@@ -327,8 +327,7 @@ class VectorIndex:
                 if not isinstance(ids, range):
                     names = labels.column("id").cast(pa.large_string())
                     keys.append(self._new_keys(names))
-                    numbers = names.filter(pc.match_substring_regex(names, _NUMBER)).cast(pa.int64())
-                    highest = max(highest, pc.max(numbers).as_py() or -1)
+                    highest = max([highest, *_numbers(names).to_pylist()])
                 builder.add(units, labels)
                 if truth is not None:
                     truth.add(units, source)
@@ -448,6 +447,12 @@ def _merged(answers: list[tuple[RowNumbers, Floats]], k: int) -> tuple[RowNumber
     scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in answers)])
     order = np.lexsort((rows, -scores))[:k]
     return rows[order], scores[order]
+
+
+def _numbers(names: Any) -> Any:
+    """Return the ids in an Arrow column of texts that are whole numbers of 64 bits."""
+    written = names.filter(pc.match_substring_regex(names, _NUMBER)).to_pylist()
+    return pa.array([number for number in map(int, written) if -(1 << 63) <= number < 1 << 63], pa.int64())
 
 
 def _names(ids: Collection[int | str]) -> Any:

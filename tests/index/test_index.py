@@ -194,13 +194,15 @@ def test_ids_of_additions(first, second, ids):
         (["x", "7"], "has the id 7"),
         ([7, 8], "has the id 7"),
         (np.array([7, 8]), "has the id 7"),
+        ([1, 1_500_000_000_000_000_000], "has the id 1500000000000000000"),
     ],
 )
 def test_an_id_belongs_to_one_row(ids, said):
     index = SentenceIndex.build(["A cat.", "A dog."], FakeEncoder(), ids=[3, 7])
+    index.upsert(["A bus."], [1_500_000_000_000_000_000])
     with pytest.raises(UsageError, match=said):
         index.add(["A boat.", "A car."], ids=ids)
-    assert len(index) == 2 and index.delete([3]) == 1
+    assert len(index) == 3 and index.delete([3]) == 1
     index.add(["A boat."], ids=[3])
     with pytest.raises(UsageError, match="given twice"):
         SentenceIndex.build(["A cat.", "A dog."], FakeEncoder(), ids=["a", "a"])
