@@ -117,6 +117,7 @@ def test_a_file_and_its_manifest(tmp_path, kind):
     }
     assert manifest == {
         "dim": 8,
+        "prompts": {"texts": {}, "default": None, "counted": True},
         "settings": settings,
         "recipe": FakeEncoder().recipe.to_dict(),
         "fingerprint": "f" * 64,
