@@ -7,7 +7,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -41,6 +41,7 @@ def embed(
     text_field: str | None = None,
     id_field: str | None = None,
     skip_bad: bool = False,
+    split: bool = False,
     normalize: bool = False,
     precision: str = "float32",
     batch_size: int | None = None,
@@ -60,6 +61,8 @@ def embed(
         text_field: Column of the sentence, by name or number. Default: ``text``, else ``sentence``, else the only one.
         id_field: Column of the id, by name or number; - for row numbers. Default: ``id``, else row numbers.
         skip_bad: Leave out lines that cannot be read, and count them.
+        split: Split texts longer than the model's window at paragraph and sentence ends; part 2 of row 7 has the id
+            7#2.
         normalize: Scale every vector to length 1.
         precision: float32, float16, int8 (256 steps between a dimension's extremes), binary or ubinary (packed signs).
             The loss is measured and printed.
@@ -75,12 +78,12 @@ def embed(
     from promptcli.data.dialect import Fields
     from promptcli.data.files import STANDARD
     from promptcli.data.rows import open_rows
-    from promptcli.data.vectors import EmbedSettings, output_of, written_before
+    from promptcli.data.vectors import EmbedSettings, kind_of, output_of, written_before
     from promptcli.data.vectors.formats import open_sink
     from promptcli.data.vectors.precision import PRECISIONS
     from promptcli.storage.files import check_output
 
-    settings = EmbedSettings(text_field, id_field, normalize, precision, with_text, skip_bad)
+    settings = EmbedSettings(text_field, id_field, normalize, precision, with_text, skip_bad, split)
     ranged = look_up("precision", precision, PRECISIONS).ranged
     path, stdin = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
     before = target = stream = None
@@ -89,6 +92,8 @@ def embed(
         if target is None:
             raise UsageError("`output` is missing: give a file, or a stream")
         before = None if force else written_before(target, path, settings)
+        if split and kind_of(target) == ".npy":
+            raise UsageError(f"`split` needs ids, which {target} cannot hold; give a .parquet or .jsonl file as output")
         check_output(target, force=force or before is not None)
     elif ranged:
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
@@ -105,6 +110,10 @@ def embed(
                 return Embedded(target, encoder, before.report, None)
             check_output(target, force=False)  # another encoder made it
         start = time.perf_counter()
+        if split:
+            from promptcli.embedding.splitting import Splitter
+
+            source, rows = replace(source, batches=Splitter(encoder).batches(source)), None
         with working("embed", rows) as advance:
             if target is not None:
                 report = embed_file(encoder, source, target, settings, batch_size=batch_size, progress=advance)

@@ -13,6 +13,7 @@ from promptcli.data.dialect import format_of
 from promptcli.data.files import check_file, open_file, open_text
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors.precision import unit
+from promptcli.embedding.splitting import Splitter
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import note
 
@@ -30,7 +31,7 @@ class Line:
     file: str
     line: int  #: its number, from 1; in a table the number of its row
     score: float  #: cosine to the query
-    text: str
+    text: str  #: the line, or its best part
     before: tuple[str, ...]  #: neighbours above
     after: tuple[str, ...]  #: neighbours below
 
@@ -43,6 +44,7 @@ def search(
     model: "Model" = "mini-static",
     context: int = 0,
     min_score: float | None = None,
+    split: bool = False,
 ) -> list[Line]:
     """Return the lines of files that are nearest to a query, best first; no index is needed, and none is made.
 
@@ -53,6 +55,7 @@ def search(
         model: Encoder.
         context: Neighbouring lines to return on each side.
         min_score: Leave out lines below this cosine.
+        split: Split lines longer than the model's window at sentence ends, and show the best part of each line.
 
     Raises:
         NotFoundError: No such file.
@@ -63,7 +66,7 @@ def search(
     if not query.strip():
         raise UsageError("the query is empty; give a few words, or a sentence")
     named = find_files(files)
-    nearest = _Nearest(open_model(model, dtype="auto", rows=_WINDOW), query, k)
+    nearest = _Nearest(open_model(model, dtype="auto", rows=_WINDOW), query, k, split=split)
     unreadable: list[str] = []
     for file, in_folder in named.items():
         try:
@@ -82,11 +85,11 @@ def search(
             file,
             number + 1,
             score,
-            lines[number],
+            text,
             before=tuple(lines[max(0, number - context) : number]),
             after=tuple(lines[number + 1 : number + 1 + context]),
         )
-        for score, file, number in nearest.best
+        for score, file, number, text in nearest.best
         if (lines := nearest.lines[file]) and (min_score is None or score >= min_score)
     ]
 
@@ -94,12 +97,13 @@ def search(
 class _Nearest:
     """The k lines that are nearest to a query so far."""
 
-    def __init__(self, encoder: "Encoder", query: str, k: int) -> None:
+    def __init__(self, encoder: "Encoder", query: str, k: int, *, split: bool) -> None:
         self.k, self.count = k, 0
-        self.best: list[tuple[float, str, int]] = []  #: cosine, file, number of the line from 0
+        self.best: list[tuple[float, str, int, str]] = []  #: cosine, file, number of the line from 0, its text
         self.lines: dict[str, list[str]] = {}  #: of the files that hold a line in ``best``
         self._documents = encoder.in_role("document", report=True)
         self._query = unit(encoder.in_role("query", report=True).encode([query]))[0]
+        self._splitter = Splitter(self._documents) if split else None
         self._waiting: list[tuple[str, int]] = []
 
     def add(self, file: str, lines: list[str]) -> None:
@@ -114,14 +118,24 @@ class _Nearest:
 
     def rank(self) -> None:
         """Compare the lines that are waiting."""
-        texts = [self.lines[file][number].strip() for file, number in self._waiting]
+        lines = [self.lines[file][number] for file, number in self._waiting]
+        texts, rows = [line.strip() for line in lines], list(range(len(lines)))
+        if self._splitter is not None:
+            _, texts, rows = self._splitter.rows(rows, texts)
         if texts:
             scores = unit(self._documents.encode(texts)) @ self._query
-            order = np.argsort(-scores, kind="stable")[: self.k]
-            ranked = [*self.best, *((float(scores[row]), *self._waiting[row]) for row in order)]
-            self.best = sorted(ranked, key=lambda each: -each[0])[: self.k]
-        self.count += len(texts)
-        self.lines = {file: self.lines[file] for _, file, _ in self.best}
+            best = dict[int, int]()  # number of a line -> its best text
+            for place in np.argsort(-scores, kind="stable").tolist():
+                best.setdefault(rows[place], place)
+                if len(best) == self.k:
+                    break
+            ranked = [
+                (float(scores[place]), *self._waiting[row], lines[row] if self._splitter is None else texts[place])
+                for row, place in best.items()
+            ]
+            self.best = sorted([*self.best, *ranked], key=lambda each: -each[0])[: self.k]
+        self.count += len(lines)
+        self.lines = {file: self.lines[file] for _, file, *_ in self.best}
         self._waiting = []
 
 

@@ -34,6 +34,7 @@ def build_index(
     text_field: str | None = None,
     id_field: str | None = None,
     skip_bad: bool = False,
+    split: bool = False,
     force: bool = False,
 ) -> "IndexManifest":
     """Index sentences, or vectors that ``embed`` wrote, for search by cosine.
@@ -52,6 +53,7 @@ def build_index(
         text_field: Column of the sentence.
         id_field: Column of the id, or - for row numbers. Default: ``id``, else row numbers.
         skip_bad: Leave out lines that cannot be read, and count them.
+        split: Split texts longer than the model's window at paragraph and sentence ends; results show the best part.
         force: Replace an existing index.
 
     Raises:
@@ -63,7 +65,7 @@ def build_index(
     from promptcli.models.entries import utc_now
 
     folder, room, model = Path(folder), size_of(memory), Choice() if model is None else model
-    files, named = inputs.RowFiles(file, texts, text_field, id_field, folder, skip_bad), inputs.is_named(model)
+    files, named = inputs.RowFiles(file, texts, text_field, id_field, folder, skip_bad, split), inputs.is_named(model)
     opener = functools.cache(lambda: encoders.open_model(model, dtype="auto"))
     source = files.source()
     if source is not None:
@@ -76,10 +78,14 @@ def build_index(
             if same and (by_manifest or inputs.documents_of(before, opener()).fingerprint == before.fingerprint):
                 note(f"{folder} exists, unchanged")
                 return before
+    if split and files.are_vectors:
+        raise UsageError(f"`split` is for sentences, and {file} holds vectors; give it to `embed`")
     stored.check_target(folder, force=force)
     incoming, origin = inputs.rows_to_build(files, opener, named=named, model=inputs.registered(model))
     with stored.create(folder, force=force) as writer:
-        index = VectorIndex.build(incoming.rows, factory, target=target_recall, memory=room, store=writer.segment)
+        index = VectorIndex.build(
+            incoming.rows, factory, target=target_recall, memory=room, store=writer.segment, split=split
+        )
         manifest = writer.finish(stored.StoredIndex(index, origin, utc_now(), source))
     if not index.exact and index.why:
         note(index.why)
@@ -119,7 +125,8 @@ def add_to_index(
     from promptcli.index import inputs, stored
 
     folder = Path(folder)
-    files, origin = inputs.RowFiles(file, texts, text_field, id_field, folder), stored.read_manifest(folder)
+    origin = stored.read_manifest(folder)
+    files = inputs.RowFiles(file, texts, text_field, id_field, folder, split=origin.split)
     if files.are_vectors:
         incoming = files.stored(origin)
     else:

@@ -20,6 +20,7 @@ from promptcli.data.vectors import EmbedReport, Manifest, holds_vectors, read_ve
 from promptcli.data.vectors.formats import Floats, ParquetRows, open_sink
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
+from promptcli.embedding.splitting import Splitter
 from promptcli.embedding.writing import WINDOW_CHARACTERS, embed_stream
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.index.rows import ArrayRows, Rows
@@ -65,6 +66,7 @@ class RowFiles:
         id_field: str | None = None,
         near: Path | None = None,
         skip_bad: bool = False,
+        split: bool = False,
     ) -> None:
         self.stdin: BinaryIO | None = None if isinstance(file, str | Path) else file
         self.file = Path(file) if isinstance(file, str | Path) else STANDARD
@@ -72,7 +74,7 @@ class RowFiles:
             None if texts is None else Path(texts),
             Fields(text_field, id_field, skip_bad=skip_bad),
         )
-        self.near = near
+        self.near, self.split = near, split
 
     @property
     def are_vectors(self) -> bool:
@@ -87,7 +89,13 @@ class RowFiles:
             return None
         texts = None if self.texts is None else sha256(self.texts)
         columns = {"text_field": self.fields.text, "id_field": self.fields.id}
-        return {"file": sha256(self.file), "texts": texts, **columns, "skip_bad": self.fields.skip_bad}
+        return {
+            "file": sha256(self.file),
+            "texts": texts,
+            **columns,
+            "skip_bad": self.fields.skip_bad,
+            "split": self.split,
+        }
 
     def encode(self, opener: Opener, model: str | None = None, *, plain: bool = False) -> Incoming:
         """Return the rows of a file of sentences, encoded window by window into a nameless file.
@@ -100,7 +108,10 @@ class RowFiles:
         with open_rows(self.file, self.fields, stdin=self.stdin) as source:
             encoder = opener()
             documents = encoder if plain else encoder.in_role("document", report=True)
-            rows, report = spooled(documents, source, self.near, source.total() if is_shown() else None)
+            batches, total = iter(source), source.total() if is_shown() else None
+            if self.split:
+                batches, total = Splitter(documents).batches(source), None
+            rows, report = spooled(documents, batches, self.near, total)
         return Incoming(rows, origin_of(encoder, documents, model), report)
 
     def stored(self, origin: Origin | None = None) -> Incoming:

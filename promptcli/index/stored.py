@@ -72,6 +72,7 @@ class IndexManifest(Origin):
     nprobe: int | None = None  #: The effort of a search, see ``Effort``.
     ef: int | None = None
     factor: float | None = None
+    split: bool = False  #: Whether long rows are in parts with the ids ROW#PART.
     source: dict[str, Any] | None = None
     synced: bool = False
     segments: list[str] = field(default_factory=list)
@@ -142,6 +143,7 @@ def load(folder: Path) -> StoredIndex:
                 Effort(manifest.nprobe, manifest.ef, manifest.factor),
                 np.load(folder / DELETED, allow_pickle=False) if DELETED in manifest.files else None,
                 manifest.numbered,
+                split=manifest.split,
             )
         except (RuntimeError, ValueError, OSError) as error:
             raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
@@ -222,6 +224,7 @@ class Writer:
             numbered=index.numbered,
             deleted=len(deleted),
             **vars(index.effort),
+            split=index.split,
             source=stored.source,
             synced=stored.synced,
             segments=segments,

@@ -1,9 +1,12 @@
 """An index that mirrors files: only new and changed rows are encoded, and rows that the files lack are removed."""
 
-from collections.abc import Iterator, Sequence
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError
 from promptcli.notes import note, note_counts
 from promptcli.recipe import Choice
@@ -24,6 +27,7 @@ def sync_index(
     files: Sequence[str | Path],
     model: "Model | None" = None,
     *,
+    split: bool = False,
     memory: str | int = "4GB",
 ) -> "IndexManifest":
     """Make an index equal to files: their lines and rows, and no others, under the ids FILE:LINE.
@@ -35,6 +39,7 @@ def sync_index(
         folder: Folder of the index, which is made if it is missing.
         files: Texts, tables, globs, and folders; hidden files in a folder, and those that are not text, are left out.
         model: An encoder, or what ``load`` takes. Default: that of the index; ``mini`` for a new one.
+        split: Split texts longer than the model's window, see ``build_index``; an index of parts stays one.
         memory: Memory that the process may take, e.g. 4GB or 800MB.
 
     Raises:
@@ -50,17 +55,32 @@ def sync_index(
     if not rows:
         raise UsageError(f"no line to index in {', '.join(map(str, files))}; give texts, tables, or folders of them")
     manifest = stored.read_manifest(folder) if (folder / stored.MANIFEST).is_file() else None
-    if manifest is None or inputs.is_named(model):
-        encoder = loading.open_model(model, dtype="auto")
-        if manifest is None or inputs.documents_of(manifest, encoder).fingerprint != manifest.fingerprint:
-            return _build(folder, rows, encoder, inputs.registered(model), room, force=manifest is not None)
-    _check_synced(manifest, folder)
-    if not _differs(stored.load(folder), rows):
+    if manifest is not None:
+        _check_synced(manifest, folder)
+        split = split or manifest.split
+    else:
+        stored.check_target(folder, force=False)
+
+    @functools.cache
+    def encoder() -> "Encoder":
+        if manifest is None or inputs.is_named(model):
+            return loading.open_model(model, dtype="auto")
+        return inputs.encoder_of(manifest, model)
+
+    if split:
+        names, texts, _ = Splitter(encoder().in_role("document")).rows(*zip(*rows, strict=True))
+        rows = dict.fromkeys(zip(names, texts, strict=True))
+    if manifest is None or (
+        inputs.is_named(model) and inputs.documents_of(manifest, encoder()).fingerprint != manifest.fingerprint
+    ):
+        return _build(folder, rows, encoder(), inputs.registered(model), room, split=split)
+    if manifest.split == split and _live(stored.load(folder).index).keys() == rows.keys():
         note(f"{len(rows):,} rows, unchanged")
         return manifest
     with stored.change(folder, memory=room) as held:
         _check_synced(held, folder)
-        _apply(held, rows, folder, model)
+        held.index.split = split
+        _apply(held, rows, folder, encoder)
     return stored.read_manifest(folder)
 
 
@@ -105,20 +125,18 @@ def _batches(rows: Sequence[Row]) -> "Iterator[Batch]":
 
 
 def _build(
-    folder: Path, rows: dict[Row, None], encoder: "Encoder", model: str | None, memory: int, *, force: bool
+    folder: Path, rows: Iterable[Row], encoder: "Encoder", model: str | None, memory: int, *, split: bool
 ) -> "IndexManifest":
-    """Make an index of all rows."""
+    """Make an index of all rows, in the place of one that may exist."""
     from promptcli.index import inputs, stored
     from promptcli.index.vector_index import VectorIndex
     from promptcli.models.entries import utc_now
 
-    if force:
-        _check_synced(stored.read_manifest(folder), folder)
-    stored.check_target(folder, force=force)
+    rows = list(rows)
     documents = encoder.in_role("document", report=True)
-    encoded, report = inputs.spooled(documents, _batches(list(rows)), folder, len(rows))
-    with stored.create(folder, force=force) as writer:
-        index = VectorIndex.build(encoded, memory=memory, store=writer.segment)
+    encoded, report = inputs.spooled(documents, _batches(rows), folder, len(rows))
+    with stored.create(folder, force=True) as writer:
+        index = VectorIndex.build(encoded, memory=memory, store=writer.segment, split=split)
         origin = inputs.origin_of(encoder, documents, model)
         manifest = writer.finish(stored.StoredIndex(index, origin, utc_now(), synced=True))
     note_counts(report.rows, blank=0, truncated=report.truncated)
@@ -133,11 +151,7 @@ def _live(index: "VectorIndex") -> dict[Row, int]:
     return {row: number for row, number in rows.items() if not index.masked[number]} if index.masked.any() else rows
 
 
-def _differs(held: "StoredIndex", rows: dict[Row, None]) -> bool:
-    return _live(held.index).keys() != rows.keys()
-
-
-def _apply(held: "StoredIndex", rows: dict[Row, None], folder: Path, model: "Model") -> None:
+def _apply(held: "StoredIndex", rows: dict[Row, None], folder: Path, opener: "Callable[[], Encoder]") -> None:
     """Change an index to these rows; a text that it has under another id is not encoded again."""
     import numpy as np
 
@@ -145,18 +159,18 @@ def _apply(held: "StoredIndex", rows: dict[Row, None], folder: Path, model: "Mod
     from promptcli.index.rows import ArrayRows
 
     index, before = held.index, _live(held.index)
-    added = [row for row in rows if row not in before]
-    removed = [row for row in before if row not in rows]
+    changed = {_line(name) for name, _ in before.keys() ^ rows.keys()}  # of a line in parts all are replaced
+    added = [row for row in rows if _line(row[0]) in changed]
+    removed = [name for name, _ in before if _line(name) in changed]
     numbers = {text: number for (_, text), number in before.items()} if index.keeps_vectors else {}
     moved = [row for row in added if row[1] in numbers]
     vectors = index.vectors(np.array([numbers[text] for _, text in moved], np.int64)) if moved else None
     if removed:
-        index.delete([name for name, _ in removed])
+        index.delete(removed)
     if vectors is not None:
         index.add(ArrayRows(vectors, [name for name, _ in moved], [text for _, text in moved]))
     if new := [row for row in added if row[1] not in numbers]:
-        encoder = inputs.encoder_of(held.origin, model)
-        documents = inputs.documents_of(held.origin, encoder)
+        documents = inputs.documents_of(held.origin, opener())
         encoded, report = inputs.spooled(documents, _batches(new), folder, len(new))
         index.add(encoded)
         note_counts(report.rows, blank=0, truncated=report.truncated)
@@ -164,3 +178,8 @@ def _apply(held: "StoredIndex", rows: dict[Row, None], folder: Path, model: "Mod
         index.compact()
     counts = f"{len(added):,} rows added, {len(removed):,} removed, {len(rows) - len(added):,} unchanged"
     note(counts + (f"; {len(moved):,} of those added are not encoded again" if moved else ""))
+
+
+def _line(name: str) -> str:
+    """Return the id of a row without the number of a part."""
+    return re.sub(PART, "", name)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import BLOCK, Floats
+from promptcli.embedding.splitting import PART
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.index.factory import (
     Effort,
@@ -49,6 +50,11 @@ _STARTED = 600 << 20
 #: FAISS's vectors double when they are full, so that for a moment they take three times their size.
 _GROWTH = 3
 
+#: Parts that are ranked for each row that is asked for, first.
+_PARTS = 4
+
+#: Rows and their scores, best first.
+Answer = tuple[RowNumbers, Floats]
 Store = Callable[[Segment], Segment]
 
 
@@ -68,7 +74,7 @@ class Builder:
             raise UsageError(f"memory of {self.memory >> 20} MB is too little; give at least {-(-least >> 20)}MB")
         self._room = None if self.memory is None else self.memory - least
         self._index: Any = None
-        self.labels: list[pa.Table] = []
+        self._labels: list[pa.Table] = []
         self._held = 0
 
     def add(self, units: Floats, labels: pa.Table) -> None:
@@ -78,7 +84,7 @@ class Builder:
         if self._index is None:
             self._index = copy(self.empty)
         self._index.add(units)
-        self.labels.append(labels)
+        self._labels.append(labels)
         self._held += self._bytes * len(units) + 3 * labels.nbytes  # Arrow's columns are joined, then written
         if self._room is not None and self._held > self._room:
             self.finish()
@@ -86,8 +92,8 @@ class Builder:
     def finish(self) -> list[Segment]:
         """Store the rows that are held, and return all segments."""
         if self._index is not None:
-            segment = Segment(self._index, join_labels(self.labels))
-            self._index, self.labels, self._held = None, [], 0
+            segment = Segment(self._index, join_labels(self._labels))
+            self._index, self._labels, self._held = None, [], 0
             self.segments.append(self.store(segment))
         return self.segments
 
@@ -104,7 +110,10 @@ class VectorIndex:
         effort: Effort = Effort(),  # noqa: B008
         deleted: RowNumbers | None = None,
         numbered: int | None = None,
+        *,
+        split: bool = False,
     ) -> None:
+        self.split = split  #: Whether long rows are in parts with the ids ROW#PART; answers have the best of each row.
         masked = np.zeros(sum(map(len, segments)), bool)
         masked[[] if deleted is None else deleted] = True
         self._set_segments(segments, masked)
@@ -128,6 +137,7 @@ class VectorIndex:
         target: float = TARGET,
         memory: int | None = None,
         store: Store = lambda segment: segment,
+        split: bool = False,
     ) -> "VectorIndex":
         """Index rows in one pass; an approximate index is trained on a sample of them, and tuned for a recall@10.
 
@@ -137,7 +147,7 @@ class VectorIndex:
             raise UsageError(f"target recall is {target}; give a number above 0 and at most 1")
         count, width = rows.shape
         chosen, why = (factory, "") if factory is not None else choose(count, width, target)
-        index = cls([], _trained(chosen, rows), chosen)
+        index = cls([], _trained(chosen, rows), chosen, split=split)
         index.why, index.store, index.memory = why, store, memory
         truth = None if index.exact else Truth(*rows.sample(queries_for(count)))
         index._append(rows, truth)
@@ -192,7 +202,7 @@ class VectorIndex:
         self._check(rows)
         names = pa.chunked_array([pa.array(map(str, block.ids), pa.large_string()) for block in rows.blocks()])
         numbers = not self.text_ids and len(_numbers(names)) == len(names)
-        before, replaced = self.masked, self.where(names)
+        before, replaced = self.masked, self.find(names)
         self._mask(replaced)
         try:
             self._append(rows, name=int if numbers else str)
@@ -204,9 +214,9 @@ class VectorIndex:
     def delete(self, ids: Collection[int | str]) -> int:
         """Delete the rows with these ids and return how many they were; if an id is unknown, nothing is deleted."""
         names = _names(ids)
-        rows = self.where(names)
-        known = self.labels.column("id").take(rows).cast(pa.large_string())
-        if unknown := sorted(set(names.to_pylist()).difference(known.to_pylist())):
+        rows = self.find(names)
+        known = self._row_names(self.labels.column("id").take(rows).cast(pa.large_string()))
+        if unknown := sorted(set(self._row_names(names).to_pylist()).difference(known.to_pylist())):
             shown = listed([repr(name[:40]) for name in unknown])
             count = f"{len(unknown):,} of {len(names):,} ids"
             raise UsageError(f"{count} are not in the index: {shown}; nothing was deleted")
@@ -246,21 +256,53 @@ class VectorIndex:
             raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
         effort = adjusted(self.effort, self.empty, self.factory, nprobe=nprobe, ef=ef)
         units, _ = unit_rows(queries, "query")
-        return [self.hits(*answer) for answer in self.nearest(units, k, self._allowed(allow, deny), effort)]
+        allowed = self._allowed(allow, deny)
+        answers = self._best_parts(lambda count: self.nearest(units, count, allowed, effort), k)
+        return [self.hits(*answer) for answer in answers]
+
+    def _best_parts(self, rank: Callable[[int], list[Answer]], k: int) -> list[Answer]:
+        """Return the k best rows of each query; in an index of parts the best part of each row."""
+        if not self.split:
+            return rank(k)
+        count = min(_PARTS * k, self.rows)
+        answers = rank(count)
+        while count < self.rows and any(len(set(self._rows_of(rows))) < k for rows, _ in answers):
+            count = min(_PARTS * count, self.rows)
+            answers = rank(count)
+        best = []
+        for rows, scores in answers:
+            first = dict[str, int]()
+            for place, name in enumerate(self._rows_of(rows)):
+                first.setdefault(name, place)
+            places = list(first.values())[:k]
+            best.append((rows[places], scores[places]))
+        return best
+
+    def _rows_of(self, parts: RowNumbers) -> list[str]:
+        names: list[str] = self._row_names(self.labels.column("id").take(parts).cast(pa.large_string())).to_pylist()
+        return names
+
+    def _row_names(self, ids: Any) -> Any:
+        """Return ids, an Arrow column of texts, without the numbers of parts."""
+        return pc.replace_substring_regex(ids, PART, "") if self.split else ids
 
     def live(self) -> RowNumbers:
         """Return the rows that are not deleted."""
         return np.flatnonzero(~self.masked)
 
-    def where(self, names: Any) -> RowNumbers:
-        """Return the rows whose id, as text, is in an Arrow column and that are not deleted."""
+    def find(self, names: Any, *, exact: bool = False) -> RowNumbers:
+        """Return the rows whose id, as text, is in an Arrow column and that are not deleted.
+
+        They are all parts of a row, or with ``exact`` the parts named.
+        """
         if not self.text_ids:
             names = _numbers(names)
-        return np.flatnonzero(pc.is_in(self.labels.column("id"), value_set=names).to_numpy() & ~self.masked)
+        ids = self.labels.column("id")
+        if self.split and not exact:
+            ids, names = self._row_names(ids.cast(pa.large_string())), self._row_names(names)
+        return np.flatnonzero(pc.is_in(ids, value_set=names).to_numpy() & ~self.masked)
 
-    def nearest(
-        self, units: Floats, k: int, allowed: Mask | None = None, effort: Effort | None = None
-    ) -> list[tuple[RowNumbers, Floats]]:
+    def nearest(self, units: Floats, k: int, allowed: Mask | None = None, effort: Effort | None = None) -> list[Answer]:
         """Return rows and scores of the k nearest of each unit vector, best first, among the allowed (or live) rows."""
         k, effort = min(k, self.rows), effort or self.effort
         if allowed is not None and not self.exact and 0 < allowed.sum() <= _FEW:
@@ -342,7 +384,7 @@ class VectorIndex:
 
     def _new_keys(self, names: Any) -> NDArray[np.int64]:
         """Return a number for each id of an Arrow column of texts; one that the index has is refused."""
-        if self.rows and len(known := self.where(names)):
+        if self.rows and len(known := self.find(names, exact=True)):
             held = self.labels.column("id")[int(known[0])].as_py()
             raise UsageError(
                 f"the index has the id {held!r}; replace its row (`replace`; Python: upsert), or give another"
@@ -397,13 +439,13 @@ class VectorIndex:
             return None
         allowed = ~self.masked
         if allow is not None:
-            rows = self.where(_names(allow))
+            rows = self.find(_names(allow))
             if allow and not len(rows):
                 raise UsageError(f"none of the {len(allow):,} allowed ids is in the index")
             allowed = np.zeros_like(allowed)
             allowed[rows] = True
         if deny is not None:
-            allowed[self.where(_names(deny))] = False
+            allowed[self.find(_names(deny))] = False
         return allowed
 
 
@@ -442,7 +484,7 @@ def _check_distinct(keys: list[NDArray[np.int64]], rows: Rows) -> None:
                     )
 
 
-def _merged(answers: list[tuple[RowNumbers, Floats]], k: int) -> tuple[RowNumbers, Floats]:
+def _merged(answers: list[Answer], k: int) -> Answer:
     rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in answers)])
     scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in answers)])
     order = np.lexsort((rows, -scores))[:k]

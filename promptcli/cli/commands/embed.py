@@ -54,6 +54,8 @@ def embed(embed: "partial[Embedded]", embed_parts: "partial[EmbeddedParts]", jso
     output, parts = embed.keywords["output"], embed_parts.keywords
     files: list[str] = parts["files"]
     if "shards" in parts:
+        if embed.keywords["split"]:
+            raise UsageError("--split makes one file; leave out --shards")
         if output in (None, "-"):
             raise UsageError("--shards writes a folder; name it with -o FOLDER")
         _show_parts(embed_parts(folder=output), as_json=json)

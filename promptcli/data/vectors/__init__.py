@@ -31,6 +31,7 @@ class EmbedSettings:
     precision: str = "float32"  #: a key of ``PRECISIONS``
     with_text: bool = True
     skip_bad: bool = False
+    split: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,67 @@
+"""Texts longer than a model's window, split at the ends of paragraphs and sentences (extra ``split``)."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from promptcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from promptcli.data.rows import Batch
+    from promptcli.encoder.encoder import Encoder
+
+#: The end of the id of a part: ``7#2`` is the second part of row 7.
+PART = r"#[1-9]\d*$"
+#: Bytes that a template may add to a text, such as a period.
+_ADDED = 8
+
+
+class Splitter:
+    """Splits texts so that each part fits an encoder's window, template included; a text that fits is one part."""
+
+    def __init__(self, encoder: "Encoder") -> None:
+        from promptcli.models.forms import require
+
+        require("semantic_text_splitter", extra="split")
+        from semantic_text_splitter import TextSplitter
+
+        self._encoders = encoder.members or [encoder]
+        self._window = min(each.max_length for each in self._encoders)
+        self._splitter: Any = TextSplitter.from_callback(self._tokens, self._window)
+
+    def parts(self, text: str) -> list[str]:
+        """Return the parts of a text, in order."""
+        longest = max(each.template.length for each in self._encoders) + len(text.encode("utf-8", "replace")) + _ADDED
+        if longest <= self._window or self._tokens(text) <= self._window:  # a token has a byte or more
+            return [text]
+        parts: list[str] = self._splitter.chunks(text)
+        return parts
+
+    def rows(self, ids: Sequence[int | str], texts: Sequence[str]) -> tuple[list[str], list[str], list[int]]:
+        """Return the ids and texts of all parts, and the number of the row of each."""
+        names, parts, rows = list[str](), list[str](), list[int]()
+        for row, (name, text) in enumerate(zip(map(str, ids), texts, strict=True)):
+            if re.search(PART, name):
+                raise UsageError(f"the id {name!r} looks like a part of a row; number the rows: `id_field` -")
+            split = self.parts(text)
+            names += [name] if len(split) == 1 else [f"{name}#{part}" for part in range(1, len(split) + 1)]
+            parts += split
+            rows += [row] * len(split)
+        return names, parts, rows
+
+    def batches(self, batches: "Iterable[Batch]") -> "Iterator[Batch]":
+        """Yield the parts of batches of sentences, whose ids are texts."""
+        import pyarrow as pa
+
+        for batch in batches:
+            ids, texts, rows = self.rows(batch.column("id").to_pylist(), batch.column("text").to_pylist())
+            columns = {name: batch.column(name).take(pa.array(rows)) for name in batch.schema.names}
+            yield pa.record_batch(columns | {"text": pa.array(texts, pa.string()), "id": pa.array(ids, pa.string())})
+
+    def _tokens(self, text: str) -> int:
+        """Return the most tokens that a text has in a template."""
+        tokens = 0
+        for each in self._encoders:
+            around = len(each.template.prefix) + len(each.template.suffix)
+            tokens = max(tokens, around + len(each.backbone.tokenizer.encode(each.pieces([text]))[0]))
+        return tokens
