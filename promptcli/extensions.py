@@ -23,11 +23,11 @@ Row = TypeVar("Row")
 class Table(MutableMapping[str, Row], Generic[Row]):
     """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``, loaded on first use.
 
-    A row ``"module:NAME"`` is a name in a module of ``package``, imported on first use. Plug-ins that fail to load or
-    reuse a name are skipped with a warning.
+    A row ``"module:NAME"``, or a tuple of such, is a name in a module of ``package``, imported on first use. Plug-ins
+    that fail to load or reuse a name are skipped with a warning.
     """
 
-    def __init__(self, name: str, rows: Mapping[str, Row | str], package: str = "") -> None:
+    def __init__(self, name: str, rows: Mapping[str, Row | str | tuple[str | None, ...]], package: str = "") -> None:
         self.name, self.own, self._package = name, dict(rows), package
         self._all: dict[str, Any] | None = None
         self._lock = threading.RLock()
@@ -51,12 +51,18 @@ class Table(MutableMapping[str, Row], Generic[Row]):
             warn(f"{where} is left out: {type(error).__name__}: {one_line(error, 160)}")
 
     def __getitem__(self, name: str) -> Row:
-        row = self._rows()[name]
-        if isinstance(row, str):
-            module, _, attribute = row.partition(":")
-            row = self._rows()[name] = getattr(importlib.import_module(f"{self._package}.{module}"), attribute)
-        loaded: Row = row
-        return loaded
+        rows = self._rows()
+        rows[name] = self._loaded(rows[name])
+        row: Row = rows[name]
+        return row
+
+    def _loaded(self, row: Any) -> Any:
+        if isinstance(row, tuple):
+            return tuple(map(self._loaded, row))
+        if not isinstance(row, str):
+            return row
+        module, _, attribute = row.partition(":")
+        return getattr(importlib.import_module(f"{self._package}.{module}"), attribute)
 
     def __setitem__(self, name: str, row: Row) -> None:
         self._rows()[name] = row

@@ -334,7 +334,7 @@ def _task(name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, 
 def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[Parts, str]:
     """Return the pairs of a data set of the hub, treated by the protocol, and how."""
     if row.hub is None:
-        raise NotFoundError("transfer tasks are read from a folder; give `data_dir` FOLDER, SentEval's `downstream`")
+        raise NotFoundError(f"{name} is read from a folder; give `data_dir` FOLDER, SentEval's `downstream`")
     rows = read_hub_set(row.hub)
     if not rules.moses:
         return {name.split: rows}, "raw text"

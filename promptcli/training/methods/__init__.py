@@ -1,52 +1,38 @@
 """Training methods: one paper a file, and this table. Pure data; a new method is a file and a line here."""
 
 import dataclasses
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table
-from promptcli.training.methods import (
-    consert,
-    cotbert,
-    csesfp,
-    dcpcse,
-    defsent,
-    denosent,
-    distill,
-    isbert,
-    optiprompt,
-    pcc_tuning,
-    promptbert,
-    prompteol,
-    rankcse,
-    sbert,
-    simcse,
-)
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import ContrastiveSettings
 
 #: Name -> unsupervised, supervised; None if the paper has no such form.
-METHODS: MutableMapping[str, tuple[Method | None, Method | None]] = {
-    "promptbert": (promptbert.UNSUPERVISED, promptbert.SUPERVISED),
-    "dcpcse": (dcpcse.UNSUPERVISED, dcpcse.SUPERVISED),
-    "optiprompt": (optiprompt.OPTIPROMPT, None),
-    "scpcse": (optiprompt.SCPCSE, None),
-    "simcse": (simcse.UNSUPERVISED, simcse.SUPERVISED),
-    "prompteol": (prompteol.UNSUPERVISED, prompteol.SUPERVISED),
-    "sbert": (None, sbert.SBERT),
-    "sbert-regression": (None, sbert.REGRESSION),
-    "consert": (consert.UNSUPERVISED, consert.JOINT),
-    "isbert": (isbert.ISBERT, None),
-    "defsent": (None, defsent.DEFSENT),
-    "cotbert": (cotbert.COTBERT, None),
-    "distill": (distill.DISTILL, distill.DISTILL),
-    "rankcse": (rankcse.RANKCSE, None),
-    "denosent": (denosent.DENOSENT, denosent.DENOSENT),
-    "cse-sfp": (csesfp.CSESFP, None),
-    "pcc-tuning": (None, pcc_tuning.PCC_TUNING),
-}
-METHODS = Table("methods", METHODS)
+METHODS: Table[tuple[Method | None, Method | None]] = Table(
+    "methods",
+    {
+        "promptbert": ("promptbert:UNSUPERVISED", "promptbert:SUPERVISED"),
+        "dcpcse": ("dcpcse:UNSUPERVISED", "dcpcse:SUPERVISED"),
+        "optiprompt": ("optiprompt:OPTIPROMPT", None),
+        "scpcse": ("optiprompt:SCPCSE", None),
+        "simcse": ("simcse:UNSUPERVISED", "simcse:SUPERVISED"),
+        "prompteol": ("prompteol:UNSUPERVISED", "prompteol:SUPERVISED"),
+        "sbert": (None, "sbert:SBERT"),
+        "sbert-regression": (None, "sbert:REGRESSION"),
+        "consert": ("consert:UNSUPERVISED", "consert:JOINT"),
+        "isbert": ("isbert:ISBERT", None),
+        "defsent": (None, "defsent:DEFSENT"),
+        "cotbert": ("cotbert:COTBERT", None),
+        "distill": ("distill:DISTILL", "distill:DISTILL"),
+        "rankcse": ("rankcse:RANKCSE", None),
+        "denosent": ("denosent:DENOSENT", "denosent:DENOSENT"),
+        "cse-sfp": ("csesfp:CSESFP", None),
+        "pcc-tuning": (None, "pcc_tuning:PCC_TUNING"),
+    },
+    __name__,
+)
 
 
 def find_method(name: str, *, supervised: bool) -> Method:

@@ -91,7 +91,7 @@ class Method:
         """Return the settings with changes."""
         for name in changes:
             if name not in vars(settings):
-                own = ", ".join(f"`{other}`" for other in settings.own()) or "none"
+                own = ", ".join(settings.own()).replace("_", "-") or "none"
                 option = name.replace("_", "-")
                 raise UsageError(f"method {self.name} has no setting {option}; its own settings: {own}")
         return settings.replace(**changes)

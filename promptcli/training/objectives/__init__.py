@@ -1,38 +1,30 @@
 """What a method minimises: one paper a file, and this table. A new one is a file and a line here."""
 
-from collections.abc import MutableMapping
 from typing import Any
 
 from promptcli.errors import look_up
 from promptcli.extensions import Table
 from promptcli.training.methods.method import Method
-from promptcli.training.objectives.consert import JointNTXent, NTXent
-from promptcli.training.objectives.contrastive import Contrastive, NegativeView
-from promptcli.training.objectives.denoising_decoder import DenoisingDecoder
-from promptcli.training.objectives.distillation import Distillation
-from promptcli.training.objectives.graded import PairCosine
-from promptcli.training.objectives.mutual_information import MutualInformation
 from promptcli.training.objectives.objective import Objective
-from promptcli.training.objectives.ranking import Ranking
-from promptcli.training.objectives.sbert import PairClassifier
-from promptcli.training.objectives.single_pass import SinglePass
-from promptcli.training.objectives.word_prediction import WordPrediction
 
-OBJECTIVES: MutableMapping[str, type[Objective[Any]]] = {
-    "contrastive": Contrastive,
-    "pair-classifier": PairClassifier,
-    "pair-cosine": PairCosine,
-    "nt-xent": NTXent,
-    "nt-xent-joint": JointNTXent,
-    "mutual-information": MutualInformation,
-    "word-prediction": WordPrediction,
-    "negative-view": NegativeView,
-    "distillation": Distillation,
-    "ranking": Ranking,
-    "single-pass": SinglePass,
-    "denoising-decoder": DenoisingDecoder,
-}
-OBJECTIVES = Table("objectives", OBJECTIVES)
+OBJECTIVES: Table[type[Objective[Any]]] = Table(
+    "objectives",
+    {
+        "contrastive": "contrastive:Contrastive",
+        "pair-classifier": "sbert:PairClassifier",
+        "pair-cosine": "graded:PairCosine",
+        "nt-xent": "consert:NTXent",
+        "nt-xent-joint": "consert:JointNTXent",
+        "mutual-information": "mutual_information:MutualInformation",
+        "word-prediction": "word_prediction:WordPrediction",
+        "negative-view": "contrastive:NegativeView",
+        "distillation": "distillation:Distillation",
+        "ranking": "ranking:Ranking",
+        "single-pass": "single_pass:SinglePass",
+        "denoising-decoder": "denoising_decoder:DenoisingDecoder",
+    },
+    __name__,
+)
 
 
 def find_objective(method: Method) -> type[Objective[Any]]:
