@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import promptcli as pc
+from promptcli.encoder.prompts.named import named_templates
 from promptcli.models.forms import lacking
 from promptcli.training.methods import METHODS
 from tests.cli.test_train_command import FILES
 from tests.learning import family_for
 from tests.reference import plain
-from tests.reference.causal import text_rule
+from tests.reference.causal import attention_outputs, contrasted, text_rule
 from tests.tiny import SENTENCES
 
 pytestmark = pytest.mark.real
@@ -62,15 +63,23 @@ def test_minilm_goes_out_and_comes_back(run, real_model, tmp_path, target):
         np.testing.assert_allclose(again, pc.load(real_model(MINILM)).encode(SENTENCES), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["prompteol", "pretended-cot", "knowledge"])
+@pytest.mark.parametrize("name", ["prompteol", "pretended-cot", "knowledge", "aligned-wva", "contrastive-prompting"])
 def test_causal_recipes_equal_a_plain_loop(real_model, name):
     recipe = pc.RECIPES[name].replace(backbone=str(real_model(SMOLLM)))
     vectors = pc.load(recipe, dtype="float32", device="cpu").encode(SENTENCES)
     reference = plain.Plain(real_model(SMOLLM), causal=True)
     reference.model.float()
+    template, auxiliary = (named_templates()[known].text for known in ("prompteol", "irrelevant"))
     for sentence, vector in zip(SENTENCES, vectors, strict=True):
-        states, _ = reference.states(reference.ids(recipe.prompt, text_rule(sentence)))
-        state = states[-1][-1].numpy()
+        text = text_rule(sentence)
+        if name == "aligned-wva":
+            state = attention_outputs(reference, reference.ids(template, text)).sum(0)[-1]
+        elif name == "contrastive-prompting":
+            with contrasted(reference, reference.ids(auxiliary, text), 4, 0.5, norm=False):
+                state = reference.states(reference.ids(template, text))[0][-2][-1]
+        else:
+            state = reference.states(reference.ids(recipe.prompt, text))[0][-1][-1]
+        state = state.numpy()
         assert vector @ state / np.linalg.norm(vector) / np.linalg.norm(state) > 0.99999
 
 
