@@ -141,7 +141,7 @@ class Recipe:
 
 
 #: Names of the prompts of queries and documents, as models spell them.
-ROLES = {"query": ("query", "search_query"), "document": ("document", "passage", "corpus", "search_document")}
+ROLES = (("query", "search_query"), ("document", "passage", "corpus", "search_document"))
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ class Prompts:
         return self.texts.get(self.default or "", "")
 
     def of(self, role: str) -> str | None:
-        """Return the name of a role's prompt, the first that is not empty; None if there is none."""
-        names = [name for name in ROLES[role] if name in self.texts]
+        """Return the name of a role's prompt, the first whose text is not empty; None if the model has none."""
+        names = [name for name in next((names for names in ROLES if role in names), (role,)) if name in self.texts]
         return next((name for name in names if self.texts[name]), next(iter(names), None))
 
 

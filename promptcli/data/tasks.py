@@ -154,18 +154,6 @@ class RetrievalTask:
             raise UsageError(f"{name}: no query has a document with a grade above 0")
         return cls(name, list(relevant), list(documents), list(relevant.values()), [same[query] for query in relevant])
 
-    def without_same(self) -> "RetrievalTask":
-        """Return the task in which no query is its own answer; queries without another answer are left out."""
-        grades = [
-            {number: grade for number, grade in graded.items() if number not in same}
-            for graded, same in zip(self.grades, self.same, strict=True)
-        ]
-        kept = [number for number, graded in enumerate(grades) if graded]
-        if not kept:
-            raise UsageError(f"{self.name}: no query has another answer than itself")
-        queries, same = [self.queries[number] for number in kept], [self.same[number] for number in kept]
-        return RetrievalTask(self.name, queries, self.documents, [grades[number] for number in kept], same)
-
     def sentences(self) -> Iterator[str]:
         """Yield every query and document."""
         yield from self.queries

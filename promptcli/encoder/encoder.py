@@ -378,7 +378,7 @@ class Encoder:
         return self.texts.default
 
     def in_role(self, role: str, *, report: bool = False) -> "Encoder":
-        """Return the encoder of queries or documents, with the model's prompt for them if it has one.
+        """Return the encoder of ``query``, ``document`` or another prompt, which the model may have or not.
 
         Words of the recipe's own in front of the sentence take its place; ``report`` tells the user of it.
         """
@@ -387,8 +387,8 @@ class Encoder:
             return self
         text = self.prompts[name]
         if report and (text or self.texts.text):
-            plural = {"query": "queries", "document": "documents"}[role]
-            note(f"{plural} begin with the model's prompt {name!r}: {text!r}")
+            texts = {"query": "queries", "document": "documents"}.get(role, "texts")
+            note(f"{texts} begin with the model's prompt {name!r}: {text!r}")
         return self if text == self.texts.text else self.prompted(text)
 
     def prompted(self, text: str) -> "Encoder":

@@ -46,7 +46,6 @@ from promptcli.evaluation.scores import (
     recipe_name,
 )
 from promptcli.notes import Advance, working
-from promptcli.recipe import ROLES
 from promptcli.storage import files
 
 #: Sentence -> row of an array of vectors.
@@ -132,7 +131,7 @@ def embed_tasks(
 
 
 def _has_roles(encoder: Encoder | None) -> bool:
-    return encoder is not None and any(encoder.in_role(role) is not encoder for role in ROLES)
+    return encoder is not None and any(encoder.in_role(role) is not encoder for role in ("query", "document"))
 
 
 #: What lists the sentences of tasks.
@@ -298,9 +297,6 @@ def _classify(each: Embedded, task: TransferTask, rows: Rows, settings: EvalSett
 
 
 def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSettings) -> RetrievalScore:
-    if settings.exclude_queries:
-        task = task.without_same()
-
     def side(role: str, texts: list[str]) -> NDArray[Any]:
         if each.encoder is None or not _has_roles(each.encoder):
             return each.vectors[[rows[text] for text in texts]]
@@ -310,9 +306,9 @@ def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSet
     queries, documents = side("query", task.queries), side("document", task.documents)
     excluded = max(map(len, task.same)) if settings.exclude_queries else 0
     ranked = statistics.nearest(queries, documents, 100 + excluded)
-    if excluded:  # they go to the end
+    if excluded:  # no document takes their place, at the end
         own = np.array([np.isin(row, list(same)) for row, same in zip(ranked, task.same, strict=True)])
-        ranked = np.take_along_axis(ranked, np.argsort(own, axis=1, kind="stable"), axis=1)[:, :100]
+        ranked = np.take_along_axis(np.where(own, -1, ranked), np.argsort(own, axis=1, kind="stable"), axis=1)[:, :100]
     gains = statistics.ndcg(ranked, task.grades)
     low, high = statistics.bootstrap_mean(gains)
     return RetrievalScore(

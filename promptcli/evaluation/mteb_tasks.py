@@ -17,7 +17,6 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.evaluation.scores import Label, MtebScore
 from promptcli.evaluation.statistics import cosine
 from promptcli.notes import note, warn
-from promptcli.recipe import ROLES
 
 
 class MtebEncoder:
@@ -46,12 +45,7 @@ class MtebEncoder:
 
     def _prompt_for(self, task: str, kind: str, role: str) -> Encoder:
         names = (f"{task}-{role}", task, f"{kind}-{role}", kind)
-        name = next((name for name in names if name in self._encoder.prompts), None)
-        if name is not None:
-            note(f"{task}{role and f', {role}'}: texts begin with the model's prompt {name!r}")
-            return self._encoder.prompted(self._encoder.prompts[name])
-        side = next((side for side, names in ROLES.items() if role in names), None)
-        return self._encoder if side is None else self._encoder.in_role(side, report=True)
+        return self._encoder.in_role(next((name for name in names if name in self._encoder.prompts), role), report=True)
 
     def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
         """Return the cosine of each vector of ``first`` (n, d) with the one of ``second`` in the same row, (n,)."""

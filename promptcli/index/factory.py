@@ -22,12 +22,6 @@ faiss: Any = _faiss  # its annotations do not know what it takes from NumPy
 if sys.platform == "darwin":  # two OpenMP runtimes that both start threads end the process
     faiss.omp_set_num_threads(1)
 
-#: Words of FAISS -> ours.
-_WORDS = {
-    "could not parse index string": "FAISS has no index",
-    "'metric == METRIC_L2' failed": "it does not search by inner product",
-    "C++ exception stoi": "a number is too large",
-}
 #: Up to this number of rows, all are compared.
 EXACT = 100_000
 #: Points that k-means needs for each centroid; below, FAISS complains on stderr and clusters badly.
@@ -93,9 +87,8 @@ def make(factory: str, width: int) -> Any:
         if index is not None and any(inner.metric_type != faiss.METRIC_INNER_PRODUCT for inner in _nested(index)):
             index, reason = None, "it does not search by inner product"
         if index is not None and not _keeps_cosines(index):
-            raise UsageError(
-                f"factory {factory!r} does not keep the cosines; {factory},Refine(SQfp16) scores by the vectors"
-            )
+            refined = f"{factory},Refine(SQfp16)"
+            raise UsageError(f"factory {factory!r} does not keep the cosines; {refined} scores by the vectors")
     if index is None:
         raise UsageError(
             f"factory {factory!r} is not allowed for {width}-wide vectors: {reason};"
@@ -199,10 +192,8 @@ def parameters(index: Any, effort: Effort, selector: Any = None) -> Any:
 def explain(error: Exception) -> str:
     """Return FAISS's complaint without the C++ around it."""
     text = re.sub(r"^Error in .* at \S+\.(?:cpp|h):\d+: ", "", one_line(error))
-    text = re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text)[:200]
-    for theirs, ours in _WORDS.items():
-        text = text.replace(theirs, ours)
-    return text
+    text = re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text).replace("could not parse index string", "no index")
+    return "FAISS has none" if re.search(r"C\+\+|failed", text) else text[:200]
 
 
 def _clusterings(index: Any, rows: int) -> Iterator[tuple[int, int]]:

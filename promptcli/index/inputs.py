@@ -197,9 +197,7 @@ def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | 
         raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; give its name as `model`")
     text = origin.prompts.texts.get(origin.prompts.of("document") or "")
     if files.are_vectors and origin.prompt is None and text and text != origin.prompts.text:
-        note(
-            f"{files.file} was made without the model's prompt for documents, {text!r}; indexing the sentences uses it"
-        )
+        note(f"{files.file} was made without the model's prompt for documents, {text!r}; an index of sentences uses it")
     return incoming, origin
 
 

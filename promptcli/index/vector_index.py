@@ -386,9 +386,7 @@ class VectorIndex:
         """Return a number for each id of an Arrow column of texts; one that the index has is refused."""
         if self.rows and len(known := self.find(names, exact=True)):
             held = self.labels.column("id")[int(known[0])].as_py()
-            raise UsageError(
-                f"the index has the id {held!r}; replace its row (`replace`; Python: upsert), or give another"
-            )
+            raise UsageError(f"the index has the id {held!r}; `replace` its row (Python: upsert), or give another id")
         return np.fromiter(map(hash, names.to_pylist()), np.int64, len(names))
 
     def _rewriting(self, first: int) -> Builder:
@@ -427,9 +425,8 @@ class VectorIndex:
             try:
                 segment.search(np.zeros((1, self.width), np.float32), 1, np.arange(len(segment)) > 0, self.effort)
             except PromptcliError:
-                raise UsageError(
-                    f"rows of an index of factory {self.factory!r} cannot be deleted; build it again, e.g. as Flat"
-                ) from None
+                why = f"an index of factory {self.factory!r} cannot delete rows; build it again, e.g. as Flat"
+                raise UsageError(why) from None
         masked = self.masked.copy()
         masked[rows] = True
         self._set_masked(masked)

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import functools
 import hmac
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -322,14 +323,11 @@ class Service:
 
 
 def _in_role(encoder: Encoder, role: str) -> Encoder:
-    """Return an encoder of queries or documents, or with another prompt of the model, by its name."""
-    for side, names in ROLES.items():
-        if role in names:
-            return encoder.in_role(side)
-    if role not in encoder.prompts:
-        known = ", ".join(dict.fromkeys([*(name for names in ROLES.values() for name in names), *encoder.prompts]))
-        raise RequestError(400, f"input_type {role!r} is not allowed; valid: {known}", param="input_type")
-    return encoder.prompted(encoder.prompts[role])
+    """Return an encoder of queries, documents or another prompt of the model."""
+    known = dict.fromkeys([*itertools.chain(*ROLES), *encoder.prompts])
+    if role not in known:
+        raise RequestError(400, f"input_type {role!r} is not allowed; valid: {', '.join(known)}", param="input_type")
+    return encoder.in_role(role)
 
 
 async def _unless_left(request: Request, work: Awaitable[Result]) -> Result:
