@@ -50,8 +50,12 @@ def note(message: str) -> None:
 
 def say(message: str) -> None:
     """Say one short line on stderr, whatever ``--quiet`` says; a terminal shows it wrapped between words."""
-    typed = re.sub(r"(?<!field )`(\w+)`", lambda name: TYPED.get().get(name[1], name[0]), message)
-    err.print(short_line(typed), markup=False, soft_wrap=not err.is_terminal)
+    err.print(short_line(as_typed(message)), markup=False, soft_wrap=not err.is_terminal)
+
+
+def as_typed(message: str) -> str:
+    """Return a message with the options of the running command in place of the library's parameters."""
+    return re.sub(r"(?<!field )`(\w+)`", lambda name: TYPED.get().get(name[1], name[0]), message)
 
 
 class _NoteHandler(logging.Handler):

@@ -158,10 +158,10 @@ def draw_scores(path: Path, evaluation: "Evaluation") -> None:
     """Draw a panel for each task: a dot with its 95% interval for each model."""
     from promptcli.cli.tables import table_names
 
-    names = list(table_names(evaluation.rows).values())
+    names = list(table_names(evaluation.rows, 40).values())
     tasks = list(dict.fromkeys((score.column, score.metric) for score in evaluation))
-    across = min(len(tasks), 4)
-    down, margin = -(-len(tasks) // across), 0.085 * max(map(len, names))
+    down = -(-len(tasks) // 4)
+    across, margin = -(-len(tasks) // down), 0.085 * max(map(len, names))
     with drawing(path, max(5.0, margin + 2.1 * across), 0.9 + down * (0.75 + 0.27 * len(names))) as figure:
         panels = figure.subplots(down, across, sharey=True, squeeze=False)
         for panel, (column, metric) in zip(panels.flat, tasks, strict=False):

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from promptcli.cli.console import half_interval, show, table
+from promptcli.cli.console import as_typed, half_interval, show, table
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask, any_task_names
 from promptcli.evaluation.evaluator import EvalSettings, average
@@ -29,7 +29,7 @@ Rows = Mapping[Label, Sequence[Score]]
 _LONGEST = 22
 
 
-def table_names(labels: Collection[Label]) -> dict[Label, str]:
+def table_names(labels: Collection[Label], longest: int = _LONGEST) -> dict[Label, str]:
     """Return a short name of each encoder that no other one has: its model, its recipe, or both if they differ.
 
     Of a model's path only the last part is shown, and of a long name the beginning.
@@ -43,7 +43,7 @@ def table_names(labels: Collection[Label]) -> dict[Label, str]:
         recipe = label.recipe.removeprefix("pooling=")
         alone = rows[label.model] == 1 and ("=" in label.recipe or not label.recipe)
         name = model if alone else recipe if len(rows) == 1 else f"{model} {recipe}"
-        names[label] = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+        names[label] = name if len(name) <= longest else f"{name[: longest - 1]}…"
     taken = Counter(names.values())
     return {
         label: name if taken[name] == 1 else f"{name} #{number}"
@@ -71,7 +71,8 @@ def print_evaluation(evaluation: Evaluation, settings: EvalSettings, *, subsets:
         tables.append([table(("", "task", "metric", "value", ""), others)])
     if evaluation.comparisons:
         tables.append(comparison_table(evaluation.comparisons, names))
-    remarks = [f"{names[label]} has no figures: {why}" for label, why in evaluation.refused.items()]
+    lacks = {label: "is not complete" if rows[label] else "has no figures" for label in evaluation.refused}
+    remarks = [as_typed(f"{names[label]} {lacks[label]}: {why}") for label, why in evaluation.refused.items()]
     remarks += [f"{name}: {label.model} {label.recipe}" for label, name in names.items() if "…" in name or "#" in name]
     for number, parts in enumerate([*tables, *([list[RenderableType](remarks)] if remarks else [])]):
         show(*([""] if number else []), *parts)
@@ -142,8 +143,8 @@ def comparison_table(comparisons: Sequence[Comparison], names: dict[Label, str])
         task = [] if single else [", ".join(item.tasks)]
         cells.append([f"{names[item.first]} - {names[item.second]}", *task, difference, interval, p_value])
     tasks = comparisons[0].tasks
-    on = "each task" if not single else tasks[0] if len(tasks) == 1 else f"the mean of {len(tasks)} tasks"
-    caption = f"differences on {on}: paired bootstrap; p by Holm over {len(cells)}; * beyond chance"
+    on = "each task" if not single else tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
+    caption = f"differences, {on}: paired bootstrap, Holm over {len(cells)}; * beyond chance"
     return [caption, table(["", *([] if single else ["task"]), "points", "95% interval", "p"], cells)]
 
 

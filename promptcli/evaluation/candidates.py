@@ -55,6 +55,10 @@ class Candidate:
             model if isinstance(model, Choice) else Choice(),
         )
 
+    def is_as_named(self, other: "Candidate") -> bool:
+        """Return whether both are one object, or were named by one word."""
+        return self.model is other.model or (self.word is not None and self.word == other.word)
+
     def open(self, peers: Sequence[Encoder]) -> Encoder:
         """Return the encoder; it shares the backbone of a peer, unless that one tuned it."""
         return loading.open_model(
@@ -105,11 +109,10 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
             row = error
         label = row.label if isinstance(row, Candidate) else Label(word or str(model), "")
         twin = rows.get(label)
-        if isinstance(row, Candidate) and isinstance(twin, Candidate) and (word is None or word != twin.word):
-            if row.model is not twin.model:
-                label = Label(label.model, f"{label.recipe} ({word or len(rows) + 1})")
-                note(f"{word or label.recipe}: the same recipe as {twin.word or twin.label.recipe}, so equal figures")
-                row = replace(row, label=label)
+        if isinstance(row, Candidate) and isinstance(twin, Candidate) and not row.is_as_named(twin):
+            label = Label(label.model, f"{label.recipe} ({word or len(rows) + 1})")
+            note(f"{word or label.recipe}: the same recipe as {twin.word or twin.label.recipe}, so equal figures")
+            row = replace(row, label=label)
         rows.setdefault(label, row)
         labels.append(label)
     return [(label, rows[label]) for label in labels]
@@ -142,16 +145,11 @@ class _Reader:
     encoder: Encoder
     backend: str
 
-    @property
-    def inputs(self) -> tuple[object, ...]:
-        """Equal for encoders that one forward pass serves."""
-        return tuple(member.input_key for member in self.encoder.members or [self.encoder])
-
 
 def score_models(
     opened: Mapping[Label, Opened], tasks: Sequence[AnyTask], settings: EvalSettings, *, strict: bool
 ) -> tuple[dict[Label, list[Score]], dict[Label, PromptcliError]]:
-    """Return each encoder's scores, and why others have none; with ``strict`` an error is raised.
+    """Return each encoder's scores, and why others have none or not all; with ``strict`` an error is raised.
 
     Encoders with the same model input are encoded together, one task after the other. An evaluation that was stopped
     finds its finished scores.
@@ -163,29 +161,29 @@ def score_models(
     started = time.monotonic()
     sizes = [len(distinct_sentences([task])) for task in tasks]
     with working("encode", sum(sizes[number] for number, _ in groups)) as advance:
-        for number, group in groups:
-            readers = [reader for reader in group if reader.row not in refused]
-            known = {reader.row: finished.score(reader, tasks[number]) for reader in readers}
-            waiting = [reader for reader in readers if known[reader.row] is None]
+        for number, readers in groups:
+            task = tasks[number]
+            known = {reader.row: score for reader in readers if (score := finished.score(reader, task)) is not None}
+            waiting = [reader for reader in readers if reader.row not in known]
             if not waiting:
                 advance(sizes[number])
-            fresh = _scored(waiting, tasks[number], settings, advance, strict=strict)
-            refused |= {row: outcome for row, outcome in fresh.items() if isinstance(outcome, PromptcliError)}
+            fresh = _scored(waiting, task, settings, advance, strict=strict)
             for reader in readers:
-                score = known[reader.row] or fresh[reader.row]
-                if isinstance(score, Score):
-                    scores[reader.row][number] = score
-                    finished.add(reader, tasks[number], score)
-                    if time.monotonic() - started > _QUICK:
-                        note(f"{score.column}: {reader.row} {score.value:.2f}")
+                outcome = known.get(reader.row) or fresh[reader.row]
+                if isinstance(outcome, PromptcliError):
+                    refused.setdefault(reader.row, outcome)
+                    continue
+                scores[reader.row][number] = outcome
+                finished.add(reader, task, outcome)
+                if time.monotonic() - started > _QUICK:
+                    note(f"{outcome.column}: {reader.row} {outcome.value:.2f}")
     finished.forget()
-    done = {label: [row[number] for number in sorted(row)] for label, row in scores.items() if label not in refused}
-    return done, refused
+    return {label: [row[number] for number in sorted(row)] for label, row in scores.items()}, refused
 
 
 def _groups(opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]) -> list[tuple[int, list[_Reader]]]:
     """Return the numbers of tasks with the encoders that one forward pass serves."""
-    groups: dict[tuple[object, ...], list[_Reader]] = {}
+    groups: dict[tuple[int, tuple[object, ...]], list[_Reader]] = {}
     for label, (candidate, encoder) in opened.items():
         reader = of_transfer = _Reader(label, label, encoder, candidate.choice.backend)
         if candidate.transfer is not None and any(isinstance(task, TransferTask) for task in tasks):
@@ -195,26 +193,24 @@ def _groups(opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]) -> list[tu
             of_transfer = replace(reader, label=Label(label.model, name), encoder=other)
         for number, task in enumerate(tasks):
             suited = of_transfer if isinstance(task, TransferTask) else reader
-            groups.setdefault((suited.inputs, number), []).append(suited)
-    return [(int(str(number)), readers) for (_, number), readers in groups.items()]
+            inputs = tuple(member.input_key for member in suited.encoder.members or [suited.encoder])
+            groups.setdefault((number, inputs), []).append(suited)
+    return [(number, readers) for (number, _), readers in groups.items()]
 
 
 def _scored(
     readers: Sequence[_Reader], task: AnyTask, settings: EvalSettings, advance: Advance, *, strict: bool
 ) -> dict[Label, Score | PromptcliError]:
     """Return the scores of encoders with the same model input, or the reason by itself of each that has none."""
-    if not readers:
-        return {}
-    rows = [reader.row for reader in readers]
     try:
         encoders, labels = [reader.encoder for reader in readers], [reader.label for reader in readers]
-        scores = score_vectors(embed_tasks(encoders, [task], labels, advance), [task], settings)
-        return dict(zip(rows, scores, strict=True))
+        scores = score_vectors(embed_tasks(encoders, [task], labels, advance), [task], settings) if readers else []
+        return {reader.row: score for reader, score in zip(readers, scores, strict=True)}
     except PromptcliError as error:
         if strict:
             raise
         if len(readers) == 1:
-            return {rows[0]: error}
+            return {readers[0].row: error}
     alone = [_scored([each], task, settings, advance, strict=False) for each in readers]
     return {row: outcome for outcomes in alone for row, outcome in outcomes.items()}
 
@@ -223,29 +219,25 @@ class _Finished:
     """The scores of an evaluation on disk until it ends, so that one that was stopped goes on where it was."""
 
     def __init__(self, settings: EvalSettings, *, used: bool) -> None:
-        self._cache = Cache(loading.home_folder() / "cache" / "eval") if used else None
-        self._setting = {**vars(settings.training), "seed": settings.seed}
+        self._cache = Cache(loading.home_folder() / "cache" / "eval")
+        self._used, self._setting = used, {**vars(settings.training), "seed": settings.seed}
         self._keys: list[dict[str, Any]] = []
 
     def _key(self, reader: _Reader, task: AnyTask) -> dict[str, Any] | None:
         """Return what determines a score; None: it is not kept."""
-        if self._cache is None or not isinstance(task, STSTask | TransferTask):
+        if not (self._used and isinstance(task, STSTask | TransferTask)):
             return None
         how = {"backend": reader.backend, "dtype": str(reader.encoder.backbone.dtype), "setting": self._setting}
         return {"fingerprint": reader.encoder.fingerprint, "task": task.name, "data": task.sha256(), **how}
 
     def score(self, reader: _Reader, task: AnyTask) -> Score | None:
         """Return a score of the evaluation that was stopped."""
-        key = self._key(reader, task)
-        values = None if key is None or self._cache is None else self._cache.get(key)
+        key, encoder = self._key(reader, task), reader.encoder
+        values = None if key is None else self._cache.get(key)
         if values is None:
             return None
-        encoder = reader.encoder
-        names: dict[str, Any] = {
-            "label": reader.label,
-            "recipe": encoder.recipe.to_dict(),
-            "fingerprint": encoder.fingerprint,
-        }
+        names: dict[str, Any] = {"label": reader.label, "recipe": encoder.recipe.to_dict()}
+        names["fingerprint"] = encoder.fingerprint
         if isinstance(task, STSTask):
             return spearman_score(task, np.array(values["cosines"]), values["interval"], names, values["zero_vectors"])
         return AccuracyScore(**names, **values)
@@ -253,7 +245,7 @@ class _Finished:
     def add(self, reader: _Reader, task: AnyTask, score: Score) -> None:
         """Keep a score."""
         key = self._key(reader, task)
-        if key is None or self._cache is None:
+        if key is None:
             return
         if isinstance(score, SpearmanScore):
             interval = [bound / 100 for bound in score.ci95]
@@ -267,7 +259,6 @@ class _Finished:
     def forget(self) -> None:
         """Delete what was kept."""
         for key in self._keys:
-            assert self._cache is not None
             self._cache.remove(key)
 
 

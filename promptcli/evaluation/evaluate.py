@@ -106,7 +106,7 @@ def evaluate(
     refused |= failed
     if baseline is not None and baseline in refused:
         raise refused[baseline]
-    if refused and not scored and not external:
+    if refused and not any(scored.values()) and not external:
         raise next(iter(refused.values()))
     evaluation = Evaluation(
         scores | {label: scored.get(label, []) for label in dict(rows)}, loaded.tasks, loaded.missing

@@ -407,7 +407,9 @@ def compare_rows(rows: Mapping[Label, Sequence[Score]], baseline: Label | None) 
 
     The p-values are corrected for the number of comparisons.
     """
-    if baseline is not None:
+    most = max(map(len, rows.values()), default=0)
+    rows = {label: row for label, row in rows.items() if len(row) == most}  # the others are not complete
+    if baseline is not None and baseline in rows:
         kinds = (SpearmanScore, RetrievalScore)
         others = [row for label, row in rows.items() if label != baseline and row]
         pairs = [pair for row in others for pair in zip(row, rows[baseline], strict=True)]

@@ -7,6 +7,7 @@ import torch
 
 from promptcli.cli.tables import table_names
 from promptcli.data.task_table import TEST_TASKS
+from promptcli.data.tasks import PerplexityTask
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Label, recipe_name
@@ -164,6 +165,17 @@ def test_every_model_asked_for_is_a_row_with_its_figure_or_the_reason(score, fak
     assert all(any(line.split("  ")[0].endswith(name) for line in lines) for name in rows)
 
 
+def test_a_task_that_a_model_cannot_take_leaves_its_other_figures(score, fake, tmp_path, monkeypatch):
+    def refuse(*given):
+        raise UsageError("nothing predicts; give `models`")
+
+    monkeypatch.setitem(evaluator.METRICS, PerplexityTask, refuse)
+    (tmp_path / "lines.txt").write_text("a cat\n")
+    ran = score("cls", "--task", "STS14", "--task", f"perplexity:{tmp_path / 'lines.txt'}", "-q")
+    assert ran.code == 2 and any(line.startswith("cls ") and "." in line for line in ran.out.splitlines())
+    assert "cls is not complete: nothing predicts; give MODEL" in ran.out
+
+
 def test_an_evaluation_that_was_stopped_goes_on_where_it_was(score, fake, monkeypatch):
     plain = evaluator.encode_together
     chosen = ("cls", "last-avg", "--task", "STS12", "--task", "STS14", "--json")
@@ -225,7 +237,7 @@ def test_differences_are_corrected_for_their_number(score, fake, tmp_path, model
     p_values = [row["p_value"] for row in found]
     assert [row["p_holm"] for row in found] == pytest.approx(statistics.holm(p_values), abs=2e-4)
     assert all(row["beyond_chance"] == (row["p_holm"] < 0.05) for row in found)
-    assert "p by Holm" in score(*models, *words).out
+    assert "Holm over" in score(*models, *words).out
 
 
 def test_compare_in_the_table_of_all_recipes_and_without_the_changes(document, fake, entry):

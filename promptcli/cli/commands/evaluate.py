@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from promptcli.cli.console import note, result, result_json
+from promptcli.cli.console import as_typed, note, result, result_json
 from promptcli.cli.options import RECIPE, Changes, Json, choice_of
 from promptcli.cli.pictures import PictureOptions, draw_scores
 from promptcli.cli.signatures import Flag, command_of
@@ -113,7 +113,7 @@ def evaluate_command(
         print_evaluation(evaluation, settings, subsets=subsets)
     if evaluation.refused:
         first, count = next(iter(evaluation.refused.values())), len(evaluation.refused)
-        raise type(first)(f"{count} of {len(evaluation.rows)} models have no figures; their rows say why")
+        raise type(first)(f"{count} of {len(evaluation.rows)} models lack figures; their rows say why")
 
 
 def _chosen(
@@ -147,7 +147,9 @@ def _document(evaluation: "Evaluation", settings: "EvalSettings") -> dict[str, A
 
     document: dict[str, Any] = {"results": [score.to_dict() for score in evaluation]}
     if evaluation.refused:
-        document["refused"] = [{**vars(label), "reason": str(why)} for label, why in evaluation.refused.items()]
+        document["refused"] = [
+            {**vars(label), "reason": as_typed(str(why))} for label, why in evaluation.refused.items()
+        ]
     if evaluation.comparisons:
         document["comparisons"] = [comparison.to_dict() for comparison in evaluation.comparisons]
     if any(isinstance(task, TransferTask) for task in evaluation.tasks):
