@@ -277,7 +277,7 @@ def _ending(error: BaseException) -> tuple[int, str] | None:
     if isinstance(error, PromptcliError):
         return error.exit_code, str(error)
     if isinstance(error, KeyboardInterrupt):
-        return 143 if isinstance(error, _Terminated) else 130, f"interrupted; {error or _NOTHING_LEFT}"
+        return 143 if isinstance(error, _Terminated) else 130, f"interrupted; {str(error) or _NOTHING_LEFT}"
     if isinstance(error, BrokenPipeError):
         return 1, ""
     if isinstance(error, OSError):

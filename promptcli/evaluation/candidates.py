@@ -157,10 +157,10 @@ def score_models(
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
     refused: dict[Label, PromptcliError] = {}
     groups = _groups(opened, tasks)
-    finished = _Finished(settings, used=len(groups) > 1)
     started = time.monotonic()
     sizes = [len(distinct_sentences([task])) for task in tasks]
-    with working("encode", sum(sizes[number] for number, _ in groups)) as advance:
+    total = sum(sizes[number] for number, _ in groups)
+    with _Finished(settings, used=len(groups) > 1) as finished, working("encode", total) as advance:
         for number, readers in groups:
             task = tasks[number]
             known = {reader.row: score for reader in readers if (score := finished.score(reader, task)) is not None}
@@ -177,7 +177,6 @@ def score_models(
                 finished.add(reader, task, outcome)
                 if time.monotonic() - started > _QUICK:
                     note(f"{outcome.column}: {reader.row} {outcome.value:.2f}")
-    finished.forget()
     return {label: [row[number] for number in sorted(row)] for label, row in scores.items()}, refused
 
 
@@ -256,9 +255,14 @@ class _Finished:
         with contextlib.suppress(OSError):  # a home that cannot be written
             self._cache.put(key, values)
 
-    def forget(self) -> None:
-        """Delete what was kept."""
-        for key in self._keys:
+    def __enter__(self) -> "_Finished":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Delete what was kept, if the evaluation has ended well."""
+        if isinstance(error, KeyboardInterrupt) and self._keys:
+            error.args = ("the same command goes on where it was",)
+        for key in self._keys if error is None else ():
             self._cache.remove(key)
 
 

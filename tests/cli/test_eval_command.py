@@ -186,7 +186,8 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(score, fake, monkey
         return plain(encoders, sentences, progress=progress)
 
     monkeypatch.setattr(evaluator, "encode_together", stop_at_the_last)
-    assert score(*chosen).code == 130
+    stopped = score(*chosen)
+    assert stopped.code == 130 and "the same command goes on where it was" in stopped.err
     monkeypatch.setattr(evaluator, "encode_together", plain)
     resumed = score(*chosen).json
     assert len(fake["encoded"]) == 2  # one task before, the other one now
