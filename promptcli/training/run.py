@@ -324,7 +324,7 @@ class TrainingRun:
     development: STSTask  #: chooses the best checkpoint
     tests: tuple[STSTask, ...] = ()  #: scored at the end, untrained and trained
     start: Entry | None = None  #: None: the backbone as pre-trained
-    #: Of the models that settings name, by setting.
+    #: The vectors of the models that settings name, by setting.
     models: Mapping[str, SentenceVectors] = dataclasses.field(default_factory=dict)
 
     def report(self) -> None:
