@@ -41,6 +41,7 @@ from promptcli.index.segment import Segment, join_labels, label_table
 TARGET = 0.95
 #: An id that may be a row number.
 _NUMBER = r"^(0|-?[1-9]\d{0,18})$"
+_FIRST_PART = "#1"
 #: Segments of up to this number of rows, or of twice the rows that are added, are joined with the new ones.
 _SMALL = 1024
 #: Up to this number of rows that a filter allows are compared one by one, in any index.
@@ -378,13 +379,21 @@ class VectorIndex:
                 start += len(block.vectors)
             segments = builder.finish()
         del block  # which may be large, and the rows are read again if an id is given twice
-        _check_distinct(keys, rows)
+        _check_distinct(keys, rows, _FIRST_PART if self.split else "")
         self._replace(first, segments)
         self.numbered = max(before + start, 1 + highest)
 
     def _new_keys(self, names: Any) -> NDArray[np.int64]:
-        """Return a number for each id of an Arrow column of texts; one that the index has is refused."""
-        if self.rows and len(known := self.find(names, exact=True)):
+        """Return a number for each id of an Arrow column of texts; one that the index has is refused.
+
+        The first part of a row and the row itself have the same.
+        """
+        same = [names]
+        if self.split:
+            names = pc.replace_substring_regex(names, f"{_FIRST_PART}$", "")
+            same = [names, pc.replace_substring_regex(names, "$", _FIRST_PART)]
+        found = pa.chunked_array([chunk for column in same for chunk in column.chunks], pa.large_string())
+        if self.rows and len(known := self.find(found, exact=True)):
             held = self.labels.column("id")[int(known[0])].as_py()
             raise UsageError(f"the index has the id {held!r}; `replace` its row (Python: upsert), or give another id")
         return np.fromiter(map(hash, names.to_pylist()), np.int64, len(names))
@@ -467,12 +476,12 @@ def _refusals(factory: str, shape: tuple[int, int]) -> Iterator[None]:
         raise UsageError(f"factory {factory!r} does not index {shape} vectors: {explain(error)}") from None
 
 
-def _check_distinct(keys: list[NDArray[np.int64]], rows: Rows) -> None:
-    """Refuse an id that is given twice, by a number for each; rows with equal numbers are read again."""
+def _check_distinct(keys: list[NDArray[np.int64]], rows: Rows, ending: str) -> None:
+    """Refuse an id, without an ending, that is given twice, by a number for each; equal ones are read again."""
     numbers = np.sort(np.concatenate([np.empty(0, np.int64), *keys]))
     repeated, seen = set(numbers[1:][numbers[1:] == numbers[:-1]].tolist()), dict[str, int]()
     for block in rows.blocks() if repeated else ():
-        for place, name in enumerate(map(str, block.ids)):
+        for place, name in enumerate(str(given).removesuffix(ending) for given in block.ids):
             if hash(name) in repeated and (block.texts is None or block.texts[place].strip()):
                 if seen.setdefault(name, block.row + place) != block.row + place:
                     raise UsageError(

@@ -1,5 +1,6 @@
 """VectorIndex against a plain matrix product, and SentenceIndex."""
 
+import contextlib
 import itertools
 import re
 
@@ -206,6 +207,16 @@ def test_an_id_belongs_to_one_row(ids, said):
     index.add(["A boat."], ids=[3])
     with pytest.raises(UsageError, match="given twice"):
         SentenceIndex.build(["A cat.", "A dog."], FakeEncoder(), ids=["a", "a"])
+
+
+@pytest.mark.parametrize(("ids", "taken"), [(["a"], True), (["b#1", "b#2"], True), (["a#3"], False), (["c"], False)])
+def test_a_row_and_its_parts_have_one_id(ids, taken):
+    index = VectorIndex.build(ArrayRows(vectors(3), ["a#1", "a#2", "b"], None), split=True)
+    new = ArrayRows(vectors(len(ids), seed=1), ids, None)
+    with pytest.raises(UsageError, match="has the id") if taken else contextlib.nullcontext():
+        index.add(new)
+    with pytest.raises(UsageError, match="given twice") if taken else contextlib.nullcontext():
+        VectorIndex.build(ArrayRows(vectors(3 + len(ids)), ["a#1", "a#2", "b", *ids], None), split=True)
 
 
 @pytest.mark.parametrize("given", [[10, 50], np.array([10, 50]), range(10, 51, 40), ["10", "50"]])
