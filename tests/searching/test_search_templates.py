@@ -356,11 +356,14 @@ def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(caps
         about={"compared": "two"},
         ranked=rows,
         best=rows[1],
+        baseline={"last-avg": Ranked("last-avg", 41.0, (40.0, 42.0))},
+        better_baseline=Ranked("last-avg", 41.0, (40.0, 42.0)),
     )
     print_search(search)
-    assert [line.split()[-3:] for line in capsys.readouterr().out.splitlines()[-2:]] == [
-        ["39.00", "±3.00", "39.34"], ["40.00", "±3.00", "-"],
-    ]  # fmt: skip
+    *_, first, second, _, average, _, verdict = capsys.readouterr().out.splitlines()
+    assert [first.split()[-3:], second.split()[-3:]] == [["39.00", "±3.00", "39.34"], ["40.00", "±3.00", "-"]]
+    assert average.split() == ["last-avg", "41.00", "±1.00", "-"]
+    assert verdict == "the plain average last-avg is better: 41.00, 1.00 above the best choice"
     search.recipe = PROTOCOL.replace(denoise="hidden")
     print_search(search)
     assert "39.34" not in capsys.readouterr().out
