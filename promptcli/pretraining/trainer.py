@@ -107,7 +107,7 @@ class Trainer(Loop[Step]):
         tokens seen.
         """
         self.corpus, self._log, self._save_seconds, self._advance = corpus, log, save_seconds, advance
-        position = self.load(state) if state.is_file() else Position()
+        position = self.load(state) if state.exists() else Position()
         truncate_log(log, position.step)
         advance(position.seen)
         self._sums: dict[str, float] = dict.fromkeys(("loss", "right", "predicted"), 0.0)

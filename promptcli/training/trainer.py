@@ -185,7 +185,7 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         """Return the position to start from; a new run begins with the score of the start."""
         state, log = self.folder / "state.safetensors", self.folder / "log.jsonl"
         self.dev_scores, self._scored_at = [], 0
-        begun = state.is_file()
+        begun = state.exists()
         self.processes.wait()  # before the main process writes anything
         if not begun:
             if self.processes.is_main:
@@ -327,6 +327,7 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
             value = 0.0  # equal vectors for all sentences rank nothing
         before = self.dev_scores[-1].seconds if self.dev_scores else 0.0
         samples, elapsed = position.seen - self._scored_at, position.seconds - before
+        diverged = has_diverged(value, self.dev_scores[:1], len(self.development.pairs()))
         score = DevScore(
             step=position.step,
             loss=float(np.mean(self._losses)) if self._losses else None,
@@ -334,7 +335,7 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
             best=all(value > score.value for score in self.dev_scores),
             seconds=position.seconds,
             rate=samples / elapsed if elapsed > 0 else None,
-            diverged=has_diverged(value, self.dev_scores[:1], len(self.development.pairs())),
+            diverged=bool(diverged),
         )
         self.dev_scores.append(score)
         self._scored_at, self._losses = position.seen, []
@@ -352,16 +353,22 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         note("  ".join(filter(None, shown)))
         if score.diverged:
             note(f"the run has diverged; try a `learning_rate` below {self.settings.learning_rate:g}")
+        elif diverged is None and len(self.dev_scores) == 2:  # the first after the start
+            pairs = len(self.development.pairs())
+            note(f"{pairs} development pairs are too few to tell whether the run has diverged; give more by `on`")
 
 
-def has_diverged(value: float, first: Sequence[DevScore], pairs: int) -> bool:
+def has_diverged(value: float, first: Sequence[DevScore], pairs: int) -> bool | None:
     """Return whether a score (Spearman x 100) is noise and fell significantly since the first one.
+
+    None: it fell to noise, but there are too few pairs for a significant fall.
 
     Noise: within two standard errors of 0, 1 / sqrt(n). A significant fall: more than two standard errors of the
     difference of two correlations, sqrt(2 / n).
     """
     noise, fall = 2 / math.sqrt(pairs), 2 * math.sqrt(2 / pairs)
-    return any(abs(value) / 100 < noise and (score.value - value) / 100 > fall for score in first)
+    falls = [(score.value - value) / 100 for score in first if abs(value) / 100 < noise and score.value > value]
+    return None if falls and falls[0] <= fall else bool(falls)
 
 
 def stalled(scores: Sequence[DevScore], patience: int) -> bool:
