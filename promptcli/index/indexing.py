@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -12,10 +12,12 @@ from promptcli.notes import note, note_counts
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
+    from promptcli.data.vectors.formats import Floats
+    from promptcli.encoder.encoder import Encoder
     from promptcli.index.inputs import Incoming
     from promptcli.index.neighbours import Pair
     from promptcli.index.rows import Hit
-    from promptcli.index.stored import IndexManifest
+    from promptcli.index.stored import IndexManifest, Origin
     from promptcli.index.vector_index import VectorIndex
     from promptcli.models.loading import Model
 
@@ -35,6 +37,7 @@ def build_index(
     id_field: str | None = None,
     skip_bad: bool = False,
     split: bool = False,
+    lexical: bool = False,
     force: bool = False,
 ) -> "IndexManifest":
     """Index sentences, or vectors that ``embed`` wrote, for search by cosine.
@@ -54,12 +57,14 @@ def build_index(
         id_field: Column of the id, or - for row numbers. Default: ``id``, else row numbers.
         skip_bad: Leave out lines that cannot be read, and count them.
         split: Split texts longer than the model's window at paragraph and sentence ends; results show the best part.
+        lexical: Also count words (BM25), for searches with ``hybrid`` or ``lexical``.
         force: Replace an existing index.
 
     Raises:
         UsageError: A file that cannot be read, vectors of another or an unknown encoder, or an index that exists.
     """
     from promptcli.index import inputs, stored
+    from promptcli.index.lexical import load_library
     from promptcli.index.vector_index import VectorIndex
     from promptcli.models import loading as encoders
     from promptcli.models.entries import utc_now
@@ -69,7 +74,7 @@ def build_index(
     opener = functools.cache(lambda: encoders.open_model(model, dtype="auto"))
     source = files.source()
     if source is not None:
-        source |= {"factory": factory, "recall": target_recall}
+        source |= {"factory": factory, "recall": target_recall, "lexical": lexical}
     if not force and source is not None and (folder / stored.MANIFEST).is_file():
         with suppress(CheckFailedError):
             before = stored.read_manifest(folder)
@@ -80,11 +85,19 @@ def build_index(
                 return before
     if split and files.are_vectors:
         raise UsageError(f"`split` is for sentences, and {file} holds vectors; give it to `embed`")
+    if lexical:
+        load_library()
     stored.check_target(folder, force=force)
     incoming, origin = inputs.rows_to_build(files, opener, named=named, model=inputs.registered(model))
     with stored.create(folder, force=force) as writer:
         index = VectorIndex.build(
-            incoming.rows, factory, target=target_recall, memory=room, store=writer.segment, split=split
+            incoming.rows,
+            factory,
+            target=target_recall,
+            memory=room,
+            store=writer.segment,
+            split=split,
+            lexical=lexical,
         )
         manifest = writer.finish(stored.StoredIndex(index, origin, utc_now(), source))
     if not index.exact and index.why:
@@ -215,6 +228,8 @@ def search_index(
     k: int = 10,
     *,
     model: "Model | None" = None,
+    hybrid: bool = False,
+    lexical: bool = False,
     min_score: float | None = None,
     nprobe: int | None = None,
     ef: int | None = None,
@@ -224,13 +239,17 @@ def search_index(
 ) -> "Iterator[tuple[str, list[Hit]]]":
     """Yield each query with the k rows of an index that are nearest to it, best first, with their cosine.
 
+    With ``lexical`` the score is that of BM25; with ``hybrid`` the sum of 1 / (60 + rank) by cosine and by BM25.
+
     Args:
         folder: Folder of the index.
         query: A sentence, or a list of them; a file of sentences or of vectors that ``embed`` wrote, if one has that
             name; - for standard input.
         k: Results per query.
         model: The encoder of the index. Default: made again from what the index remembers.
-        min_score: Leave out answers below this cosine.
+        hybrid: Rank by cosine and by words (BM25), joined: for exact names and codes. The index needs ``lexical``.
+        lexical: Rank by words alone, without a model.
+        min_score: Leave out answers below this score.
         nprobe: Lists of an IVF index to read. Default: as measured at the build.
         ef: Candidates of an HNSW index. Default: as measured at the build.
         allow: File of ids, one a line: only these may be answers.
@@ -239,13 +258,40 @@ def search_index(
 
     Raises:
         NotFoundError: No such index or file.
-        UsageError: An effort that the index does not have, or an empty query.
+        UsageError: An effort that the index does not have, an index without BM25, or an empty query.
     """
-    from promptcli.data.given import check_encodable, note_no_file
     from promptcli.index import inputs, stored
 
     held = stored.load(Path(folder))
+    if hybrid and lexical:
+        raise UsageError("`hybrid` and `lexical` are two rankings; give one")
+    if hybrid or lexical:
+        _ = held.index.words  # refused before anything is encoded
     only, without = _read_ids(allow), _read_ids(deny)
+
+    def opener() -> "Encoder":
+        return inputs.encoder_of(held.origin, model)
+
+    batches = _queries(query, text_field, held.origin, None if lexical else opener, with_words=hybrid or lexical)
+    for texts, vectors in batches:
+        words = texts if hybrid or lexical else None
+        answers = held.index.search(vectors, k, words=words, nprobe=nprobe, ef=ef, allow=only, deny=without)
+        for text, hits in zip(texts, answers, strict=True):
+            yield text, [hit for hit in hits if min_score is None or hit.score >= min_score]
+
+
+def _queries(
+    query: str | Path | BinaryIO | Sequence[str],
+    text_field: str | None,
+    origin: "Origin",
+    opener: "Callable[[], Encoder] | None",
+    *,
+    with_words: bool,
+) -> "Iterator[tuple[list[str], Floats | None]]":
+    """Yield queries and, with an ``opener``, their vectors."""
+    from promptcli.data.given import check_encodable, note_no_file
+    from promptcli.index import inputs
+
     if isinstance(query, str) and not is_query_file(query):
         note_no_file(query)
         query = [query]
@@ -254,15 +300,13 @@ def search_index(
             if not sentence.strip():
                 raise UsageError("the query is empty; give a sentence, or a file of them")
             check_encodable(sentence)
-        encoder = inputs.encoder_of(held.origin, model).in_role("query", report=True)
-        batches = iter([(list(query), encoder.encode(list(query)))])
-    else:
-        files = inputs.RowFiles(query, text_field=text_field)
-        batches = inputs.read_queries(files, held.origin, lambda: inputs.encoder_of(held.origin, model))
-    for texts, vectors in batches:
-        answers = held.index.search(vectors, k, nprobe=nprobe, ef=ef, allow=only, deny=without)
-        for text, hits in zip(texts, answers, strict=True):
-            yield text, [hit for hit in hits if min_score is None or hit.score >= min_score]
+        vectors = None if opener is None else opener().in_role("query", report=True).encode(list(query))
+        yield list(query), vectors
+        return
+    files = inputs.RowFiles(query, text_field=text_field)
+    if with_words and files.are_vectors:
+        raise UsageError(f"{files.file} holds vectors; `hybrid` and `lexical` need the sentences")
+    yield from inputs.read_queries(files, origin, opener)
 
 
 def find_dups(folder: str | Path, threshold: float | None = None) -> "tuple[list[list[Hit]], int]":

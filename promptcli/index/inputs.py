@@ -201,17 +201,20 @@ def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | 
     return incoming, origin
 
 
-def read_queries(files: RowFiles, origin: Origin, opener: Opener) -> Iterator[tuple[list[str], Floats]]:
-    """Yield the queries of a file (texts, or ids of vectors without) and their vectors (q, d), window by window."""
+def read_queries(files: RowFiles, origin: Origin, opener: Opener | None) -> Iterator[tuple[list[str], Floats | None]]:
+    """Yield the queries of a file (texts, or ids of vectors without) and their vectors (q, d), window by window.
+
+    Without an ``opener`` they have no vectors.
+    """
     if files.are_vectors:
         for block in files.stored(origin).rows.blocks():
             yield list(block.texts or map(str, block.ids)), block.vectors
         return
     with open_rows(files.file, files.fields, stdin=files.stdin) as source:
-        encoder = opener().in_role("query", report=True)
+        encoder = opener().in_role("query", report=True) if opener is not None else None
         for window in windows(source, _WINDOW, WINDOW_CHARACTERS):
             texts = window.column("text").to_pylist()
-            yield texts, encoder.encode(texts)
+            yield texts, None if encoder is None else encoder.encode(texts)
 
 
 def is_named(model: "Model | None") -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import promptcli
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.index.factory import Effort, Recall, faiss, make
+from promptcli.index.lexical import Lexical
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.recipe import Prompts
@@ -25,7 +26,7 @@ from promptcli.storage.folders import StoredFile, check_files, link_file, list_f
 #: The manifest, the rows that are deleted, and FAISS's index as trained, without rows.
 MANIFEST, DELETED, TRAINED = "index.json", "deleted.npy", "trained.faiss"
 _LOCK = ".lock"
-_OURS = re.compile(rf"{MANIFEST}|{DELETED}|{TRAINED}|segment-\d+\.(faiss|arrow)|\..*")
+_OURS = re.compile(rf"{MANIFEST}|{DELETED}|{TRAINED}|segment-\d+\.(faiss|arrow)|lexical[\w-]*\.(json|npy)|\..*")
 _HINT = "build it again: `promptcli index build FILE -o DIR --force`"
 
 
@@ -73,6 +74,7 @@ class IndexManifest(Origin):
     ef: int | None = None
     factor: float | None = None
     split: bool = False  #: Whether long rows are in parts with the ids ROW#PART.
+    lexical: bool = False  #: Whether BM25 is in the folder.
     source: dict[str, Any] | None = None
     synced: bool = False
     segments: list[str] = field(default_factory=list)
@@ -144,9 +146,12 @@ def load(folder: Path) -> StoredIndex:
                 np.load(folder / DELETED, allow_pickle=False) if DELETED in manifest.files else None,
                 manifest.numbered,
                 split=manifest.split,
+                lexical=manifest.lexical,
             )
         except (RuntimeError, ValueError, OSError) as error:
             raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
+        if manifest.lexical and index.rows:
+            index.words = Lexical.read(folder, index.live())
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
     return StoredIndex(index, origin, manifest.created, synced=manifest.synced)
 
@@ -211,6 +216,8 @@ class Writer:
         deleted = np.flatnonzero(index.masked)
         if len(deleted):
             np.save(self.new / DELETED, deleted)
+        if index.lexical and index.rows:
+            index.words.write(self.new)
         if not make(index.factory, index.width).is_trained:
             write_faiss(index.empty, self.new / TRAINED)
         manifest = IndexManifest(
@@ -225,6 +232,7 @@ class Writer:
             deleted=len(deleted),
             **vars(index.effort),
             split=index.split,
+            lexical=index.lexical,
             source=stored.source,
             synced=stored.synced,
             segments=segments,

@@ -28,6 +28,7 @@ def sync_index(
     model: "Model | None" = None,
     *,
     split: bool = False,
+    lexical: bool = False,
     memory: str | int = "4GB",
 ) -> "IndexManifest":
     """Make an index equal to files: their lines and rows, and no others, under the ids FILE:LINE.
@@ -40,6 +41,7 @@ def sync_index(
         files: Texts, tables, globs, and folders; hidden files in a folder, and those that are not text, are left out.
         model: An encoder, or what ``load`` takes. Default: that of the index; ``mini`` for a new one.
         split: Split texts longer than the model's window, see ``build_index``; an index of parts stays one.
+        lexical: Also count words (BM25), see ``build_index``; an index that has them keeps them.
         memory: Memory that the process may take, e.g. 4GB or 800MB.
 
     Raises:
@@ -48,16 +50,19 @@ def sync_index(
     """
     from promptcli.index import inputs, stored
     from promptcli.index.indexing import size_of
+    from promptcli.index.lexical import load_library
     from promptcli.models import loading
 
     folder, room, model = Path(folder), size_of(memory), Choice() if model is None else model
     rows = dict.fromkeys(_read(files, folder))
     if not rows:
         raise UsageError(f"no line to index in {', '.join(map(str, files))}; give texts, tables, or folders of them")
+    if lexical:
+        load_library()
     manifest = stored.read_manifest(folder) if (folder / stored.MANIFEST).is_file() else None
     if manifest is not None:
         _check_synced(manifest, folder)
-        split = split or manifest.split
+        split, lexical = split or manifest.split, lexical or manifest.lexical
     else:
         stored.check_target(folder, force=False)
 
@@ -73,13 +78,14 @@ def sync_index(
     if manifest is None or (
         inputs.is_named(model) and inputs.documents_of(manifest, encoder()).fingerprint != manifest.fingerprint
     ):
-        return _build(folder, rows, encoder(), inputs.registered(model), room, split=split)
-    if manifest.split == split and _live(stored.load(folder).index).keys() == rows.keys():
+        return _build(folder, rows, encoder(), inputs.registered(model), room, split=split, lexical=lexical)
+    same = (manifest.split, manifest.lexical) == (split, lexical)
+    if same and _live(stored.load(folder).index).keys() == rows.keys():
         note(f"{len(rows):,} rows, unchanged")
         return manifest
     with stored.change(folder, memory=room) as held:
         _check_synced(held, folder)
-        held.index.split = split
+        held.index.split, held.index.lexical = split, lexical
         _apply(held, rows, folder, encoder)
     return stored.read_manifest(folder)
 
@@ -125,7 +131,14 @@ def _batches(rows: Sequence[Row]) -> "Iterator[Batch]":
 
 
 def _build(
-    folder: Path, rows: Iterable[Row], encoder: "Encoder", model: str | None, memory: int, *, split: bool
+    folder: Path,
+    rows: Iterable[Row],
+    encoder: "Encoder",
+    model: str | None,
+    memory: int,
+    *,
+    split: bool,
+    lexical: bool,
 ) -> "IndexManifest":
     """Make an index of all rows, in the place of one that may exist."""
     from promptcli.index import inputs, stored
@@ -136,7 +149,7 @@ def _build(
     documents = encoder.in_role("document", report=True)
     encoded, report = inputs.spooled(documents, _batches(rows), folder, len(rows))
     with stored.create(folder, force=True) as writer:
-        index = VectorIndex.build(encoded, memory=memory, store=writer.segment, split=split)
+        index = VectorIndex.build(encoded, memory=memory, store=writer.segment, split=split, lexical=lexical)
         origin = inputs.origin_of(encoder, documents, model)
         manifest = writer.finish(stored.StoredIndex(index, origin, utc_now(), synced=True))
     note_counts(report.rows, blank=0, truncated=report.truncated)

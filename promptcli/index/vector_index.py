@@ -5,7 +5,7 @@ segments; a deleted row stays in its segment, masked, until the segments are rew
 """
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ from promptcli.index.factory import (
     training_size,
     tune,
 )
+from promptcli.index.lexical import DEPTH, Lexical, reciprocal_ranks
 from promptcli.index.rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
 from promptcli.index.segment import Segment, join_labels, label_table
 
@@ -113,7 +114,9 @@ class VectorIndex:
         numbered: int | None = None,
         *,
         split: bool = False,
+        lexical: bool = False,
     ) -> None:
+        self.lexical = lexical  #: Whether BM25 is stored with the index.
         self.split = split  #: Whether long rows are in parts with the ids ROW#PART; answers have the best of each row.
         masked = np.zeros(sum(map(len, segments)), bool)
         masked[[] if deleted is None else deleted] = True
@@ -139,6 +142,7 @@ class VectorIndex:
         memory: int | None = None,
         store: Store = lambda segment: segment,
         split: bool = False,
+        lexical: bool = False,
     ) -> "VectorIndex":
         """Index rows in one pass; an approximate index is trained on a sample of them, and tuned for a recall@10.
 
@@ -148,12 +152,14 @@ class VectorIndex:
             raise UsageError(f"target recall is {target}; give a number above 0 and at most 1")
         count, width = rows.shape
         chosen, why = (factory, "") if factory is not None else choose(count, width, target)
-        index = cls([], _trained(chosen, rows), chosen, split=split)
+        index = cls([], _trained(chosen, rows), chosen, split=split, lexical=lexical)
         index.why, index.store, index.memory = why, store, memory
         truth = None if index.exact else Truth(*rows.sample(queries_for(count)))
         index._append(rows, truth)
         if not index.rows:
             raise UsageError("every text is blank; give at least one sentence")
+        if lexical and not index.has_texts:
+            raise UsageError("BM25 is over texts, and these rows have none; give them as `texts`")
         if truth is not None:
             index.recall, index.effort = tune(
                 truth, lambda units, k, effort: index.nearest(units, k, effort=effort), index.empty, target
@@ -167,6 +173,7 @@ class VectorIndex:
         self._set_masked(masked)
 
     def _set_masked(self, masked: Mask) -> None:
+        self._words: Lexical | None = None
         self.masked = masked  #: Over all rows, whether each is deleted.
         self.rows = len(masked) - int(np.count_nonzero(masked))  #: Number of rows that are not deleted, n.
 
@@ -179,6 +186,24 @@ class VectorIndex:
     def text_ids(self) -> bool:
         """Whether ids are texts; if some are, row numbers are shown as texts, too."""
         return bool(self.labels.schema.field("id").type == pa.large_string())
+
+    @property
+    def words(self) -> Lexical:
+        """BM25 over the rows that are not deleted."""
+        if not self.lexical:
+            raise UsageError(
+                "the index has no BM25; add it: `promptcli index build FILE -o DIR --lexical --force`, or"
+                " `promptcli index sync DIR FILE --lexical`"
+            )
+        if self._words is None:
+            live = self.live()
+            texts = self.labels.column("text").to_pylist() if self.has_texts else []
+            self._words = Lexical.build([texts[row] for row in live], live)
+        return self._words
+
+    @words.setter
+    def words(self, stored: Lexical) -> None:
+        self._words = stored
 
     @property
     def width(self) -> int:
@@ -231,9 +256,10 @@ class VectorIndex:
 
     def search(
         self,
-        queries: Floats,
+        queries: Floats | None,
         k: int = 10,
         *,
+        words: Sequence[str] | None = None,
         nprobe: int | None = None,
         ef: int | None = None,
         allow: Collection[int | str] | None = None,
@@ -244,8 +270,9 @@ class VectorIndex:
         Equal scores are ordered by row, whatever the batch. An approximate index may return fewer.
 
         Args:
-            queries: (q, d); scaled to length 1 here.
+            queries: (q, d); scaled to length 1 here. None: ranked by words alone.
             k: At least 1.
+            words: q texts to rank by BM25, too; both rankings are joined by the sum of 1 / (60 + rank).
             nprobe: Lists of an inverted file (IVF) to read; None: as measured at the build.
             ef: Candidates that a graph (HNSW) keeps; None: as measured at the build.
             allow: Only rows with these ids may be answers; a few are compared one by one.
@@ -253,13 +280,27 @@ class VectorIndex:
         """
         if not isinstance(k, int | np.integer) or k < 1:
             raise UsageError(f"k is {k!r}; give an integer, at least 1")
-        if queries.ndim != 2 or queries.shape[1] != self.width:
+        if queries is not None and (queries.ndim != 2 or queries.shape[1] != self.width):
             raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
         effort = adjusted(self.effort, self.empty, self.factory, nprobe=nprobe, ef=ef)
-        units, _ = unit_rows(queries, "query")
+        units = None if queries is None else unit_rows(queries, "query")[0]
         allowed = self._allowed(allow, deny)
-        answers = self._best_parts(lambda count: self.nearest(units, count, allowed, effort), k)
+        answers = self._best_parts(lambda count: self._rank(units, words, count, allowed, effort), k)
         return [self.hits(*answer) for answer in answers]
+
+    def _rank(
+        self, units: Floats | None, words: Sequence[str] | None, k: int, allowed: Mask | None, effort: Effort
+    ) -> list[Answer]:
+        """Return the k best rows of each query by vectors, by words, or by both."""
+        if words is None:
+            assert units is not None
+            return self.nearest(units, k, allowed, effort)
+        depth = k if units is None else max(k, DEPTH)
+        lexical = [self.words.rank(text, depth, allowed) for text in words]
+        if units is None:
+            return lexical
+        pairs = zip(self.nearest(units, depth, allowed, effort), lexical, strict=True)
+        return [reciprocal_ranks([rows for rows, _ in pair], k) for pair in pairs]
 
     def _best_parts(self, rank: Callable[[int], list[Answer]], k: int) -> list[Answer]:
         """Return the k best rows of each query; in an index of parts the best part of each row."""

@@ -1,0 +1,91 @@
+"""BM25 over the texts of an index, by bm25s (extra ``lexical``): it finds the names and codes that vectors miss."""
+
+import importlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from promptcli.data.vectors.formats import Floats
+from promptcli.errors import UsageError
+from promptcli.index.rows import Mask, RowNumbers
+
+#: Files of a stored index.
+FILES = {
+    "data_name": "lexical-data.npy",
+    "indices_name": "lexical-rows.npy",
+    "indptr_name": "lexical-words.npy",
+    "vocab_name": "lexical-words.json",
+    "params_name": "lexical.json",
+}
+#: The constant of reciprocal ranks (Cormack et al. 2009).
+CONSTANT = 60
+#: Ranks of each list that are joined, at least.
+DEPTH = 100
+
+
+class Lexical:
+    """BM25 (Lucene's, k1 1.5, b 0.75) of m texts, which are rows of an index."""
+
+    def __init__(self, model: Any, rows: RowNumbers) -> None:
+        self._model, self._rows = model, rows
+
+    @classmethod
+    def build(cls, texts: Sequence[str], rows: RowNumbers) -> "Lexical":
+        """Count the words of texts, (m,), whose numbers in the index are ``rows``, ascending."""
+        bm25s = load_library()
+        vocabulary, ids = dict[str, int](), list[list[int]]()  # bm25s numbers words in no certain order
+        for text in texts:
+            ids.append([vocabulary.setdefault(word, len(vocabulary)) for word in words(text) or [""]])
+        model = bm25s.BM25()
+        model.index((ids, vocabulary), show_progress=False)
+        return cls(model, rows)
+
+    def write(self, folder: Path) -> None:
+        """Write its files into the folder of an index."""
+        self._model.save(folder, show_progress=False, **FILES)
+
+    @classmethod
+    def read(cls, folder: Path, rows: RowNumbers) -> "Lexical":
+        """Open its files, memory-mapped."""
+        bm25s = load_library()
+        return cls(bm25s.BM25.load(folder, mmap=True, show_progress=False, verbosity=0, **FILES), rows)
+
+    def rank(self, query: str, k: int, allowed: Mask | None) -> tuple[RowNumbers, Floats]:
+        """Return the k rows with the highest scores, above 0, best first; equal scores by row."""
+        known = [self._model.vocab_dict[word] for word in words(query) if word in self._model.vocab_dict]
+        if not known:
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+        scores = self._model.get_scores_from_ids(known)
+        if allowed is not None:
+            scores[~allowed[self._rows]] = 0
+        places = np.flatnonzero(scores > 0)
+        if len(places) > k:
+            places = places[scores[places] >= np.partition(scores[places], -k)[-k]]
+        places = places[np.lexsort((places, -scores[places]))][:k]
+        return self._rows[places], scores[places]
+
+
+def load_library() -> Any:
+    """Return bm25s; refuse to work without it."""
+    try:
+        return importlib.import_module("bm25s")
+    except ImportError:
+        raise UsageError("BM25 needs bm25s, which is not installed: pip install 'promptcli[lexical]'") from None
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text: runs of letters, digits and underscores, in lower case."""
+    return re.findall(r"\w+", text.lower())
+
+
+def reciprocal_ranks(rankings: Sequence[RowNumbers], k: int) -> tuple[RowNumbers, Floats]:
+    """Return the k rows with the highest sum of 1 / (60 + rank) in rankings, best first, equal ones by row."""
+    rows = np.unique(np.concatenate(rankings))
+    scores = np.zeros(len(rows), np.float64)
+    for ranking in rankings:
+        scores[np.searchsorted(rows, ranking)] += 1 / (CONSTANT + 1 + np.arange(len(ranking)))
+    order = np.lexsort((rows, -scores))[:k]
+    return rows[order], scores[order].astype(np.float32)

@@ -1,0 +1,123 @@
+"""BM25 and its joining with vectors, against plain loops; stored, changed and refused."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+import promptcli as pc
+from promptcli.errors import UsageError
+from promptcli.index.lexical import Lexical, reciprocal_ranks
+from promptcli.index.rows import ArrayRows
+from promptcli.index.stored import StoredIndex, change, load, save
+from promptcli.index.vector_index import VectorIndex
+from tests.index.test_changes import ORIGIN
+from tests.index.test_index import vectors
+
+pytest.importorskip("bm25s")
+WORDS = "cat dog X-200 ß Größe naps 7 don't cat,cat Dog. mat a the".split()
+
+
+def random_texts(n, seed=0):
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, random.integers(1, 9))) for _ in range(n)]
+
+
+def bm25(texts, query, k1=1.5, b=0.75):
+    documents = [re.findall(r"\w+", text.lower()) for text in texts]
+    mean = sum(map(len, documents)) / len(documents)
+    scores = []
+    for document in documents:
+        score = 0.0
+        for word in re.findall(r"\w+", query.lower()):
+            count, within = document.count(word), sum(word in other for other in documents)
+            rarity = math.log(1 + (len(documents) - within + 0.5) / (within + 0.5))
+            score += rarity * count / (count + k1 * (1 - b + b * len(document) / mean))
+        scores.append(score)
+    return scores
+
+
+def ranked(scores, k):
+    return [row for row in np.lexsort((np.arange(len(scores)), -np.round(scores, 5)))[:k] if scores[row] > 0]
+
+
+@pytest.mark.parametrize("query", ["x-200", "a cat on the mat", "größe 7", "nothing"])
+def test_scores_are_those_of_bm25(query):
+    texts = random_texts(60)
+    rows, scores = Lexical.build(texts, np.arange(60)).rank(query, 20, None)
+    expected = bm25(texts, query)
+    assert scores == pytest.approx([expected[row] for row in rows], abs=1e-5)
+    assert sorted(scores, reverse=True) == list(scores) and len(rows) == min(20, np.count_nonzero(expected))
+    assert all(expected[row] <= scores[-1] + 1e-5 for row in set(range(60)) - set(rows.tolist())) if len(rows) else True
+
+
+def test_reciprocal_ranks_are_sums_over_the_rankings():
+    rankings = [np.array([5, 3, 9]), np.array([9, 1]), np.array([], np.int64)]
+    sums = {row: sum(1 / (61 + list(each).index(row)) for each in rankings if row in each) for row in (1, 3, 5, 9)}
+    rows, scores = reciprocal_ranks(rankings, 3)
+    assert rows.tolist() == sorted(sums, key=lambda row: (-sums[row], row))[:3]
+    assert scores == pytest.approx([sums[row] for row in rows])
+
+
+def build(texts, seed=0):
+    rows = ArrayRows(vectors(len(texts), seed=seed), [f"r{row}" for row in range(len(texts))], texts)
+    return VectorIndex.build(rows, lexical=True)
+
+
+def test_hybrid_joins_both_rankings_and_obeys_filters():
+    texts, query = random_texts(300), vectors(1, seed=5)
+    index = build(texts)
+    for options in ({}, {"deny": ["r3", "r7"]}, {"allow": [f"r{row}" for row in range(0, 300, 3)]}):
+        both = [index.search(query, 100, **options)[0], index.search(None, 100, words=["X-200 cat"], **options)[0]]
+        sums = dict[str, float]()
+        for hits in both:
+            for hit in hits:
+                sums[hit.id] = sums.get(hit.id, 0) + 1 / (60 + hit.rank)
+        [hits] = index.search(query, 10, words=["X-200 cat"], **options)
+        expected = sorted(sums, key=lambda name: (-round(sums[name], 9), int(name[1:])))[:10]
+        assert [hit.id for hit in hits] == expected
+        assert [hit.score for hit in hits] == pytest.approx([sums[name] for name in expected])
+
+
+def test_a_changed_index_has_the_words_of_its_rows(tmp_path):
+    texts = random_texts(50)
+    save(tmp_path / "idx", StoredIndex(build(texts), ORIGIN, "now"))
+    with change(tmp_path / "idx") as held:
+        held.index.delete([f"r{row}" for row in range(20)])
+        held.index.add(ArrayRows(vectors(1, seed=9), ["new"], ["a zebra"]))
+    index, kept = load(tmp_path / "idx").index, [*texts[20:], "a zebra"]
+    for query in ("zebra", "cat naps", "absent"):
+        [hits] = index.search(None, 100, words=[query])
+        expected = bm25(kept, query)
+        names = [*(f"r{row}" for row in range(20, 50)), "new"]
+        assert {hit.id for hit in hits} == {name for name, score in zip(names, expected, strict=True) if score > 0}
+        assert [hit.score for hit in hits] == pytest.approx(sorted(filter(None, expected), reverse=True), abs=1e-5)
+
+
+def test_texts_without_words_have_no_answers():
+    assert build(["!", "?", ""]).search(None, 5, words=["cat", "!"]) == [[], []]
+
+
+def test_stored_searched_and_refused(tmp_path, monkeypatch):
+    file, encoder = tmp_path / "a.txt", pc.load("static-avg")
+    file.write_text("Model X-200 is loud.\nThe engine makes a lot of noise.\nA cat sleeps.\n")
+    pc.build_index(file, tmp_path / "plain", encoder)
+    for options in ({"hybrid": True}, {"lexical": True}):
+        with pytest.raises(UsageError, match=r"no BM25.*--lexical"):
+            list(pc.search_index(tmp_path / "plain", ["x"], **options))
+    pc.build_index(file, tmp_path / "idx", encoder, lexical=True)
+    pc.sync_index(tmp_path / "synced", [file], encoder)
+    assert pc.sync_index(tmp_path / "synced", [file], encoder, lexical=True).lexical
+    for folder in ("idx", "synced"):
+        [(_, hits)] = pc.search_index(tmp_path / folder, "x-200", lexical=True)
+        assert [hit.text for hit in hits] == ["Model X-200 is loud."]
+        [(_, hits)] = pc.search_index(tmp_path / folder, ["x-200 noise"], model=encoder, hybrid=True)
+        assert len(hits) == 3 and hits[-1].text == "A cat sleeps."
+    with pytest.raises(UsageError, match="give one"):
+        list(pc.search_index(tmp_path / "idx", ["x"], hybrid=True, lexical=True))
+    monkeypatch.setitem(__import__("sys").modules, "bm25s", None)
+    with pytest.raises(UsageError, match=r"promptcli\[lexical\]"):
+        pc.build_index(file, tmp_path / "new", encoder, lexical=True)
+    with pytest.raises(UsageError, match=r"promptcli\[lexical\]"):
+        list(pc.search_index(tmp_path / "idx", ["x"], lexical=True))
