@@ -35,8 +35,8 @@ class Recipe:
     prompt: str = setting(
         SLOT,
         "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
-        " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEMPLATE;"
-        " `contrastive:LAYER:C[:norm]:TEMPLATE || AUXILIARY`; `mean:ONE || OTHER`, the mean of several.",
+        " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEXT;"
+        " `contrastive:LAYER:C:TEXT || AUXILIARY`; `mean:ONE || OTHER`, the mean of several.",
         plug_ins="prompts",
     )
     period: bool | None = setting(

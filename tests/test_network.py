@@ -39,6 +39,8 @@ LINES = {
     " --batch-tokens 128 --positions 64 -q",
     "reproduce": f"reproduce promptbert/2 {TINY}\nreproduce results/promptbert-2.bert.json {TINY}",
     "index build": f"index build mine.txt -o index --force {TINY}",
+    "index sync": "index sync mirror mine.txt",
+    "search": "search 'a cat' mine.txt",
     "index add": """index add index mine.txt -q
         index add --replace index mine.tsv --text-field sentence1 --id-field sentence1 -q""",
     "index delete": "index delete index # -q",

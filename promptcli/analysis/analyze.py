@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.data.tasks import STSTask
     from promptcli.encoder.encoder import Encoder
+    from promptcli.evaluation.scores import Label
     from promptcli.models.loading import Model, Sentences
 
     Encoders = Sequence[Encoder]
@@ -154,7 +155,7 @@ def analyze(
     text_field: str | None = None,
     skip_unfit: bool = False,
     **settings: Setting,
-) -> "Found | Any":
+) -> "Found | dict[Label, Found]":
     """Look inside models: how their vectors lie, what their tokens and heads do.
 
     Args:
@@ -201,7 +202,7 @@ def analyze(
     opened, refused = open_candidates(dict(candidates_of(models)))
     if refused and not (skip_unfit and opened):
         raise next(iter(refused.values()))
-    results = analysis.run([encoder for _, encoder in opened.values()], content, **values)
+    results: list[Found] = analysis.run([encoder for _, encoder in opened.values()], content, **values)
     if model is None or model is models[0]:
         return results[0]
     labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]

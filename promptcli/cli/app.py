@@ -303,8 +303,7 @@ def _usage_message(error: Any) -> str:
 
 def _ending_of_system(error: OSError) -> tuple[int, str]:
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT):
-        code = 3 if error.errno == errno.ENOENT else 2
-        return code, f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path"
+        return 2, f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path"
     message = str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         message = f"disk full: {error.filename or 'the output'} could not be written"

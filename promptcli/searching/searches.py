@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from promptcli.data.senteval import reads_data_dir, senteval_folder
 from promptcli.notes import note
@@ -110,7 +110,7 @@ def search_templates(
     force: bool = False,
     data_dir: str | Path | None = None,
     **changes: Setting,
-) -> "Search | Any":
+) -> "Search | list[Search]":
     """Find the template that suits a backbone best (PromptBERT, section 4.2).
 
     A search that was killed resumes from its cached scores.

@@ -114,6 +114,7 @@ def test_a_file_and_its_manifest(tmp_path, kind):
         "precision": "float32",
         "with_text": True,
         "skip_bad": False,
+        "split": False,
     }
     assert manifest == {
         "dim": 8,
