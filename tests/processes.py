@@ -188,6 +188,7 @@ def _promptcli() -> None:
 
 def _run(main: Callable[[], object], words: list[str], environment: Any, streams: list[int], before: Any) -> None:
     """Become the program: what an interpreter takes from its start is set as it would."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["promptcli", *words]
