@@ -356,7 +356,9 @@ def test_a_model_may_hold_another_recipe_for_transfer_tasks(document, backbone, 
     cls, average = (RECIPES[name].replace(backbone=str(backbone[1])) for name in ("cls", "last-avg"))
     Registry(home).save(Entry("mine", average, transfer=cls))
     assert Registry(home).load("mine").transfer == cls
-    (mine,) = document("--task", "TREC", "-m", "mine")[0]["results"]
+    found, said = document("--task", "TREC", "-m", "mine")
+    assert "mine: transfer tasks use its recipe for them, cls" in said
+    (mine,) = found["results"]
     (other,) = document("--task", "TREC", "--model", "cls", *backbone)[0]["results"]
     assert mine["recipe"] == other["recipe"] == "cls"
     (same,) = pc.evaluate("mine", ["TREC"], data_dir=data, fast=True)

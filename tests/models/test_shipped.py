@@ -47,6 +47,7 @@ def test_the_fast_tier_is_word_embeddings_and_says_how_it_was_made(home):
     assert {name: tensor.dtype for name, tensor in entry.tensors.items()} == {
         "backbone.embeddings.word_embeddings.weight": torch.float16
     }
+    assert entry.provenance["weights_sha256"] == load_encoder(registry.load("mini")).provenance["weights_sha256"]
     trained = entry.provenance["trained"]
     assert (trained["method"], trained["chosen_by"]) == ("distill", "STS-B:dev")
     best = max(trained["curve"], key=lambda score: score["value"])
