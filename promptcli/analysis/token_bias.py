@@ -38,9 +38,8 @@ class TokenBias:
     """The tokens of a vocabulary, without special ones, in the plane."""
 
     variance: tuple[float, float]  #: share of all variance on either axis
-    between: dict[
-        str, float
-    ]  #: bias that has several groups -> share of the plane's variance between its groups' means, 0 to 1
+    #: bias that has several groups -> share of the plane's variance between its groups' means, 0 to 1
+    between: dict[str, float]
     groups: list[TokenGroup]  #: of each bias
     points: NDArray[np.float64]  #: (k, 2) positions
     counts: NDArray[np.int64]  #: (k,) occurrences of each token in the corpus

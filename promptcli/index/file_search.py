@@ -69,12 +69,8 @@ def search(
     nearest = _Nearest(open_model(model, dtype="auto", rows=_WINDOW), query, k, split=split)
     unreadable: list[str] = []
     for file, in_folder in named.items():
-        try:
-            nearest.add(file, read_lines(file))
-        except UsageError as error:
-            if not in_folder:
-                raise
-            unreadable.append(str(error))
+        if (lines := read_lines(file, unreadable if in_folder else None)) is not None:
+            nearest.add(file, lines)
     nearest.rank()
     skipped = f"; {len(unreadable):,} not read, e.g. {unreadable[0]}" if unreadable else ""
     if not nearest.count:
@@ -159,11 +155,20 @@ def find_files(names: Sequence[str | Path]) -> dict[str, bool]:
     return files
 
 
-def read_lines(file: str) -> list[str]:
-    """Return the lines of a text, or the texts of the rows of a table."""
+def read_lines(file: str, unreadable: list[str] | None) -> list[str] | None:
+    """Return the lines of a text, or the texts of the rows of a table.
+
+    With ``unreadable``, a file that cannot be read adds its reason to it and has None; else it is an error.
+    """
     form, ending = format_of(file)
-    if form != "text":
-        with open_rows(file) as rows:
-            return list(rows.texts())
-    with open_file(file) as stream:
-        return [line.rstrip("\r\n") for line in open_text(stream, file, ending, note).lines]
+    try:
+        if form != "text":
+            with open_rows(file) as rows:
+                return list(rows.texts())
+        with open_file(file) as stream:
+            return [line.rstrip("\r\n") for line in open_text(stream, file, ending, note).lines]
+    except UsageError as error:
+        if unreadable is None:
+            raise
+        unreadable.append(str(error))
+        return None

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from promptcli.data.vectors.formats import Floats
-from promptcli.errors import UsageError
 from promptcli.index.rows import Mask, RowNumbers
 
 #: Files of a stored index.
@@ -70,10 +69,10 @@ class Lexical:
 
 def load_library() -> Any:
     """Return bm25s; refuse to work without it."""
-    try:
-        return importlib.import_module("bm25s")
-    except ImportError:
-        raise UsageError("BM25 needs bm25s, which is not installed: pip install 'promptcli[lexical]'") from None
+    from promptcli.models.forms import require
+
+    require("bm25s", extra="lexical")
+    return importlib.import_module("bm25s")
 
 
 def words(text: str) -> list[str]:

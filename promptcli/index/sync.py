@@ -106,12 +106,7 @@ def _read(files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
         if target in real_path(Path(file)).parents:
             continue
         before = state_of(file)
-        try:
-            lines = read_lines(file)
-        except UsageError as error:
-            if not in_folder:
-                raise
-            unreadable.append(str(error))
+        if (lines := read_lines(file, unreadable if in_folder else None)) is None:
             continue
         if state_of(file) != before:
             raise UsageError(f"{file} is being written to; try again when it is complete")

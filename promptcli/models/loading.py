@@ -153,19 +153,12 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
 
 def first_numbers(entry: Entry, dim: int) -> Entry:
     """Return an entry whose vectors are cut to the first ``dim`` numbers, and note what that costs."""
-    facts = entry.provenance.get("trained", {})
-    shorter = dataclasses.replace(
-        entry, name=f"{entry.name} dim={dim}", recipe=entry.recipe.first(dim), scores=[], transfer=None
-    )
+    recipe, facts = entry.recipe.first(dim), entry.provenance.get("trained", {})
     if (value := facts.get("by_dim", {}).get(str(dim))) is not None:
-        on, width, whole = (
-            facts["chosen_by"],
-            entry.provenance["width"],
-            entry.scores[0]["value"] if entry.scores else None,
-        )
-        instead = "" if whole is None else f" instead of {whole:.2f}"
+        instead = f" instead of {entry.scores[0]['value']:.2f}" if entry.scores else ""
+        width, on = entry.provenance["width"], facts["chosen_by"]
         note(f"the first {dim} of {width} numbers of {entry.name!r}: {value:.2f}{instead} on {on}")
-    return shorter
+    return dataclasses.replace(entry, name=f"{entry.name} dim={dim}", recipe=recipe, scores=[], transfer=None)
 
 
 def named(registry: Registry, text: str) -> Entry:

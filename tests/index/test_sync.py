@@ -119,8 +119,8 @@ def test_a_file_that_changes_while_it_is_read_is_refused(folder, encoder, monkey
 
     read = file_search.read_lines
 
-    def reading(file):
-        lines = read(file)
+    def reading(file, unreadable):
+        lines = read(file, unreadable)
         with open(file, "a") as appended:
             appended.write("\nmore")
         return lines
