@@ -1,9 +1,10 @@
 """``promptcli analyze``: what the commands print, draw and refuse."""
 
+import shlex
+
 import pytest
 
 from promptcli.analysis.geometry import Uniformity
-from promptcli.analysis.token_bias import token_bias
 from promptcli.cli import pictures
 from promptcli.cli.pictures import text_bar, token_map
 from tests.embed_running import refused
@@ -24,35 +25,21 @@ def analyze(run, tiny_folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "picture", "key", "shown"),
     [
-        (
-            ("anisotropy", "corpus.txt", "-m", "cls", "-m", "last-avg"),
-            "bars.svg",
-            "vectors",
-            ("last-avg", "█", "eq. 1"),
-        ),
-        (("vocabulary",), None, "vectors", ()),
-        (("uniformity", "demo:dev", "-m", "cls"), "points.png", "alignment", ("uniformity", "2,780 sentences")),
-        (
-            ("token-bias", "corpus.txt", "--set", "states=mlm-head"),
-            "tokens.png",
-            "groups",
-            ("output embeddings", "never"),
-        ),
-        (("impact", "it costs $5 or $6"), "impact.png", "matrix", ("mean impact on all", "█99")),
-        (
-            ("impact-tfidf", "corpus.txt", "--set", "first=3"),
-            "tfidf.svg",
-            "correlation",
-            ("all tokens", "3 sentences, "),
-        ),
-        (("attention", "--set", "head=1-1"), "attention.png", "diagonal", ("assumed: A baker", "to itself")),
-        (("map", "corpus.txt", "-m", "last-avg"), "map.svg", "trustworthiness", ("sentences by t-SNE",)),
-        (("mask-tokens", "one [bold]", "--prompt", "bare"), None, "sentences", ("one [bold]", "prompt=bare")),
+        ("anisotropy corpus.txt -m cls -m last-avg", "bars.svg", "vectors", ("last-avg", "█", "eq. 1")),
+        ("vocabulary", None, "vectors", ()),
+        ("uniformity demo:dev -m cls", "points.png", "alignment", ("uniformity", "2,780 sentences")),
+        ("token-bias corpus.txt --set states=mlm-head", "tokens.png", "groups", ("output embeddings", "never")),
+        ("impact 'it costs $5 or $6'", "impact.png", "matrix", ("mean impact on all", "█99")),
+        ("impact-tfidf corpus.txt --set first=3", "tfidf.svg", "correlation", ("all tokens", "3 sentences, ")),
+        ("attention --set head=1-1", "attention.png", "diagonal", ("assumed: A baker", "to itself")),
+        ("map corpus.txt -m last-avg", "map.svg", "trustworthiness", ("sentences by t-SNE",)),
+        ("mask-tokens 'one [bold]' --prompt bare", None, "sentences", ("one [bold]", "prompt=bare")),
     ],
 )
 def test_every_analysis_as_json_as_a_table_and_as_a_picture(command, picture, key, shown, analyze, tmp_path):
-    if command[0] == "map":
+    if command.startswith("map"):
         pytest.importorskip("sklearn")
+    command = shlex.split(command)
     assert key in analyze(*command, "--json").json["results"][0]
     ran = analyze(*command)
     assert ran.code == 0 and all(words in ran.out + ran.err for words in shown)
@@ -81,12 +68,6 @@ def test_what_is_of_the_backbone_has_its_name_alone(command, analyze, tiny_folde
     assert "recipe" not in analyze(*command, "--json").json["results"][0]
 
 
-def test_groups_of_which_there_is_only_one_are_left_out(tiny_backbone):
-    bias = token_bias(tiny_backbone("bert"), SENTENCES)  # an uncased vocabulary
-    assert not bias.capital.any() and bias.between.keys() == {"frequency", "subword"}
-    assert {group.bias for group in bias.groups} == {"frequency", "subword"}
-
-
 def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
     for split, golds in (("train", (4.2, 1.0)), ("dev", (5.0, 0.0)), ("test", (3.0, 4.8))):
         pairs = [(SENTENCES[row], SENTENCES[row + 1], gold) for row, gold in enumerate(golds)]
@@ -105,10 +86,7 @@ def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
         (("anisotropy", "empty.txt"), 2, "empty.txt is empty"),
         (("anisotropy", "nowhere.txt"), 3, "'nowhere.txt'"),
         (("uniformity", "demo:train"), 2, "unknown task 'demo:train'; valid: "),
-        (("impact", "one", "two"), 2, "one sentence, not 2"),
         (("vocabulary", "one"), 2, "leave out 'one'"),
-        (("anisotrpy",), 2, "unknown analysis 'anisotrpy'"),
-        (("impact-tfidf", "one.txt", "--set", "frist=1"), 2, "unknown setting 'frist'"),
         (("anisotropy", "one.txt", "--set", "first=x"), 2, "first: 'x' is not allowed"),
         (("mask-tokens", "one", "--plot", "map.png"), 2, "mask-tokens has no picture"),
         (("attention", "one", "--plot", "map.gif"), 2, ".png or .svg"),

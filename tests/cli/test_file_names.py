@@ -8,7 +8,6 @@ import pytest
 
 from promptcli.data.vectors import read_vectors
 from promptcli.models.registry import Registry
-from tests.embed_running import refused
 from tests.tiny import SENTENCES
 
 TEXT, PAIRS = (os.fsdecode(name) for name in (b"caf\xe9.txt", b"caf\xe9.tsv"))
@@ -52,8 +51,3 @@ def test_a_pretrained_model_is_saved(run, small):
     shape = "--layers 1 --width 16 --heads 2 --vocab-size 200 --tokens 300 --batch-tokens 128 --positions 64"
     assert run("pretrain", TEXT, "-o", "made", *shape.split(), "-q").code == 0
     assert "caf?.txt" in Path("made", "README.md").read_text(encoding="utf-8")
-
-
-def test_a_text_that_is_no_utf8_is_refused(run, small):
-    for words in (("similarity", TEXT[:-4], "a"), ("analyze", "mask-tokens", TEXT[:-4])):
-        refused(run(*words, *small), 2, "UTF-8")

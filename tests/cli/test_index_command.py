@@ -176,11 +176,8 @@ def test_ids_of_a_file_are_unique_or_left_out(run, fake, search, name, tmp_path)
         (["search", "idx", " "], 2, "empty"),
         (["search", "idx", "x", "--allow", "blank.txt"], 2, "blank.txt"),
         (["search", "idx", "x", "--deny", "absent"], 3, "absent"),
-        (["add", "none", "in.txt"], 3, "index build"),
-        (["add", "idx", "bare.npy"], 2, "no manifest"),
         (["add", "idx", "in.txt", "--replace"], 2, "--id-field"),
         (["delete", "idx"], 2, "no ids"),
-        (["info", "."], 3, "no index"),
     ],
 )
 def test_mistakes_are_one_line_with_their_code(run, built, tmp_path, monkeypatch, arguments, code, said):

@@ -54,9 +54,8 @@ def test_check_says_what_a_long_sentence_loses(check):
     truncation = found["truncation"]
     assert truncation["sentence_tokens"] == 101 > truncation["kept"] == found["room"]
     assert truncation["input_tokens"] == found["max_tokens"] == found["template_tokens"] + found["room"]
-    assert (
-        truncation["mask_position"] == found["mask_position"] == found["max_tokens"] - 3
-    )  # mask, period, last special
+    # mask, period, last special
+    assert truncation["mask_position"] == found["mask_position"] == found["max_tokens"] - 3
 
 
 def test_check_of_a_causal_model_reads_the_last_token(check):
@@ -79,8 +78,6 @@ def test_check_notes_a_backbone_without_a_head(run, tmp_path):
         (["[X] means ."], 2, "has no [MASK]"),
         (["nosuch"], 2, "unknown template 'nosuch'"),
         (["[X] [MASK]", "--sentence", " "], 2, "empty"),
-        (["[X] [MASK] " + "the " * 80], 2, "leaves no room"),
-        (["[X] [MASK]", "--backbone", "./nosuch"], 3, "no backbone folder"),
     ],
 )
 def test_refusals(arguments, code, message, run, tiny_folder):
