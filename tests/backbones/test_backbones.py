@@ -24,14 +24,9 @@ from tests.tiny import FAMILIES, SENTENCES, save_tiny
 from tests.tiny_causal import CAUSAL
 
 SEAM = [name for name in FAMILIES if ROWS[name].seam]
+MASKED = Recipe(prompt="[X] means [MASK] .", pooling="last/mask")
 NO_SEAM = [name for name in FAMILIES if not ROWS[name].seam]
-TEMPLATES = [
-    'This sentence : "[X]" means [MASK] .',
-    "' [X] ' means[MASK].",
-    "Also called [MASK]. [X]",
-    "[MASK][X]",
-    "[X]",
-]
+TEMPLATES = [*plain.TEMPLATES.values(), "[MASK][X]", "[X]"]
 
 
 def test_every_family_has_a_tiny_model():
@@ -48,9 +43,8 @@ def test_hidden_states_equal_the_eager_path(family, tiny_backbone, tiny_folder):
     average = build_encoder(Recipe(pooling="first-last/avg"), backbone=tiny_backbone(family))
     cls = build_encoder(Recipe(pooling="last/cls"), backbone=tiny_backbone(family))
     for sentence, mean, first in zip(SENTENCES, average.encode(SENTENCES), cls.encode(SENTENCES), strict=True):
-        hidden = reference.model.base_model(
-            torch.tensor([reference.ids("[X]", sentence)]), output_hidden_states=True
-        ).hidden_states
+        ids = torch.tensor([reference.ids("[X]", sentence)])
+        hidden = reference.model.base_model(ids, output_hidden_states=True).hidden_states
         expected = ((hidden[0] + hidden[-1]) / 2)[0].mean(0).detach().numpy()
         assert np.abs(mean - expected).max() < 1e-5
         assert np.abs(first - hidden[-1][0, 0].detach().numpy()).max() < 1e-5
@@ -94,7 +88,7 @@ def test_families_without_the_seam_keep_the_rest(family, tiny_backbone):
         build_encoder(Recipe(pooling="last/ditto:1-1"), backbone=backbone)
     with pytest.raises(UsageError, match=rf"the states 'attention' needs .*'{family}'.*families that do: bert"):
         build_encoder(Recipe(pooling="attention/avg"), backbone=backbone)
-    build_encoder(Recipe(prompt="[X] means [MASK] .", pooling="last/mask"), backbone=backbone).encode(SENTENCES)
+    build_encoder(MASKED, backbone=backbone).encode(SENTENCES)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -121,9 +115,8 @@ SPACES = {"bert": " \t\r\n", "roberta": " \t\r\n", "gpt2": " \t\r\n", "xlm-rober
 @given(data=st.data())
 def test_any_white_space_in_a_template_is_tokenised_as_in_the_filled_string(family, data, tiny_backbone, tiny_folder):
     space = st.text(SPACES[family], max_size=2)
-    before, after = (
-        "".join(itertools.chain(*data.draw(st.lists(st.tuples(WORDS, space), max_size=3)))) for _ in range(2)
-    )
+    parts = st.lists(st.tuples(WORDS, space), max_size=3)
+    before, after = ("".join(itertools.chain(*data.draw(parts))) for _ in range(2))
     tokens = tiny_backbone(family).tokenizer
     template, sentence = Template(f"{before}[X]{after}", tokens), data.draw(st.sampled_from(SENTENCES))
     row = template.splice(tokens.encode(template.pieces([sentence], False)), 10_000).rows[0]
@@ -133,13 +126,11 @@ def test_any_white_space_in_a_template_is_tokenised_as_in_the_filled_string(fami
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_a_typed_mask_token_does_not_move_the_slot(family, tiny_backbone):
-    encoder = build_encoder(Recipe(prompt="[X] means [MASK] .", pooling="last/mask"), backbone=tiny_backbone(family))
-    typed = f"he said {encoder.backbone.tokenizer.mask_text} loudly"
-    row = encoder.inputs([typed]).rows[0]
-    assert row.count(encoder.backbone.tokenizer.mask) == 2
-    assert encoder.template.mask_slots(len(row))[0] == max(
-        place for place, token in enumerate(row) if token == encoder.backbone.tokenizer.mask
-    )
+    encoder = build_encoder(MASKED, backbone=tiny_backbone(family))
+    tokens = encoder.backbone.tokenizer
+    row = encoder.inputs([f"he said {tokens.mask_text} loudly"]).rows[0]
+    places = [place for place, token in enumerate(row) if token == tokens.mask]
+    assert len(places) == 2 and encoder.template.mask_slots(len(row))[0] == places[1]
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *CAUSAL])
@@ -153,19 +144,16 @@ def test_the_head_equals_that_of_the_language_model(family, tiny_backbone, tiny_
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sentence_is_cut_and_never_the_template(family, tiny_backbone):
-    encoder = build_encoder(
-        Recipe(prompt="[X] means [MASK] .", pooling="last/mask", max_length=14), backbone=tiny_backbone(family)
-    )
+    encoder = build_encoder(MASKED.replace(max_length=14), backbone=tiny_backbone(family))
     long = " ".join(SENTENCES)
     encoded = encoder.encode_report(["I", long, long + " and more"])
     assert encoded.truncated.tolist() == [False, True, True]
     assert np.array_equal(encoded.vectors[1], encoded.vectors[2])
-    assert all(len(row) <= 14 and row[-len(encoder.template.suffix) :] == encoder.template.suffix
-               for row in encoder.inputs([long]).rows)  # fmt: skip
+    (row,), suffix = encoder.inputs([long]).rows, encoder.template.suffix
+    assert len(row) <= 14 and row[-len(suffix) :] == suffix
+    full = MASKED.replace(max_length=encoder.template.length)
     with pytest.raises(UsageError, match="no room"):
-        build_encoder(
-            Recipe(prompt="[X] means [MASK] .", max_length=encoder.template.length), backbone=tiny_backbone(family)
-        ).encode(["I"])
+        build_encoder(full, backbone=tiny_backbone(family)).encode(["I"])
 
 
 def test_longest_input_fills_the_positions(tiny_backbone):
@@ -197,16 +185,18 @@ def test_pickled_weights_are_refused(tmp_path):
         load_backbone(str(folder))
 
 
-def test_folders_without_a_model(tmp_path):
-    with pytest.raises(NotFoundError, match="no backbone folder"):
-        load_backbone("./nowhere")
-    with pytest.raises(NotFoundError, match=r"no config\.json"):
-        load_backbone(str(tmp_path))
-
-
-def test_a_hub_name_offline_says_so():
-    with offline(), pytest.raises(NotFoundError, match="not in the local cache and `offline`"):
-        load_backbone("nobody/nothing-here")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("./nowhere", "no backbone folder"),
+        (".", r"no config\.json"),
+        ("nobody/nothing-here", "not in the local cache and `offline`"),
+    ],
+)
+def test_names_without_a_model(name, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with offline(), pytest.raises(NotFoundError, match=message):
+        load_backbone(name)
 
 
 def test_provenance_tells_backbones_apart(tiny_folder, tmp_path):
@@ -238,18 +228,10 @@ def test_a_model_that_the_seam_would_compute_wrongly_is_refused(tiny_backbone, m
     """GPT-OSS gives every head a sink that takes a share of the softmax: the seam does not know it."""
     torch.manual_seed(0)
     config = GptOssConfig(
-        vocab_size=99,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        intermediate_size=16,
-        num_local_experts=2,
-        num_experts_per_tok=1,
-        initializer_range=0.3,
+        vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+        intermediate_size=16, num_local_experts=2, num_experts_per_tok=1, initializer_range=0.3,
         attn_implementation=NAME,
-    )
+    )  # fmt: skip
     model = GptOssModel(config).eval()
     fault = seam_fault(model, 2)
     assert fault is not None and model.config._attn_implementation == NAME and not model.training

@@ -7,20 +7,16 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from scipy.stats import spearmanr
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from promptcli.backbones import backbone as backbone_module
 from promptcli.backbones import pretrained
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.data.tasks import Pairs, STSTask
-from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.prompts.named import named_templates
 from promptcli.errors import UsageError
 from promptcli.recipe import CAUSAL_RECIPES, RECIPES, Recipe
-from promptcli.searching.searches import search_heads
 from tests.reference import plain
 from tests.reference.causal import attention_outputs, contrasted, text_rule, token_prepending
 from tests.tiny import SENTENCES
@@ -234,9 +230,7 @@ def test_the_demonstration_is_the_one_published_for_the_model(tiny_folder, tiny_
     published = tmp_path / "opt-350m"
     published.symlink_to(tiny_folder("opt"))
     own = build_encoder(RECIPES["prompteol-icl"].replace(backbone=str(published)))
-    assert own.template.text.startswith(
-        'This sentence : "A man is playing on a guitar and singing." means in one word:'
-    )
+    assert own.template.text.startswith('This sentence : "A man is playing on a guitar and singing." means')
     other = build_encoder(RECIPES["prompteol-icl"], backbone=tiny_backbone("gpt2"))
     assert '"Horseback-riding".This sentence : "[X]" means' in other.template.text
 
@@ -286,24 +280,6 @@ def test_an_empty_sentence_without_any_special_token_is_one_of_padding(tiny_back
     assert np.isfinite(encoder.encode(["", "a cat", "I"])).all()
 
 
-@pytest.mark.parametrize("family", ["gpt2", "gemma3_text"])
-def test_fitted_and_searched_parts_work(family, tiny_backbone):
-    """TF-IDF, the rewriting of static-unbiased, whitening and the search over heads, which needs every diagonal."""
-    backbone = tiny_backbone(family)
-    tensors = {"tfidf.idf": torch.rand(len(backbone.token_rows))}
-    for name in ("first-last-tfidf", "static-unbiased", "static-avg", "last-avg"):
-        vectors = build_encoder(RECIPES[name], backbone=backbone, tensors=tensors).encode(SENTENCES)
-        assert np.isfinite(vectors).all() and vectors.any(axis=1).sum() >= len(SENTENCES) - 1
-    pairs = Pairs(SENTENCES[:-1], SENTENCES[1:], np.arange(len(SENTENCES) - 1) % 4 / 1.0)
-    encoder = build_encoder(Recipe(), backbone=backbone)
-    found = search_heads(encoder, STSTask("own", "test", "own", "", {"all": pairs}), SENTENCES)
-    assert len(found.maps["last"]) == backbone.n_layers
-    best = found.best
-    encoder = build_encoder(Recipe(pooling=best.choice), backbone=backbone)
-    first, second = (unit(encoder.encode(side)) for side in (pairs.first, pairs.second))
-    assert best.value == pytest.approx(100 * spearmanr((first * second).sum(1), pairs.gold).statistic, abs=1e-3)
-
-
 def test_a_tokenizer_of_plain_files_is_told_by_its_configuration_what_stands_in_front(tmp_path):
     """OPT's files are GPT-2's with add_bos_token; those of Llama may ask for an end, which is not added."""
     byte_level().save_pretrained(tmp_path / "whole")
@@ -311,11 +287,8 @@ def test_a_tokenizer_of_plain_files_is_told_by_its_configuration_what_stands_in_
     (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]))
     about = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>"}
-    for asked, front in (
-        ({}, ()),
-        ({"add_bos_token": True}, (1,)),
-        ({"add_bos_token": True, "add_eos_token": True}, (1,)),
-    ):
+    begun = {"add_bos_token": True}
+    for asked, front in (({}, ()), (begun, (1,)), ({**begun, "add_eos_token": True}, (1,))):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({**about, **asked}))
         pieces = PieceTokenizer(AutoTokenizer.from_pretrained(tmp_path), "it", causal=True)
         assert (pieces.start, pieces.end, pieces.pad) == (front, (), 1)

@@ -1,11 +1,13 @@
 """Folders from elsewhere, each damaged in one way: one line and a documented code, and nothing changed on disk."""
 
 import json
+import os
 import re
 import shutil
 import sys
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +22,7 @@ from promptcli.recipe import Recipe
 from tests.tiny import save_tiny
 
 CODES = {0, 1, 2, 3, 4}
+MASKED = ("--prompt", "[X] means [MASK] .", "--pooling", "last/mask")
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +100,8 @@ def weights(change, metadata=None):
     return damage
 
 
-def renamed(old, new):
-    def change(tensors):
-        tensors[new] = tensors.pop(old)
-
-    return weights(change)
+def tensor(name, *shape):
+    return weights(lambda tensors: tensors.update({name: torch.zeros(shape)}))
 
 
 def put(name, value):
@@ -131,6 +131,9 @@ def _twice(folder):
 
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 WORDS = "bert.embeddings.word_embeddings.weight"
+HEAD = "cls.predictions.transform.dense.weight"
+NO_MASK = tokenizer_config(mask_token="<foo>")
+WORDLESS = {"type": "Unigram", "unk_id": 0, "vocab": [["[UNK]", 0]]}
 
 #: What is done to the folder, and what is said of it.
 DAMAGES = {
@@ -141,7 +144,6 @@ DAMAGES = {
     "pad_token_id beyond the table": (config(pad_token_id=10**6), "pad_token_id 1000000; its ids go from 0 to"),
     "pad_token_id negative": (config(pad_token_id=-1), "pad_token_id -1"),
     "id2label a text": (config(id2label="x"), "cannot be loaded"),
-    "id2label a list": (config(id2label=[1]), "cannot be loaded"),
     "no layer more": (config(num_hidden_layers=3), "lacks 16 of its tensors"),
     "layers left over": (config(num_hidden_layers=1), "16 tensors that its config.json has no place for"),
     "a billion layers": (config(num_hidden_layers=10**9), "num_hidden_layers 1000000000"),
@@ -153,24 +155,20 @@ DAMAGES = {
     "unknown dtype": (config(dtype="float99"), "float99"),
     "a decoder": (config(is_decoder=True), "is a decoder"),
     "a family that nobody knows": (config(model_type="bloom"), "unknown family .*'bloom'; valid: bert"),
-    "model_type a list": (config(model_type=["bert"]), "not a JSON object with a model_type"),
     "config.json a list": (written("config.json", "[]"), "not a JSON object with a model_type"),
     "config.json cut": (written("config.json", '{"model_type": "bert"'), "not a JSON object with a model_type"),
     "config.json deep": (written("config.json", "[" * 99999), "nested deeper"),
     # what would run code or change the weights
     "remote attention": (config(attn_implementation="owner/name"), "foreign code.*owner/name.*never run"),
-    "remote attention of old": (config(_attn_implementation="owner/name"), "foreign code.*owner/name.*never run"),
     "remote attention by part": (config(attn_implementation={"": "owner/name"}), "foreign code.*never run"),
     "a model of its own": (config(auto_map={"AutoModel": "a.B"}), r"auto_map in config\.json.*never run"),
     "a tokenizer of its own": (tokenizer_config(auto_map={"AutoTokenizer": ["a.B", None]}), "auto_map in tokenizer_c"),
     "an adapter": (written("adapter_config.json", '{"peft_type": "LORA"}'), r"adapter_config\.json: an adapter"),
     "an adapter that is a list": (written("adapter_config.json", "[]"), r"adapter_config\.json: an adapter"),
     "quantised": (config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}), "quantised"),
-    "quantised by a number": (config(quantization_config=4), "quantised"),
     # vocabulary
     "no vocabulary": (lambda folder: (folder / "vocab.txt").unlink(), "has no vocabulary"),
     "empty vocabulary": (vocabulary(lambda items: []), "only 5 tokens in its vocabulary"),
-    "three lines": (vocabulary(lambda items: items[:3]), "only 5 tokens in its vocabulary"),
     "half of the lines": (vocabulary(lambda items: items[: len(items) // 2]), "tokens in its vocabulary: it is cut"),
     "no unknown token": (without("[UNK]"), r"has no \[UNK\]"),
     "no mask token": (without("[MASK]"), r"has no \[MASK\]"),
@@ -178,14 +176,11 @@ DAMAGES = {
     "a line twice": (vocabulary(lambda items: [*items[:-1], "the"]), "has 'the' twice"),
     "a line too many": (vocabulary(lambda items: [*items, "more"]), r"goes to id 108 \('more'\)"),
     "no words": (
-        vocabulary(lambda items: [*items[:5], *(f"[unused{number}]" for number in range(len(items) - 5))]),
+        vocabulary(lambda items: [*items[:5], *map("[unused{}]".format, items[5:])]),
         "has no word of any script",
     ),
-    "no such mask": (tokenizer_config(mask_token="<foo>"), "goes to id 108 .'<foo>'"),
-    "no such mask, rows to spare": (
-        both(vocabulary(lambda items: items[:-2]), tokenizer_config(mask_token="<foo>")),
-        "has no <foo>",
-    ),
+    "no such mask": (NO_MASK, "goes to id 108 .'<foo>'"),
+    "no such mask, rows to spare": (both(vocabulary(lambda items: items[:-2]), NO_MASK), "has no <foo>"),
     "the mask means unknown": (tokenizer_config(mask_token="[UNK]"), "which means something else"),
     "no start token": (tokenizer_config(cls_token=None), "cls_token"),
     "a start token that is a number": (tokenizer_config(cls_token=3), "cannot be loaded"),
@@ -193,47 +188,24 @@ DAMAGES = {
     "a tokenizer of another kind": (tokenizer_config(tokenizer_class="T5Tokenizer"), "backbone"),
     "tokenizer.json a list": (tokenizer_json(lambda content: []), "cannot be loaded"),
     "tokenizer.json without a model": (
-        tokenizer_json(lambda content: {key: content[key] for key in content if key != "model"}),
+        tokenizer_json(lambda content: {"version": content["version"]}),
         "cannot be loaded",
     ),
-    "tokenizer.json without words": (
-        tokenizer_json(lambda content: content | {"model": content["model"] | {"vocab": {}}}),
-        "",
-    ),
-    "tokenizer.json without its unknown token": (
-        tokenizer_json(lambda content: content | {"model": content["model"] | {"unk_token": "[NONE]"}}),
-        "",
-    ),
-    "tokenizer.json of another kind": (
-        tokenizer_json(lambda content: content | {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["[UNK]", 0]]}}),
-        "",
-    ),
+    "tokenizer.json without words": (tokenizer_json(lambda content: content | {"model": WORDLESS}), ""),
     "tokenizer.json with an item twice": (_twice, "has 'a' twice"),
     # weights
     "a tensor is missing": (weights(lambda tensors: tensors.pop(QUERY)), r"lacks 1 of its tensors \(e\.g\. .*query"),
-    "a tensor of another name": (renamed(QUERY, "bert.x"), "lacks 1 of its tensors"),
     "a tensor of another shape": (
-        weights(lambda tensors: tensors.update({QUERY: torch.zeros(4, 16)})),
+        tensor(QUERY, 4, 16),
         "query.weight of shape 4 x 16, where config.json asks for 16 x 16",
     ),
-    "a tensor too many": (
-        weights(lambda tensors: tensors.update({"bert.more": torch.zeros(4)})),
-        r"no place for \(e\.g\. bert\.more\)",
-    ),
+    "a tensor too many": (tensor("bert.more", 4), r"no place for \(e\.g\. bert\.more\)"),
     "NaN": (put(QUERY, float("nan")), "not finite.*query"),
     "NaN of a word": (put(WORDS, float("nan")), "not finite.*word_embeddings"),
-    "an infinity": (put(QUERY, float("inf")), "not finite.*query"),
     "TensorFlow's": (weights(lambda tensors: None, {"format": "tf"}), "marked format 'tf'"),
     "Flax's": (weights(lambda tensors: None, {"format": "flax"}), "marked format 'flax'"),
-    "words all alike": (
-        weights(lambda tensors: [tensor.zero_() for name, tensor in tensors.items() if "word" in name]),
-        "the same vector for different texts",
-    ),
-    "weights cut": (
-        lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-9]),
-        "broken",
-    ),
-    "weights empty": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "broken"),
+    "words all alike": (weights(lambda tensors: tensors[WORDS].zero_()), "the same vector for different texts"),
+    "weights cut": (lambda folder: os.truncate(folder / "model.safetensors", 1000), "broken"),
 }
 
 
@@ -265,9 +237,7 @@ HARMLESS = {
     "outputs of all kinds": config(output_attentions=True, output_hidden_states=True),
     "attention that is not installed": config(attn_implementation="flash_attention_2"),
     "a tokenizer.json": tokenizer_json(),
-    "heads of other kinds": weights(
-        lambda tensors: tensors.update({"classifier.weight": torch.zeros(2, 16), "cls.seq": torch.zeros(2)})
-    ),
+    "heads of other kinds": both(tensor("classifier.weight", 2, 16), tensor("cls.seq", 2)),
     "old positions": weights(lambda tensors: tensors.update({"bert.embeddings.position_ids": torch.arange(66)})),
     "weights without a mark": lambda folder: save_file(
         load_file(folder / "model.safetensors"), folder / "model.safetensors"
@@ -279,22 +249,16 @@ HARMLESS = {
 def test_what_does_not_matter_changes_no_vector(name, bert, tmp_path):
     recipe = Recipe(prompt="[X] means [MASK] .", pooling="last/mask", transforms=("topk-tokens:3",))
     folder = copied(bert, tmp_path / "folder", HARMLESS[name])
-    vectors = [
-        build_encoder(recipe, backbone=load_backbone(str(path))).encode(["The cat sat", "a dog"])
-        for path in (bert, folder)
-    ]
-    assert (vectors[0] == vectors[1]).all()
+    encoders = [build_encoder(recipe, backbone=load_backbone(str(path))) for path in (bert, folder)]
+    assert np.array_equal(*(encoder.encode(["The cat sat", "a dog"]) for encoder in encoders))
 
 
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (weights(lambda tensors: tensors.pop("cls.predictions.transform.dense.weight")), r"lacks 1 of its tensors"),
-        (
-            weights(lambda tensors: tensors.update({"cls.predictions.transform.dense.weight": torch.zeros(4, 16)})),
-            "of shape 4 x 16, where config.json asks for 16 x 16",
-        ),
-        (put("cls.predictions.transform.dense.weight", float("nan")), "not finite"),
+        (weights(lambda tensors: tensors.pop(HEAD)), r"lacks 1 of its tensors"),
+        (tensor(HEAD, 4, 16), "of shape 4 x 16, where config.json asks for 16 x 16"),
+        (put(HEAD, float("nan")), "not finite"),
         (config(tie_word_embeddings=False), r"lacks .* of its tensors \(e\.g\. cls\.predictions\.decoder"),
     ],
     ids=["missing", "shape", "nan", "untied"],
@@ -302,9 +266,7 @@ def test_what_does_not_matter_changes_no_vector(name, bert, tmp_path):
 def test_a_damaged_head_is_refused_where_it_is_needed(damage, expected, bert, tmp_path, invoke):
     folder = copied(bert, tmp_path / "damaged", damage)
     assert invoke(folder)[0] == 0
-    code, out, err = invoke(
-        folder, "--prompt", "[X] means [MASK] .", "--pooling", "last/mask", "--transform", "topk-tokens:3"
-    )
+    code, out, err = invoke(folder, *MASKED, "--transform", "topk-tokens:3")
     assert code == 2 and not out and err.count("\n") == 1
     assert f"the masked-LM head of backbone '{folder}'" in err and re.search(expected, err)
 
@@ -326,7 +288,7 @@ def test_a_mask_that_the_folder_adds_to_its_vocabulary_is_its_own(bert, tmp_path
 def test_no_mask_token_is_one_line_where_it_is_needed(bert, tmp_path, invoke):
     folder = copied(bert, tmp_path / "damaged", both(tokenizer_json(), tokenizer_config(mask_token=None)))
     assert invoke(folder)[0] == 0
-    code, out, err = invoke(folder, "--prompt", "[X] means [MASK] .", "--pooling", "last/mask")
+    code, out, err = invoke(folder, *MASKED)
     assert code == 2 and not out and err.count("\n") == 1 and "mask" in err
 
 
@@ -393,9 +355,8 @@ VALUES = st.recursive(
     value=VALUES,
 )
 def test_any_value_of_any_field_ends_well(field, value, bert, tmp_path_factory, invoke):
-    folder = copied(
-        bert, tmp_path_factory.mktemp("any") / "folder", lambda folder: _set_in(folder, field[0], **{field[1]: value})
-    )
+    file, name = field
+    folder = copied(bert, tmp_path_factory.mktemp("any") / "folder", lambda it: _set_in(it, file, **{name: value}))
     before = content_of(folder)
     code, out, err = invoke(folder)
     assert code in CODES

@@ -1,13 +1,11 @@
 """LoRA: gradients by the chain rule, adapters merged as peft computes them, PromptEOL's training, what is refused."""
 
-import itertools
 import json
 import sys
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM
 
 from promptcli.backbones.loading import load_backbone
@@ -202,16 +200,3 @@ def test_products_in_bfloat16_have_the_same_direction(method, family, tiny_folde
             torch.cat([one.grad.flatten() for one in learner.trainable().values() if one.grad is not None])
         )
     assert torch.cosine_similarity(*gradients, dim=0) > 0.9
-
-
-def test_train_saves_an_adapter_that_embed_uses(run, tiny_folder, tmp_path, home):
-    (tmp_path / "data.txt").write_text("\n".join(SENTENCES * 4) + "\n")
-    rows = [f"{a}\t{b}\t{number}" for number, (a, b) in enumerate(itertools.pairwise(SENTENCES))]
-    (tmp_path / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
-    arguments = ["train", "--method", "prompteol", "--backbone", tiny_folder("llama"), "--data", tmp_path / "data.txt"]
-    arguments += ["--on", tmp_path / "pairs.tsv", "--batch-size", "4", "--learning-rate", "0.01", "--epochs", "1"]
-    ran = run(*arguments, "--set", "eval-steps=2", "--set", "lora-rank=2", "--name", "mine")
-    assert ran.code == 0, ran.err
-    assert all(".lora_" in name or name.endswith(ALPHA) for name in load_file(home / "models/mine/tensors.safetensors"))
-    ran = run("embed", tmp_path / "data.txt", "--model", "mine", "-o", tmp_path / "v.npy", "--dtype", "float32")
-    assert ran.code == 0 and np.isfinite(np.load(tmp_path / "v.npy")).all()

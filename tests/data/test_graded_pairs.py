@@ -40,11 +40,7 @@ HEADER = "sentence1,sentence2,score\n"
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "a.csv",
-            "sentence1,sentence2,n\na,b,1\n",
-            "no columns sentence1, sentence2, score; .*: sentence1, sentence2, n",
-        ),
+        ("a.csv", "sentence1,sentence2,n\na,b,1\n", "no columns sentence1, .*, score; .*: sentence1, sentence2, n"),
         ("a.csv", "sentence1,sentence2,label\na,b,entailment\n", "score 'entailment' in 'label' is not a number"),
         ("a.csv", f'{HEADER}"a\nb",c,1\nd,e,high\n', "a.csv: row 2: the score 'high' in 'score'"),
         ("a.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "a.tsv: row 1: the score 'nan'"),

@@ -160,11 +160,7 @@ def test_examples_from_memory():
     named = {"premise": COLUMNS[0], "label": [NUMBERS[label] for label in COLUMNS[2]], "hypothesis": COLUMNS[1]}
     found = examples_of(datasets.Dataset.from_dict(named), [LABELLED_PAIRS])
     assert found.columns == COLUMNS
-    for wrong, message in (
-        (None, "is None; a sentence is text"),
-        ("\0", "holds a NUL"),
-        ("\ud800", "holds half a surrogate"),
-    ):
+    for wrong, message in ((None, "is None"), ("\0", "holds a NUL"), ("\ud800", "holds half a surrogate")):
         with pytest.raises(UsageError, match=f"row 2: 'text' {message}"):
             examples_of(["a", wrong])
     with pytest.raises(UsageError, match="no sentence to train on"):

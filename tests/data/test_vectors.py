@@ -4,7 +4,6 @@ import io
 import json
 import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from promptcli.data.rows import open_rows
-from promptcli.data.vectors import FORMATS, holds_vectors, kind_of, manifest_path, read_vectors
+from promptcli.data.vectors import FORMATS, holds_vectors, manifest_path, read_vectors
 from promptcli.data.vectors.formats import open_sink
 from promptcli.embedding.writing import embed_file
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
@@ -163,12 +162,7 @@ def test_a_pipe_holds_sentences_and_no_vectors(tmp_path):
 
 # --- writing
 
-KINDS = list(FORMATS)
 TEXTS = ["one", "", 'three "quoted"', "vier \u2028 ü 😀", "five"]
-
-
-def records(texts=TEXTS, ids=None):
-    return batch(texts, ids)
 
 
 def write(path, rows, vectors, *, with_text=True, parts=2):
@@ -179,10 +173,10 @@ def write(path, rows, vectors, *, with_text=True, parts=2):
 
 
 @pytest.mark.parametrize("parts", [1, 2, 5])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", list(FORMATS))
 def test_what_is_written_is_read(tmp_path, kind, parts):
     vectors = matrix(5)
-    found = read_vectors(write(tmp_path / f"v{kind}", records(), vectors, parts=parts))
+    found = read_vectors(write(tmp_path / f"v{kind}", batch(TEXTS), vectors, parts=parts))
     assert found.matrix.dtype == np.float32
     assert np.array_equal(found.matrix, vectors)
     assert list(found.ids) == [0, 1, 2, 3, 4]
@@ -193,14 +187,14 @@ def test_what_is_written_is_read(tmp_path, kind, parts):
 
 @pytest.mark.parametrize("kind", [".parquet", ".jsonl"])
 def test_ids_and_missing_texts(tmp_path, kind):
-    path = write(tmp_path / f"v{kind}", records(ids=list("abcde")), matrix(5), with_text=False)
+    path = write(tmp_path / f"v{kind}", batch(TEXTS, "abcde"), matrix(5), with_text=False)
     found = read_vectors(path)
     assert found.ids == list("abcde")
     assert found.texts is None
 
 
 def test_npy_is_numpys_own_and_mapped(tmp_path):
-    path = write(tmp_path / "v.npy", records(), matrix(5))
+    path = write(tmp_path / "v.npy", batch(TEXTS), matrix(5))
     loaded = np.load(path, mmap_mode="r", allow_pickle=False)
     assert loaded.shape == (5, 3)
     assert loaded.dtype == np.float32
@@ -210,18 +204,18 @@ def test_npy_is_numpys_own_and_mapped(tmp_path):
 
 
 def test_parquet_columns(tmp_path):
-    path = write(tmp_path / "v.parquet", records(), matrix(5))
+    path = write(tmp_path / "v.parquet", batch(TEXTS), matrix(5))
     schema = pq.read_schema(path)
     assert schema.field("embedding").type == pa.list_(pa.float32(), 3)
     assert schema.field("id").type == pa.int64()
     assert schema.names == ["id", "text", "embedding"]
-    named = write(tmp_path / "w.parquet", records(ids=list("abcde")), matrix(5), with_text=False)
+    named = write(tmp_path / "w.parquet", batch(TEXTS, "abcde"), matrix(5), with_text=False)
     assert pq.read_schema(named).names == ["id", "embedding"]
     assert pq.read_schema(named).field("id").type == pa.string()
 
 
 def test_jsonl_lines(tmp_path):
-    path = write(tmp_path / "v.jsonl", records(), matrix(5))
+    path = write(tmp_path / "v.jsonl", batch(TEXTS), matrix(5))
     lines = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
     assert [list(line) for line in lines] == [["id", "text", "embedding"]] * 5
     assert [line["text"] for line in lines] == TEXTS
@@ -233,11 +227,6 @@ def test_jsonl_lines(tmp_path):
 def test_jsonl_numbers_come_back_exactly(vectors):
     file = io.BytesIO()
     with open_sink(file, ".jsonl", 4) as sink:
-        sink.write(records(["a", "b", "c"]), vectors)
+        sink.write(batch(["a", "b", "c"]), vectors)
     rows = [json.loads(line)["embedding"] for line in file.getvalue().splitlines()]
     assert np.array_equal(np.array(rows, dtype=np.float32), vectors)
-
-
-def test_unknown_extension():
-    with pytest.raises(UsageError, match=r"v\.csv.*\.npy, \.parquet, \.jsonl"):
-        kind_of(Path("v.csv"))

@@ -37,13 +37,13 @@ def search_heads(backbone, task=TASK, corpus=SENTENCES, **options):
     return pc.search_heads(pc.Encoder(Recipe(backbone=backbone.name), backbone, {}), task, corpus, **options)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "modernbert"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "modernbert", "gpt2"])
 def test_every_head_equals_its_recipe(family, tiny_backbone):
     backbone = tiny_backbone(family)
     found = search_heads(backbone, TASK, SENTENCES, top=3)
     pairs = TASK.pairs()
     cosines = head_cosines(build_encoder(Recipe(), backbone=backbone), pairs.first, pairs.second, SEARCHED)
-    names = [f"{layer}-{head}" for layer in (1, 2) for head in (1, 2, 3, 4)]
+    names = [f"{layer}-{head}" for layer in range(1, backbone.n_layers + 1) for head in (1, 2, 3, 4)]
     specs = [f"{states}/{weights}" for states in SEARCHED for weights in ("avg", *(f"ditto:{name}" for name in names))]
     scores = iter(evaluate([build_encoder(Recipe(pooling=spec), backbone=backbone) for spec in specs], [TASK]))
     by_value = {}
