@@ -12,18 +12,13 @@ from tests.embed_fakes import FakeEncoder, vector
 
 TEXTS = ["one", "two", "three"]
 TABLE = pa.table({"text": TEXTS, "n": [1, 2, 3]})
+READER = pa.RecordBatchReader
 KINDS = {
     "table": (lambda: TABLE, lambda made: made),
-    "reader": (
-        lambda: pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches(max_chunksize=2)),
-        lambda made: made.read_all(),
-    ),
+    "reader": (lambda: READER.from_batches(TABLE.schema, TABLE.to_batches(max_chunksize=2)), READER.read_all),
     "dataset": (lambda: pads.dataset(TABLE), lambda made: made.to_table()),
     "hugging face": (lambda: datasets.Dataset(TABLE), lambda made: made.data.table),
-    "hugging face, a stream": (
-        lambda: datasets.Dataset(TABLE).to_iterable_dataset(),
-        lambda made: pa.Table.from_pylist(list(made)),
-    ),
+    "a stream": (lambda: datasets.Dataset(TABLE).to_iterable_dataset(), lambda made: pa.Table.from_pylist([*made])),
 }
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -89,14 +89,9 @@ def test_many_at_once_agree(tmp_path, texts):
     embed(tmp_path / "alone", texts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "open_model", lambda *_, **__: FakeEncoder())
-        threads = [
-            threading.Thread(target=embed_parts, args=(texts, tmp_path / "out", SHARDS), kwargs={"shard": shard})
-            for shard in (*range(SHARDS), *range(SHARDS))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(2 * SHARDS) as pool:
+            for shard in (*range(SHARDS), *range(SHARDS)):
+                pool.submit(embed_parts, texts, tmp_path / "out", SHARDS, shard=shard)
     assert contents(tmp_path / "out") == contents(tmp_path / "alone")
 
 

@@ -24,22 +24,13 @@ EMBED = ("embed", "a.txt", "-o", "out", "--shards", "6")
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     """A cluster of two workers and the CPU that stays free, within this machine."""
+    environment = {"env_vars": {"PYTHONPATH": str(ROOT)}}
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_worker_niceness", "0")  # else a busy machine gives its actors no time
-        start()
+        ray.init(num_cpus=3, _node_ip_address="127.0.0.1", runtime_env=environment, **quiet)
     yield
     ray.shutdown()
-
-
-def start():
-    ray.init(
-        num_cpus=3,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        _node_ip_address="127.0.0.1",
-        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
-    )
 
 
 class Job(parts.PartJob):

@@ -6,15 +6,7 @@ import pytest
 import promptcli as pc
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.index import file_search
-
-LINES = [
-    "A cat sleeps on the mat.",
-    "",
-    "Prices fell in May.",
-    "  The kitten is asleep.  ",
-    "Two dogs play.",
-    "Stocks lost.",
-]
+from tests.index.test_sync import LINES
 
 
 @pytest.fixture

@@ -34,10 +34,8 @@ def add(folder, names, seed=1):
 
 def test_no_torch_for_an_index(tmp_path):
     save(tmp_path / "idx", stored())
-    code = (
-        "import sys; from pathlib import Path; from promptcli.index.stored import load;"
-        f" load(Path({str(tmp_path / 'idx')!r})); assert 'torch' not in sys.modules"
-    )
+    read = f"from promptcli.index.stored import load; load(pathlib.Path({str(tmp_path / 'idx')!r}))"
+    code = f"import pathlib, sys; {read}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

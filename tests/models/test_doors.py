@@ -24,12 +24,8 @@ WHITENED = RECIPES["prompt"].replace(transforms=("whitening:4",))
 @pytest.fixture
 def entry(home):
     generator = torch.Generator().manual_seed(0)
-    tensors = {
-        "whitening.mean": torch.randn(256, generator=generator),
-        "whitening.matrix": torch.randn(256, 4, generator=generator),
-    }
-    entry = Entry("white", WHITENED, tensors)
-    open_registry().save(entry)
+    mean, matrix = (torch.randn(shape, generator=generator) for shape in ((256,), (256, 4)))
+    open_registry().save(Entry("white", WHITENED, {"whitening.mean": mean, "whitening.matrix": matrix}))
     return open_registry().load("white")
 
 

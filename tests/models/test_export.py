@@ -70,9 +70,7 @@ def test_what_a_link_of_the_backbone_leads_to_outside_is_not_copied(name, poolin
     (tmp_path / "out").mkdir()
     entry = Entry("tiny", Recipe(backbone=str(folder), pooling=pooling))
     with pytest.raises(UsageError, match=f"{name} is a link that leads out of the folder"):
-        export_sentence_transformers(
-            Source(entry, load_encoder(entry, device="cpu", dtype="float32")), tmp_path / "out"
-        )
+        export_sentence_transformers(Source(entry, load_encoder(entry, device="cpu")), tmp_path / "out")
 
 
 @pytest.mark.parametrize("recipe", CONFIGURED, ids=lambda recipe: f"{recipe.prompt[:14]} {recipe.pooling}")

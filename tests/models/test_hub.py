@@ -121,9 +121,8 @@ def test_what_was_pushed_comes_back_bit_by_bit(
     card = yaml.safe_load(files["README.md"].decode().split("---\n")[1])
     assert (card["library_name"], card["datasets"]) == ("promptcli", ["princeton-nlp/datasets-for-simcse"])
     assert card.get("base_model") == ("owner/tiny" if where == "hub" else None)
-    assert card.get("base_model_relation") == (
-        None if where == "folder" else "finetune" if "tuned" in kind else "adapter"
-    )
+    relation = "finetune" if "tuned" in kind else "adapter"
+    assert card.get("base_model_relation") == (relation if where == "hub" else None)
     assert card["model-index"][0]["results"][0]["dataset"]["name"] == "STS-B"
 
     pulled = pull(api, registry, REPO, "again")
@@ -198,10 +197,8 @@ def marked(**changes):
 def other_weights(files):
     name = "model.safetensors"
     content = files[name][:-1] + bytes([files[name][-1] ^ 1])
-    return {
-        name: content,
-        **marked(files={name: {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}})(files),
-    }
+    about = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return {name: content, **marked(files={name: about})(files)}
 
 
 #: What somebody did to the files of a repository, and what pull says.

@@ -45,9 +45,8 @@ def authors(tiny_folder, tmp_path):
         stored = load_file(folder / "model.safetensors")
         (folder / "model.safetensors").unlink()
         stored = {key: value for key, value in stored.items() if key.startswith("bert.")} | extra
-        write(
-            folder, "config.json", {**json.loads((folder / "config.json").read_text()), "architectures": ["BertForCL"]}
-        )
+        config = json.loads((folder / "config.json").read_text())
+        write(folder, "config.json", {**config, "architectures": ["BertForCL"]})
         if pickled:
             torch.save(stored, folder / "pytorch_model.bin")
         else:

@@ -13,8 +13,7 @@ from promptcli.recipe import Recipe
 MINI = SHIPPED["mini-bert"]
 
 
-def test_mini_is_small_and_half_precision_and_its_card_says_how_it_was_made():
-    assert sum(path.stat().st_size for path in MINI.iterdir()) <= 40 * 2**20
+def test_mini_is_in_half_precision_and_its_card_says_how_it_was_made():
     with safe_open(MINI / "model.safetensors", framework="pt") as file:
         assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}
     config = json.loads((MINI / "config.json").read_text())
@@ -44,9 +43,8 @@ def test_the_fast_tier_is_word_embeddings_and_says_how_it_was_made(home):
     entry, card = registry.load("mini-static"), registry.card("mini-static")
     static = Recipe(backbone="mini-bert", period=False, pooling="static/avg")
     assert entry.recipe == card.recipe == static.explicit()
-    assert {name: tensor.dtype for name, tensor in entry.tensors.items()} == {
-        "backbone.embeddings.word_embeddings.weight": torch.float16
-    }
+    (table,) = entry.tensors.items()
+    assert (table[0], table[1].dtype) == ("backbone.embeddings.word_embeddings.weight", torch.float16)
     assert entry.provenance["weights_sha256"] == load_encoder(registry.load("mini")).provenance["weights_sha256"]
     trained = entry.provenance["trained"]
     assert (trained["method"], trained["chosen_by"]) == ("distill", "STS-B:dev")
