@@ -83,11 +83,9 @@ def test_the_start_map_is_a_projection_and_a_procrustes_turn(theirs, own):
     moment = sum(np.outer(vector, vector) for vector in vectors) / len(vectors)
     k = min(theirs, own)
     directions = np.linalg.svd(vectors, full_matrices=False)[2][:k].T
-    expected = directions @ np.eye(k, own)
     padded = np.concatenate([vectors @ directions, np.zeros((300, own - k))], axis=1)
-    expected = (
-        np.concatenate([directions, np.zeros((theirs, own - k))], axis=1) @ orthogonal_procrustes(padded, student)[0]
-    )
+    projected = np.concatenate([directions, np.zeros((theirs, own - k))], axis=1)
+    expected = projected @ orthogonal_procrustes(padded, student)[0]
     start = turned(moment, vectors, student)
     assert start == pytest.approx(expected, abs=1e-4)
     kept = vectors @ start  # whose products are the projection's

@@ -51,10 +51,8 @@ def test_the_command_makes_a_model(run, tmp_path):
     assert "saved as model 'tfidf'" in ran.err
     ran = run("models", "show", "tfidf", "--json")
     card = json.loads(ran.out)
-    assert card["provenance"]["fitted_on"] == {
-        "source": "demo",
-        "sentences": len(demo.SENTENCES.read_text().splitlines()),
-    }
+    sentences = len(demo.SENTENCES.read_text().splitlines())
+    assert card["provenance"]["fitted_on"] == {"source": "demo", "sentences": sentences}
     ran = run("similarity", "a dog", "a dog", "--model", "tfidf", "--offline")
     assert float(ran.out) == pytest.approx(1.0, abs=1e-3)
     again = ("fit", "--model", "first-last-tfidf", "--name", "tfidf", "--data-dir", tmp_path, "--offline")

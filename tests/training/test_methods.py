@@ -19,6 +19,7 @@ from promptcli.training.objectives.contrastive import negative_view_loss
 from promptcli.training.objectives.mutual_information import jensen_shannon
 from promptcli.training.objectives.sbert import CLASSES
 from tests import learning
+from tests.learning import gradients
 from tests.reference import losses
 from tests.tiny import SENTENCES
 
@@ -27,10 +28,6 @@ PAIRS = [SENTENCES[:4], SENTENCES[4:8], LABELS]
 
 
 learner_of = functools.partial(learning.learner_of, max_length=60, dropout=0.0)
-
-
-def gradients(learner, columns):
-    return learning.gradients(learner, columns=columns)
 
 
 def plain_vectors(learner, texts, pooling, prompt="[X]"):
@@ -137,11 +134,10 @@ def test_conserts_joint_loss_is_the_papers(tiny_folder):
         [*u, *v, *(abs(a - b) for a, b in zip(u, v, strict=True)), *(max(a, b) ** 2 for a, b in zip(u, v, strict=True))]
         for u, v in zip(premises, hypotheses, strict=True)
     ]
-    expected = losses.softmax_loss(
-        rows, classifier.weight.tolist(), classifier.bias.tolist(), [CLASSES[label] for label in LABELS]
-    )
+    classes = [CLASSES[label] for label in LABELS]
+    expected = losses.softmax_loss(rows, classifier.weight.tolist(), classifier.bias.tolist(), classes)
     expected += 0.15 * sum(losses.nt_xent(part, part, 0.1) for part in (premises, hypotheses))
-    loss, grads = gradients(learner, PAIRS)
+    loss, grads = gradients(learner, columns=PAIRS)
     assert loss == pytest.approx(expected, rel=1e-4)
     assert grads["objective.classifier.weight"].abs().max() > 0
     assert not [name for name in learner.tensors() if not name.startswith("backbone.")]
@@ -156,14 +152,9 @@ def test_the_adversary_moves_embeddings_where_the_loss_grows(tiny_folder):
     classify, objective = learner.objective.classify, super(type(learner.objective), learner.objective)
     after = classify(torch.cat([learner(PAIRS)[3], learner(PAIRS)[4]]))
     assert objective.loss([after], PAIRS) > objective.loss([logits], PAIRS)
-    whole = gradients(learner.train(), PAIRS)
-    cached = gradients(
-        learner_of(
-            "consert", tiny_folder("bert"), True, augment_second="adversarial", perturbation=0.01,
-            gradient_caching=True, chunk_tokens=64,
-        ),
-        PAIRS,
-    )  # fmt: skip
+    whole = gradients(learner.train(), columns=PAIRS)
+    caching = {"augment_second": "adversarial", "perturbation": 0.01, "gradient_caching": True, "chunk_tokens": 64}
+    cached = gradients(learner_of("consert", tiny_folder("bert"), True, **caching), columns=PAIRS)
     assert cached[0] == pytest.approx(whole[0], rel=1e-5)
     assert all((cached[1][name] - grad).abs().max() < 1e-5 for name, grad in whole[1].items())
 
@@ -185,9 +176,8 @@ def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_fold
     view, last = learner.views[0], learner.backbone.n_layers
     for row, ids in enumerate(view.inputs(SENTENCES[:3]).rows):
         assert int(lengths[row]) == len(ids)
-        states = learner.backbone.run(
-            Batch(torch.tensor([ids]), torch.tensor([len(ids)])), Needs(layers=frozenset({last}))
-        )
+        batch = Batch(torch.tensor([ids]), torch.tensor([len(ids)]))
+        states = learner.backbone.run(batch, Needs(layers=frozenset({last})))
         expected = losses.convolutions(states.layers[last][0].tolist(), numbers, activation, channels=2)
         got = local[row, : len(ids)].view(len(ids), 3, -1)[:, :, :2].flatten(1)
         assert np.abs(got.detach().numpy() - np.array(expected)).max() < 1e-4
@@ -198,7 +188,7 @@ def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_fold
     assert np.abs(vectors[:3] - (local.sum(1) / lengths.unsqueeze(1)).detach().numpy()).max() < 1e-4
     alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
     assert np.abs(alone - vectors).max() < 1e-4
-    grads = gradients(learner, [SENTENCES[:4]])[1]
+    grads = gradients(learner, columns=[SENTENCES[:4]])[1]
     assert all(grads[f"cnn.{size}.weight"].abs().max() > 0 for size in (1, 3, 5))
 
 
@@ -210,7 +200,7 @@ def test_defsents_loss_is_the_papers_and_head_and_embeddings_stay(tiny_folder):
     logits = head.to_logits(head.to_hidden(torch.from_numpy(vectors))).tolist()
     ids = [tokens.id(word) for word in columns[1]]
     expected = sum(math.log(sum(map(math.exp, row))) - row[token] for row, token in zip(logits, ids, strict=True)) / 3
-    loss, grads = gradients(learner, columns)
+    loss, grads = gradients(learner, columns=columns)
     assert loss == pytest.approx(expected, rel=1e-4)
     assert not [name for name in learner.trainable() if "embeddings" in name or name.startswith("objective.")]
     assert any(name.startswith("backbone.encoder") for name in grads)
@@ -223,7 +213,7 @@ def test_sberts_regression_is_the_squared_error_of_cosines(tiny_folder):
     learner = learner_of("sbert-regression", tiny_folder("bert"), True)
     first, second = (plain_vectors(learner, texts, "last/avg").tolist() for texts in PAIRS[:2])
     expected = sum((losses.cosine(u, v) - float(score)) ** 2 for u, v, score in zip(first, second, scores, strict=True))
-    assert gradients(learner, [*PAIRS[:2], scores])[0] == pytest.approx(expected / 4, rel=1e-4)
+    assert gradients(learner, columns=[*PAIRS[:2], scores])[0] == pytest.approx(expected / 4, rel=1e-4)
 
 
 def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():

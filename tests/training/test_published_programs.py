@@ -19,6 +19,7 @@ from promptcli.training.train import training_settings
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import DevScore, learning_rate, stalled
 from tests.learning import gradients, learner_of
+from tests.reading import write_table
 from tests.tiny import SENTENCES
 
 TINY = ["--batch-size", "4", "--epochs", "2", "--set", "eval-steps=3", "--offline"]
@@ -96,9 +97,8 @@ def test_roberta_has_no_blank_before_the_sentence_in_training_alone():
         assert "'[X] '" in selecting.prompt
         assert selecting.period is False
         assert all("'[X] '" in prompt for prompt in method.variant("roberta").training_prompts(published))
-        assert method.variant("roberta").training_prompts(method.small) == method.variant("roberta").prompts(
-            method.small
-        )
+        variant = method.variant("roberta")
+        assert variant.training_prompts(method.small) == variant.prompts(method.small)
     promptbert = find_method("promptbert", supervised=False)
     published = promptbert.published("roberta-base")
     recipe = promptbert.recipe("x", "roberta", published)
@@ -122,12 +122,8 @@ def test_unknown_tokens_are_never_masked(tiny_folder):
 def test_steps_with_a_score(run, tiny_folder, tmp_path, scored, steps):
     data = tmp_path / "sentences.txt"
     data.write_text("\n".join(SENTENCES[:10]), encoding="utf-8")
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text(
-        "sentence1\tsentence2\tscore\n"
-        + "".join(f"{a}\t{b}\t{n}\n" for n, (a, b) in enumerate(zip(SENTENCES[:6], SENTENCES[4:10], strict=True))),
-        encoding="utf-8",
-    )
+    pairs = [(one, other, row) for row, (one, other) in enumerate(zip(SENTENCES[:6], SENTENCES[4:10], strict=True))]
+    pairs = write_table(tmp_path / "pairs.tsv", ("sentence1", "sentence2", "score"), pairs)
     files = ["--backbone", tiny_folder("bert"), "--data", data, "--on", pairs, "--test", pairs]
     settings = [*TINY, "--batch-size", "4", "--epochs", "1.67", "--set", f"scored={scored}"]
     ran = run("train", "simcse", *files, *settings, "--name", scored, "--json")
@@ -138,9 +134,7 @@ def test_steps_with_a_score(run, tiny_folder, tmp_path, scored, steps):
 
 def test_a_run_may_end_early():
     made = [DevScore(step, None, 1.0, best, 0.0, None, False) for step, best in enumerate([True, True, False, False])]
-    assert stalled(made, 2)
-    assert not stalled(made, 3)
-    assert not stalled(made, 0)
+    assert [stalled(made, patience) for patience in (0, 2, 3)] == [False, True, False]
     assert not stalled(made[:2], 2)
     assert find_method("consert", supervised=False).published("bert-base-uncased").patience == 10
 
@@ -195,12 +189,9 @@ def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder)
 
     asked = []
 
-    class Elsewhere(Exception):
-        pass
-
     def loaded(name, *, device, **options):
         asked.append((device, options["dtype"]))
-        raise Elsewhere
+        raise InterruptedError
 
     start = training.start_processes
 
@@ -211,6 +202,6 @@ def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder)
 
     monkeypatch.setattr(training, "start_processes", started)
     monkeypatch.setattr(training, "load_backbone", loaded)
-    with pytest.raises(Elsewhere):
+    with pytest.raises(InterruptedError):
         pc.train("simcse", SENTENCES, backbone=str(tiny_folder("bert")))
     assert asked == [("cuda:3", torch.float32)]

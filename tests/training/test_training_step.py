@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.utils import set_seed
 
 from promptcli.backbones.dropout import (
     FastDropout,
@@ -83,9 +84,9 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, 
     ("error", "raised", "message"),
     [
         (
-            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
             PromptcliError,
-            "out of memory at step 4 even with 64 tokens a pass",
+            "out of memory at step 4 even with 64",
         ),
         (IndexError("another error"), IndexError, "another error"),
     ],
@@ -120,16 +121,13 @@ def test_equal_sentences_are_those_a_loop_finds():
 
 def test_duplicates_are_negatives_only_where_the_setting_says_so(tiny_folder):
     columns = [[SENTENCES[0], SENTENCES[0], SENTENCES[1]]]
-    losses = {
-        masked: gradients(
-            learner_of("simcse", tiny_folder("bert"), dropout=0.0, mask_duplicates=masked), columns=columns
-        )[0]
-        for masked in (True, False)
-    }
-    learner = learner_of("simcse", tiny_folder("bert"), dropout=0.0)
-    first, second = learner(columns)
-    assert losses[False] == pytest.approx(float(contrastive_loss(first, second).detach()), rel=1e-5)
-    assert losses[True] < losses[False] - 0.1  # the two equal ones no longer stand in each other's way
+    learner, plain = (
+        learner_of("simcse", tiny_folder("bert"), dropout=0.0, mask_duplicates=masked) for masked in (True, False)
+    )
+    expected = float(contrastive_loss(*learner(columns)).detach())
+    assert gradients(plain, columns=columns)[0] == pytest.approx(expected, rel=1e-5)
+    # the two equal ones no longer stand in each other's way
+    assert gradients(learner, columns=columns)[0] < expected - 0.1
 
 
 def cosines(one, others):
@@ -213,9 +211,6 @@ def test_lambda_decays_by_a_twentieth_every_hundred_steps(tiny_folder):
     shares = {}
     for number in (0, 200):
         step_loss, grads = gradients(learner, number)
-        torch.manual_seed(0)
-        from accelerate.utils import set_seed
-
         set_seed(1 * 1_000_003 + number)
         learner.train()(COLUMNS)
         total, count = learner.mlm_sums.tolist()
@@ -284,9 +279,8 @@ def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
         attached = soft.prompt.attach(batch_of([row], backbone))
         assert torch.equal(backbone._embeddings(attached)[0], vectors)
     assert np.isfinite(soft.encode(sentences)).all()
-    assert (
-        np.abs(soft.encode(sentences)[:3] - np.concatenate([soft.encode([one]) for one in sentences[:3]])).max() < 1e-5
-    )
+    alone = np.concatenate([soft.encode([one]) for one in sentences[:3]])
+    assert np.abs(soft.encode(sentences)[:3] - alone).max() < 1e-5
 
 
 def test_quick_dropout_drops_a_tenth_and_scales_the_rest():
@@ -309,23 +303,19 @@ def test_quick_dropout_drops_a_tenth_and_scales_the_rest():
 @pytest.mark.parametrize(
     ("quick", "plain", "shapes"),
     [
-        (
-            lambda one, other: dropped_product(one, other, 0.3),
-            lambda one, other: dropout(one, 0.3) @ other,
-            [(2, 3, 5, 7), (2, 3, 7, 4)],
-        ),
-        (lambda one, other: dropped_sum(one, other, 0.3), lambda one, other: dropout(one, 0.3) + other, [(5, 7)] * 2),
-        (
-            lambda one, other: dropped_copies(one, 6, 0.3) * other,
-            lambda one, other: dropout(one.unsqueeze(1).expand(-1, 6, -1, -1), 0.3) * other,
-            [(2, 3, 4), (2, 6, 3, 4)],
-        ),
+        (lambda one, other: dropped_product(one, other, 0.3), torch.matmul, [(2, 3, 5, 7), (2, 3, 7, 4)]),
+        (lambda one, other: dropped_sum(one, other, 0.3), torch.add, [(5, 7)] * 2),
+        (lambda one, other: dropped_copies(one, 6, 0.3) * other, torch.mul, [(2, 3, 4), (2, 6, 3, 4)]),
     ],
     ids=["product", "sum", "copies"],
 )
 def test_fused_dropouts_have_the_plain_ones_draws_and_gradients(quick, plain, shapes):
+    def plainly(one, other):
+        whole = one if one.dim() == other.dim() else one.unsqueeze(1).expand(-1, 6, -1, -1)
+        return plain(dropout(whole, 0.3), other)
+
     found = []
-    for way in (quick, plain):
+    for way in (quick, plainly):
         torch.manual_seed(0)
         one, other = (torch.randn(shape).requires_grad_() for shape in shapes)
         out = way(one, other)
