@@ -214,15 +214,16 @@ class Runtime:
     dtype: Annotated[
         str,
         _runtime_option(
-            help="auto, float32, bfloat16, float16, tf32 (on a GPU). auto: float32 for figures; bfloat16 for embed,"
-            " index and serve if the hardware supports it; causal models as stored."
+            help="auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (of a backend, whatever it loses). auto:"
+            " float32 for figures; bfloat16 for embed, index and serve if the hardware supports it; causal models as"
+            " stored."
         ),
     ] = "auto"
     backend: Annotated[
         str,
         _runtime_option(
             help="What computes on a processor: torch; openvino or onnx (a graph, made once and kept, its vectors"
-            " checked); onnx-int8 (8 bits, the loss is measured); auto (what pays)."
+            " checked); openvino-int8 or onnx-int8 (8 bits, the loss is measured); auto (what pays)."
         ),
     ] = "torch"
     threads: Annotated[int | None, _runtime_option(min=1, max=4096, help="Processor threads. Default: all cores.")] = (

@@ -15,6 +15,7 @@ from promptcli.errors import UsageError, look_up, unknown
 from promptcli.notes import is_offline, note, working
 
 if TYPE_CHECKING:
+    from promptcli.data.dialect import Fields
     from promptcli.data.vectors import EmbedReport
     from promptcli.data.vectors.part_folder import PartsManifest
     from promptcli.encoder.encoder import Encoder
@@ -99,12 +100,14 @@ def embed(
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
     else:
         stream = output
-    with open_rows(path, Fields(text_field, id_field, skip_bad=skip_bad), stdin=stdin) as source:
+    fields = Fields(text_field, id_field, skip_bad=skip_bad)
+    with open_rows(path, fields, stdin=stdin) as source:
         from promptcli.embedding.writing import embed_file, embed_stream
         from promptcli.models import loading
 
         rows = source.total()
-        encoder = loading.open_model(model, dtype="auto", rows=rows)
+        texts = _texts(path, fields) if path.is_file() else ()
+        encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
         if before is not None and target is not None:
             if (before.fingerprint, before.model) == (encoder.fingerprint, encoder.provenance):
                 return Embedded(target, encoder, before.report, None)
@@ -122,6 +125,14 @@ def embed(
                 with open_sink(stream, ".jsonl", encoder.width, with_text=with_text) as sink:
                     report = embed_stream(encoder, source, sink, settings, batch_size=batch_size, progress=advance)
         return Embedded(target, encoder, report, time.perf_counter() - start)
+
+
+def _texts(path: Path, fields: "Fields") -> Iterator[str]:
+    """Yield a file's sentences, which are read once they are asked for."""
+    from promptcli.data.rows import open_rows
+
+    with open_rows(path, fields) as rows:
+        yield from rows.texts()
 
 
 @dataclass(frozen=True)
@@ -181,7 +192,9 @@ def embed_parts(
         UsageError: Options that do not go together, or a folder that was begun with others.
         PromptcliError: A part could not be made; those that exist stay.
     """
+    from promptcli.data.dialect import TEXT
     from promptcli.data.files import find_inputs, needs_network
+    from promptcli.data.rows import read_range
     from promptcli.data.vectors import EmbedSettings
     from promptcli.data.vectors import part_folder as parts_of
     from promptcli.storage.files import remove_folder, remove_leftovers
@@ -204,7 +217,8 @@ def embed_parts(
     from promptcli.models import loading
 
     rows = sum(file.rows for file in inputs)
-    encoder = loading.open_model(model, dtype="auto", rows=rows)
+    first = (text for batch in read_range(inputs, 0, rows, str(folder)) for text in batch.column(TEXT).to_pylist())
+    encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=first)
     manifest = parts_of.PartsManifest(**vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs)
     manifest = parts_of.begin_folder(folder, manifest)
     wanted = range(shards) if shard is None else [shard]

@@ -4,9 +4,10 @@ A graph is made once and kept in a folder named by the encoder's fingerprint; wh
 probes are compared with torch's in float32.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,23 @@ import torch
 import promptcli
 from promptcli.backbones.checking import opening
 from promptcli.backbones.devices import choose_device, choose_dtype, computes
+from promptcli.data.demo import SENTENCES
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.streams import Graph
 from promptcli.errors import CheckFailedError, UsageError, unknown
-from promptcli.models.forms import PROBES, lacking, lowest_cosine, require
-from promptcli.models.onnx import MODEL, SMALL, Run, load_onnx, load_openvino, quantise, write_graph, write_openvino
+from promptcli.models.forms import PROBES, lacking, lowest_cosine, require, row_cosines
+from promptcli.models.onnx import (
+    MODEL,
+    SMALL,
+    Run,
+    load_onnx,
+    load_openvino,
+    loss_of,
+    quantise,
+    write_graph,
+    write_openvino,
+)
 from promptcli.notes import note
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder
@@ -32,6 +44,10 @@ WORTHWHILE = 50_000
 LARGEST_DIFFERENCE = 1e-5
 #: Lowest cosine of a bfloat16 graph to torch's float32 vectors.
 LOWEST_COSINE = 0.9999
+#: Lowest mean cosine of an 8-bit graph to torch's float32 vectors, unless dtype int8 is asked for.
+LOWEST_MEAN = 0.97
+#: Sentences that the ranges of static 8-bit activations are measured on.
+CALIBRATION = 300
 _PROBES, _REMARK = "probes.npy", "remark.txt"
 
 
@@ -42,7 +58,8 @@ class Backend:
     libraries: tuple[str, ...]  #: the modules it imports
     extra: str  #: the extra of promptcli that installs them
     dtypes: tuple[str, ...]  #: its precisions, the one for ``stored`` first
-    write: Callable[[Encoder, Path], str]  #: fills a folder; returns a remark for the user, or nothing
+    #: Fills a folder, given sentences like the user's; returns a remark for the user, or nothing.
+    write: Callable[[Encoder, Path, Sequence[str]], str]
     load: Callable[[Path, str], Run]
 
 
@@ -64,15 +81,17 @@ def build_on(
     *,
     folder: Path,
     rows: int | None = None,
+    calibration: Iterable[str] = (),
     device: str = "auto",
     dtype: str = "auto",
     **options: Any,
 ) -> Encoder:
     """Make the encoder of a recipe, computed by a backend: a name of ``BACKENDS``, ``torch`` or ``auto``.
 
-    Graphs are kept in ``folder`` and run on the processor; ``rows`` to encode decide for ``auto``. The options are
-    those of ``build_encoder``; dtype ``auto`` takes bfloat16 if the processor computes in it and its vectors are close
-    enough to float32's.
+    Graphs are kept in ``folder`` and run on the processor; ``rows`` to encode decide for ``auto``;
+    ``openvino-int8`` measures its ranges on the sentences of ``calibration``. The options are those of
+    ``build_encoder``; dtype ``auto`` takes bfloat16 if the processor computes in it and its vectors are close enough to
+    float32's, ``int8`` takes 8 bits whatever they lose.
     """
     if backend == "auto":
         installed = [name for name, row in BACKENDS.items() if not lacking(*row.libraries)]
@@ -92,7 +111,11 @@ def build_on(
         )
     encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
     members = encoder.members or [encoder]
-    return encoder.computed_by([_graph_of(member, backend, folder, _dtypes(backend, dtype)) for member in members])
+    precisions = _dtypes(backend, dtype)
+    calibration = list(islice(calibration, CALIBRATION)) if "int8" in precisions else ()  # lazy: a file may be long
+    lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
+    graphs = [_graph_of(member, backend, folder, precisions, calibration, lowest_mean) for member in members]
+    return encoder.computed_by(graphs)
 
 
 def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
@@ -106,7 +129,14 @@ def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
     return has[:1] if wanted == "stored" else (wanted,)
 
 
-def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, ...]) -> Graph:
+def _graph_of(
+    encoder: Encoder,
+    backend: str,
+    folder: Path,
+    dtypes: tuple[str, ...],
+    calibration: Sequence[str],
+    lowest_mean: float,
+) -> Graph:
     """Return an encoder's graph, made if it is missing, in the first precision that is close enough."""
     if encoder.averaged_rows() is not None:
         raise UsageError(
@@ -124,7 +154,7 @@ def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, .
         wanted = encoder.encode(PROBES)
         with write_folder(graph) as temporary:
             with opening(f"the graph for {backend}"):
-                remark = chosen.write(encoder, temporary)
+                remark = chosen.write(encoder, temporary, calibration)
             np.save(temporary / _PROBES, wanted)
             (temporary / _REMARK).write_text(remark, encoding="utf-8")
     if remark:
@@ -134,46 +164,71 @@ def _graph_of(encoder: Encoder, backend: str, folder: Path, dtypes: tuple[str, .
     for dtype in dtypes:
         with opening(f"{graph}, a graph that may be deleted,"):
             run = chosen.load(graph, dtype)
-            fault = _fault(dtype, wanted, run(batch))
+            fault = _fault(dtype, wanted, run(batch), lowest_mean)
         if fault is None:
             return Graph(run, {"dtype": dtype, "backend": backend})
         if dtype != dtypes[-1]:
             note(f"backend {backend}: {fault}; taking {dtypes[-1]}")
-    raise CheckFailedError(f"backend {backend}: {fault}; leave out `backend`, or give `dtype` float32")
+    remedy = "int8 to use them all the same" if dtype == "int8" else "float32"
+    raise CheckFailedError(f"backend {backend}: {fault}; leave out `backend`, or give `dtype` {remedy}")
 
 
-def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray) -> str | None:
-    """Return the fault of a graph's vectors, None if they are close enough; int8's loss is measured, not bounded."""
+def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: float) -> str | None:
+    """Return the fault of a graph's vectors, None if they are close enough."""
     difference = np.abs(wanted - vectors).max() / np.abs(wanted).max()
     if dtype == "float32" and not difference <= LARGEST_DIFFERENCE:
         return f"float32 vectors differ from torch's by {difference:.1e}"
     cosine = lowest_cosine(wanted, vectors)
     if dtype == "bfloat16" and not cosine >= LOWEST_COSINE:
         return f"bfloat16 vectors have cosines of only {cosine:.5f} to float32's"
+    mean = row_cosines(wanted, vectors).mean()
+    if dtype == "int8" and not mean >= lowest_mean:
+        return f"8-bit vectors have a mean cosine of only {mean:.4f} to float32's"
     return None
 
 
-def _write_openvino(encoder: Encoder, folder: Path) -> str:
+def _write_openvino(encoder: Encoder, folder: Path, _: Sequence[str]) -> str:
     write_openvino(encoder, folder)
     return ""
 
 
-def _write_onnx(encoder: Encoder, folder: Path) -> str:
+def _write_onnx(encoder: Encoder, folder: Path, _: Sequence[str]) -> str:
     write_graph(encoder, folder)
     return ""
 
 
-def _write_int8(encoder: Encoder, folder: Path) -> str:
+def _write_onnx_int8(encoder: Encoder, folder: Path, _: Sequence[str]) -> str:
     write_graph(encoder, folder)
     loss = quantise(encoder, folder)
     (folder / MODEL).unlink()
     return loss
 
 
+def _write_openvino_int8(encoder: Encoder, folder: Path, calibration: Sequence[str]) -> str:
+    what = f"{CALIBRATION} of your sentences"
+    if len(calibration) < CALIBRATION:
+        lines = SENTENCES.read_text(encoding="utf-8").splitlines()
+        what = f"demo sentences ({len(calibration)} of yours are too few, give {CALIBRATION})"
+        calibration = lines[:: len(lines) // CALIBRATION]
+    write_openvino(encoder, folder, calibration)
+    return f"calibrated on {what}; {loss_of(_load_openvino_int8(folder), folder, encoder)}"
+
+
+def _load_openvino_int8(folder: Path, dtype: str = "int8") -> Run:
+    if not torch.cpu._is_vnni_supported():
+        note("openvino-int8: this processor has no AVX512-VNNI, so 8 bits gain less")
+    return load_openvino(folder, dtype)
+
+
 _EXPORT = ("onnx", "onnxscript")
 
 BACKENDS: dict[str, Backend] = {
     "openvino": Backend((*_EXPORT, "openvino"), "openvino", ("float32", "bfloat16"), _write_openvino, load_openvino),
+    "openvino-int8": Backend(
+        (*_EXPORT, "openvino", "nncf"), "openvino", ("int8",), _write_openvino_int8, _load_openvino_int8
+    ),
     "onnx": Backend((*_EXPORT, "onnxruntime"), "onnx", ("float32",), _write_onnx, load_onnx),
-    "onnx-int8": Backend((*_EXPORT, "onnxruntime"), "onnx", ("int8",), _write_int8, partial(load_onnx, file=SMALL)),
+    "onnx-int8": Backend(
+        (*_EXPORT, "onnxruntime"), "onnx", ("int8",), _write_onnx_int8, partial(load_onnx, file=SMALL)
+    ),
 }

@@ -108,11 +108,15 @@ class InexactError(UsageError):
     """A format cannot hold an encoder exactly; the message is the reason."""
 
 
-def lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Return the lowest cosine of rows of (n, d); two vectors of zeros are the same."""
+def row_cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Return the cosine of each row of (n, d) with its twin, (n,); two vectors of zeros are the same."""
     both_zero = ~ours.any(axis=1) & ~theirs.any(axis=1)
-    cosines = np.sum(unit(ours).astype(np.float64) * unit(theirs), axis=1)
-    return float(np.where(both_zero, 1.0, cosines).min())
+    return np.where(both_zero, 1.0, np.sum(unit(ours).astype(np.float64) * unit(theirs), axis=1))
+
+
+def lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Return the lowest of the rows' cosines."""
+    return float(row_cosines(ours, theirs).min())
 
 
 def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:

@@ -66,6 +66,7 @@ def load(
     offline: bool = False,
     backend: str = "torch",
     rows: int | None = None,
+    calibration: Iterable[str] = (),
 ) -> Encoder:
     """Return an encoder.
 
@@ -83,10 +84,13 @@ def load(
         revision: Branch, tag or commit of a model on the hub.
         device: ``auto`` (or None), ``cpu``, ``cuda``, ..., a ``torch.device``, or the number of a GPU.
         dtype: ``stored`` (float32; for causal models that of their files if the device supports it), ``float32``,
-            ``bfloat16``, ``float16``, or ``auto`` (bfloat16 if the hardware is fast in it).
+            ``bfloat16``, ``float16``, or ``auto`` (bfloat16 if the hardware is fast in it). ``int8`` takes a backend's
+            8 bits whatever they lose.
         offline: Never use the network.
-        backend: Runtime on a CPU: ``torch``, ``openvino``, ``onnx``, ``onnx-int8``, or ``auto``.
+        backend: Runtime on a CPU: ``torch``, ``openvino``, ``openvino-int8``, ``onnx``, ``onnx-int8``, or ``auto``.
         rows: Number of sentences that will be encoded, for ``auto``.
+        calibration: 300 sentences like those that will be encoded, for the first use of ``openvino-int8`` with a
+            model. Default: demo sentences.
 
     Raises:
         NotFoundError: The name is unknown.
@@ -107,7 +111,7 @@ def load(
     entry = entry if dim is None else first_numbers(entry, dim)
     device = f"cuda:{device}" if isinstance(device, int) else str(device or "auto")
     dtype = str(dtype or "stored").removeprefix("torch.")
-    return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows)
+    return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows, calibration=calibration)
 
 
 def as_list(models: Model | Sequence[Model]) -> list[Model]:
@@ -249,6 +253,7 @@ def open_model(
     dtype: str = "stored",
     backend: str = "torch",
     rows: int | None = None,
+    calibration: Iterable[str] = (),
     backbone: Backbone | None = None,
 ) -> Encoder:
     """Return a model's encoder; ``backbone``: a loaded one to share. See ``load``."""
@@ -266,7 +271,9 @@ def open_model(
     else:
         from promptcli.models.backends import build_on  # graphs: most commands need none
 
-        encoder = build_on(backend, entry.recipe, folder=home_folder() / "cache" / "graphs", rows=rows, **options)
+        graphs = home_folder() / "cache" / "graphs"
+        options |= {"rows": rows, "calibration": calibration}
+        encoder = build_on(backend, entry.recipe, folder=graphs, **options)
     if isinstance(model, Choice) and model.model is None and model.changes.keys() != {"backbone"}:
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
         if not model.changes:

@@ -4,11 +4,13 @@
 """
 
 import contextlib
+import importlib
 import io
 import logging
 import queue
+import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ from promptcli.models.forms import (
     StaticTable,
     check_parity,
     require,
+    row_cosines,
     static_table,
     uncut,
     with_template,
@@ -175,24 +178,44 @@ def write_graph(encoder: Encoder, folder: Path) -> list[str]:
     return notes
 
 
-def write_openvino(encoder: Encoder, folder: Path) -> list[str]:
-    """Write OpenVINO's model of the graph, in float32, and the tokenizer; return the differences."""
-    import openvino
+def import_openvino() -> Any:
+    """Import OpenVINO without the reports of its use that it and NNCF would send over the network."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it was not installed
+    return importlib.import_module("openvino")
 
+
+def write_openvino(encoder: Encoder, folder: Path, calibration: Sequence[str] = ()) -> list[str]:
+    """Write OpenVINO's model of the graph and the tokenizer; return the differences.
+
+    It is in float32, or, with sentences for calibration, quantised to 8 bits.
+    """
+    openvino = import_openvino()
     notes = write_graph(encoder, folder)
     with opening("the exported graph"):
-        openvino.save_model(openvino.convert_model(folder / MODEL), folder / OPENVINO, compress_to_fp16=False)
+        model = openvino.convert_model(folder / MODEL)
+        if calibration:
+            model = _quantise_statically(model, encoder, calibration)
+        openvino.save_model(model, folder / OPENVINO, compress_to_fp16=False)
     (folder / MODEL).unlink()
     return notes
 
 
+def _quantise_statically(model: Any, encoder: Encoder, calibration: Sequence[str]) -> Any:
+    """Return OpenVINO's model with weights and activations of 8 bits, their ranges measured on sentences."""
+    rows = sorted(encoder.inputs(calibration).rows, key=len)
+    batches = [_inputs(_batch(rows[start : start + 8], encoder)) for start in range(0, len(rows), 8)]
+    with _quiet():
+        nncf = importlib.import_module("nncf")
+        data = nncf.Dataset(batches)
+        return nncf.quantize(model, data, subset_size=len(batches), model_type=nncf.ModelType.TRANSFORMER)
+
+
 def load_openvino(folder: Path, dtype: str = "float32") -> Run:
     """Return a function with a request per stream; a caller waits for a free one."""
-    import openvino
-
+    openvino = import_openvino()
     threads = torch.get_num_threads()
     settings = {
-        "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype],
+        "INFERENCE_PRECISION_HINT": "bf16" if dtype == "bfloat16" else "f32",
         "NUM_STREAMS": stream_count(threads),
         "INFERENCE_NUM_THREADS": threads,
     }
@@ -249,11 +272,13 @@ def _quiet() -> Iterator[None]:
 
 def encode_with(run: Run, folder: Path, sentences: list[str], encoder: Encoder) -> np.ndarray:
     """Return a graph's vectors (n, d) of n sentences, by the tokenizer in its folder."""
-    rows, pad = file_inputs(folder / "tokenizer.json", sentences), encoder.backbone.tokenizer.pad
+    rows = file_inputs(folder / "tokenizer.json", sentences)
     batches = (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
-    return np.concatenate(
-        [run(make_batch(batch, None, pad, torch.device("cpu"), encoder.max_length)) for batch in batches]
-    )
+    return np.concatenate([run(_batch(batch, encoder)) for batch in batches])
+
+
+def _batch(rows: Sequence[Sequence[int]], encoder: Encoder) -> Batch:
+    return make_batch(rows, None, encoder.backbone.tokenizer.pad, torch.device("cpu"), encoder.max_length)
 
 
 def _compare(encoder: Encoder, folder: Path, run: Run, tool: str) -> float:
@@ -268,21 +293,28 @@ def _compare(encoder: Encoder, folder: Path, run: Run, tool: str) -> float:
 def quantise(encoder: Encoder, folder: Path) -> str:
     """Write the weights as 8-bit integers; return their size and the loss on the demo pairs, in words."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
-    from scipy.stats import spearmanr
 
     with _quiet():
         quantize_dynamic(folder / MODEL, folder / SMALL, weight_type=QuantType.QInt8)
+    size = (folder / SMALL).stat().st_size / 1e6
+    return f"{SMALL}: {size:,.1f} MB; {loss_of(load_onnx(folder, file=SMALL), folder, encoder)}"
+
+
+def loss_of(run: Run, folder: Path, encoder: Encoder) -> str:
+    """Return what a graph loses on the demo pairs, in words: cosines to the encoder's vectors, Spearman."""
+    from scipy.stats import spearmanr
+
     task = load_tasks(None, task_names(["demo"]), "senteval").tasks[0]
     pairs = task.pairs()
     sentences = [*pairs.first, *pairs.second]
     ours = encoder.encode(sentences)
-    theirs = encode_with(load_onnx(folder, file=SMALL), folder, sentences, encoder)
+    theirs = encode_with(run, folder, sentences, encoder)
+    cosines = row_cosines(ours, theirs)
     scores = []
     for vectors in (unit(ours), unit(theirs)):
         first, second = np.split(vectors, 2)
         scores.append(100 * float(spearmanr(np.sum(first * second, axis=1), pairs.gold).statistic))
-    size = (folder / SMALL).stat().st_size / 1e6
     return (
-        f"{SMALL}: {size:,.1f} MB; Spearman on the demo pairs {scores[1]:.2f}, float32 {scores[0]:.2f}"
-        f" ({scores[1] - scores[0]:+.2f})"
+        f"cosines to float32 at least {cosines.min():.4f}, {cosines.mean():.4f} on average; Spearman on the demo pairs"
+        f" {scores[1]:.2f}, float32 {scores[0]:.2f} ({scores[1] - scores[0]:+.2f})"
     )
