@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -107,7 +108,7 @@ def stand_in(monkeypatch):
     def install(off=0.0, dtypes=("float32", "bfloat16")):
         graphs, calls = [], []
 
-        def write(encoder, folder):
+        def write(encoder, folder, calibration):
             graphs.append(EncoderGraph(encoder))
             return "what it costs"
 
@@ -181,8 +182,9 @@ def test_auto_takes_float32_where_bfloat16_is_too_far(stand_in, tiny_folder, tmp
 @pytest.mark.parametrize(
     ("recipe", "options", "line"),
     [
-        (RECIPES["prompt"], {"backend": "onyx"}, "openvino, onnx, onnx-int8, stand-in, torch, auto"),
+        (RECIPES["prompt"], {"backend": "onyx"}, "openvino, openvino-int8, onnx, onnx-int8, stand-in, torch, auto"),
         (RECIPES["prompt"], {"backend": "openvino"}, r"openvino, not installed .* 'promptcli\[openvino\]'"),
+        (RECIPES["prompt"], {"backend": "openvino-int8"}, r"nncf, not installed .* 'promptcli\[openvino\]'"),
         (RECIPES["prompt"], {"dtype": "float16"}, "computes in float32 or bfloat16, not float16"),
         (RECIPES["prompt"], {"device": "mps"}, "runs on the processor, not on 'mps'"),
         (Recipe(pooling="first-last/unbiased"), {}, "which a graph cannot express"),
@@ -191,20 +193,45 @@ def test_auto_takes_float32_where_bfloat16_is_too_far(stand_in, tiny_folder, tmp
 )
 def test_what_cannot_be_is_one_line(recipe, options, line, stand_in, tiny_folder, tmp_path, monkeypatch):
     stand_in()
-    if options.get("backend") == "openvino":
+    if "openvino" in options.get("backend", ""):
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=line):
         build(recipe, tiny_folder, tmp_path, **options)
     assert not list(tmp_path.glob("graphs/*"))
 
 
-@pytest.mark.parametrize("backend", ["openvino", "onnx", "onnx-int8"])
+def test_8_bits_that_lose_too_much_are_refused_unless_asked_for(stand_in, tiny_folder, tmp_path):
+    stand_in(off=0.5, dtypes=("int8",))
+    with pytest.raises(CheckFailedError, match=r"mean cosine of only .* give `dtype` int8 to use them all the same"):
+        build(RECIPES["prompt"], tiny_folder, tmp_path)
+    assert build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="int8").provenance["dtype"] == "int8"
+
+
+@pytest.mark.parametrize(("count", "said"), [(10, "demo sentences (10 of yours are too few, give 300)"),
+                                             (400, "300 of your sentences")])  # fmt: skip
+def test_8_bit_ranges_are_measured_on_the_users_sentences(count, said, tiny_folder, tmp_path, monkeypatch, caplog):
+    taken = []
+    write = BACKENDS["openvino-int8"].write
+    monkeypatch.setattr(backends, "write_openvino", lambda encoder, folder, texts: taken.extend(texts))
+    monkeypatch.setattr(backends, "loss_of", lambda *_: "no loss")
+    monkeypatch.setattr(backends, "load_openvino", lambda *_: lambda batch: np.ones((batch.ids.size(0), 16)))
+    monkeypatch.setitem(BACKENDS, "stand-in", Backend((), "x", ("int8",), write, backends.load_openvino))
+    own = (f"sentence {number}" for number in range(count))
+    with caplog.at_level("INFO", logger="promptcli"):
+        build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="int8", calibration=own)
+    assert f"calibrated on {said}; no loss" in caplog.messages[-1]
+    assert ("sentence 299" in taken, len(taken) >= 300) == (count == 400, True) and "sentence 300" not in taken
+
+
+@pytest.mark.parametrize("backend", ["openvino", "openvino-int8", "onnx", "onnx-int8"])
 def test_other_libraries_compute_it(backend, tiny_folder, tmp_path, few_demo_pairs, caplog):
     for library in BACKENDS[backend].libraries:
         pytest.importorskip(library, reason=f"{library} is not installed")
+    eight_bits = backend.endswith("int8")
     with caplog.at_level("INFO", logger="promptcli"):
-        encoder = build(RECIPES["prompt"], tiny_folder, tmp_path, backend, dtype="stored")
+        encoder = build(RECIPES["prompt"], tiny_folder, tmp_path, backend, dtype="int8" if eight_bits else "stored")
     told = caplog.messages
     torchs = build(RECIPES["prompt"], tiny_folder, tmp_path, "torch", dtype="float32").encode(SENTENCES)
-    assert lowest_cosine(torchs, encoder.encode(SENTENCES)) > (0.9 if backend == "onnx-int8" else 0.99999)
-    assert ("Spearman on the demo pairs" in told[-1]) == (backend == "onnx-int8")
+    assert lowest_cosine(torchs, encoder.encode(SENTENCES)) > (0.9 if eight_bits else 0.99999)
+    assert any("Spearman on the demo pairs" in line for line in told) == eight_bits
+    assert "openvino" not in backend or sys.modules["openvino_telemetry"] is None
