@@ -17,6 +17,8 @@ from promptcli.notes import note
 #: A layout is the names of the columns of a batch. That of sentences: ``text``, and ``id`` if the file has ids.
 SENTENCES: tuple[str, ...] = ()
 TEXT, ID = "text", "id"
+#: Column of a batch that holds the file's other columns, if they are wanted: a map of names to texts for each row.
+CELLS = "cells"
 #: In place of the column of ids: rows are numbered.
 NONE = "-"
 #: A column that a row may leave empty, or an object leave out: a triplet's hard negative.
@@ -132,7 +134,8 @@ class Fields:
 
     ``text`` and ``id`` name the file's columns of the sentence and its id if the user has chosen them, ``named`` those
     of the layout with as many columns, in its order; all by name, or by number from 1. ``remedy`` tells how a user
-    names columns; without one, by ``FILE:COLUMN,...``. With ``skip_bad`` rows that cannot be read are left out.
+    names columns; without one, by ``FILE:COLUMN,...``. With ``skip_bad`` rows that cannot be read are left out, with
+    ``cells`` the other columns of a table are read, too.
     """
 
     text: str | None = None
@@ -141,6 +144,7 @@ class Fields:
     named: tuple[str, ...] = ()
     remedy: str = "choose one with `text_field`"
     skip_bad: bool = False
+    cells: bool = False
 
     def choose(
         self, header: Sequence[str] | None, name: str, dialect: Dialect = Dialect("jsonl"), tell: Tell = note

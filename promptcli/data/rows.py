@@ -1,6 +1,7 @@
 """Rows of files, pipes and URLs as Arrow batches: text, CSV, TSV, JSON lines and Parquet; row i is line i.
 
-A batch of sentences has the columns ``text`` and ``id``: the file's own ids as text, or the numbers of the rows.
+A batch of sentences has the columns ``text`` and ``id``: the file's own ids as text, or the numbers of the rows; and
+``cells``, the file's other columns, if they are wanted.
 Batches of another layout (see ``dialect``) have its columns, all of them text.
 """
 
@@ -13,12 +14,13 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from promptcli.data.dialect import (
+    CELLS,
     ID,
     OPTIONAL,
     TEXT,
@@ -52,6 +54,8 @@ BATCH, _CHARACTERS = 4096, 1 << 20
 
 #: A ``pyarrow.RecordBatch``.
 Batch = Any
+#: The other columns of a row that are not empty: their names and cells.
+Cells = tuple[tuple[str, str], ...]
 #: Numbered rows of a file: a JSON object, or the fields; None if the line is empty.
 _Numbered = Iterator[tuple[int, Any]]
 
@@ -265,7 +269,8 @@ def _open(
             tell(f"{name}: a BEIR corpus; title and text are read as one")
             rows = ((number, row and {**row, TEXT: titled(row)}) for number, row in rows)
         columns = fields.choose(header, name, dialect, tell)
-        batches = bad.told(_batches(itertools.islice(rows, start, None), header, columns, name, bad))
+        rows = itertools.islice(rows, start, None)
+        batches = bad.told(_batches(rows, header, columns, name, bad, with_cells=fields.cells))
 
         def total() -> int | None:
             if local is None or not text.plain or dialect.format == "json" or not local.is_file():
@@ -495,11 +500,14 @@ _READERS: dict[str, Callable[[Iterator[str], str, Dialect, _BadRows], tuple[list
 }
 
 
-def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: str, bad: _BadRows) -> Iterator[Batch]:
-    """Yield the chosen columns of rows."""
+def _batches(
+    rows: _Numbered, header: list[str] | None, columns: Columns, name: str, bad: _BadRows, *, with_cells: bool
+) -> Iterator[Batch]:
+    """Yield the chosen columns of rows, and the others as cells."""
     in_file = list(columns.values())  # one column may have two roles: id and text
     places = [0 if header is None else header.index(column) for column in in_file]
     blank: list[Any] = [""] * len(places)
+    in_batch = columns | {CELLS: CELLS} if with_cells else columns
     needed = {*in_file} - {columns.get(OPTIONAL)}
     numbers, cells, size = list[int](), list[Sequence[Any]](), 0
     for number, row in rows:
@@ -514,14 +522,17 @@ def _batches(rows: _Numbered, header: list[str] | None, columns: Columns, name: 
             values = [row.get(column) for column in in_file]
         else:
             values = [row[place] for place in places]
+        if with_cells:
+            named = row if isinstance(row, dict) else dict(zip(header or (), row or (), strict=False))
+            values = [*values, {column: value for column, value in named.items() if column not in in_file}]
         numbers.append(number)
         cells.append(values)
         size += len(str(values[0]))
         if len(cells) == BATCH or size >= _CHARACTERS:
-            yield _batch(columns, list(zip(*cells, strict=True)), "line", numbers, bad)
+            yield _batch(in_batch, list(zip(*cells, strict=True)), "line", numbers, bad)
             numbers, cells, size = [], [], 0
     if cells:
-        yield _batch(columns, list(zip(*cells, strict=True)), "line", numbers, bad)
+        yield _batch(in_batch, list(zip(*cells, strict=True)), "line", numbers, bad)
 
 
 def _read_parquet(
@@ -530,18 +541,23 @@ def _read_parquet(
     opened = functools.partial(open_parquet, file, name, hint="give another file", error=UsageError)
     with opened() as parquet:
         columns = fields.choose(parquet.schema_arrow.names, name, tell=bad.tell)
+        read = list(dict.fromkeys(columns.values()))
+        others = [column for column in parquet.schema_arrow.names if column not in read] if fields.cells else []
         sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
 
     def batches() -> Iterator[Batch]:
         group = sum(end <= start for end in itertools.accumulate(sizes))  # the first one that is read
         row = sum(sizes[:group])
-        read, groups = list(dict.fromkeys(columns.values())), list(range(group, len(sizes)))
+        groups = list(range(group, len(sizes)))
         with opened() as parquet:
-            for batch in read_batches(parquet, BATCH, columns=read, row_groups=groups):
+            for batch in read_batches(parquet, BATCH, columns=read + others, row_groups=groups):
                 wanted = batch.slice(max(start - row, 0))
                 row = max(start, row)
-                values = [values_of(wanted, column, name) for column in columns.values()]
-                yield _batch(columns, values, "row", range(row + 1, row + 1 + len(wanted)), bad)
+                values = {column: values_of(wanted, column, name) for column in read + others}
+                cells = [{column: values[column][place] for column in others} for place in range(len(wanted))]
+                in_batch = columns | {CELLS: CELLS} if fields.cells else columns
+                chosen = [values[column] for column in columns.values()] + [cells] * fields.cells
+                yield _batch(in_batch, chosen, "row", range(row + 1, row + 1 + len(wanted)), bad)
                 row += len(wanted)
 
     return columns, batches(), sum(sizes)
@@ -606,10 +622,20 @@ def _batch(
         texts = {column: [row[place] for row in rows] for place, column in enumerate(columns)}
     arrays = {}
     for column, column_values in texts.items():
+        if column == CELLS:
+            arrays[column] = cells_array(column_values)
+            continue
         builder = pa.lib.StringBuilder()  # pa.array would import pandas, which is slow to start
         builder.append_values(column_values)
         arrays[column] = builder.finish()
     return pa.record_batch(arrays)
+
+
+def cells_array(rows: Sequence[Any]) -> Any:
+    """Return the cells of rows as an Arrow array of maps."""
+    import pyarrow as pa
+
+    return pa.array(rows, pa.map_(pa.string(), pa.large_string()))
 
 
 def column_texts(
@@ -618,8 +644,8 @@ def column_texts(
     """Return columns as texts; ``numbers`` are those of the lines or rows (``kind``), for messages."""
     checked = {}
     for (column, in_file), cells in zip(columns.items(), values, strict=True):
-        as_text, plain = _CELLS.get(column, _sentence_text), column == ID or column not in _CELLS
-        texts = list[str]()
+        as_text: Callable[[Any, str], Any] = _CELLS.get(column, _sentence_text)
+        plain, texts = column == ID or column not in _CELLS, list[str]()
         for number, cell in zip(numbers, cells, strict=True):
             try:
                 texts.append(
@@ -671,9 +697,21 @@ def _score_text(value: Any, column: str) -> str:
     return str(int(word == "true")) if word in ("true", "false") else _label_text(value, column)
 
 
+def cells_of(row: Mapping[str, Any], column: str = CELLS) -> Cells:
+    """Return the cells of a row that are not empty as texts; what is neither text nor a number is written as JSON."""
+    cells = list[tuple[str, str]]()
+    for name, value in row.items():
+        as_json = isinstance(value, bool | list | dict)
+        text = json.dumps(value, ensure_ascii=False, default=str) if as_json else str(value).strip()
+        if value is not None and text not in ("", "nan"):  # pandas writes nan
+            cells.append((name, text.encode("utf-8", "replace").decode()))
+    return tuple(cells)
+
+
 #: Column of a batch -> how a cell becomes text; the others hold sentences.
-_CELLS: dict[str, Callable[[Any, str], str]] = {
+_CELLS: dict[str, Callable[[Any, str], Any]] = {
     ID: id_text,
+    CELLS: cells_of,
     OPTIONAL: _optional_text,
     "label": _label_text,
     "score": _score_text,

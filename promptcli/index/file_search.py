@@ -5,16 +5,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
-from promptcli.data.dialect import format_of
+from promptcli.data.dialect import CELLS, TEXT, Fields, format_of, split_columns
 from promptcli.data.files import check_file, open_file, open_text
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.splitting import Splitter
 from promptcli.errors import NotFoundError, UsageError
+from promptcli.index.rows import Mask
+from promptcli.index.where import Condition
 from promptcli.notes import note
 
 if TYPE_CHECKING:
@@ -45,17 +48,20 @@ def search(
     context: int = 0,
     min_score: float | None = None,
     split: bool = False,
+    where: str | None = None,
 ) -> list[Line]:
     """Return the lines of files that are nearest to a query, best first; no index is needed, and none is made.
 
     Args:
         query: What to look for.
-        files: Texts, tables, globs, and folders; hidden files in a folder, and those that are not text, are left out.
+        files: Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files in a folder, and
+            those that are not text, are left out.
         k: Maximum number of lines.
         model: Encoder.
         context: Neighbouring lines to return on each side.
         min_score: Leave out lines below this cosine.
         split: Split lines longer than the model's window at sentence ends, and show the best part of each line.
+        where: Condition on the other columns of tables, e.g. 'year > 2020 and lang = "en"'; see ``search_index``.
 
     Raises:
         NotFoundError: No such file.
@@ -66,14 +72,17 @@ def search(
     if not query.strip():
         raise UsageError("the query is empty; give a few words, or a sentence")
     named = find_files(files)
+    condition = None if where is None else Condition(where)
     nearest = _Nearest(open_model(model, dtype="auto", rows=_WINDOW), query, k, split=split)
     unreadable: list[str] = []
     for file, in_folder in named.items():
-        if (lines := read_lines(file, unreadable if in_folder else None)) is not None:
-            nearest.add(file, lines)
+        if (rows := read_lines(file, unreadable if in_folder else None, cells=where is not None)) is not None:
+            nearest.add(file, rows[TEXT], None if condition is None else condition.rows(pa.table(rows)))
     nearest.rank()
+    if condition is not None:
+        condition.check()
     skipped = f"; {len(unreadable):,} not read, e.g. {unreadable[0]}" if unreadable else ""
-    if not nearest.count:
+    if not nearest.count and condition is None:
         raise UsageError(f"no line to search in {', '.join(map(str, files))}{skipped}")
     note(f"searched {nearest.count:,} lines; files: {len(named) - len(unreadable):,}{skipped}")
     return [
@@ -102,11 +111,11 @@ class _Nearest:
         self._splitter = Splitter(self._documents) if split else None
         self._waiting: list[tuple[str, int]] = []
 
-    def add(self, file: str, lines: list[str]) -> None:
+    def add(self, file: str, lines: list[str], chosen: Mask | None) -> None:
         """Compare the lines of a file, those of the files before it at the latest when a window is full."""
         self.lines[file] = lines
         for number, line in enumerate(lines):
-            if line.strip():
+            if line.strip() and (chosen is None or chosen[number]):
                 self._waiting.append((file, number))
             if len(self._waiting) == _WINDOW:
                 self.rank()
@@ -148,25 +157,28 @@ def find_files(names: Sequence[str | Path]) -> dict[str, bool]:
             matching = sorted(glob.glob(name, recursive=True))
             files |= dict.fromkeys(filter(os.path.isfile, matching), True)
         else:
-            check_file(path, regular=True)
+            check_file(Path(split_columns(name)[0]), regular=True)
             files[name] = False
     if not files:
         raise NotFoundError(f"no file in {', '.join(map(str, names))}; give texts, tables, or folders of them")
     return files
 
 
-def read_lines(file: str, unreadable: list[str] | None) -> list[str] | None:
-    """Return the lines of a text, or the texts of the rows of a table.
+def read_lines(file: str, unreadable: list[str] | None, *, cells: bool) -> dict[str, Any] | None:
+    """Return the lines of a text, or the texts of the rows of a table, and the ``cells`` of these, if they are wanted.
 
     With ``unreadable``, a file that cannot be read adds its reason to it and has None; else it is an error.
     """
-    form, ending = format_of(file)
+    path, named = split_columns(file)
+    form, ending = format_of(path)
     try:
-        if form != "text":
-            with open_rows(file) as rows:
-                return list(rows.texts())
+        if form != "text" or named:
+            with open_rows(file, Fields(remedy="", cells=cells)) as rows:
+                table = pa.Table.from_batches(rows)
+            texts = {TEXT: table.column(TEXT).to_pylist()}
+            return texts | {CELLS: table.column(CELLS)} if cells else texts
         with open_file(file) as stream:
-            return [line.rstrip("\r\n") for line in open_text(stream, file, ending, note).lines]
+            return {TEXT: [line.rstrip("\r\n") for line in open_text(stream, file, ending, note).lines]}
     except UsageError as error:
         if unreadable is None:
             raise

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.notes import note, note_counts
@@ -43,6 +43,7 @@ def build_index(
     """Index sentences, or vectors that ``embed`` wrote, for search by cosine.
 
     The same call again, for the same bytes, leaves the index unchanged. Rows with a blank text are left out.
+    The other columns of a table are kept, for searches with ``where``.
 
     Args:
         file: Sentences as for ``embed`` (- for standard input), or vectors that it wrote: a file, or a folder of
@@ -235,6 +236,7 @@ def search_index(
     ef: int | None = None,
     allow: str | Path | None = None,
     deny: str | Path | None = None,
+    where: str | None = None,
     text_field: str | None = None,
 ) -> "Iterator[tuple[str, list[Hit]]]":
     """Yield each query with the k rows of an index that are nearest to it, best first, with their cosine.
@@ -254,11 +256,14 @@ def search_index(
         ef: Candidates of an HNSW index. Default: as measured at the build.
         allow: File of ids, one a line: only these may be answers.
         deny: File of ids, one a line: these may not.
+        where: Condition on the other columns of the indexed table, e.g. 'year > 2020 and lang = "en"'; also on id and
+            text. =, !=, <, <=, >, >=, in (...), like "%part%", is null; and, or, not, parentheses.
         text_field: Column of the sentence in the file.
 
     Raises:
         NotFoundError: No such index or file.
-        UsageError: An effort that the index does not have, an index without BM25, or an empty query.
+        UsageError: An effort that the index does not have, an index without BM25, a condition that does not fit
+            its columns, or an empty query.
     """
     from promptcli.index import inputs, stored
 
@@ -267,7 +272,8 @@ def search_index(
         raise UsageError("`hybrid` and `lexical` are two rankings; give one")
     if hybrid or lexical:
         _ = held.index.words  # refused before anything is encoded
-    only, without = _read_ids(allow), _read_ids(deny)
+    rows: dict[str, Any] = {"allow": _read_ids(allow), "deny": _read_ids(deny), "where": where}
+    held.index.allowed(**rows)  # refused before anything is encoded
 
     def opener() -> "Encoder":
         return inputs.encoder_of(held.origin, model)
@@ -275,7 +281,7 @@ def search_index(
     batches = _queries(query, text_field, held.origin, None if lexical else opener, with_words=hybrid or lexical)
     for texts, vectors in batches:
         words = texts if hybrid or lexical else None
-        answers = held.index.search(vectors, k, words=words, nprobe=nprobe, ef=ef, allow=only, deny=without)
+        answers = held.index.search(vectors, k, words=words, nprobe=nprobe, ef=ef, **rows)
         for text, hits in zip(texts, answers, strict=True):
             yield text, [hit for hit in hits if min_score is None or hit.score >= min_score]
 

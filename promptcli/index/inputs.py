@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from promptcli.data.dialect import Fields
+from promptcli.data.dialect import CELLS, Fields
 from promptcli.data.files import STANDARD
 from promptcli.data.rows import Batch, open_rows, windows
 from promptcli.data.vectors import EmbedReport, Manifest, holds_vectors, read_vectors
@@ -105,7 +105,7 @@ class RowFiles:
         """
         if self.texts is not None:
             raise UsageError(f"`texts` is for vectors, and {self.file} holds sentences")
-        with open_rows(self.file, self.fields, stdin=self.stdin) as source:
+        with open_rows(self.file, replace(self.fields, cells=True), stdin=self.stdin) as source:
             encoder = opener()
             documents = encoder if plain else encoder.in_role("document", report=True)
             batches, total = iter(source), source.total() if is_shown() else None
@@ -145,7 +145,7 @@ class RowFiles:
             return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), _origin(manifest))
         if vectors.texts is not None:
             raise UsageError(f"leave out `texts`: {self.file} holds its own")
-        with open_rows(self.texts, self.fields) as source:
+        with open_rows(self.texts, replace(self.fields, cells=True)) as source:
             table = pa.Table.from_batches(source)
             digest = source.sha256()
         if len(table) != len(vectors.matrix):
@@ -155,7 +155,8 @@ class RowFiles:
         if manifest is not None and manifest.input.sha256 != digest:
             raise CheckFailedError(f"{self.file} was made from another file than {self.texts} (by its sha256)")
         ids = range(len(table)) if table.column("id").type == pa.int64() else table.column("id").to_pylist()
-        return Incoming(ArrayRows(vectors.matrix, ids, table.column("text").to_pylist()), _origin(manifest))
+        cells = table.column(CELLS).combine_chunks() if CELLS in table.column_names else None
+        return Incoming(ArrayRows(vectors.matrix, ids, table.column("text").to_pylist(), cells), _origin(manifest))
 
 
 def spooled(

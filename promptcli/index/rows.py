@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,13 @@ _NAMED = 5
 
 
 class Hit(NamedTuple):
-    """One answer: rank from 1, the row's id and text (None in an index without texts), cosine."""
+    """One answer: rank from 1, the row's id and text (None in an index without texts), cosine, and other columns."""
 
     rank: int
     id: int | str
     text: str | None
     score: float
+    columns: dict[str, str | float | bool] | None = None  #: None in an index without further columns
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,12 @@ class ArrayRows:
     vectors: Floats  #: (n, d)
     ids: Ids
     texts: Sequence[str] | None
+    cells: Any = None  #: other columns, an Arrow array of maps, see ``cells_array``
 
     def __post_init__(self) -> None:
         if self.vectors.ndim != 2 or 0 in self.vectors.shape:
             raise UsageError(f"vectors of shape {self.vectors.shape} cannot be indexed; give (n, d), at least one row")
-        for name, given in (("ids", self.ids), ("texts", self.texts)):
+        for name, given in (("ids", self.ids), ("texts", self.texts), ("cells", self.cells)):
             if given is not None and len(given) != len(self.vectors):
                 raise UsageError(f"{len(self.vectors)} vectors, but {len(given)} {name}; give one for each row")
 
@@ -58,7 +60,8 @@ class ArrayRows:
         """Yield the rows in order."""
         for start in range(0, len(self.vectors), BLOCK):
             rows = slice(start, start + BLOCK)
-            yield Block(self.vectors[rows], self.ids[rows], None if self.texts is None else self.texts[rows], start)
+            texts, cells = (None if given is None else given[rows] for given in (self.texts, self.cells))
+            yield Block(self.vectors[rows], self.ids[rows], texts, start, cells)
 
     def sample(self, count: int) -> tuple[RowNumbers, Floats]:
         """Return up to ``count`` random rows."""

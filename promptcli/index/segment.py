@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from promptcli.data.dialect import CELLS
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.index.factory import Effort, explain, faiss, is_exact, parameters
@@ -32,7 +33,7 @@ class Segment:
     """m unit vectors of width d under FAISS, with their labels."""
 
     index: Any
-    labels: pa.Table  #: Columns ``id`` (numbers or texts) and, in an index with texts, ``text``.
+    labels: pa.Table  #: Columns ``id`` (numbers or texts), ``text`` and ``cells``, if there are any.
     path: Path | None = None  #: Where it was read from; its files have suffixes added.
 
     def __len__(self) -> int:
@@ -107,8 +108,8 @@ class Segment:
         return cls(faiss.read_index(str(file), flag), labels, path)
 
 
-def label_table(ids: Ids, texts: Sequence[str] | None, first: int) -> pa.Table:
-    """Return ids and texts as columns; a range of row numbers counts on from ``first``."""
+def label_table(ids: Ids, texts: Sequence[str] | None, first: int, cells: Any = None) -> pa.Table:
+    """Return ids, texts and cells as columns; a range of row numbers counts on from ``first``."""
     if isinstance(ids, range):
         column = pa.array(np.arange(first + ids.start, first + ids.stop))
     elif any(isinstance(name, str) for name in ids):
@@ -116,18 +117,21 @@ def label_table(ids: Ids, texts: Sequence[str] | None, first: int) -> pa.Table:
     else:
         column = pa.array(ids, pa.int64())
     columns = {"id": column} if texts is None else {"id": column, "text": pa.array(texts, pa.large_string())}
+    if cells is not None and len(cells.keys):
+        columns[CELLS] = cells
     return pa.table(columns)
 
 
 def join_labels(tables: Sequence[pa.Table]) -> pa.Table:
     """Return the rows of all tables; numbers next to texts as ids become texts, and texts that some lack are left out.
 
-    Memory-mapped columns stay so.
+    Cells that some lack are null there. Memory-mapped columns stay so.
     """
     if any(table.schema.field("id").type == pa.large_string() for table in tables):
         tables = [table.set_column(0, "id", table.column("id").cast(pa.large_string())) for table in tables]
-    columns = ["id", "text"] if all("text" in table.column_names for table in tables) else ["id"]
-    return pa.concat_tables([table.select(columns) for table in tables])
+    columns = ["id", "text", CELLS] if all("text" in table.column_names for table in tables) else ["id", CELLS]
+    tables = [table.select([name for name in columns if name in table.column_names]) for table in tables]
+    return pa.concat_tables(tables, promote_options="default")
 
 
 def write_faiss(index: Any, path: Path) -> None:

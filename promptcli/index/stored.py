@@ -75,6 +75,7 @@ class IndexManifest(Origin):
     factor: float | None = None
     split: bool = False  #: Whether long rows are in parts with the ids ROW#PART.
     lexical: bool = False  #: Whether BM25 is in the folder.
+    columns: list[str] = field(default_factory=list)  #: Names of the further columns, for conditions.
     source: dict[str, Any] | None = None
     synced: bool = False
     segments: list[str] = field(default_factory=list)
@@ -233,6 +234,7 @@ class Writer:
             **vars(index.effort),
             split=index.split,
             lexical=index.lexical,
+            columns=index.columns,
             source=stored.source,
             synced=stored.synced,
             segments=segments,

@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,14 @@ from promptcli.notes import note, note_counts
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
-    from promptcli.data.rows import Batch
+    from promptcli.data.rows import Batch, Cells
     from promptcli.encoder.encoder import Encoder
     from promptcli.index.stored import IndexManifest, StoredIndex
     from promptcli.index.vector_index import VectorIndex
     from promptcli.models.loading import Model
 
-#: The id of a row, ``file:line``, and its text.
-Row = tuple[str, str]
+#: The id of a row, ``file:line``, its text, and its other columns.
+Row = tuple[str, str, "Cells"]
 
 
 def sync_index(
@@ -38,7 +39,8 @@ def sync_index(
 
     Args:
         folder: Folder of the index, which is made if it is missing.
-        files: Texts, tables, globs, and folders; hidden files in a folder, and those that are not text, are left out.
+        files: Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files in a folder, and
+            those that are not text, are left out.
         model: An encoder, or what ``load`` takes. Default: that of the index; ``mini`` for a new one.
         split: Split texts longer than the model's window, see ``build_index``; an index of parts stays one.
         lexical: Also count words (BM25), see ``build_index``; an index that has them keeps them.
@@ -73,8 +75,9 @@ def sync_index(
         return inputs.encoder_of(manifest, model)
 
     if split:
-        names, texts, _ = Splitter(encoder().in_role("document")).rows(*zip(*rows, strict=True))
-        rows = dict.fromkeys(zip(names, texts, strict=True))
+        ids, given, cells = zip(*rows, strict=True)
+        names, texts, numbers = Splitter(encoder().in_role("document")).rows(ids, given)
+        rows = dict.fromkeys(zip(names, texts, map(cells.__getitem__, numbers), strict=True))
     if manifest is None or (
         inputs.is_named(model) and inputs.documents_of(manifest, encoder()).fingerprint != manifest.fingerprint
     ):
@@ -97,20 +100,25 @@ def _check_synced(stored: "StoredIndex | IndexManifest", folder: Path) -> None:
 
 def _read(files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
     """Yield the rows of files, those of the index itself left out."""
+    from promptcli.data.dialect import CELLS, TEXT, split_columns
     from promptcli.data.files import state_of
     from promptcli.index.file_search import find_files, read_lines
     from promptcli.storage.files import real_path
 
     unreadable, target = list[str](), real_path(folder)
     for file, in_folder in find_files(files).items():
-        if target in real_path(Path(file)).parents:
+        path = split_columns(file)[0]
+        if target in real_path(Path(path)).parents:
             continue
-        before = state_of(file)
-        if (lines := read_lines(file, unreadable if in_folder else None)) is None:
+        before = state_of(path)
+        if (lines := read_lines(file, unreadable if in_folder else None, cells=True)) is None:
             continue
-        if state_of(file) != before:
+        if state_of(path) != before:
             raise UsageError(f"{file} is being written to; try again when it is complete")
-        yield from ((f"{file}:{number}", text) for number, line in enumerate(lines, 1) if (text := line.strip()))
+        cells = map(tuple, lines[CELLS].to_pylist()) if CELLS in lines else repeat(())
+        for number, (line, others) in enumerate(zip(lines[TEXT], cells, strict=False), 1):
+            if text := line.strip():
+                yield f"{file}:{number}", text, others
     if unreadable:
         note(f"files that are not read: {len(unreadable):,}, e.g. {unreadable[0]}")
 
@@ -118,11 +126,13 @@ def _read(files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
 def _batches(rows: Sequence[Row]) -> "Iterator[Batch]":
     import pyarrow as pa
 
-    from promptcli.data.rows import BATCH
+    from promptcli.data.dialect import CELLS, ID, TEXT
+    from promptcli.data.rows import BATCH, cells_array
 
     for start in range(0, len(rows), BATCH):
-        ids, texts = zip(*rows[start : start + BATCH], strict=True)
-        yield pa.record_batch({"id": pa.array(ids, pa.string()), "text": pa.array(texts, pa.string())})
+        ids, texts, cells = zip(*rows[start : start + BATCH], strict=True)
+        columns = {ID: pa.array(ids, pa.string()), TEXT: pa.array(texts, pa.string()), CELLS: cells_array(cells)}
+        yield pa.record_batch(columns)
 
 
 def _build(
@@ -154,8 +164,11 @@ def _build(
 
 def _live(index: "VectorIndex") -> dict[Row, int]:
     """Return the rows of an index that are not deleted, and their numbers."""
-    columns = (index.labels.column(name).to_pylist() for name in ("id", "text"))
-    rows = dict(zip(zip(*columns, strict=True), range(len(index.masked)), strict=True))
+    from promptcli.data.dialect import CELLS
+
+    ids, texts = (index.labels.column(name).to_pylist() for name in ("id", "text"))
+    cells = index.labels.column(CELLS).to_pylist() if index.columns else repeat((), len(ids))
+    rows = dict(zip(zip(ids, texts, (tuple(row or ()) for row in cells), strict=True), range(len(ids)), strict=True))
     return {row: number for row, number in rows.items() if not index.masked[number]} if index.masked.any() else rows
 
 
@@ -163,20 +176,22 @@ def _apply(held: "StoredIndex", rows: dict[Row, None], folder: Path, opener: "Ca
     """Change an index to these rows; a text that it has under another id is not encoded again."""
     import numpy as np
 
+    from promptcli.data.rows import cells_array
     from promptcli.index import inputs
     from promptcli.index.rows import ArrayRows
 
     index, before = held.index, _live(held.index)
-    changed = {_line(name) for name, _ in before.keys() ^ rows.keys()}  # of a line in parts all are replaced
+    changed = {_line(name) for name, *_ in before.keys() ^ rows.keys()}  # of a line in parts all are replaced
     added = [row for row in rows if _line(row[0]) in changed]
-    removed = [name for name, _ in before if _line(name) in changed]
-    numbers = {text: number for (_, text), number in before.items()} if index.keeps_vectors else {}
+    removed = [name for name, *_ in before if _line(name) in changed]
+    numbers = {text: number for (_, text, _), number in before.items()} if index.keeps_vectors else {}
     moved = [row for row in added if row[1] in numbers]
-    vectors = index.vectors(np.array([numbers[text] for _, text in moved], np.int64)) if moved else None
+    vectors = index.vectors(np.array([numbers[text] for _, text, _ in moved], np.int64)) if moved else None
     if removed:
         index.delete(removed)
     if vectors is not None:
-        index.add(ArrayRows(vectors, [name for name, _ in moved], [text for _, text in moved]))
+        names, texts, cells = zip(*moved, strict=True)
+        index.add(ArrayRows(vectors, names, texts, cells_array(cells)))
     if new := [row for row in added if row[1] not in numbers]:
         documents = inputs.documents_of(held.origin, opener())
         encoded, report = inputs.spooled(documents, _batches(new), folder, len(new))

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from promptcli.data.dialect import CELLS
 from promptcli.data.vectors.formats import BLOCK, Floats
 from promptcli.embedding.splitting import PART
 from promptcli.errors import PromptcliError, UsageError
@@ -37,6 +38,7 @@ from promptcli.index.factory import (
 from promptcli.index.lexical import DEPTH, Lexical, reciprocal_ranks
 from promptcli.index.rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
 from promptcli.index.segment import Segment, join_labels, label_table
+from promptcli.index.where import Condition, columns_of, shown_cells
 
 #: The default recall@10 of an approximate index.
 TARGET = 0.95
@@ -168,7 +170,7 @@ class VectorIndex:
 
     def _set_segments(self, segments: list[Segment], masked: Mask) -> None:
         self.segments = segments
-        #: Columns ``id`` and, if the rows have texts, ``text``.
+        #: Columns ``id``, ``text`` if the rows have texts, and ``cells`` if some have further columns.
         self.labels = join_labels([segment.labels for segment in segments]) if segments else label_table([], None, 0)
         self._set_masked(masked)
 
@@ -181,6 +183,11 @@ class VectorIndex:
     def has_texts(self) -> bool:
         """Whether the rows have texts."""
         return "text" in self.labels.column_names
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of further columns."""
+        return columns_of(self.labels)
 
     @property
     def text_ids(self) -> bool:
@@ -264,6 +271,7 @@ class VectorIndex:
         ef: int | None = None,
         allow: Collection[int | str] | None = None,
         deny: Collection[int | str] | None = None,
+        where: str | None = None,
     ) -> list[list[Hit]]:
         """Return the k nearest rows of each of q queries, best first; all n if k is larger.
 
@@ -277,6 +285,7 @@ class VectorIndex:
             ef: Candidates that a graph (HNSW) keeps; None: as measured at the build.
             allow: Only rows with these ids may be answers; a few are compared one by one.
             deny: Rows with these ids may not.
+            where: Condition that answers fulfil, such as ``year > 2020 and lang = "en"``; see ``where.Condition``.
         """
         if not isinstance(k, int | np.integer) or k < 1:
             raise UsageError(f"k is {k!r}; give an integer, at least 1")
@@ -284,7 +293,7 @@ class VectorIndex:
             raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
         effort = adjusted(self.effort, self.empty, self.factory, nprobe=nprobe, ef=ef)
         units = None if queries is None else unit_rows(queries, "query")[0]
-        allowed = self._allowed(allow, deny)
+        allowed = self.allowed(allow, deny, where)
         answers = self._best_parts(lambda count: self._rank(units, words, count, allowed, effort), k)
         return [self.hits(*answer) for answer in answers]
 
@@ -367,9 +376,16 @@ class VectorIndex:
     def hits(self, rows: RowNumbers, scores: Floats) -> list[Hit]:
         """Return rows and their scores, best first, as hits."""
         ids, texts = self.labels.column("id"), self.labels.column("text") if self.has_texts else None
+        cells = self.labels.column(CELLS) if CELLS in self.labels.column_names else None
         # cell by cell: Table.take takes 50 ms for ten of nine million rows
         return [
-            Hit(rank, ids[row].as_py(), None if texts is None else texts[row].as_py(), score)
+            Hit(
+                rank,
+                ids[row].as_py(),
+                None if texts is None else texts[row].as_py(),
+                score,
+                None if cells is None else shown_cells(cells[row].as_py() or ()),
+            )
             for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1)
         ]
 
@@ -404,7 +420,8 @@ class VectorIndex:
             for block in rows.blocks():
                 units, zero = unit_rows(block.vectors, start=start)
                 ids: Any = block.ids if name is None else [name(given) for given in block.ids]
-                labels, source = label_table(ids, block.texts, before), np.arange(start, start + len(units))
+                labels = label_table(ids, block.texts, before, block.cells)
+                source = np.arange(start, start + len(units))
                 kept = np.array([bool(text.strip()) for text in block.texts or ()], bool)
                 if not kept.all():
                     units, labels, source = units[kept], labels.filter(pa.array(kept)), source[kept]
@@ -481,16 +498,22 @@ class VectorIndex:
         masked[rows] = True
         self._set_masked(masked)
 
-    def _allowed(self, allow: Collection[int | str] | None, deny: Collection[int | str] | None) -> Mask | None:
-        if allow is None and deny is None:
+    def allowed(
+        self, allow: Collection[int | str] | None, deny: Collection[int | str] | None, where: str | None
+    ) -> Mask | None:
+        """Return which rows may be answers, see ``search``; None: all that are not deleted."""
+        if allow is None and deny is None and where is None:
             return None
         allowed = ~self.masked
+        if where is not None:
+            condition = Condition(where)
+            allowed[allowed] = condition.rows(self.labels if allowed.all() else self.labels.filter(pa.array(allowed)))
+            condition.check()
         if allow is not None:
             rows = self.find(_names(allow))
             if allow and not len(rows):
                 raise UsageError(f"none of the {len(allow):,} allowed ids is in the index")
-            allowed = np.zeros_like(allowed)
-            allowed[rows] = True
+            allowed &= np.isin(np.arange(len(allowed)), rows)
         if deny is not None:
             allowed[self.find(_names(deny))] = False
         return allowed

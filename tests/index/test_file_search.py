@@ -50,6 +50,8 @@ def test_neighbours_and_what_is_not_text(folder, caplog):
         (" ", ["notes.md"], UsageError, "query is empty"),
         ("cat", ["no.md"], NotFoundError, "no.md"),
         ("cat", ["*.html"], NotFoundError, "no file in"),
+        ("cat", ["notes.md:text"], UsageError, "plain text and has no columns"),
+        ("cat", ["deep/table.csv:txet"], UsageError, "no column 'txet'"),
         ("cat", ["deep/picture.png"], UsageError, "picture.png"),
         ("cat", ["empty.txt"], UsageError, "no line to search"),
     ],

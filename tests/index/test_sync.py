@@ -50,7 +50,7 @@ def test_a_changed_folder_gives_the_index_of_a_fresh_build(folder, encoder, capl
     assert {path: path.read_bytes() for path in (folder / "idx").iterdir()} == before
     change_files(folder / "notes")
     encoded, batches = list[str](), sync._batches
-    monkeypatch.setattr(sync, "_batches", lambda rows: encoded.extend(text for _, text in rows) or batches(rows))
+    monkeypatch.setattr(sync, "_batches", lambda rows: encoded.extend(text for _, text, _ in rows) or batches(rows))
     pc.sync_index("idx", ["notes"], encoder)
     assert encoded == ["A new line.", "Two dogs played.", "Another file."]
     assert "8 rows added, 7 removed, 0 unchanged; 5 of those added are not encoded again" in caplog.text
@@ -119,8 +119,8 @@ def test_a_file_that_changes_while_it_is_read_is_refused(folder, encoder, monkey
 
     read = file_search.read_lines
 
-    def reading(file, unreadable):
-        lines = read(file, unreadable)
+    def reading(file, unreadable, **options):
+        lines = read(file, unreadable, **options)
         with open(file, "a") as appended:
             appended.write("\nmore")
         return lines

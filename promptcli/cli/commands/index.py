@@ -66,7 +66,9 @@ check = _showing_the_index(indexing.check_index)
 )
 def search(
     search: "partial[Any]",
-    json: Annotated[bool, typer.Option("--json", help='JSONL {"query", "rank", "id", "text", "score"}.')] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help='JSONL {"query", "rank", "id", "text", "score", "columns"}.')
+    ] = False,
 ) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their cosine."""
     query, least = search.keywords["query"], search.keywords["min_score"]
@@ -127,7 +129,8 @@ def _print_pairs(pairs: "list[Pair]", *, as_json: bool) -> None:
 
 
 def _json(hit: "Hit") -> dict[str, object]:
-    return {**hit._asdict(), "score": round(hit.score, 6)}
+    columns = {} if hit.columns is None else {"columns": hit.columns}
+    return {"rank": hit.rank, "id": hit.id, "text": hit.text, "score": round(hit.score, 6), **columns}
 
 
 def print_hits(hits: "list[Hit]") -> None:
@@ -159,6 +162,7 @@ def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> No
         "encoder": f"{manifest.fingerprint[:12]} {manifest.model or ''}".rstrip(),
         "recipe": method_line(Recipe.from_dict(recipe)),
         "backbone": recipe["backbone"],
+        **({"columns": ", ".join(manifest.columns)} if manifest.columns else {}),
         **({"prompt": f"documents begin with {manifest.text}"} if manifest.prompt else {}),
         "created": manifest.created,
     }

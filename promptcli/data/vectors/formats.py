@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.data.dialect import CELLS
 from promptcli.data.files import open_file, read_lines
 from promptcli.data.rows import Batch, id_text, open_parquet, read_batches, values_of
 from promptcli.errors import CheckFailedError, UsageError
@@ -212,6 +213,7 @@ class Block(NamedTuple):
     ids: Sequence[int | str]  #: row numbers from 0 over all rows, or texts
     texts: Sequence[str] | None  #: None if the file has none
     row: int = 0  #: number of the first row
+    cells: Any = None  #: the other columns, an Arrow array of maps; None if the file has none
 
 
 class _Group(NamedTuple):
@@ -292,18 +294,20 @@ class ParquetRows:
                 vectors = rows_of(batch.column(COLUMN), where)
                 if vectors.shape[1] != self.shape[1]:
                     raise UsageError(f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]} numbers")
-                values = {name: values_of(batch, name, group.path) for name in self._columns if name != COLUMN}
+                values = {name: values_of(batch, name, group.path) for name in self._columns if name in ("id", "text")}
                 _check_texts(values.get("text"), where)
                 numbers = range(row, row + len(batch))
                 ids = _ids_of(values["id"], row, group.path) if "id" in values else numbers
-                yield Block(vectors, ids, values.get("text"), row)
+                cells = batch.column(CELLS) if CELLS in self._columns else None
+                yield Block(vectors, ids, values.get("text"), row, cells)
                 row += len(batch)
 
 
 def columns_of(file: Any, path: Path) -> list[str]:
-    """Return which of the columns id, text and embedding an open Parquet file has, sorted."""
+    """Return which of the columns id, text, embedding and cells an open Parquet file has, sorted."""
     names = file.schema_arrow.names
-    columns = sorted({"id", "text", COLUMN}.intersection(names))
+    cells = {CELLS} if CELLS in names and str(file.schema_arrow.field(CELLS).type).startswith("map<") else set[str]()
+    columns = sorted(({"id", "text", COLUMN} | cells).intersection(names))
     if COLUMN not in names or len(columns) < sum(name in columns for name in names):
         fault = f"no column {COLUMN!r}" if COLUMN not in names else "several columns with one name"
         raise UsageError(f"{path}: {fault}; columns: {', '.join(names)}")
@@ -346,7 +350,8 @@ class ParquetSink(Sink):
         import pyarrow.parquet as pq
 
         numbers = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-        batch = batch.select(["id", "text"] if self._with_text else ["id"]).append_column(COLUMN, numbers)
+        wanted = ("id", "text", CELLS) if self._with_text else ("id",)
+        batch = batch.select([name for name in wanted if name in batch.schema.names]).append_column(COLUMN, numbers)
         table = pa.Table.from_batches([batch])
         if self._writer is None:  # the first window shows the type of the ids
             self._writer = pq.ParquetWriter(

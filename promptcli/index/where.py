@@ -1,0 +1,189 @@
+"""Conditions on the columns of rows, such as ``year > 2020 and lang = "en"``, as masks of the rows."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from promptcli.data.dialect import CELLS
+from promptcli.errors import UsageError, did_you_mean
+from promptcli.index.rows import Mask
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<text>"(?:[^"]|"")*"|'(?:[^']|'')*')
+    |(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.-]))
+    |(?P<name>`[^`]+`)
+    |(?P<flag>(?i:true|false)(?![\w.-]))
+    |(?P<word>[^\W\d][\w.-]*)
+    |(?P<comparison><=|>=|<>|!=|==|[=<>])
+    |(?P<sign>[(),]))\s*""",
+    re.VERBOSE,
+)
+_COMPARISONS = {
+    **{"=": pc.equal, "==": pc.equal, "!=": pc.not_equal, "<>": pc.not_equal},
+    **{"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal},
+}
+#: The cells of a column are of the first type whose pattern all of them fit, and are compared with such values.
+#: A number that begins with 0, or has more digits than a float64, is a code.
+_NUMBER = r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?([eE][+-]?\d{1,2})?$"
+_TYPES = {
+    "numbers": (_NUMBER, "a number, without quotes"),
+    "true and false": (r"^(?i:true|false)$", "true or false, without quotes"),
+    "texts": ("", "a text in quotes"),
+}
+
+Value = str | float | bool
+
+
+class Condition:
+    """A condition on columns; a row with an empty cell fulfils no comparison of it, as in SQL.
+
+    Comparisons are ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in ("a", "b")``, ``like "%part%"`` and ``is null``,
+    joined by ``and``, ``or``, ``not`` and parentheses. A name that is more than a word stands in backticks. Dates are
+    texts, e.g. ``day >= "2024-05"``.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._asked, self._known = dict[str, None](), dict[str, None]()  # names of columns
+
+    def rows(self, labels: pa.Table) -> Mask:
+        """Return which rows fulfil the condition; a column that they lack is empty, see ``check``."""
+        self._labels = labels
+        self._known |= dict.fromkeys([*(name for name in labels.column_names if name != CELLS), *columns_of(labels)])
+        self._tokens, self._next, end = list[re.Match[str]](), 0, 0
+        while token := _TOKEN.match(self._text, end):
+            self._tokens.append(token)
+            end = token.end()
+        try:
+            rows = self._either()
+        except RecursionError:
+            raise self._refusal("has too many parentheses") from None
+        if self._next < len(self._tokens) or end < len(self._text):
+            raise self._unreadable()
+        mask: Mask = pc.fill_null(rows, False).to_numpy(zero_copy_only=False)
+        return mask
+
+    def check(self) -> None:
+        """Refuse a condition on a column that no rows had."""
+        for name in self._asked.keys() - self._known.keys():
+            known = ", ".join(self._known)
+            raise self._refusal(f"no column {name!r}{did_you_mean(name, self._known)}; columns: {known}")
+
+    # Each of these methods reads a part of the text; it returns for each row whether it fulfils it, null if that
+    # depends on an empty cell
+
+    def _either(self) -> Any:
+        rows = self._both()
+        while self._take("or"):
+            rows = pc.or_kleene(rows, self._both())
+        return rows
+
+    def _both(self) -> Any:
+        rows = self._single()
+        while self._take("and"):
+            rows = pc.and_kleene(rows, self._single())
+        return rows
+
+    def _single(self) -> Any:
+        if self._take("not"):
+            return pc.invert(self._single())
+        if self._take("("):
+            rows = self._either()
+            self._expect(")")
+            return rows
+        name = self._read("name", "word").strip("`")
+        self._asked[name] = None
+        if name in self._labels.column_names and name != CELLS:
+            cells = self._labels.column(name).cast(pa.large_string())
+        elif CELLS in self._labels.column_names:
+            cells = pc.map_lookup(self._labels.column(CELLS), pa.scalar(name), "first")
+        else:
+            cells = pa.nulls(len(self._labels), pa.large_string())
+        if self._take("is"):
+            negative = self._take("not")
+            self._expect("null")
+            return pc.is_valid(cells) if negative else pc.is_null(cells)
+        negative = self._take("not")
+        if self._take("like"):
+            rows = pc.match_like(cells, _unquoted(self._read("text")))
+        elif self._take("in"):
+            self._expect("(")
+            rows = self._compared(name, cells, pc.equal)
+            while self._take(","):
+                rows = pc.or_kleene(rows, self._compared(name, cells, pc.equal))
+            self._expect(")")
+        elif negative:
+            raise self._unreadable()
+        else:
+            return self._compared(name, cells, _COMPARISONS[self._read("comparison")])
+        return pc.invert(rows) if negative else rows
+
+    def _compared(self, name: str, cells: Any, compare: Callable[[Any, Value], Any]) -> Any:
+        token = self._read("text", "number", "flag")
+        value: Value = token.lower() == "true"
+        if not token[0].isalpha():
+            value = _unquoted(token) if token[0] in "\"'" else float(token)
+        if cells.null_count == len(cells):  # of no type
+            return pa.nulls(len(cells), pa.bool_())
+        kind = next(kind for kind, (pattern, _) in _TYPES.items() if pc.all(_fitting(cells, pattern)).as_py())
+        if isinstance(value, bool) and kind == "true and false":
+            return compare(pc.equal(pc.utf8_lower(cells), "true"), value)
+        if not isinstance(value, str | bool) and kind == "numbers":
+            return compare(cells.cast(pa.float64()), value)
+        if isinstance(value, str) and kind == "texts":
+            return compare(cells, value)
+        other = cells.filter(pc.invert(_fitting(cells, _NUMBER)))  # why it does not hold numbers
+        example = (other if len(other) else cells.drop_null())[0].as_py()
+        raise self._refusal(f"column {name!r} holds {kind}, e.g. {example!r:.40}; compare it with {_TYPES[kind][1]}")
+
+    def _take(self, word: str) -> bool:
+        token = self._tokens[self._next] if self._next < len(self._tokens) else None
+        taken = token is not None and token.lastgroup in ("word", "sign") and token[0].strip().lower() == word
+        self._next += taken
+        return taken
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            raise self._unreadable()
+
+    def _read(self, *kinds: str) -> str:
+        if self._next == len(self._tokens) or self._tokens[self._next].lastgroup not in kinds:
+            raise self._unreadable()
+        self._next += 1
+        return self._tokens[self._next - 1][0].strip()
+
+    def _unreadable(self) -> UsageError:
+        rest = self._text[self._tokens[self._next - 1].end() if self._next else 0 :]
+        place = f"at {rest!r:.40}" if rest else "at its end"
+        return self._refusal(f'cannot be read {place}; e.g. year > 2020 and lang = "en"')
+
+    def _refusal(self, why: str) -> UsageError:
+        return UsageError(f"`where` {self._text!r:.80}: {why:.300}")
+
+
+def _fitting(cells: Any, pattern: str) -> Any:
+    return pc.match_substring_regex(cells, pattern)
+
+
+def _unquoted(token: str) -> str:
+    return token[1:-1].replace(token[0] * 2, token[0])
+
+
+def columns_of(labels: pa.Table) -> list[str]:
+    """Return the names of the columns in the cells of rows."""
+    chunks = labels.column(CELLS).chunks if CELLS in labels.column_names else []
+    return sorted({name for chunk in chunks for name in pc.unique(chunk.keys).to_pylist()})
+
+
+def shown_cells(cells: Iterable[tuple[str, str]]) -> dict[str, Value]:
+    """Return the cells of a row; what is a number, or true or false, is shown as one."""
+    shown: dict[str, Value] = {}
+    for name, cell in cells:
+        if re.fullmatch(_NUMBER, cell):
+            shown[name] = int(cell) if cell.lstrip("-").isdecimal() else float(cell)
+        else:
+            shown[name] = cell == "true" if cell in ("true", "false") else cell
+    return shown
