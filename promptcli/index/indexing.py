@@ -137,9 +137,12 @@ def add_to_index(
         CheckFailedError: The encoder of the index has changed.
     """
     from promptcli.index import inputs, stored
+    from promptcli.index.lexical import load_library
 
     folder = Path(folder)
     origin = stored.read_manifest(folder)
+    if origin.lexical:
+        load_library()
     files = inputs.RowFiles(file, texts, text_field, id_field, folder, split=origin.split)
     if files.are_vectors:
         incoming = files.stored(origin)

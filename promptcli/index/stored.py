@@ -15,7 +15,7 @@ import numpy as np
 import promptcli
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.index.factory import Effort, Recall, faiss, make
-from promptcli.index.lexical import Lexical
+from promptcli.index.lexical import Lexical, load_library
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.recipe import Prompts
@@ -124,6 +124,8 @@ def change(folder: Path, *, memory: int | None = None) -> Iterator[StoredIndex]:
     _check_ours(folder)
     with hold(folder / _LOCK):
         stored = load(folder)
+        if stored.index.lexical:
+            load_library()
         with _replacing(folder) as new:
             writer = Writer(new, folder)
             stored.index.store, stored.index.memory = writer.segment, memory
@@ -152,7 +154,8 @@ def load(folder: Path) -> StoredIndex:
         except (RuntimeError, ValueError, OSError) as error:
             raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
         if manifest.lexical and index.rows:
-            index.words = Lexical.read(folder, index.live())
+            with contextlib.suppress(UsageError):  # without bm25s its vectors are searched
+                index.words = Lexical.read(folder, index.live())
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
     return StoredIndex(index, origin, manifest.created, synced=manifest.synced)
 

@@ -59,14 +59,14 @@ def sync_index(
     rows = dict.fromkeys(_read(files, folder))
     if not rows:
         raise UsageError(f"no line to index in {', '.join(map(str, files))}; give texts, tables, or folders of them")
-    if lexical:
-        load_library()
     manifest = stored.read_manifest(folder) if (folder / stored.MANIFEST).is_file() else None
     if manifest is not None:
         _check_synced(manifest, folder)
         split, lexical = split or manifest.split, lexical or manifest.lexical
     else:
         stored.check_target(folder, force=False)
+    if lexical:
+        load_library()
 
     @functools.cache
     def encoder() -> "Encoder":

@@ -67,6 +67,9 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
     index: str | list[str] | None = None  #: None: all
     k: int = 10
     min_score: float | None = None
+    where: str | None = None  #: a condition on columns, as of ``index search``
+    hybrid: bool = False  #: rank by cosine and by words
+    lexical: bool = False  #: rank by words alone
 
 
 class SimilarityRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -116,9 +119,9 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
     return dimensions
 
 
-def _headers(encoder: Encoder, encoded: Encoded) -> dict[str, str]:
+def _headers(encoder: Encoder, encoded: Encoded | None) -> dict[str, str]:
     """Return the headers that identify the encoder and count the texts that were cut."""
-    cut = int(np.count_nonzero(encoded.truncated))
+    cut = 0 if encoded is None else int(np.count_nonzero(encoded.truncated))
     return {"X-Encoder-Fingerprint": encoder.fingerprint, **({"X-Truncated-Texts": str(cut)} if cut else {})}
 
 
@@ -146,16 +149,22 @@ async def search(service: Service, request: Request) -> Response:
     queries = service.texts(body.query, "query")
     if not 1 <= body.k <= _MOST_HITS:
         raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
+    if body.hybrid and body.lexical:
+        raise RequestError(400, "hybrid and lexical are two rankings; give one", param="hybrid")
     indexes = service.searched([body.index] if isinstance(body.index, str) else body.index)
     encoder = next(iter(indexes.values())).queries
-    encoded = await service.encode(request, encoder, queries)
+    encoded = None if body.lexical else await service.encode(request, encoder, queries)
+    vectors = None if encoded is None else encoded.vectors
+    words = queries if body.hybrid or body.lexical else None
     by_index = await service.work(
-        request, lambda: [index.vectors.search(encoded.vectors, body.k) for index in indexes.values()]
+        request,
+        lambda: [index.vectors.search(vectors, body.k, words=words, where=body.where) for index in indexes.values()],
     )
     results = []
     for query, *lists in zip(queries, *by_index, strict=True):
         hits = [
             {"index": name, "id": hit.id, "text": hit.text, "score": hit.score}
+            | ({} if hit.columns is None else {"columns": hit.columns})
             for name, nearest in zip(indexes, lists, strict=True)
             for hit in nearest
             if body.min_score is None or hit.score >= body.min_score

@@ -121,3 +121,9 @@ def test_stored_searched_and_refused(tmp_path, monkeypatch):
         pc.build_index(file, tmp_path / "new", encoder, lexical=True)
     with pytest.raises(UsageError, match=r"promptcli\[lexical\]"):
         list(pc.search_index(tmp_path / "idx", ["x"], lexical=True))
+    [(_, [hit])] = pc.search_index(tmp_path / "idx", ["loud"], k=1, model=encoder)  # vectors need no bm25s
+    assert hit.text == "Model X-200 is loud."
+    with pytest.raises(UsageError, match=r"promptcli\[lexical\]"):
+        pc.add_to_index(tmp_path / "idx", file)
+    with pytest.raises(UsageError, match=r"promptcli\[lexical\]"), change(tmp_path / "idx"):
+        pass

@@ -18,9 +18,14 @@ from starlette.testclient import TestClient
 
 from promptcli.analysis.sentence import attention, impact
 from promptcli.analysis.sentence_map import sentence_map
+from promptcli.data.rows import cells_array
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError
+from promptcli.index.inputs import origin_of
+from promptcli.index.rows import ArrayRows
 from promptcli.index.sentence_index import SentenceIndex
+from promptcli.index.stored import StoredIndex
+from promptcli.index.vector_index import VectorIndex
 from promptcli.models import loading
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.serving import service as serving
@@ -178,6 +183,23 @@ def test_search_is_that_over_all_rows_of_the_indexes(client, encoder, names, tex
     assert best == found[0]["hits"][:3]
 
 
+def test_search_by_words_and_conditions_is_that_of_the_index(encoder):
+    pytest.importorskip("bm25s")
+    cells = cells_array([(("number", str(row)),) for row in range(len(SENTENCES))])
+    rows = ArrayRows(encoder.encode(SENTENCES), range(len(SENTENCES)), SENTENCES, cells)
+    index = SentenceIndex(StoredIndex(VectorIndex.build(rows, lexical=True), origin_of(encoder, encoder), ""), encoder)
+    query, condition = SENTENCES[3], "number > 2 and number != 5"
+    with opened(Service({"tiny": encoder}, {"first": index})) as client:
+        for ranking in ("hybrid", "lexical", None):
+            options = {} if ranking is None else {ranking: True}
+            answer = client.post("/search", json={"query": query, "where": condition, "k": 4, **options}).json()
+            vectors = None if ranking == "lexical" else encoder.encode([query])
+            words = None if ranking is None else [query]
+            [wanted] = index.vectors.search(vectors, 4, words=words, where=condition)
+            served = [(hit["id"], hit["columns"]) for hit in answer["results"][0]["hits"]]
+            assert served == [(hit.id, {"number": hit.id}) for hit in wanted]
+
+
 def test_similarity_is_the_cosine(client, other):
     left, right = SENTENCES[:3], SENTENCES[3:6]
     wanted = np.diagonal(other.similarity(other.encode(left), other.encode(right)).numpy())
@@ -285,6 +307,9 @@ def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, se
         ("/search", {"query": "x"}, 400, "different encoders"),
         ("/search", {"query": "x", "index": "first", "k": 0}, 400, "k 0"),
         ("/search", {"query": "x", "index": "first", "top": 3}, 400, "top"),
+        ("/search", {"query": "x", "index": "first", "where": "year > 1"}, 400, "no column 'year'"),
+        ("/search", {"query": "x", "index": "first", "hybrid": True}, 400, "no BM25"),
+        ("/search", {"query": "x", "index": "first", "hybrid": True, "lexical": True}, 400, "give one"),
         ("/similarity", {"a": ["x", "y"], "b": "x"}, 400, "not pairs"),
         ("/tokens", {"sentence": "a b c d e f g h " * 9, "by": "impact"}, 400, "tokens"),
         ("/tokens", {"sentence": "x", "head": "9-9"}, 400, "9-9"),
