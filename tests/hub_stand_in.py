@@ -149,10 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _tree(self, name, revision):
         repo = self._repo(name)
-        return [
-            {"type": "file", "path": path, "size": len(content), "oid": blob_id(content)}
-            for path, content in sorted(repo.commits[repo.sha(revision)].items())
-        ]
+        files = sorted(repo.commits[repo.sha(revision)].items())
+        return [{"type": "file", "path": path, "size": len(it), "oid": blob_id(it)} for path, it in files]
 
     def _preupload(self, name, revision):
         repo = self._repo(name, write=True)

@@ -19,10 +19,8 @@ def random_numbers(recipe, backbone):
     def normal(*shape):
         return torch.randn(*shape, generator=generator)
 
-    numbers = {
-        name: own + 0.3 * normal(*own.shape) for name, own in start_numbers(recipe.prompt, backbone, generator).items()
-    }
-    width = backbone.width
+    started, width = start_numbers(recipe.prompt, backbone, generator), backbone.width
+    numbers = {name: own + 0.3 * normal(*own.shape) for name, own in started.items()}
     if recipe.pooling.endswith("/tfidf"):
         numbers[IDF] = normal(len(backbone.token_rows)).abs()
     for name, argument in map(split_spec, recipe.transforms):

@@ -24,10 +24,8 @@ def _added(text: str, **flags: Any) -> AddedToken:
 
 
 def _around(tokenizer: Tokenizer, single: str) -> Tokenizer:
-    names = [name for name in single.split() if name != "$A"]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=single, special_tokens=[(name, tokenizer.token_to_id(name)) for name in names]
-    )
+    specials = [(name, tokenizer.token_to_id(name)) for name in single.split() if name != "$A"]
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=specials)
     return tokenizer
 
 
@@ -62,9 +60,8 @@ def mpnet_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
 def xlmr_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(" {2,}", " ")])
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
-    )
+    words = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(words)
     specials = ["<s>", "<pad>", "</s>", "<unk>", _added("<mask>", lstrip=True)]
     trainer = trainers.UnigramTrainer(vocab_size=170, special_tokens=specials, unk_token="<unk>")
     tokenizer.train_from_iterator(_TEXTS, trainer)
@@ -78,9 +75,8 @@ def _byte_level(specials: list[Any]) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(
-        _TEXTS, trainers.BpeTrainer(vocab_size=420, special_tokens=specials, initial_alphabet=alphabet)
-    )
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=specials, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(_TEXTS, trainer)
     return tokenizer
 
 
@@ -106,9 +102,8 @@ def gemma_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
     names = ("pad", "eos", "bos", "unk", "mask")
     specials = [_added(f"<{name}>") for name in names]
     letters = sorted({letter for text in _TEXTS for letter in text.replace(" ", "▁")})
-    tokenizer.train_from_iterator(
-        _TEXTS, trainers.BpeTrainer(vocab_size=300, special_tokens=specials, initial_alphabet=letters)
-    )
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=specials, initial_alphabet=letters)
+    tokenizer.train_from_iterator(_TEXTS, trainer)
     about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 2048, "add_eos_token": True}
     return _around(tokenizer, "<bos> $A <eos>"), {**about, **{f"{name}_token": f"<{name}>" for name in names}}
 
@@ -149,13 +144,14 @@ class Published(NamedTuple):
 
 
 _QUERY = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+_QWEN = {**_CAUSAL, "max_position_embeddings": 32768, "pad_token_id": 0}
+_QWEN_PROMPTS = {"query": _QUERY, "document": ""}
+_LAST, _MEAN = (_pooling(mode, include_prompt=True) for mode in ("lasttoken", "mean_tokens"))
+_AFTER = (_dense(32, 16, 1), _dense(16, 32, 2), ("Normalize", {}, {}))
 _E5 = {"query": "query: ", "passage": "passage: "}
 _NOMIC = {"search_query": "search_query: ", "search_document": "search_document: "}
-_GEMMA_PROMPTS = {
-    "query": "task: search result | query: ",
-    "document": "title: none | text: ",
-    "STS": "task: sentence similarity | query: ",
-}
+_GEMMA_PROMPTS = {"query": "task: search result | query: ", "document": "title: none | text: "}
+_GEMMA_PROMPTS |= {"STS": "task: sentence similarity | query: "}
 MODELS = {
     "all-MiniLM-L6-v2": Published(hf.BertConfig, _BERT, bert_tokenizer, 256),
     "all-MiniLM-L12-v2": Published(hf.BertConfig, _BERT, bert_tokenizer, 128),
@@ -173,23 +169,8 @@ MODELS = {
         hf.ModernBertConfig, _MODERNBERT, modernbert_tokenizer, 8192, _pooling("cls_token"), after=()
     ),
     "modernbert-embed-base": Published(hf.ModernBertConfig, _MODERNBERT, modernbert_tokenizer, 8192, prompts=_NOMIC),
-    "Qwen3-Embedding-0.6B": Published(
-        hf.Qwen3Config,
-        {**_CAUSAL, "max_position_embeddings": 32768, "pad_token_id": 0},
-        qwen_tokenizer,
-        None,
-        _pooling("lasttoken", include_prompt=True),
-        prompts={"query": _QUERY, "document": ""},
-    ),
-    "embeddinggemma-300m": Published(
-        hf.Gemma3TextConfig,
-        _GEMMA,
-        gemma_tokenizer,
-        None,
-        _pooling("mean_tokens", include_prompt=True),
-        (_dense(32, 16, 1), _dense(16, 32, 2), ("Normalize", {}, {})),
-        _GEMMA_PROMPTS,
-    ),
+    "Qwen3-Embedding-0.6B": Published(hf.Qwen3Config, _QWEN, qwen_tokenizer, None, _LAST, prompts=_QWEN_PROMPTS),
+    "embeddinggemma-300m": Published(hf.Gemma3TextConfig, _GEMMA, gemma_tokenizer, None, _MEAN, _AFTER, _GEMMA_PROMPTS),
 }
 
 

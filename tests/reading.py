@@ -55,6 +55,7 @@ def parquet(folder, columns, name="a.parquet", **options):
 
 def write_table(path, names, rows):
     """Write rows in the format of the path's extension."""
+    rows = list(rows)
     records = [dict(zip(names, row, strict=True)) for row in rows]
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(records), path)

@@ -13,23 +13,8 @@ PACKAGE = Path(__file__).parents[1] / "promptcli"
 
 #: The rooms from the entrance down: a file imports from its own room and from those below it, type-checking imports
 #: included.
-ROOMS = [
-    "cli",
-    "serving",
-    "reproducing",
-    "searching",
-    "analysis",
-    "pretraining",
-    "training",
-    "index",
-    "embedding",
-    "evaluation",
-    "models",
-    "encoder",
-    "backbones",
-    "data",
-    "storage",
-]
+ROOMS = """cli serving reproducing searching analysis pretraining training index embedding evaluation models encoder
+    backbones data storage""".split()
 #: What stands at the top of the package; the last four serve every room.
 LOOSE = {"__init__", "__main__", "errors", "extensions", "notes", "recipe", "settings"}
 #: Loose modules that every room may use -> what they may use themselves.

@@ -18,7 +18,6 @@ import promptcli as pc
 from promptcli.backbones.devices import choose_device
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.sources import examples_of
-from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validated
@@ -31,8 +30,10 @@ from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS
 from promptcli.training.trainer import Trainer
 from tests import learning
+from tests.learning import gradients
 from tests.pretend_cuda import pretended
 from tests.pretraining.test_pretraining_steps import random_corpus, take_step
+from tests.searching.pairs import EVERY_PAIR
 from tests.tiny import FAMILIES, SENTENCES
 
 pytestmark = pytest.mark.cuda
@@ -181,10 +182,6 @@ def learner_of(name, supervised, device, tiny_folder, **changes):
     return learning.learner_of(name, folder, supervised, device=device, models=models, **{"batch_size": 4, **changes})
 
 
-def gradients(learner, columns, **options):
-    return learning.gradients(learner, columns=columns, **options)
-
-
 assert_equal = functools.partial(learning.assert_equal, tolerance=1e-4)
 
 
@@ -194,10 +191,8 @@ def test_every_method_has_the_processors_gradients(name, supervised, cuda, tiny_
     changes |= {"lora_dropout": 0.0} if learning.family_for(name) == "llama" else {}
     changes |= {"decoder_noise": 0.0} if name == "denosent" else {}
     columns = read_by(name, supervised)
-    cpu, gpu = (
-        gradients(learner_of(name, supervised, device, tiny_folder, **changes), columns) for device in ("cpu", "cuda")
-    )
-    assert_equal(cpu, gpu)
+    cpu, gpu = (learner_of(name, supervised, device, tiny_folder, **changes) for device in ("cpu", "cuda"))
+    assert_equal(gradients(cpu, columns=columns), gradients(gpu, columns=columns))
     trainer = learning.trainer_of(learner_of(name, supervised, "cuda", tiny_folder, **changes))
     trainer.gradients(0, columns)
     with cuda.waits() as waits:
@@ -207,39 +202,23 @@ def test_every_method_has_the_processors_gradients(name, supervised, cuda, tiny_
 
 @pytest.mark.parametrize("name", ["simcse", "dcpcse", "promptbert", "consert", "prompteol"])
 def test_cached_gradients_have_the_same_dropout(name, cuda, tiny_folder):
-    plain, cached = (
-        gradients(learner_of(name, False, "cuda", tiny_folder, chunk_tokens=48, gradient_caching=caching), COLUMNS)
-        for caching in (False, True)
-    )
-    assert_equal(plain, cached)
-
-
-COLUMNS = [SENTENCES[:6]]
+    options = {"chunk_tokens": 48, "gradient_caching": False}
+    plain = learner_of(name, False, "cuda", tiny_folder, **options)
+    cached = learner_of(name, False, "cuda", tiny_folder, **options | {"gradient_caching": True})
+    assert_equal(gradients(plain, columns=[SENTENCES[:6]]), gradients(cached, columns=[SENTENCES[:6]]))
 
 
 @pytest.mark.parametrize("name", ["simcse", "dcpcse", "prompteol", "denosent", "cse-sfp", "pcc-tuning"])
 def test_products_in_bfloat16_are_near(name, cuda, tiny_folder):
     still = CERTAIN | ({"decoder_noise": 0.0} if name == "denosent" else {})
-    columns = read_by(name, name == "pcc-tuning")
-    whole, halved = (
-        gradients(learner_of(name, name == "pcc-tuning", "cuda", tiny_folder, **still), columns, mixed=mixed)
-        for mixed in (False, True)
-    )
+    supervised = name == "pcc-tuning"
+    learners = (learner_of(name, supervised, "cuda", tiny_folder, **still) for _ in "ab")
+    columns = read_by(name, supervised)
+    whole, halved = (gradients(next(learners), columns=columns, mixed=mixed) for mixed in (False, True))
     assert halved[0] == pytest.approx(whole[0], abs=0.1 + 0.01 * whole[0])
     flat, other = (torch.cat([part.flatten() for part in one[1].values()]) for one in (whole, halved))
     assert torch.nn.functional.cosine_similarity(flat, other, dim=0) > 0.9
     assert {part.dtype for part in halved[1].values()} == {torch.float32}
-
-
-def graded_task():
-    pairs = list(itertools.combinations(SENTENCES, 2))
-    first, second = (list(side) for side in zip(*pairs, strict=True))
-    gold = np.random.default_rng(0).permutation(len(pairs)) / 10
-    return STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(first, second, gold)})
-
-
-class Killed(Exception):
-    """Stands for the end of a process."""
 
 
 @pytest.mark.parametrize("name", ["simcse", "dcpcse"])
@@ -248,15 +227,15 @@ def test_a_killed_training_run_ends_at_the_same_numbers(name, optimizer, cuda, t
     def go(folder):
         learner = learner_of(name, False, "cuda", tiny_folder, optimizer=optimizer, eval_steps=2, epochs=2)
         folder.mkdir(exist_ok=True)
-        return learning.trainer_of(learner).train(examples_of(SENTENCES), graded_task(), folder)
+        return learning.trainer_of(learner).train(examples_of(SENTENCES), EVERY_PAIR, folder)
 
     def kill(trainer, number, *given, whole=Trainer.gradients):
         if number == 4:
-            raise Killed
+            raise KeyboardInterrupt
         return whole(trainer, number, *given)
 
     whole = go(tmp_path / "whole")
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Trainer, "gradients", kill)
         go(tmp_path / "killed")
     resumed = go(tmp_path / "killed")
@@ -286,13 +265,12 @@ def test_pretraining_has_the_processors_loss(cuda):
 
 
 def test_searches_find_the_processors_figures(cuda, tiny_folder):
-    task = graded_task()
     found = []
     for device in ("cpu", "cuda"):
         encoder = build_encoder(Recipe(str(tiny_folder("bert"))), device=device, dtype="float32")
-        heads = pc.search_heads(encoder, task, SENTENCES)
-        layers = pc.search_layers(encoder, task)
-        templates = pc.search_templates(encoder, task, mode="free", limit=4)
+        heads = pc.search_heads(encoder, EVERY_PAIR, SENTENCES)
+        layers = pc.search_layers(encoder, EVERY_PAIR)
+        templates = pc.search_templates(encoder, EVERY_PAIR, mode="free", limit=4)
         found.append([row.value for search in (heads, layers, templates) for row in search.ranked])
     assert found[0] == pytest.approx(found[1], abs=0.05)
 
@@ -312,7 +290,7 @@ def test_waits_do_not_grow_with_the_number_of_sentences(cuda, tiny_folder):
     for work in (
         lambda lines: encoder.encode(lines),
         lambda lines: prediction_accuracy(backbone, lines),
-        lambda lines: pc.search_heads(encoder, graded_task(), lines),
+        lambda lines: pc.search_heads(encoder, EVERY_PAIR, lines),
     ):
         counted = []
         for lines in (MANY[:12], MANY):

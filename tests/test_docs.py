@@ -33,9 +33,8 @@ from tests.tiny_causal import save_tiny_causal
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-GUIDES = sorted(
-    path for path in (ROOT / "docs").glob("*.md") if path.name not in ("cli.md", "log.md", "results.md", "training.md")
-)
+MADE = ("cli.md", "log.md", "results.md", "training.md")
+GUIDES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in MADE)
 #: Their snippets are run one by one in test_snippets.py, each where its library is installed.
 OF_OTHER_LIBRARIES = ("stores.md", "tools.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
@@ -200,12 +199,8 @@ def test_the_first_commands_work_on_an_export_and_on_sts_b_as_distributed(run):
     first = README.read_text(encoding="utf-8").split("## First commands")[1].split("```")[1]
     lines = [line[2:] for line in first.splitlines() if line.startswith("$ ") and line != "$ promptcli examples"]
     for line in lines:
-        for ours, theirs in (
-            ("sentences.txt", "export.csv"),
-            ("pairs.tsv", "sts-dev.csv"),
-            ("--task demo", "--task sts-dev.csv"),
-        ):
-            line = line.replace(ours, theirs)
+        line = line.replace("sentences.txt", "export.csv").replace("pairs.tsv", "sts-dev.csv")
+        line = line.replace("--task demo", "--task sts-dev.csv")
         ran = run(*shlex.split(line)[1:])
         assert ran.code == 0, f"{line}: {ran.err}"
 
@@ -219,9 +214,7 @@ def shorten(name, lines):
 def run_block(text, page, names):
     """Run a block of Python, unless it is about another library that is not installed."""
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
-    modules = {
-        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name).split(".")[0] for node in nodes
-    }
+    modules = {getattr(node, "module", node.names[0].name).split(".")[0] for node in nodes}
     if page.name == "serve.md" and not all(map(importlib.util.find_spec, modules)):
         return
     with contextlib.redirect_stdout(io.StringIO()):

@@ -115,10 +115,9 @@ def install(folder, module, entry_points):
     about = folder / "my_encoders-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-encoders\nVersion: 1.0\n")
-    groups = [
-        "\n".join([f"[{group}]", *(f"{name} = {at}" for name, at in rows.items())]) for group, rows in entry_points
-    ]
-    (about / "entry_points.txt").write_text("\n".join(groups))
+    with (about / "entry_points.txt").open("w") as file:
+        for group, rows in entry_points:
+            file.writelines([f"[{group}]\n", *(f"{name} = {at}\n" for name, at in rows.items())])
 
 
 def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):

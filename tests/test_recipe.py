@@ -85,11 +85,7 @@ def test_changes_hold_only_what_was_given():
     nothing = dict.fromkeys(name for name, _, _ in MODEL.options())
     assert MODEL.changes(nothing) == {}
     given = {"pooling": "last/avg", "set": ["period=false"], "transforms": ["whitening"]}
-    assert MODEL.changes(nothing | given) == {
-        "pooling": "last/avg",
-        "period": False,
-        "transforms": ("whitening",),
-    }
+    assert MODEL.changes(nothing | given) == {"pooling": "last/avg", "period": False, "transforms": ("whitening",)}
 
 
 def test_named_recipes_are_distinct_and_round_trip():

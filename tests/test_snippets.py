@@ -24,11 +24,9 @@ def snippets(page):
             yield section, kind, text
 
 
+CASES = [(page, *snippet) for page in ("stores.md", "tools.md") for snippet in snippets(page)]
 CASES = [
-    pytest.param(page, text, id=f"{page}-{section}")
-    for page in ("stores.md", "tools.md")
-    for section, kind, text in snippets(page)
-    if section and kind == "python"
+    pytest.param(page, text, id=f"{page}-{about}") for page, about, kind, text in CASES if about and kind == "python"
 ]
 
 
@@ -58,8 +56,7 @@ def prepared(tmp_path_factory):
 def test_snippet(page, text, prepared, monkeypatch):
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
     for node in nodes:
-        module = node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
-        root = module.partition(".")[0]
+        root = getattr(node, "module", node.names[0].name).partition(".")[0]
         if importlib.util.find_spec(root) is None:
             pytest.skip(f"{INSTALLED.get(root, root)} is not installed")
     prepared(page, monkeypatch)

@@ -29,20 +29,7 @@ def test_an_installed_wheel_uses_a_template_from_another_folder(tmp_path):
     where = subprocess.run([python, "-c", "import promptcli; print(promptcli.__file__)"], check=True, **options)
     assert str(site) in where.stdout
     (elsewhere / "lines.txt").write_text("one line\nanother line\n")
-    ran = subprocess.run(
-        [
-            python,
-            "-m",
-            "promptcli",
-            "embed",
-            "lines.txt",
-            "--prompt",
-            "manual",
-            "--pooling",
-            "last/mask",
-            "--offline",
-        ],
-        **options,
-    )
+    words = "embed lines.txt --prompt manual --pooling last/mask --offline".split()
+    ran = subprocess.run([python, "-m", "promptcli", *words], **options)
     assert ran.returncode == 0, ran.stderr
-    assert (elsewhere / "lines.txt.npy").exists() or list(elsewhere.glob("*.npy"))
+    assert (elsewhere / "lines.txt.npy").exists()

@@ -82,6 +82,9 @@ def _sentencepiece() -> Any:
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
 _COMMON: dict[str, Any] = {**SIZES, "max_position_embeddings": 66}
 _ROBERTA: dict[str, Any] = {**_COMMON, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+_MODERNBERT = {**_ROBERTA, "cls_token_id": 0, "sep_token_id": 2, "local_attention": 8, "global_attn_every_n_layers": 2}
+_DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "max_position_embeddings": 66}
+_DEBERTA = {**_COMMON, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
 
 #: Family -> (config class, its options, masked-LM class, tokenizer).
 FAMILIES: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
@@ -90,26 +93,11 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
     "electra": (hf.ElectraConfig, {**_COMMON, "embedding_size": 8}, hf.ElectraForMaskedLM, _wordpiece),
     "xlm-roberta": (hf.XLMRobertaConfig, _ROBERTA, hf.XLMRobertaForMaskedLM, _sentencepiece),
     "camembert": (hf.CamembertConfig, _ROBERTA, hf.CamembertForMaskedLM, _sentencepiece),
-    "modernbert": (
-        hf.ModernBertConfig,
-        {**_ROBERTA, "cls_token_id": 0, "sep_token_id": 2, "local_attention": 8, "global_attn_every_n_layers": 2},
-        hf.ModernBertForMaskedLM,
-        _byte_level,
-    ),
+    "modernbert": (hf.ModernBertConfig, _MODERNBERT, hf.ModernBertForMaskedLM, _byte_level),
     "albert": (hf.AlbertConfig, {**_COMMON, "embedding_size": 8}, hf.AlbertForMaskedLM, _wordpiece),
-    "distilbert": (
-        hf.DistilBertConfig,
-        {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "max_position_embeddings": 66},
-        hf.DistilBertForMaskedLM,
-        _wordpiece,
-    ),
+    "distilbert": (hf.DistilBertConfig, _DISTILBERT, hf.DistilBertForMaskedLM, _wordpiece),
     "mpnet": (hf.MPNetConfig, _ROBERTA, hf.MPNetForMaskedLM, _byte_level),
-    "deberta-v2": (
-        hf.DebertaV2Config,
-        {**_COMMON, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False},
-        hf.DebertaV2ForMaskedLM,
-        _wordpiece,
-    ),
+    "deberta-v2": (hf.DebertaV2Config, _DEBERTA, hf.DebertaV2ForMaskedLM, _wordpiece),
 }
 
 

@@ -33,11 +33,6 @@ def byte_level(front: str = "", after: str = "", pad: str | None = None) -> Any:
     return _finish(tokenizer, front=front, after=after, **named, **({"pad_token": pad} if pad else {}))
 
 
-def _pieces(tokenizer: Tokenizer, trainer: Any) -> Any:
-    tokenizer.train_from_iterator(_TEXTS, trainer)
-    return _finish(tokenizer, front="<s>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
-
-
 def llama_pieces() -> Any:
     """SentencePiece's BPE as Llama's older files have it: a normaliser sets the blank in front; no padding token."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
@@ -46,9 +41,8 @@ def llama_pieces() -> Any:
     special = ["<unk>", "<s>", "</s>"]
     # pre-tokenised for the training alone: merges stay inside words, as in the real vocabularies
     tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
-    tokenizer.train_from_iterator(
-        _TEXTS, trainers.BpeTrainer(vocab_size=260, special_tokens=special, initial_alphabet=letters)
-    )
+    trainer = trainers.BpeTrainer(vocab_size=260, special_tokens=special, initial_alphabet=letters)
+    tokenizer.train_from_iterator(_TEXTS, trainer)
     tokenizer.pre_tokenizer = None
     return _finish(tokenizer, front="<s>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
@@ -58,18 +52,15 @@ def unigram(scheme: str = "first") -> Any:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
     specials = ["<unk>", "<s>", "</s>"]
-    return _pieces(tokenizer, trainers.UnigramTrainer(vocab_size=150, special_tokens=specials, unk_token="<unk>"))
+    trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=specials, unk_token="<unk>")
+    tokenizer.train_from_iterator(_TEXTS, trainer)
+    return _finish(tokenizer, front="<s>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
-_GROUPED: dict[str, Any] = {
-    **SIZES,
-    "num_hidden_layers": 3,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 700,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": None,
-}
+_GROUPED: dict[str, Any] = {**SIZES, "num_hidden_layers": 3, "num_key_value_heads": 2, "max_position_embeddings": 700}
+_GROUPED |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
+_OPT = {"hidden_size": 16, "word_embed_proj_dim": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "ffn_dim": 24}
+_OPT |= {"max_position_embeddings": 700, "init_std": 0.3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
 _GEMMA: dict[str, Any] = {**_GROUPED, "head_dim": 8, "query_pre_attn_scalar": 5, "sliding_window": 6, "pad_token_id": 0}
 
 #: Family -> (config class, its options, causal-LM class, tokenizer).
@@ -80,23 +71,7 @@ CAUSAL: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
         hf.GPT2LMHeadModel,
         byte_level,
     ),
-    "opt": (
-        hf.OPTConfig,
-        {
-            "hidden_size": 16,
-            "word_embed_proj_dim": 16,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 4,
-            "ffn_dim": 24,
-            "max_position_embeddings": 700,
-            "init_std": 0.3,
-            "pad_token_id": 0,
-            "bos_token_id": 1,
-            "eos_token_id": 1,
-        },
-        hf.OPTForCausalLM,
-        lambda: byte_level(front="</s>", pad="<|pad|>"),
-    ),
+    "opt": (hf.OPTConfig, _OPT, hf.OPTForCausalLM, lambda: byte_level(front="</s>", pad="<|pad|>")),
     "llama": (hf.LlamaConfig, _GROUPED, hf.LlamaForCausalLM, llama_pieces),
     "mistral": (hf.MistralConfig, {**_GROUPED, "sliding_window": 7}, hf.MistralForCausalLM, unigram),
     "qwen2": (hf.Qwen2Config, _GROUPED, hf.Qwen2ForCausalLM, lambda: byte_level(pad="<|pad|>")),

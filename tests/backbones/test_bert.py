@@ -69,12 +69,10 @@ def test_activations_are_those_of_transformers_or_left_to_it(activation, tiny_fo
 @pytest.mark.parametrize(("before", "weight", "bias"), [("bert.", "gamma", "beta"), ("", "weight", "bias")])
 def test_names_of_old_checkpoints_and_of_headless_ones_are_read(before, weight, bias, tiny_folder, tmp_path):
     """bert-base-uncased calls LayerNorm's tensors gamma and beta."""
-    whole = load_backbone(str(tiny_folder("bert"))).model.state_dict()
-    norm = "LayerNorm"
-    names = {
-        name: before + name.replace(f"{norm}.weight", f"{norm}.{weight}").replace(f"{norm}.bias", f"{norm}.{bias}")
-        for name in whole
-    }
+    whole, names = load_backbone(str(tiny_folder("bert"))).model.state_dict(), {}
+    for name in whole:
+        changed = name.replace("LayerNorm.weight", f"LayerNorm.{weight}").replace("LayerNorm.bias", f"LayerNorm.{bias}")
+        names[name] = before + changed
 
     def renamed(folder):
         tensors = {names[name]: tensor for name, tensor in whole.items()}

@@ -17,6 +17,7 @@ from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.prompts.named import named_templates
 from promptcli.errors import UsageError
 from promptcli.recipe import CAUSAL_RECIPES, RECIPES, Recipe
+from tests.reading import write_table
 from tests.reference import plain
 from tests.reference.causal import attention_outputs, contrasted, text_rule, token_prepending
 from tests.tiny import SENTENCES
@@ -318,9 +319,7 @@ def test_a_projected_last_layer_has_a_width_of_its_own(tmp_path):
 
 def test_eval_scores_the_recipes_of_causal_models(run, tiny_folder, tmp_path):
     rows = zip(SENTENCES, SENTENCES[1:], range(4), strict=False)
-    (tmp_path / "pairs.tsv").write_text(
-        "sentence1\tsentence2\tscore\n" + "".join(f"{a}\t{b}\t{c}\n" for a, b, c in rows)
-    )
-    ran = run("eval", "--backbone", tiny_folder("llama"), "--task", tmp_path / "pairs.tsv", "--json")
-    names = {row["recipe"] for row in json.loads(ran.out)["results"]}
-    assert ran.code == 0 and set(CAUSAL_RECIPES) <= names and not {"cls", "prompt"} & names
+    pairs = write_table(tmp_path / "pairs.tsv", ("sentence1", "sentence2", "score"), rows)
+    results = run("eval", "--backbone", tiny_folder("llama"), "--task", pairs, "--json").json["results"]
+    names = {row["recipe"] for row in results}
+    assert set(CAUSAL_RECIPES) <= names and not {"cls", "prompt"} & names

@@ -75,9 +75,8 @@ def entry(home):
 
 def test_missing_tasks_are_named_and_are_dashes_in_the_table(score, document, fake):
     scored = document("--model", "last-avg")
-    assert [(row["recipe"], row["task"], row["split"]) for row in scored["results"]] == [
-        ("last-avg", task, "test") for task in ("STS12", "STS14", "STS-B")
-    ]
+    assert [row["task"] for row in scored["results"]] == ["STS12", "STS14", "STS-B"]
+    assert {(row["recipe"], row["split"]) for row in scored["results"]} == {("last-avg", "test")}
     assert list(scored["missing"]) == ["STS13", "STS15", "STS16", "SICK-R"]
     ran = score("--model", "cls")
     assert ran.code == 0 and all(f"{name} is missing: " in ran.err for name in scored["missing"])

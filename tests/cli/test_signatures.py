@@ -69,13 +69,8 @@ def more(file: str, parts: int, *, rate: float = 0.5) -> int:
     return parts
 
 
-FLAGS = {
-    "with_text": "--text/--no-text",
-    "rate": Flag("--rate -r", min=0),
-    "parts": Flag(min=1),
-    "hidden": None,
-    "changes": RECIPE,
-}
+FLAGS = {"with_text": "--text/--no-text", "rate": Flag("--rate -r", min=0), "parts": Flag(min=1)}
+FLAGS |= {"hidden": None, "changes": RECIPE}
 calls: list[Any] = []
 
 

@@ -20,6 +20,7 @@ from promptcli.encoder.transforms.heads import start_projection
 from promptcli.encoder.transforms.principal_axes import MATRIX, MEAN, fit_all_but_the_top, fit_spectral
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, WrongKindError
 from promptcli.recipe import MASKED_RECIPES, Recipe
+from tests.embed_running import refused
 from tests.tiny import SENTENCES
 
 _TEMPLATE = 'This sentence : "[X]" means [MASK] .'
@@ -78,10 +79,8 @@ def test_batch_order_and_padding_do_not_matter(name, family, tiny_backbone, monk
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
 def test_one_slot_of_the_last_layer_equals_the_whole(family, tiny_backbone):
     backbone = tiny_backbone(family)
-    slot, whole, average = (
-        build_encoder(Recipe(prompt=_TEMPLATE, pooling=pooling), backbone=backbone)
-        for pooling in ("last/mask", "layer-2/mask", "last/avg")
-    )
+    recipes = [Recipe(prompt=_TEMPLATE, pooling=pooling) for pooling in ("last/mask", "layer-2/mask", "last/avg")]
+    slot, whole, average = (build_encoder(recipe, backbone=backbone) for recipe in recipes)
     seen = []
     hook = backbone.model.encoder.layer[-1].register_forward_hook(lambda *given: seen.append(given[2].size(1)))
     fast = slot.encode(SENTENCES)
@@ -125,12 +124,6 @@ def test_no_attention_matrix_is_made(bert, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "softmax", lambda *a, **k: shapes.append(a[0].shape) or original(*a, **k))
     build_encoder(Recipe(pooling="last/ditto:1-1"), backbone=bert).encode(SENTENCES)
     assert not shapes
-
-
-def test_no_sentences_and_empty_sentences(bert):
-    encoder = build_encoder(Recipe(pooling="last/avg"), backbone=bert)
-    assert encoder.encode([]).shape == (0, encoder.width)
-    assert np.isfinite(encoder.encode(["", "  "])).all()
 
 
 def test_unbiased_keeps_what_the_switches_leave(bert):
@@ -224,10 +217,7 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         ({"pooling": "last/mask:3", "prompt": "[MASK] [X] [MASK]"}, "has only 2; give mask:1 to mask:2"),
         ({"pooling": "last/mask:0", "prompt": "[X] [MASK]"}, "give mask, or mask:K"),
         ({"pooling": "last"}, "not STATES/WEIGHTS"),
-        (
-            {"pooling": "first/avg"},
-            "unknown states of pooling 'first'; valid: static, mlm-head, last, first-last, last-two, layer-K",
-        ),
+        ({"pooling": "first/avg"}, "unknown states of pooling 'first'; valid: static, mlm-head, last, .*, layer-K"),
         ({"pooling": "last/mean"}, "unknown weights of pooling 'mean'; valid: avg, max, sqrt, weighted, cnn, cls"),
         ({"pooling": "layer-9/avg"}, "valid: layer-0 to layer-2"),
         ({"pooling": "last/avg:3"}, "take no argument"),
@@ -297,11 +287,7 @@ def test_bfloat16_is_close(tiny_folder):
     assert half.dtype == np.float32 and cosine.min() > 0.99 and not np.array_equal(whole, half)
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [MASKED_RECIPES["prompt-denoised"], Recipe(pooling="last/ditto:2-3")],
-    ids=["prompt-denoised", "ditto"],
-)
+@pytest.mark.parametrize("recipe", [MASKED_RECIPES["prompt-denoised"], Recipe(pooling="last/ditto:2-3")])
 def test_batches_that_memory_does_not_hold_are_halved(recipe, tiny_backbone, monkeypatch, caplog):
     backbone = tiny_backbone("bert")
     encoder = build_encoder(recipe, backbone=backbone)
@@ -329,11 +315,8 @@ def test_one_sentence_too_many_is_one_line(tiny_backbone, monkeypatch, run):
     monkeypatch.setattr(type(backbone), "run", fail)
     with pytest.raises(OutOfMemoryError, match=r"even with one sentence, of \d+ tokens; give a smaller `max_length`"):
         build_encoder(MASKED_RECIPES["prompt"], backbone=backbone).encode(SENTENCES)
-    ran = run("similarity", "a", "b", "--device", "cpu")
-    assert (
-        ran.code == 1
-        and ran.err.count("\n") == 1
-        and "backbone 'mini-bert' does not fit into the GPU's memory" in ran.err
+    refused(
+        run("similarity", "a", "b", "--device", "cpu"), 1, "backbone 'mini-bert' does not fit into the GPU's memory"
     )
 
 
@@ -349,8 +332,7 @@ def test_trouble_of_a_device_is_one_line(error, says, run, monkeypatch):
         raise error
 
     monkeypatch.setattr("promptcli.encoder.encoder.Encoder.__init__", fail)
-    ran = run("similarity", "a", "b", "--device", "cpu")
-    assert ran.code == 1 and says in ran.err and "Traceback" not in ran.err
+    refused(run("similarity", "a", "b", "--device", "cpu"), 1, says)
 
 
 @pytest.mark.parametrize(("free", "width", "tokens"), [(80e9, 768, 65536), (8e9, 768, 32768), (1e9, 1024, 4096)])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from transformers import AutoTokenizer, BertModel, RobertaModel
 
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
@@ -11,7 +12,7 @@ from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from tests.reference import plain
 from tests.reference.causal import attention_outputs
-from tests.tiny import SENTENCES
+from tests.tiny import SENTENCES, save_tiny
 
 FAMILIES = ["bert", "roberta", "electra"]
 TOLERANCE = 1e-5
@@ -105,10 +106,8 @@ def test_the_attention_blocks_output(pooling, layers, family, encoder, reference
 def test_denoising(option, encoder, reference, family):
     template = plain.TEMPLATES[family]
     offset = 2 if family == "roberta" and option == "hidden" else 0
-    expected = [
-        reference.mask_state(template, sentence) - reference.mask_bias(template, sentence, offset)
-        for sentence in map(plain.period, SENTENCES)
-    ]
+    texts = list(map(plain.period, SENTENCES))
+    expected = [reference.mask_state(template, text) - reference.mask_bias(template, text, offset) for text in texts]
     assert_rows(encoder(prompt=template, pooling="last/mask", denoise=option), expected)
 
 
@@ -122,9 +121,8 @@ def test_topk_tokens(place, encoder, reference, family):
         bias = reference.mask_bias(template, sentence, 2 if family == "roberta" else 0)
         logits = reference.denoised_logits(h, bias, place)
         expected.append(plain.topk(logits, rows, k))
-    assert_rows(
-        encoder(prompt=template, pooling="last/mask", transforms=(f"topk-tokens:{k}",), denoise=place), expected
-    )
+    made = encoder(prompt=template, pooling="last/mask", transforms=(f"topk-tokens:{k}",), denoise=place)
+    assert_rows(made, expected)
 
 
 def test_tfidf(encoder, reference):
@@ -141,9 +139,8 @@ def test_tfidf(encoder, reference):
 @pytest.mark.parametrize("k", [None, 3])
 def test_whitening(k, encoder, reference):
     several = SENTENCES + [f"{sentence} {other}" for sentence in SENTENCES for other in SENTENCES[:3]]
-    vectors = torch.stack(
-        [plain.average(torch.stack(plain.first_last(reference.states(reference.ids("[X]", s))[0]))) for s in several]
-    )
+    states = [reference.states(reference.ids("[X]", sentence))[0] for sentence in several]
+    vectors = torch.stack([plain.average(torch.stack(plain.first_last(layers))) for layers in states])
     mean, matrix = plain.whiten(vectors.double())
     tensors = fit_whitening(encoder().encode(several))
     whitened = encoder(tensors, transforms=("whitening" if k is None else f"whitening:{k}",)).encode(several)
@@ -160,15 +157,11 @@ def test_cls_pooler(encoder, family, tmp_path):
         encoder(pooling="last/cls", transforms=("cls-pooler",))
     if family == "electra":  # the family has no pooler at all
         return
-    from transformers import AutoTokenizer, BertModel, RobertaModel
-
-    from tests.tiny import save_tiny
-
-    folder = save_tiny(family, tmp_path, model_class={"bert": BertModel, "roberta": RobertaModel}[family])
-    model = {"bert": BertModel, "roberta": RobertaModel}[family].from_pretrained(folder).eval()
-    pooled = build_encoder(
-        Recipe(backbone=str(folder), pooling="last/cls", transforms=("cls-pooler",)), dtype="float32"
-    )
+    model_class = {"bert": BertModel, "roberta": RobertaModel}[family]
+    folder = save_tiny(family, tmp_path, model_class=model_class)
+    model = model_class.from_pretrained(folder).eval()
+    recipe = Recipe(backbone=str(folder), pooling="last/cls", transforms=("cls-pooler",))
+    pooled = build_encoder(recipe, dtype="float32")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
         expected = [model(**tokenizer(s, return_tensors="pt")).pooler_output[0] for s in SENTENCES]

@@ -1,6 +1,5 @@
 """Linear transforms fitted on sentences: formulas against plain loops, what is refused, numbers chosen by pairs."""
 
-import json
 from contextlib import nullcontext
 
 import numpy as np
@@ -19,6 +18,7 @@ from promptcli.models.registry import Entry, Registry, load_encoder
 from promptcli.notes import showing
 from promptcli.recipe import Recipe
 from promptcli.training.fits import CANDIDATES, fit_recipe
+from tests.reading import write_table
 from tests.reference import plain
 from tests.tiny import SENTENCES
 
@@ -69,9 +69,8 @@ def test_whitening_with_an_exponent(exponent, tiny_backbone):
     expected = plain.part_whitened(torch.from_numpy(vectors_of()).double(), float(exponent)).numpy()
     found = transformed(f"whitening:all:{exponent}", vectors_of(), tiny_backbone("bert"))
     assert up_to_signs(found, expected) < 1e-4 * np.abs(expected).max()
-    assert (
-        np.abs(transformed(f"whitening:4:{exponent}", vectors_of(), tiny_backbone("bert")) - found[:, :4]).max() < 1e-5
-    )
+    narrow = transformed(f"whitening:4:{exponent}", vectors_of(), tiny_backbone("bert"))
+    assert np.abs(narrow - found[:, :4]).max() < 1e-5
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -165,13 +164,9 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
     assert made.encoder.recipe.transforms == (best,)
     assert sum(done) == len(MANY) + len(set(MANY))
     assert [row.transform for row in made.selection.candidates] == CANDIDATES[name](D)
-    plain_value = 100 * statistics.spearman(
-        statistics.cosine(
-            *(build_encoder(Recipe(), backbone=backbone).encode(side) for side in (MANY[:24], MANY[24:]))
-        ),
-        task.pairs().gold,
-    )
-    assert made.selection.without.value == pytest.approx(plain_value, abs=1e-4)
+    sides = (build_encoder(Recipe(), backbone=backbone).encode(side) for side in (MANY[:24], MANY[24:]))
+    without = 100 * statistics.spearman(statistics.cosine(*sides), task.pairs().gold)
+    assert made.selection.without.value == pytest.approx(without, abs=1e-4)
     assert len(made.selection.data_sha256) == 64
 
 
@@ -201,9 +196,7 @@ def test_every_candidate_can_be_made(name, d, tiny_backbone):
 def test_the_command_shows_and_keeps_what_was_tried(run, tmp_path, tiny_folder):
     (tmp_path / "some.txt").write_text("\n".join(MANY), encoding="utf-8")
     rows = zip(MANY[:20], MANY[20:40], range(20), strict=True)
-    (tmp_path / "pairs.tsv").write_text(
-        "sentence1\tsentence2\tscore\n" + "".join(f"{a}\t{b}\t{c}\n" for a, b, c in rows)
-    )
+    write_table(tmp_path / "pairs.tsv", ("sentence1", "sentence2", "score"), rows)
     choice = ("--backbone", tiny_folder("bert"), "--pooling", "last/avg", "--on", tmp_path / "some.txt", "--offline")
     given = ("fit", *choice, "--transform", "all-but-the-top", "--select", tmp_path / "pairs.tsv", "--name", "abt")
     ran = run(*given)
@@ -211,10 +204,9 @@ def test_the_command_shows_and_keeps_what_was_tried(run, tmp_path, tiny_folder):
     assert ran.code == 0 and "20 pairs" in lines[0] and lines[3].startswith("none ")
     assert [line.split()[0] for line in lines[4:]] == CANDIDATES["all-but-the-top"](D)
     (chosen,) = (line.split()[0] for line in lines if line.endswith("chosen"))
-    ran = run(*given, "--force", "--json")
-    document = json.loads(ran.out)
+    document = run(*given, "--force", "--json").json
     assert document["selected_on"]["chosen"] == chosen == document["recipe"]["transforms"][0]
-    card = json.loads(run("models", "show", "abt", "--json").out)
+    card = run("models", "show", "abt", "--json").json
     assert card["provenance"]["selected_on"] == document["selected_on"]
 
 

@@ -1,3 +1,4 @@
+import itertools
 import json
 from contextlib import nullcontext
 
@@ -43,10 +44,8 @@ def test_scores_equal_the_definition_over_all_pairs_and_by_subset(calls):
     encoder = LetterEncoder(0.7)
     (score,) = evaluate([encoder], [task(one=one, two=two)])
     everything = Pairs(one.first + two.first, one.second + two.second, np.concatenate([one.gold, two.gold]))
-    assert score.value == pytest.approx(plain_spearman(encoder, everything), abs=0.5)
-    assert score.subsets["one"].value == pytest.approx(plain_spearman(encoder, one), abs=0.5)
-    assert score.subsets["two"].value == pytest.approx(plain_spearman(encoder, two), abs=0.5)
-    assert (score.pairs, score.subsets["one"].pairs, score.subsets["two"].pairs) == (70, 40, 30)
+    for found, part in ((score, everything), (score.subsets["one"], one), (score.subsets["two"], two)):
+        assert found.value == pytest.approx(plain_spearman(encoder, part), abs=0.5) and found.pairs == len(part)
     assert score.ci95[0] < score.value < score.ci95[1]
     assert score.value != pytest.approx(np.mean([part.value for part in score.subsets.values()]), abs=1e-6)
 
@@ -74,11 +73,8 @@ def test_scores_come_encoder_by_encoder_and_do_not_depend_on_company(calls):
         (labels[1], "STS12", "letters-3"),
         (labels[1], "STS-B:dev", "letters-3"),
     ]
-    alone = [
-        evaluate([encoder], [each], labels=[label])[0]
-        for encoder, label in zip(encoders, labels, strict=True)
-        for each in tasks
-    ]
+    one_by_one = itertools.product(zip(encoders, labels, strict=True), tasks)
+    alone = [evaluate([encoder], [each], labels=[label])[0] for (encoder, label), each in one_by_one]
     assert [score.to_dict() for score in together] == [score.to_dict() for score in alone]
 
 
@@ -129,8 +125,8 @@ def test_compare_is_paired_and_antisymmetric(calls):
         (RECIPES["prompt"].replace(backbone="x"), "prompt"),
         (Recipe(pooling="last/ditto:1-8"), "pooling=last/ditto:1-8"),
         (
-            RECIPES["prompt"].replace(period=False),
-            'prompt=This sentence : "[X]" means [MASK] . period=False pooling=last/mask',
+            Recipe(prompt="[X] [MASK]", period=False, pooling="last/mask"),
+            "prompt=[X] [MASK] period=False pooling=last/mask",
         ),
         (Recipe(max_length=32, transforms=("whitening:3", "a")), "transforms=whitening:3,a max_length=32"),
     ],

@@ -1,11 +1,8 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 
 from promptcli.data.hub import HubSet
@@ -14,6 +11,7 @@ from promptcli.data.task_table import PROTOCOLS, TASKS, TaskName, task_row
 from promptcli.data.tasks import Pairs, STSTask, fitting_task, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import offline
+from tests.reading import write_table
 
 #: All splits of a task: to fit on.
 ALL_SPLITS = [TaskName("STS-B", "all"), TaskName("SICK-R", "all")]
@@ -44,9 +42,6 @@ def write_sick(root: Path) -> None:
     write(root / "SICK/SICK_train.txt", f"{SICK_HEADER}\n1\tA dog\tA cat\t4.5\tNEUTRAL\n2\tB\tC\t3\tNEUTRAL\n")
     write(root / "SICK/SICK_trial.txt", f"{SICK_HEADER}\n4\tD\tE\t3.6\tCONTRADICTION\n")
     write(root / "SICK/SICK_test_annotated.txt", f"{SICK_HEADER}\r\n6\tNo boy\tA kid\t3.3\tENTAILMENT\r\n")
-
-
-# --- the quirks of the years' files
 
 
 def year(root: Path, name: str, subset: str, text: str | bytes, gold: str, prefix: str = "STS") -> None:
@@ -96,9 +91,6 @@ def test_quirks_of_a_subset(tmp_path, name, text, gold, expected):
     assert rows(one(tmp_path, name).subsets["images"]) == expected
 
 
-# --- STS-B and SICK-R
-
-
 def test_benchmark_has_7_columns_or_9_and_no_header(tmp_path):
     row = "main-news\theadlines\t2013\t0001\t{}\t{}\t{}"
     folder = tmp_path / "STS" / "STSBenchmark"
@@ -122,9 +114,6 @@ def test_sick_protocols_differ_in_their_pairs(tmp_path):
     assert one(tmp_path, "SICK-R").pairs().gold.tolist() == [4.5]
 
 
-# --- the folder
-
-
 @pytest.mark.parametrize("inner", ["", "senteval", "downstream", "data/downstream"])
 def test_folder_may_hold_the_downstream_folder(tmp_path, inner):
     write_sick(tmp_path / inner)
@@ -144,12 +133,10 @@ def test_missing_tasks_are_named_and_the_others_are_there(tmp_path):
 
 
 def test_no_folder_and_a_folder_of_something_else_are_not_found(tmp_path):
-    with pytest.raises(NotFoundError, match="no such folder"):
-        load(tmp_path / "nowhere")
-    with pytest.raises(NotFoundError, match="no STS or SICK folder"):
-        load(tmp_path)
-    with pytest.raises(NotFoundError, match="no such folder"):
-        load(write(tmp_path / "file", "x"))
+    write(tmp_path / "file", "x")
+    for name, message in (("nowhere", "no such folder"), ("file", "no such folder"), ("", "no STS or SICK folder")):
+        with pytest.raises(NotFoundError, match=message):
+            load(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -159,9 +146,6 @@ def test_no_folder_and_a_folder_of_something_else_are_not_found(tmp_path):
 def test_text_of_a_folder_is_what_is_found(tmp_path, sentence, text):
     year(tmp_path, "STS14", "images", f"{sentence}\tb\n", "1\n")
     assert one(tmp_path, "STS14").text == one(tmp_path, "STS14", "mteb").text == text
-
-
-# --- malformed files: name and line
 
 
 INPUT, GOLD = "STS/STS14-en-test/STS.input.x.txt", "STS/STS14-en-test/STS.gs.x.txt"
@@ -192,9 +176,6 @@ def test_a_malformed_file_is_named_with_its_line(tmp_path, files, place):
     with pytest.raises(UsageError, match=place) as caught:
         load(tmp_path)
     assert "\n" not in str(caught.value)
-
-
-# --- names and hashes
 
 
 def test_names_come_in_the_papers_order():
@@ -235,9 +216,6 @@ def test_hash_changes_with_every_part_of_the_data():
     assert digest() == digest() and len({digest(**change) for change in changes}) == 5
 
 
-# --- the Moses step
-
-
 @pytest.mark.parametrize(
     ("raw", "tokenized"),
     [
@@ -255,10 +233,8 @@ def test_moses_step(raw, tokenized):
 # --- the hub, by local folders
 
 
-ROWS = [
-    {"sentence1": "A Dog's life.", "sentence2": "One (small) cat", "score": 4.0, "genre": "x"},
-    {"sentence1": "B", "sentence2": "C", "score": 0.5, "genre": "x"},
-]
+COLUMNS = ("sentence1", "sentence2", "score", "genre")
+ROWS = [("A Dog's life.", "One (small) cat", 4.0, "x"), ("B", "C", 0.5, "x")]
 
 
 @pytest.fixture
@@ -269,15 +245,15 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def local_sets(tmp_path, cache, monkeypatch):
     """Local stand-ins of the hub's data sets: JSONL, Parquet, one that is missing and one with another column."""
-    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
-    for split in ("sts12/test", "stsb/test"):
-        write(tmp_path / f"{split}.jsonl", lines)
+    for name in ("sts12", "stsb", "odd", "sick"):
+        (tmp_path / name).mkdir()
+    for name in ("sts12", "stsb"):
+        write_table(tmp_path / name / "test.jsonl", COLUMNS, ROWS)
     for split in ("validation", "train"):
-        write(tmp_path / f"stsb/{split}.jsonl", json.dumps({**ROWS[1], "sentence1": split}) + "\n")
-    write(tmp_path / "odd/test.jsonl", json.dumps({"a": "x", "sentence2": "y", "score": 1}) + "\n")
-    (tmp_path / "sick").mkdir()
-    sick = pa.table({"premise": ["A Dog"], "hypothesis": ["A Cat"], "relatedness_score": pa.array([3.3], pa.float32())})
-    pa.parquet.write_table(sick, tmp_path / "sick" / "test-00000-of-00001.parquet")
+        write_table(tmp_path / "stsb" / f"{split}.jsonl", COLUMNS, [(split, *ROWS[1][1:])])
+    write_table(tmp_path / "odd" / "test.jsonl", ("a", *COLUMNS[1:3]), [("x", "y", 1)])
+    sick = ("premise", "hypothesis", "relatedness_score")
+    write_table(tmp_path / "sick" / "test-00000-of-00001.parquet", sick, [("A Dog", "A Cat", 3.3)])
     for label, source in {
         "STS12": HubSet(str(tmp_path / "sts12")),
         "STS13": HubSet(str(tmp_path / "nowhere")),
@@ -285,7 +261,7 @@ def local_sets(tmp_path, cache, monkeypatch):
         "STS-B": HubSet(str(tmp_path / "stsb")),
         "STS-B:dev": HubSet(str(tmp_path / "stsb"), split="validation"),
         "STS-B:all": HubSet(str(tmp_path / "stsb"), split=TASKS["STS-B:all"].hub.split),
-        "SICK-R": HubSet(str(tmp_path / "sick"), columns=("premise", "hypothesis", "relatedness_score")),
+        "SICK-R": HubSet(str(tmp_path / "sick"), columns=sick),
     }.items():
         monkeypatch.setitem(TASKS, label, replace(TASKS[label], hub=source))
 

@@ -1,6 +1,7 @@
 """Transfer tasks: the readers, the folds, the classifier next to a plain one, and the command."""
 
 import functools
+import itertools
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -181,11 +182,7 @@ def test_folds_are_those_of_scikit_learn(seed):
 def test_fits_side_by_side_are_the_plain_fits(training):
     """Of unequal length, so that some have one step less in a pass and some end sooner."""
     features, labels = points(90, classes=3)
-    cuts = [
-        (np.arange(0, 63), np.arange(63, 90)),
-        (np.arange(20, 90), np.arange(0, 20)),
-        (np.r_[:30, 40:90], np.r_[30:40]),
-    ]
+    cuts = [(np.r_[:63], np.r_[63:90]), (np.r_[20:90], np.r_[:20]), (np.r_[:30, 40:90], np.r_[30:40])]
     fits = [ClassifierFit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts]
     found = train(with_bias(features, "cpu"), torch.tensor(labels), fits, ClassifierSetting(training, 3, 7))
     for number, (left, out) in enumerate(cuts):
@@ -219,13 +216,10 @@ OFFICIAL = Path(__file__).parents[1] / "reference/official/senteval.json"
 _WAYS = {"nested-folds": nested, "folds-and-test": cross_validated, "pairs": cross_validated, "splits": official}
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        *(f"{way}/{size}" for way in _WAYS for size in ("fast", "full")),
-        *(f"nested-folds/fast/seed-{n}" for n in (1, 2)),
-    ],
-)
+CASES = [f"{way}/{size}" for way in _WAYS for size in ("fast", "full")]
+
+
+@pytest.mark.parametrize("case", [*CASES, "nested-folds/fast/seed-1", "nested-folds/fast/seed-2"])
 def test_accuracies_are_the_official_ones(case):
     """What SentEval's own classifiers reached on given features, at 1111 and at other seeds."""
     expected, values = json.loads(OFFICIAL.read_text())["cases"][case], np.load(OFFICIAL.with_suffix(".npz"))
@@ -312,9 +306,8 @@ def backbone(tiny_folder):
 def test_all_seven_in_one_json_document(document, backbone):
     found, said = document("cls", "last-avg", "--task", "transfer", *backbone)
     assert found["setting"] == {"folds": 5, "optimizer": "rmsprop", "seed": 1111}
-    assert [(row["recipe"], row["task"]) for row in found["results"]] == [
-        (recipe, task) for recipe in ("cls", "last-avg") for task in TRANSFER_TASKS
-    ]
+    rows = [(row["recipe"], row["task"]) for row in found["results"]]
+    assert rows == [*itertools.product(("cls", "last-avg"), TRANSFER_TASKS)]
     row = next(row for row in found["results"] if row["task"] == "MR")
     assert row["examples"] == {"all": 40} and len(row["weight_decays"]) == 5
     assert all(0 <= row["value"] <= 100 and row["metric"] == "accuracy" for row in found["results"])
@@ -343,9 +336,8 @@ def test_the_figures_are_those_of_the_encoders_vectors(document, backbone, data,
     for name, part in load(data, "MRPC").splits.items():
         one, other = encoder.encode(part.first), encoder.encode(part.second)
         splits[name] = np.hstack([np.abs(one - other), one * other]), part.labels
-    test, dev = plain.plain_cross_validated(
-        splits["train"], splits["test"], lambda labels: stratified_folds(labels, 5, 3), FAST, 2, 3
-    )
+    drawn = functools.partial(stratified_folds, folds=5, seed=3)
+    test, dev = plain.plain_cross_validated(splits["train"], splits["test"], drawn, FAST, 2, 3)
     (row,) = found["results"]
     assert row["value"] == pytest.approx(test, abs=10.01)  # one of ten examples may stand on the line
     assert row["dev"] == pytest.approx(dev, abs=2.51)

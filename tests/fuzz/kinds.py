@@ -230,11 +230,8 @@ _SEARCH = f"--limit 3 --on pairs.tsv -o out/t.toml {TINY}"
 _TRANSFER = f"eval --task {{}} --fast --data-dir senteval -m last-avg {TINY}"
 _IMPORT = "models import {} --name new --offline -q"
 _ADAPTER = ("similarity one two --backbone lora --model cls --offline -q", _IMPORT.format("lora"))
-_FOLDER = (
-    "similarity one two --model prompt --backbone model --offline -q",
-    "templates manual --backbone model",
-    _IMPORT.format("model"),
-)
+_PROMPTED = "similarity one two --model prompt --backbone model --offline -q"
+_FOLDER = (_PROMPTED, "templates manual --backbone model", _IMPORT.format("model"))
 _WORDS = "similarity one two --backbone glove:FILE --pooling static/avg --prompt [X] -q"
 _SAVING = ("out", "home")
 

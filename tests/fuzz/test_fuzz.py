@@ -253,7 +253,7 @@ FOUND = {
     ),
     "a token with a field that its library prints": (
         "tokenizer.json",
-        lambda sound: sound.replace(b'"single_word"', b'"ingle_word"', 1),
+        lambda it: it.replace(b'"single_', b'"ingle_', 1),
     ),
 }
 

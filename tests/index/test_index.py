@@ -29,6 +29,10 @@ def built(n=50, factory="Flat", seed=0, texts=True):
     return VectorIndex.build(ArrayRows(vectors(n, seed=seed), range(n), names), factory)
 
 
+def of_a_cat(**options):
+    return SentenceIndex.build(["A cat sleeps."], FakeEncoder(), **options)
+
+
 def by_product(rows, query, k):
     """Return the k best rows and cosines by the plain formula, in float64."""
     rows, query = rows.astype(np.float64), query.astype(np.float64)
@@ -139,18 +143,17 @@ def test_numbers_that_are_not_finite_are_refused_by_row(value):
         lambda: VectorIndex.build(ArrayRows(vectors(3), range(3), None), target=1.5),
         lambda: VectorIndex.build(ArrayRows(vectors(3), range(3), None), memory=1 << 20),
         lambda: VectorIndex.build(ArrayRows(vectors(2), range(2), ["", " "])),
-        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder(), ids=[1, 2]),
         lambda: SentenceIndex.build("A cat sleeps.", FakeEncoder()),
         lambda: SentenceIndex.build([], FakeEncoder()),
-        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).delete(0),
-        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).delete("0"),
-        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).search("x", allow=["1"]),
-        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).search("x", allow=0),
-        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).search("x", deny=0),
-        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).search("x", nprob=3),
-        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).dups("0.9"),
-        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder()).pairs("3"),
-        lambda: SentenceIndex.build(["A cat sleeps."], FakeEncoder(), factory=3),
+        lambda: of_a_cat(ids=[1, 2]),
+        lambda: of_a_cat(factory=3),
+        *(lambda ids=ids: of_a_cat().delete(ids) for ids in (0, "0")),
+        *(lambda ids=ids: of_a_cat().search("x", allow=ids) for ids in (["1"], 0, "xy")),
+        *(lambda ids=ids: of_a_cat().search("x", deny=ids) for ids in (0, "x")),
+        *(lambda k=k: of_a_cat().search("x", k=k) for k in (0, 2.5, "3", None, np.nan)),
+        lambda: of_a_cat().search("x", nprob=3),
+        lambda: of_a_cat().dups("0.9"),
+        lambda: of_a_cat().pairs("3"),
     ],
 )
 def test_mistakes_of_a_program_are_refused(wrong):

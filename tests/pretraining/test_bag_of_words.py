@@ -33,10 +33,9 @@ def few_function_pieces(monkeypatch):
 
 def made_corpus(lines=300, unrelated=60, seed=0, letters=True):
     rng = np.random.default_rng(seed)
-    rows = [
-        rng.zipf(1.3, size).clip(max=SIZE - len(SPECIALS)) + len(SPECIALS) - 1 for size in rng.integers(1, 20, lines)
-    ]
-    pieces = (*SPECIALS, *("word" if letters and number % 7 else "7" for number in range(SIZE - len(SPECIALS))))
+    count = SIZE - len(SPECIALS)
+    rows = [rng.zipf(1.3, size).clip(max=count) + len(SPECIALS) - 1 for size in rng.integers(1, 20, lines)]
+    pieces = (*SPECIALS, *("word" if letters and number % 7 else "7" for number in range(count)))
     ends = np.cumsum([len(row) for row in rows])
     return Corpus(np.concatenate(rows).astype(np.uint16), ends, lines - unrelated, pieces, TEMPLATES)
 
@@ -70,10 +69,8 @@ def test_the_loss_is_the_plain_loops():
         losses += [] if loss is None else [loss]
     assert len(losses) == len(batch.bags.places) > 10
     assert float(got) == pytest.approx(sum(losses) / len(losses), rel=1e-5)
-    gold = torch.from_numpy(batch.gold)
-    assert float(masked) == pytest.approx(
-        float(torch.nn.functional.cross_entropy(logits[torch.from_numpy(batch.places)], gold)), rel=1e-5
-    )
+    places, gold = map(torch.from_numpy, (batch.places, batch.gold))
+    assert float(masked) == pytest.approx(float(torch.nn.functional.cross_entropy(logits[places], gold)), rel=1e-5)
 
 
 def test_a_step_minimises_the_sum_of_both_losses():
@@ -95,12 +92,8 @@ def test_sentences_stand_in_templates_and_are_hidden_in_part():
         restored = batch.ids.copy()
         restored.ravel()[batch.places] = batch.gold
         for row, there, (start, end) in zip(restored, batch.real, step.spans.tolist(), strict=True):
-            inside = row[there][1:-1].tolist()
-            fits = [
-                number
-                for number, (before, after) in enumerate(TEMPLATES)
-                if inside == [*before, *corpus.tokens[start:end].tolist(), *after]
-            ]
+            inside, sentence = row[there][1:-1].tolist(), corpus.tokens[start:end].tolist()
+            fits = [at for at, (before, after) in enumerate(TEMPLATES) if inside == [*before, *sentence, *after]]
             assert fits
             templates |= set(fits)
         hidden, real = hidden + len(batch.gold), real + int((step.spans[:, 1] - step.spans[:, 0]).sum())
@@ -116,9 +109,8 @@ def test_words_of_the_lines_beside_it_have_their_share():
         bags = predict_words(step, wanted, corpus).bags
         alone = predict_words(step, plan(), corpus).bags
         assert np.array_equal(bags.places, alone.places)
-        with_content = [
-            start for start, end in step.spans.tolist() if corpus.information[corpus.tokens[start:end]].any()
-        ]
+        spans = step.spans.tolist()
+        with_content = [start for start, end in spans if corpus.information[corpus.tokens[start:end]].any()]
         for owner, start in enumerate(with_content):
             number, _ = line_of(corpus, start)
             mine, own = bags.owners == owner, alone.owners == owner

@@ -105,9 +105,8 @@ def test_several_are_begun_from_at_their_mean(run, text, other_text, model, tmp_
 def test_a_killed_run_ends_at_the_same_numbers(run, text, tmp_path, home):
     arguments = ["pretrain", text, *TINY, *SMALL, "--tokens", "20000", "--save-minutes", "0"]
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    Program(*arguments, "-o", killed, environment={"PROMPTCLI_HOME": str(home)}).kill_once_there(
-        killed / "work" / "state.safetensors"
-    )
+    program = Program(*arguments, "-o", killed, environment={"PROMPTCLI_HOME": str(home)})
+    program.kill_once_there(killed / "work" / "state.safetensors")
     assert not (killed / "model.safetensors").exists()
     shutil.copytree(killed, whole)  # the same vocabulary, but from the first step on
     (whole / "work" / "state.safetensors").unlink()

@@ -18,19 +18,10 @@ from promptcli.data.sources import read_examples
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.reproducing import measures
+from promptcli.reproducing import measures, report
 from promptcli.reproducing.measures import MEASURE_OF, measure_table, overview
 from promptcli.reproducing.published import Texts, find_tables, published_tables
-from promptcli.reproducing.report import (
-    caption,
-    compare_results,
-    heads,
-    read_results,
-    results_page,
-    row_lines,
-    table_lines,
-    table_page,
-)
+from promptcli.reproducing.report import caption, heads, read_results, results_page, row_lines, table_page
 from promptcli.reproducing.systems import FORMS, SYSTEMS, MeasurementContext
 from promptcli.storage.cache import Cache
 from promptcli.training.fits import fit_recipe
@@ -88,9 +79,8 @@ def table(name):
 
 
 def row_of(document, method, backbone=None):
-    return next(
-        row for row in document["rows"] if row["method"] == method and backbone in (None, row["published"]["backbone"])
-    )
+    rows = (row for row in document["rows"] if backbone in (None, row["published"]["backbone"]))
+    return next(row for row in rows if row["method"] == method)
 
 
 # the published figures
@@ -333,9 +323,8 @@ def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(co
     triplets.write_text("sent0,sent1,hard_neg\n" + "\n".join(rows) + "\n")
     document = measure_table(table("promptbert/6"), context(corpus=examples, seeds=(42,), triplets=triplets))
     assert document["triplets"]["examples"] == 130 and document["corpus"]["name"] == "examples.txt"
-    unsupervised, supervised = (
-        row for row in document["rows"] if (row["method"], row["published"]["backbone"]) == ("SimCSE", "roberta-base")
-    )
+    rows = [row for row in document["rows"] if row["published"]["backbone"] == "roberta-base"]
+    unsupervised, supervised = (row for row in rows if row["method"] == "SimCSE")
     corpus = measure_table(table("promptbert/6"), context(corpus=examples))
     whitened, other = (row_of(given, "whitening")["figures"]["Avg"]["value"] for given in (document, corpus))
     first, second, _ = read_examples(triplets).columns
@@ -427,13 +416,12 @@ def test_word_vectors_have_their_row(run, senteval, tmp_path):
 
 def test_rows_that_one_measurement_stands_for_are_put_together(context):
     document = measure_table(table("promptbert/1"), context())
-    lines = list(table_lines(document))
+    lines = list(report.table_lines(document))
     assert [line.label for line in lines if line.kind == "measured"] == ["static avg", "last avg"]
-    assert [line.label for line in lines if line.kind == "other"] == 2 * [
-        "bert-base-uncased", "bert-base-cased", "roberta-base",
-    ]  # fmt: skip
+    published = ["bert-base-uncased", "bert-base-cased", "roberta-base"]
+    assert [line.label for line in lines if line.kind == "other"] == 2 * published
     own = measure_table(table("promptbert/1"), context("bert-base-cased"))
-    assert [line.kind for line in table_lines(own) if line.label == "static avg"].count("measured") == 1
+    assert [line.kind for line in report.table_lines(own) if line.label == "static avg"].count("measured") == 1
 
 
 def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, tmp_path, monkeypatch):
@@ -557,7 +545,7 @@ def test_comparing_sees_what_changed(context):
     after = json.loads(json.dumps(before))
     after["data"]["STS-B:dev"]["sha256"] = "other"
     after["rows"][1]["figures"] = {}
-    found = compare_results(before, after)
+    found = report.compare_results(before, after)
     assert found.inputs == ["data of STS-B:dev"] and [change.after for change in found.changed] == [None]
     assert found.figures == 8 and found.largest == 0
 

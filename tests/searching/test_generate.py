@@ -16,11 +16,8 @@ from promptcli.recipe import MASK, SLOT
 from promptcli.searching import generate_t5
 from promptcli.searching.generate_t5 import FORMS, Definition, choose_definitions, read_definitions
 
-PAIRS = [
-    Definition("river", "a stream of water"),
-    Definition("bread", "food made of flour and water that is baked"),
-    Definition("king", "a man"),
-]
+MEANINGS = {"river": "a stream of water", "bread": "food made of flour and water that is baked", "king": "a man"}
+PAIRS = [Definition(*pair) for pair in MEANINGS.items()]
 WORDS = ["▁", "▁a", "▁of", "▁water", "▁means", ".", "....", ":", "▁river", "▁bread", "▁king", "▁A", "▁called", "▁."]
 
 
@@ -157,11 +154,7 @@ def test_t5_templates(t5, monkeypatch):
 
 def test_t5_refuses_what_makes_no_template(t5, monkeypatch):
     monkeypatch.setattr(generate_t5, "_LONGEST", 3)  # room for one token
-    for pairs, beam, message in (
-        (PAIRS, 1, "at least 2"),
-        ([], 100, r"no \(word, definition\) pairs"),
-        (PAIRS, 100, "finished no template within 3 tokens"),
-    ):
+    for pairs, beam, message in ((PAIRS, 1, "at least 2"), ([], 100, "no .word"), (PAIRS, 100, "within 3 tokens")):
         with pytest.raises(UsageError, match=message):
             generate_t5.generate_templates(t5, pairs, beam=beam)
 

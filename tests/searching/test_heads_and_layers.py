@@ -243,15 +243,16 @@ def test_the_heat_map_reads_without_colour():
 
 # --- layers
 
-CASES = [
-    ("bert", RECIPES["prompt"], ()),
-    ("bert", Recipe(), ("avg", "cls")),
-    ("qwen2", RECIPES["prompteol"], ("last-token", "avg")),
-    ("qwen2", RECIPES["aligned-wva"], ()),
-]
 
-
-@pytest.mark.parametrize(("family", "recipe", "weights"), CASES)
+@pytest.mark.parametrize(
+    ("family", "recipe", "weights"),
+    [
+        ("bert", RECIPES["prompt"], ()),
+        ("bert", Recipe(), ("avg", "cls")),
+        ("qwen2", RECIPES["prompteol"], ("last-token", "avg")),
+        ("qwen2", RECIPES["aligned-wva"], ()),
+    ],
+)
 def test_every_layer_equals_its_recipe_and_costs_one_pass(family, recipe, weights, tiny_backbone, monkeypatch):
     backbone = tiny_backbone(family)
     passes = []

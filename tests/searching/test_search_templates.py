@@ -27,13 +27,7 @@ from promptcli.storage.cache import Cache
 from tests.searching.pairs import EVERY_PAIR, write_pairs
 from tests.tiny import SENTENCES
 
-TEXTS = [
-    "[X] [MASK] .",
-    '"[X]" means [MASK] .',
-    "[MASK] : ' [X] '",
-    "this([X]) is[MASK]!",
-    "I say [X] , that is [MASK]",
-]
+TEXTS = ["[X] [MASK] .", '"[X]" means [MASK] .', "[MASK] : ' [X] '", "this([X]) is[MASK]!", "I say [X] , it is [MASK]"]
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +47,8 @@ def task():
 @pytest.mark.parametrize(
     ("family", "changes"),
     [
-        ("bert", {}),
-        ("roberta", {}),
-        ("xlm-roberta", {}),
-        ("bert", {"period": False}),
-        ("bert", {"denoise": "hidden"}),
-        ("bert", {"max_length": 20}),
+        *((family, {}) for family in ("bert", "roberta", "xlm-roberta")),
+        *(("bert", {field: value}) for field, value in (("period", False), ("denoise", "hidden"), ("max_length", 20))),
     ],
 )
 def test_a_template_has_the_figure_that_eval_prints(family, changes, tiny_backbone, task):
@@ -265,9 +255,8 @@ def test_candidate_files(tmp_path):
 
     assert read("list.txt", '[X] [MASK] .\n\n "[X]" is [MASK] \n[X] [MASK] .\n') == ["[X] [MASK] .", '"[X]" is [MASK]']
     odd = 'a "[X]" \\ [MASK] é'
-    found = template_space.template_file(
-        {"template": NamedTemplate(odd, "here", 1.234), "other.name": NamedTemplate("[X] [MASK]", "")}
-    )
+    named = {"template": NamedTemplate(odd, "here", 1.234), "other.name": NamedTemplate("[X] [MASK]", "")}
+    found = template_space.template_file(named)
     assert read("found.toml", found) == [odd, "[X] [MASK]"]
     assert tomllib.loads(found)["template"] == {"text": odd, "source": "here", "score": 1.23}
     grammar = '[grammar]\npatterns = ["<a> [X] <b> [MASK]"]\n[grammar.slots]\na = ["", "The"]\nb = [":", "is"]\n'
@@ -300,13 +289,8 @@ def test_candidate_files_that_are_refused(name, content, message, tmp_path):
 
 @pytest.fixture(name="search")
 def search_command(monkeypatch, tiny_folder, run):
-    """Return a function that runs the command on tiny backbones."""
-
-    def call(*arguments, families=("bert",)):
-        backbones = [part for family in families for part in ("--backbone", tiny_folder(family))]
-        return run("search-templates", *backbones, "--offline", *arguments)
-
-    return call
+    """Return a function that runs the command on a tiny backbone."""
+    return lambda *arguments: run("search-templates", "--backbone", tiny_folder("bert"), "--offline", *arguments)
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
@@ -333,11 +317,11 @@ def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_free_command_with_several_backbones(search, home, tmp_path):
+def test_free_command_with_several_backbones(search, home, tiny_folder, tmp_path):
     file, target = tmp_path / "candidates.txt", tmp_path / "best.toml"
     words = [(word, verb) for word in ("", "the", "this", "a") for verb in ("is", "means", ":")]
     file.write_text("\n".join(f"{word} [X] {verb} [MASK] ." for word, verb in words))
-    ran = search("--candidates", file, "--top", 3, "-o", target, "--name", "free", families=("bert", "roberta"))
+    ran = search("--candidates", file, "--top", 3, "-o", target, "--name", "free", "--backbone", tiny_folder("roberta"))
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert lines.count("Free search") == 2 and "12 templates on 48 pairs, 10 on all" in lines
@@ -375,10 +359,8 @@ def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(caps
         (["--mode", "gredy"], 2, "unknown mode 'gredy'; valid: greedy, free, demonstrations; did you mean greedy"),
         (["--mode", "free", "--prefix", "a [X]"], 2, "--prefix belongs to --mode greedy"),
         (["--mode", "greedy", "--limit", "5"], 2, "--limit belongs to --mode free"),
-        (["--candidates", "nowhere.txt"], 3, "'nowhere.txt'"),
         (["--denoise", "logits"], 2, "denoise 'logits' needs"),
         (["--t5", "nowhere", "--candidates", __file__], 2, "exclude each other"),
-        (["-o", __file__], 2, "--force"),
     ],
 )
 def test_refusals(arguments, code, message, search):
@@ -448,14 +430,8 @@ def test_every_example_and_none_have_their_own_figures(tiny_backbone, file, capl
     assert "assumed: 235 shipped words and definitions; others: `pairs` FILE" in caplog.messages
 
 
-def test_the_command_and_its_refusals(run, tiny_folder, file, tmp_path):
+def test_demonstrations_on_the_command_line(run, tiny_folder, file, tmp_path):
     arguments = ["search-templates", "--mode", "demonstrations", "--on", write_pairs(tmp_path), "--name", "template"]
     ran = run(*arguments, "--backbone", tiny_folder("llama"), "--pairs", file, "--json")
     assert len(ran.json["searches"][0]["ranked"]) == 4
     assert run("embed", file, "--text-field", "rain", "--model", "template", "-o", tmp_path / "x.npy").code == 0
-    for given, message in (
-        (("--backbone", tiny_folder("bert"), "--pairs", file), "last-token"),
-        (("--pairs", tmp_path / "none.tsv"), "No such file"),
-    ):
-        ran = run(*arguments, *given, "--name", "other", "-q")
-        assert ran.code and message in ran.err and ran.err.count("\n") == 1

