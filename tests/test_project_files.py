@@ -1,9 +1,11 @@
-"""What a project for others has: licence, notice, citation, change log; and that wheel and sdist hold it."""
+"""What a project for others has: licence, notice, citation, change log; wheel and sdist hold it, and a wheel works."""
 
 import email
+import os
 import subprocess
 import sys
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
@@ -58,3 +60,30 @@ def test_wheel_and_sdist_hold_licence_and_notice(tmp_path):
     kept += ["docs/python.md", "tests/conftest.py", "examples/demo.sh", "constraints.txt", "templates/named.toml"]
     assert [name for name in kept if name not in held] == []
     assert not [name for name in held if name.startswith(".venv")]
+
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.wheel
+def test_an_installed_wheel_uses_a_template_from_another_folder(tmp_path):
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "--wheel-dir", tmp_path, ROOT], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("promptcli-*.whl")
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    target = ["--target", site, "--no-deps", "--no-index", "--quiet", wheel]
+    subprocess.run([sys.executable, "-m", "pip", "install", *target], check=True, capture_output=True)
+    # the libraries are those of this environment; promptcli itself is the wheel's
+    (site / "libraries.pth").write_text(os.path.dirname(os.path.dirname(pytest.__file__)) + "\n")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    options = {"cwd": elsewhere, "capture_output": True, "text": True, "env": {**os.environ, "PYTHONPATH": ""}}
+    where = subprocess.run([python, "-c", "import promptcli; print(promptcli.__file__)"], check=True, **options)
+    assert str(site) in where.stdout
+    (elsewhere / "lines.txt").write_text("one line\nanother line\n")
+    words = "embed lines.txt --prompt manual --pooling last/mask --offline".split()
+    ran = subprocess.run([python, "-m", "promptcli", *words], **options)
+    assert ran.returncode == 0, ran.stderr
+    assert (elsewhere / "lines.txt.npy").exists()

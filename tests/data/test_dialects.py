@@ -57,7 +57,6 @@ def many(text, count, last):
         # encodings and line ends
         ("a.txt", LINES, ROWS, ""),
         ("a.txt", LINES.encode("utf-16"), ROWS, "UTF-16"),
-        ("a.txt", LINES.encode("utf-16-be").join([b"\xfe\xff", b""]), ROWS, "UTF-16"),
         ("a.txt", (LINES * 9_000).encode("utf-16"), [(n, ROWS[n % 2][1]) for n in range(18_000)], "UTF-16"),
         (
             "a.txt",

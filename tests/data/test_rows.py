@@ -93,7 +93,6 @@ def test_missing_files_and_folders(tmp_path):
     ("name", "content", "parts"),
     [
         ("a.txt", "one\nСобака бежит.\n".encode("cp1251"), ["a.txt: line 2: not UTF-8", "iconv -f CP1252"]),
-        ("a.txt", "one\nŁąka jest zielona.\n".encode("cp1250"), ["a.txt: line 2: not UTF-8"]),
         ("a.txt", "é\n".encode() + b"caf\xe9 au lait\n", ["a.txt: line 2: not UTF-8"]),
         ("a.txt", b"caf\xe9 au lait\n" * 6000 + b"\x81\n", ["a.txt: line 6001: not CP1252"]),
         ("a.txt", "one\ntwo\n".encode("utf-16")[:-1], ["a.txt: line 2: not UTF-8"]),
@@ -110,7 +109,6 @@ def test_missing_files_and_folders(tmp_path):
         ("a.json", "[" * 100_000, ["malformed JSON"]),
         ("a.json", '["one", 2]', ["row 2", "not a JSON object or a sentence"]),
         ("a.jsonl", '{"text": 3}', ["'text' is 3"]),
-        ("a.jsonl", '{"text": null}', ["'text' is None"]),
         ("a.jsonl", '{"text": "one"}\n{"body": "x"}', ["line 2", "no field 'text'", "body"]),
         ("a.jsonl", '{"text": "\\ud83d"}', ["surrogate"]),
         ("a.jsonl", '{"id": [1], "text": "a"}', ["line 1", "'id' is [1]"]),

@@ -130,7 +130,6 @@ def add_module(kind):
         (change("2_Dense/config.json", activation_function="torch.nn.Mish"), "a Dense layer with mish"),
         (change("1_Pooling/config.json", pooling_mode="median"), "pools by median"),
         (change("1_Pooling/config.json", pooling_mode=[]), "pools by nothing"),
-        (change("1_Pooling/config.json", pooling_mode=[5, {"a": 1}]), "pools by 5"),
         (lambda folder: write(folder, "config_sentence_transformers.json", {"prompts": {"query": ["x"]}}), "prompts"),
         (lambda folder: write(folder, "config_sentence_transformers.json", {"default_prompt_name": ["q"]}), "'q'"),
         (lambda folder: write(folder, "config.json", []), "config.json"),

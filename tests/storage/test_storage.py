@@ -70,7 +70,6 @@ def test_a_document_comes_back():
     [
         ({"dim": "x"}, r"`int`, got `str` - at `\$\.dim`"),
         ({"dim": True}, r"`int`, got `bool` - at `\$\.dim`"),
-        ({"name": 5}, r"`str \| null`, got `int` - at `\$\.name`"),
         ({"inner": {}}, r"missing required field `a` - at `\$\.inner`"),
         ({"inner": {"a": 1, "b": [0, "x"]}}, r"`float`, got `str` - at `\$\.inner\.b\[1\]`"),
         ({"dim": 1 << 70}, "an integer of more than 64 bits"),
@@ -87,14 +86,12 @@ HOSTILE = {
     "no UTF-8": b"\xff\xfe",
     "another kind": b"[]",
     "not a number": b'{"dim": NaN}',
-    "infinite": b'{"dim": -Infinity}',
     "too large a number": b'{"dim": 1e999}',
     "5,000 digits": b'{"dim": ' + b"1" * 5000 + b"}",
     "half a surrogate pair": rb'{"dim": "\ud800"}',
     "half a surrogate pair as key": rb'{"\udfff": 1}',
     "nesting beyond the decoder": b"[" * 100_000,
     "nesting within the decoder": b'{"dim": ' + b"[" * 500 + b"]" * 500 + b"}",
-    "a zero byte": b"\x00",
 }
 
 
