@@ -38,8 +38,8 @@ from promptcli.notes import note
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder
 
-#: Rows from which a graph is worth making, measured on `mini` and on a model of 6 layers, 384 wide.
-WORTHWHILE = 50_000
+#: Rows from which a graph is worth making, and opening if it is kept: measured on a model of 6 layers, 384 wide.
+WORTHWHILE, WORTH_OPENING = 50_000, 5_000
 #: Largest difference of a float32 graph from torch's vectors, as a share of the largest number.
 LARGEST_DIFFERENCE = 1e-5
 #: Lowest cosine of a bfloat16 graph to torch's float32 vectors.
@@ -63,16 +63,23 @@ class Backend:
     load: Callable[[Path, str], Run]
 
 
-def choose(installed: Collection[str], *, bfloat16: bool, rows: int | None) -> tuple[str, str]:
-    """Return the backend that ``auto`` means for a number of rows (None: unknown), and the reason."""
-    if rows is None or rows < WORTHWHILE:
-        known = "the number of rows is unknown" if rows is None else f"{rows:,} rows"
-        return "torch", f"{known}; a graph is worth making from {WORTHWHILE:,} on"
+def choose(
+    installed: Collection[str], *, bfloat16: bool, rows: int | None, kept: Callable[[], bool]
+) -> tuple[str, str]:
+    """Return the backend that ``auto`` means for a number of rows (None: unknown), and the reason.
+
+    ``kept`` tells whether the graph exists; the answer costs opening the model.
+    """
+    known = "the number of rows is unknown" if rows is None else f"{rows:,} rows"
+    if rows is None or rows < WORTH_OPENING:
+        return "torch", f"{known}; a graph pays from {WORTH_OPENING:,} on, one that has to be made from {WORTHWHILE:,}"
     if not bfloat16:
         return "torch", "without bfloat16 arithmetic no graph is faster in float32"
     if "openvino" not in installed:
         return "torch", "OpenVINO is not installed: pip install 'promptcli[openvino]'"
-    return "openvino", f"{rows:,} rows, a processor with bfloat16 arithmetic"
+    if rows < WORTHWHILE and not kept():
+        return "torch", f"{known}; a graph that has to be made pays from {WORTHWHILE:,} on"
+    return "openvino", f"{known}, a processor with bfloat16 arithmetic"
 
 
 def build_on(
@@ -95,9 +102,13 @@ def build_on(
     """
     if backend == "auto":
         installed = [name for name, row in BACKENDS.items() if not lacking(*row.libraries)]
-        on_processor = choose_device(device) == "cpu"
-        backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows)
-        if not on_processor:
+
+        def kept() -> bool:
+            encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
+            return all(_folder_of(member, "openvino", folder).is_dir() for member in encoder.members or [encoder])
+
+        backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows, kept=kept)
+        if choose_device(device) != "cpu":
             backend, why = "torch", "graphs run on processors, not on a GPU"
         note(f"backend {backend}: {why}")
     if backend == "torch":
@@ -116,6 +127,10 @@ def build_on(
     lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
     graphs = [_graph_of(member, backend, folder, precisions, calibration, lowest_mean) for member in members]
     return encoder.computed_by(graphs)
+
+
+def _folder_of(encoder: Encoder, backend: str, folder: Path) -> Path:
+    return folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
 
 
 def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
@@ -144,7 +159,7 @@ def _graph_of(
             " faster; leave out `backend`"
         )
     chosen = BACKENDS[backend]
-    graph = folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
+    graph = _folder_of(encoder, backend, folder)
     try:
         remark = (graph / _REMARK).read_text(encoding="utf-8")
         wanted = np.load(graph / _PROBES, allow_pickle=False)

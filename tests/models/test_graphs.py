@@ -13,7 +13,7 @@ import torch
 from promptcli.backbones.saving import file_inputs
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models import backends
-from promptcli.models.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose
+from promptcli.models.backends import BACKENDS, WORTH_OPENING, WORTHWHILE, Backend, build_on, choose
 from promptcli.models.forms import PROBES, Source, lowest_cosine, static_table
 from promptcli.models.onnx import EncoderGraph, TableGraph, encode_with, export_onnx, import_openvino
 from promptcli.models.registry import Entry
@@ -88,17 +88,19 @@ SENTENCES = [" ".join(["two", "cats"] * (number % 30)) + f" sleep {number}" for 
 
 
 @pytest.mark.parametrize(
-    ("installed", "bfloat16", "rows", "taken", "why"),
+    ("installed", "bfloat16", "rows", "kept", "taken", "why"),
     [
-        (["openvino", "onnx"], True, WORTHWHILE, "openvino", "50,000 rows"),
-        (["openvino", "onnx"], True, WORTHWHILE - 1, "torch", "49,999 rows"),
-        (["openvino", "onnx"], True, None, "torch", "number of rows is unknown"),
-        (["openvino", "onnx"], False, 10**9, "torch", "without bfloat16"),
-        (["onnx"], True, 10**9, "torch", r"pip install 'promptcli\[openvino\]'"),
+        (["openvino", "onnx"], True, WORTHWHILE, False, "openvino", "50,000 rows"),
+        (["openvino", "onnx"], True, WORTHWHILE - 1, False, "torch", "has to be made pays from 50,000"),
+        (["openvino", "onnx"], True, WORTH_OPENING, True, "openvino", "5,000 rows"),
+        (["openvino", "onnx"], True, WORTH_OPENING - 1, True, "torch", "4,999 rows"),
+        (["openvino", "onnx"], True, None, True, "torch", "number of rows is unknown"),
+        (["openvino", "onnx"], False, 10**9, True, "torch", "without bfloat16"),
+        (["onnx"], True, 10**9, True, "torch", r"pip install 'promptcli\[openvino\]'"),
     ],
 )
-def test_auto_goes_by_libraries_processor_and_rows(installed, bfloat16, rows, taken, why):
-    found, said = choose(installed, bfloat16=bfloat16, rows=rows)
+def test_auto_goes_by_libraries_processor_rows_and_graphs(installed, bfloat16, rows, kept, taken, why):
+    found, said = choose(installed, bfloat16=bfloat16, rows=rows, kept=lambda: kept)
     assert found == taken and re.search(why, said)
 
 
@@ -244,3 +246,14 @@ def test_openvino_does_not_report_its_use(monkeypatch):
     with pytest.raises(ImportError):
         importlib.import_module("openvino_telemetry")
     monkeypatch.delitem(sys.modules, "openvino_telemetry")  # undone at the end
+
+
+def test_auto_opens_a_graph_that_is_kept(stand_in, tiny_folder, tmp_path, monkeypatch, caplog):
+    stand_in()
+    monkeypatch.setitem(BACKENDS, "openvino", BACKENDS["stand-in"])
+    monkeypatch.setattr(backends, "computes", lambda *_: True)
+    monkeypatch.setattr(backends, "choose_device", lambda *_: "cpu")
+    with caplog.at_level("INFO", logger="promptcli"):
+        for backend in ("auto", "openvino", "auto"):
+            build(RECIPES["prompt"], tiny_folder, tmp_path, backend, dtype="float32", rows=WORTH_OPENING)
+    assert [line[:18] for line in caplog.messages if "backend" in line] == ["backend torch: 5,0", "backend openvino: "]
