@@ -97,7 +97,11 @@ class Command(TyperCommand):
         """Read the command line; refuse empty values of options and files, and numbers that are not finite."""
         empty = any(word == "" or (word.startswith("--") and word.endswith("=")) for word in args)
         ctx.meta["words"] = args = [self.word, *args] if self.word else args
-        rest: list[str] = super().parse_args(ctx, list(args))
+        try:
+            rest: list[str] = super().parse_args(ctx, list(args))
+        except Exception as error:
+            error.ctx = getattr(error, "ctx", None) or ctx  # type: ignore[attr-defined]  # of an option without a value
+            raise
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
             named = parameter.param_type_name == "option" or parameter.name in ("file", "files")
@@ -294,11 +298,23 @@ def _ending(error: BaseException) -> tuple[int, str] | None:
 def _usage_message(error: Any) -> str:
     """Return the line for an error of Typer's parser, which has ``ctx`` and ``format_message``."""
     command = error.ctx.command_path if error.ctx else "promptcli"
-    message = " ".join(error.format_message().split()).rstrip(".")
+    message = _number_wanted(error) or " ".join(error.format_message().split()).rstrip(".")
     dashed = getattr(error, "option_name", "")
     if " " in dashed or (dashed and not dashed.lstrip("-")[:1].isalpha()):
         message += f'; a sentence that begins with "-" follows --: {command} -- "-5 degrees"'
     return f"{message[:1].lower()}{message[1:]} (all options: {command} --help)"
+
+
+def _number_wanted(error: Any) -> str:
+    """Return the line for an option's value that is not the number it takes."""
+    wrong, parameter = getattr(error.__cause__, "errors", list)(), getattr(error, "param", None)
+    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
+    if not wrong or kind not in (int, float):
+        return ""
+    bounds = {"at least": parameter.min, "at most": parameter.max}
+    limits = " and ".join(f"{words} {bound}" for words, bound in bounds.items() if bound is not None)
+    number = "a whole number" if kind is int else "a number"
+    return f"{_typed(parameter)} {wrong[0]['input']!s:.40} is not allowed; give {number}{limits and f' of {limits}'}"
 
 
 def _ending_of_system(error: OSError) -> tuple[int, str]:

@@ -41,7 +41,7 @@ def table_names(labels: Collection[Label], longest: int = _LONGEST) -> dict[Labe
     for label in labels:
         model = label.end if len(ends[label.end]) == 1 else label.model
         recipe = label.recipe.removeprefix("pooling=")
-        alone = rows[label.model] == 1 and ("=" in label.recipe or not label.recipe)
+        alone = rows[label.model] == 1 and (label.named or "=" in label.recipe or not label.recipe)
         name = model if alone else recipe if len(rows) == 1 else f"{model} {recipe}"
         names[label] = name if len(name) <= longest else f"{name[: longest - 1]}…"
     taken = Counter(names.values())

@@ -47,7 +47,7 @@ class Candidate:
         entry, word = entry_of(model), word_of(model)
         named = word is not None and not is_recipe(loading.open_registry(), word)
         return cls(
-            Label(str(word) if named else entry.recipe.backbone, recipe_name(entry.recipe)),
+            Label(str(word) if named else entry.recipe.backbone, recipe_name(entry.recipe), named),
             model if isinstance(model, Encoder) else entry,
             entry.transfer,
             entry.name if named else None,
@@ -110,7 +110,7 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
         label = row.label if isinstance(row, Candidate) else Label(word or str(model), "")
         twin = rows.get(label)
         if isinstance(row, Candidate) and isinstance(twin, Candidate) and not row.is_as_named(twin):
-            label = Label(label.model, f"{label.recipe} ({word or len(rows) + 1})")
+            label = replace(label, recipe=f"{label.recipe} ({word or len(rows) + 1})")
             note(f"{word or label.recipe}: the same recipe as {twin.word or twin.label.recipe}, so equal figures")
             row = replace(row, label=label)
         rows.setdefault(label, row)
@@ -189,7 +189,7 @@ def _groups(opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]) -> list[tu
             name = recipe_name(candidate.transfer)
             note(f"{label.model}: transfer tasks use its recipe for them, {name}")
             other = Encoder(candidate.transfer, encoder.backbone, encoder.tensors())
-            of_transfer = replace(reader, label=Label(label.model, name), encoder=other)
+            of_transfer = replace(reader, label=replace(label, recipe=name), encoder=other)
         for number, task in enumerate(tasks):
             suited = of_transfer if isinstance(task, TransferTask) else reader
             inputs = tuple(member.input_key for member in suited.encoder.members or [suited.encoder])

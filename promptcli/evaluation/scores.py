@@ -20,6 +20,11 @@ class Label:
 
     model: str
     recipe: str
+    named: bool = field(default=False, compare=False)  #: whether the model is an encoder by name, not a backbone
+
+    def to_dict(self) -> dict[str, str]:
+        """Return both names as JSON-ready values."""
+        return {"model": self.model, "recipe": self.recipe}
 
     @property
     def end(self) -> str:
@@ -70,7 +75,7 @@ class Score:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figure as JSON-ready values."""
-        named = {**vars(self.label), "task": self.task}
+        named = {**self.label.to_dict(), "task": self.task}
         return {**named, **self.figures(), "fingerprint": self.fingerprint, "recipe_fields": self.recipe}
 
 
@@ -175,7 +180,7 @@ class Comparison:
         figures = {"value": round(self.difference, 4), "ci95": [round(bound, 4) for bound in self.ci95]}
         tested = {name: round(getattr(self, name), 4) for name in ("p_value", "p_holm")}
         tested |= {"beyond_chance": self.beyond_chance, "pairs": self.pairs}
-        return {**vars(self.first), "against": vars(self.second), **on, **figures, **tested}
+        return {**self.first.to_dict(), "against": self.second.to_dict(), **on, **figures, **tested}
 
 
 class Evaluation(list[Score]):

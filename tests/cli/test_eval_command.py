@@ -120,7 +120,7 @@ def test_nothing_named_means_every_recipe_that_needs_no_fitting(score, document,
 def test_entries_and_recipes_stand_in_one_table_and_scores_are_saved_on_request(score, document, fake, entry):
     chosen = ("--model", "my-best", "--model", "cls", "--task", "STS14")
     lines = score(*chosen).out.splitlines()
-    assert all(any(line.startswith(name) for line in lines) for name in ("my-best whitening", "mini-bert cls"))
+    assert all(any(line.startswith(name) for line in lines) for name in ("my-best", "mini-bert cls"))
     assert entry.load("mine").scores == []
     scored = document(*chosen, "--save")["results"]
     assert [(row["model"], row["recipe"]) for row in scored] == [("my-best", "whitening"), ("mini-bert", "cls")]
@@ -133,6 +133,8 @@ def test_entries_and_recipes_stand_in_one_table_and_scores_are_saved_on_request(
         ([("mini", "prompt=Say pooling=last/mask"), ("mini-bert", "last-avg")], ["mini", "mini-bert last-avg"]),
         ([("/a/b/MiniLM/", "pooling=last/avg max_length=9"), ("x/y", "cls")], ["MiniLM", "y cls"]),
         ([("/a/MiniLM", "pooling=last/avg"), ("/b/MiniLM", "pooling=last/avg")], ["/a/MiniLM", "/b/MiniLM"]),
+        ([("mine", "cls", True)], ["mine"]),
+        ([("mine", "cls", True), ("mini-bert", "cls")], ["mine", "mini-bert cls"]),
         ([("mini-bert", "last-avg"), ("mini-bert", "pooling=last/ditto:1-9")], ["last-avg", "last/ditto:1-9"]),
         ([("m", "prompt=" + "a" * 40), ("m", "prompt=" + "a" * 50)], [f"prompt={'a' * 14}… #{n}" for n in (1, 2)]),
     ],

@@ -113,7 +113,7 @@ def analyze(
     if display.draw is not None:
         picture.draw(display.draw, shown)
     if json:
-        named = [{key: value for key, value in vars(label).items() if value} for label in results]
+        named = [{key: value for key, value in label.to_dict().items() if value} for label in results]
         rows = [{**label, **display.row(result)} for label, result in zip(named, results.values(), strict=True)]
         result_json(json_ready({"analysis": name, "on": on, "settings": shown.settings, "results": rows}))
     else:

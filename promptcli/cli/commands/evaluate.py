@@ -148,7 +148,7 @@ def _document(evaluation: "Evaluation", settings: "EvalSettings") -> dict[str, A
     document: dict[str, Any] = {"results": [score.to_dict() for score in evaluation]}
     if evaluation.refused:
         document["refused"] = [
-            {**vars(label), "reason": as_typed(str(why))} for label, why in evaluation.refused.items()
+            {**label.to_dict(), "reason": as_typed(str(why))} for label, why in evaluation.refused.items()
         ]
     if evaluation.comparisons:
         document["comparisons"] = [comparison.to_dict() for comparison in evaluation.comparisons]
