@@ -6,6 +6,7 @@ from promptcli.data.vectors.precision import quantize as quantize
 from promptcli.embedding.datasets import embed_dataset as embed_dataset
 from promptcli.embedding.embed import embed as embed
 from promptcli.embedding.embed import embed_parts as embed_parts
+from promptcli.embedding.embed import similarities as similarities
 from promptcli.encoder.encoder import Encoder as Encoder
 from promptcli.errors import NotFoundError as NotFoundError
 from promptcli.errors import PromptcliError as PromptcliError

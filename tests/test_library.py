@@ -136,7 +136,7 @@ def test_arguments_that_cannot_be_met_are_refused(options, message, encoder):
         (lambda: pc.load("mini", dtype=3), "unknown dtype '3'"),
         (lambda: pc.evaluate(None), "None is not a model"),
         (lambda: pc.evaluate("mini", tasks=3), "tasks are int"),
-        (lambda: pc.similarity("a", "b", model="mini"), "unknown argument of similarity 'model'; valid: first, second"),
+        (lambda: pc.similarity("a", "b", modell="mini"), "unknown argument of similarity 'modell'; valid: first"),
         (lambda: pc.train("simcse", data=SENTENCES, steps="1"), r"`steps` is str \('1'\); give a whole number"),
         (lambda: pc.train("simcse", data=SENTENCES, learning_rate=True), "`learning_rate` is bool"),
         (lambda: pc.train("simcse", data=5), "examples are int"),
@@ -198,6 +198,9 @@ def test_similarity_pairs_what_it_is_given(encoder):
     cosines = pc.similarity(["a cat", "a dog"], ["a cat", "the sea"], encoder)
     assert cosines.shape == (2,) and cosines[0] == pytest.approx(1, abs=1e-5)
     assert pc.similarity("a dog", "the sea", encoder) == pytest.approx(float(cosines[1]), abs=1e-5)
+    assert [row[2] for row in pc.similarities("a dog", "the sea", encoder)] == pytest.approx(
+        [float(cosines[1])], abs=1e-5
+    )
     with pytest.raises(pc.PromptcliError, match="1 and 2 sentences do not make pairs"):
         pc.similarity("a", ["b", "c"], encoder)
 

@@ -133,9 +133,11 @@ class _Options:
         parameters = inspect.signature(function).parameters
         always = {name for name, parameter in parameters.items() if parameter.default is None}
         further = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_KEYWORD]
+        named = re.compile(rf"`({'|'.join(name for name in parameters if '_' in name) or '_'})`")
         for name, parameter in parameters.items():
             if self._flags.get(name, "") is not None:
-                reads[name] = self._add_parameter(parameter, hints[name], sentences.get(name, ""), first=first)
+                about = named.sub(lambda match: f"`--{match[1].replace('_', '-')}`", sentences.get(name, ""))
+                reads[name] = self._add_parameter(parameter, hints[name], about, first=first)
 
         def bind(given: Mapping[str, Any]) -> functools.partial[Any]:
             values = {name: read(given) for name, read in reads.items()}

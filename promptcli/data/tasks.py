@@ -159,6 +159,10 @@ class RetrievalTask:
         yield from self.queries
         yield from self.documents
 
+    def sha256(self) -> str:
+        """Return the hex SHA-256 over queries, documents and grades."""
+        return _sha256(self.queries, self.documents, self.grades, self.same)
+
 
 @dataclass(frozen=True)
 class PerplexityTask:
@@ -170,6 +174,10 @@ class PerplexityTask:
     def sentences(self) -> Iterator[str]:
         """Yield nothing: lines have no vectors."""
         return iter(())
+
+    def sha256(self) -> str:
+        """Return the hex SHA-256 over the lines."""
+        return _sha256(self.lines)
 
 
 @dataclass(frozen=True)
@@ -341,6 +349,13 @@ def _text_of(row: TaskRow, parts: Parts) -> str:
     if not any(side and _UPPER_CASE.search(side) for side in sides):
         return "as in the folder, lower-cased"
     return "as in the folder, cased" if row.cased else "raw text, as in the folder"
+
+
+def _sha256(*lists: list[Any]) -> str:
+    digest = hashlib.sha256()
+    for item in itertools.chain(*lists):
+        digest.update(f"{item!r}\n".encode())
+    return digest.hexdigest()
 
 
 def _labelled(rows: Sequence[GoldRow]) -> LabelledExamples:

@@ -261,9 +261,9 @@ def _check_together(engine: str, address: str | None, shard: int | None, shards:
 def similarities(
     first: str | Path, second: str | Path, model: "Model" = "mini", *, text_field: str | None = None
 ) -> Iterator[tuple[str, str, float]]:
-    """Compare two sentences, or each pair of rows of two files; yield the pairs with their cosine, -1 to 1.
+    """Compare two sentences, or row i of a file with row i of another: each pair with its cosine, -1 to 1.
 
-    A sentence that is also the name of a file is compared from another folder.
+    Two words that name files are files; a sentence that is also the name of a file is compared from another folder.
 
     Args:
         first: A sentence, or a file (or pipe) if one of that name exists.
@@ -275,7 +275,6 @@ def similarities(
     from promptcli.data.rows import open_pairs
 
     with open_pairs(str(first), str(second), Fields(text=text_field)) as (pairs, total):
-        from promptcli.data.vectors.precision import unit
         from promptcli.embedding.writing import WINDOW
         from promptcli.models import loading
 
@@ -283,6 +282,5 @@ def similarities(
         with working("similarity", 2 * total) as advance:
             while window := list(itertools.islice(pairs, WINDOW // 2)):
                 lefts, rights = zip(*window, strict=True)
-                vectors = unit(encoder.encode([*lefts, *rights], progress=advance))
-                cosines = (vectors[: len(window)] * vectors[len(window) :]).sum(axis=1).clip(-1, 1)  # rounding
+                cosines = loading.cosines_of_pairs(encoder, lefts, rights, advance)
                 yield from zip(lefts, rights, cosines.tolist(), strict=True)

@@ -11,11 +11,29 @@ import numpy as np
 
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import TEST_TASKS
-from promptcli.data.tasks import AnyTask, Loaded, STSTask, TransferTask, any_task_names, load_any
+from promptcli.data.tasks import (
+    AnyTask,
+    Loaded,
+    PerplexityTask,
+    RetrievalTask,
+    STSTask,
+    TransferTask,
+    any_task_names,
+    load_any,
+)
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError
 from promptcli.evaluation.evaluator import EvalSettings, distinct_sentences, embed_tasks, score_vectors, spearman_score
-from promptcli.evaluation.scores import NAMING, AccuracyScore, Label, Score, SpearmanScore, recipe_name
+from promptcli.evaluation.scores import (
+    NAMING,
+    AccuracyScore,
+    Label,
+    PerplexityScore,
+    RetrievalScore,
+    Score,
+    SpearmanScore,
+    recipe_name,
+)
 from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.models.loading import Model, entry_of, is_recipe
@@ -220,11 +238,12 @@ class _Finished:
     def __init__(self, settings: EvalSettings, *, used: bool) -> None:
         self._cache = Cache(loading.home_folder() / "cache" / "eval")
         self._used, self._setting = used, {**vars(settings.training), "seed": settings.seed}
+        self._setting["exclude_queries"] = settings.exclude_queries
         self._keys: list[dict[str, Any]] = []
 
     def _key(self, reader: _Reader, task: AnyTask) -> dict[str, Any] | None:
         """Return what determines a score; None: it is not kept."""
-        if not (self._used and isinstance(task, STSTask | TransferTask)):
+        if not (self._used and isinstance(task, STSTask | TransferTask | RetrievalTask | PerplexityTask)):
             return None
         how = {"backend": reader.backend, "dtype": str(reader.encoder.backbone.dtype), "setting": self._setting}
         return {"fingerprint": reader.encoder.fingerprint, "task": task.name, "data": task.sha256(), **how}
@@ -239,7 +258,10 @@ class _Finished:
         names["fingerprint"] = encoder.fingerprint
         if isinstance(task, STSTask):
             return spearman_score(task, np.array(values["cosines"]), values["interval"], names, values["zero_vectors"])
-        return AccuracyScore(**names, **values)
+        if isinstance(task, RetrievalTask):
+            values |= {"gains": np.array(values["gains"]), "ci95": tuple(values["ci95"])}
+        kinds = {TransferTask: AccuracyScore, RetrievalTask: RetrievalScore, PerplexityTask: PerplexityScore}
+        return kinds[type(task)](**names, **values)
 
     def add(self, reader: _Reader, task: AnyTask, score: Score) -> None:
         """Keep a score."""
@@ -251,6 +273,7 @@ class _Finished:
             values = {"cosines": score.cosines.tolist(), "interval": interval, "zero_vectors": score.zero_vectors}
         else:
             values = {item.name: getattr(score, item.name) for item in fields(score) if item.name not in NAMING[:3]}
+            values |= {"gains": score.gains.tolist()} if isinstance(score, RetrievalScore) else {}
         self._keys.append(key)
         with contextlib.suppress(OSError):  # a home that cannot be written
             self._cache.put(key, values)

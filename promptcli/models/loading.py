@@ -15,6 +15,8 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.loading import words_only
 from promptcli.backbones.pretrained import SHIPPED as BACKBONES
 from promptcli.data.given import check_texts
+from promptcli.data.vectors.precision import unit
+from promptcli.encoder.batching import Progress, silent
 from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.models.entries import Entry
@@ -300,13 +302,20 @@ def shared_backbone(encoders: Iterable[Encoder], name: str) -> Backbone | None:
 
 
 @overload  # a text is a sequence of texts, too
-def similarity(first: str, second: str, encoder: Encoder | str = ...) -> float: ...  # type: ignore[overload-overlap]
+def similarity(first: str, second: str, model: Model = ...) -> float: ...  # type: ignore[overload-overlap]
 @overload
-def similarity(first: Sequence[str], second: Sequence[str], encoder: Encoder | str = ...) -> NDArray[np.float32]: ...
+def similarity(first: Sequence[str], second: Sequence[str], model: Model = ...) -> NDArray[np.float32]: ...
 def similarity(
-    first: str | Sequence[str], second: str | Sequence[str], encoder: Encoder | str = "mini"
+    first: str | Sequence[str], second: str | Sequence[str], model: Model = DEFAULT
 ) -> float | NDArray[np.float32]:
     """Return the cosine of two sentences, -1 to 1; of two lists of n, the n cosines of their pairs.
+
+    The rows of two files: ``similarities``.
+
+    Args:
+        first: A sentence, or a list.
+        second: A sentence, or a list of the same length.
+        model: An encoder, or what ``load`` takes.
 
     Example:
         >>> import promptcli as pc
@@ -316,9 +325,19 @@ def similarity(
     left, right = check_texts(first), check_texts(second)
     if len(left) != len(right):
         raise UsageError(f"{len(left)} and {len(right)} sentences do not make pairs; give two lists of one length")
-    vectors = open_model(encoder).encode([*left, *right], normalize_embeddings=True)
-    cosines: NDArray[np.float32] = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1)
+    cosines = cosines_of_pairs(open_model(model), left, right)
     return float(cosines[0]) if isinstance(first, str) else cosines
+
+
+def cosines_of_pairs(
+    encoder: Encoder, first: Sequence[str], second: Sequence[str], progress: Progress = silent
+) -> NDArray[np.float32]:
+    """Return the cosines (n,) of n sentences with n others; that of a zero vector is 0, with a note."""
+    vectors = unit(encoder.encode([*first, *second], progress=progress))
+    if zero := int((~vectors.any(axis=1)).sum()):
+        note(f"{zero:,} of {len(vectors):,} sentences have a zero vector, so their cosines are 0")
+    cosines: NDArray[np.float32] = (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1).clip(-1, 1)  # rounding
+    return cosines
 
 
 def list_models() -> list[Entry]:

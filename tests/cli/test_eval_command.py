@@ -7,9 +7,10 @@ import torch
 
 from promptcli.cli.tables import table_names
 from promptcli.data.task_table import TEST_TASKS
-from promptcli.data.tasks import PerplexityTask
+from promptcli.data.tasks import PerplexityTask, RetrievalTask
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
+from promptcli.evaluation.perplexity import PredictionAccuracy
 from promptcli.evaluation.scores import Label, recipe_name
 from promptcli.models import loading
 from promptcli.models.registry import Entry, Registry
@@ -189,6 +190,34 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(score, fake, monkey
     resumed = score(*chosen).json
     assert len(fake["encoded"]) == 2  # one task before, the other one now
     assert score(*chosen).json == resumed and len(fake["encoded"]) == 4  # nothing is kept of one that ended
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "column", "words"),
+    [
+        ("retrieval", RetrievalTask, "query", ["--compare", "last-avg"]),
+        ("perplexity", PerplexityTask, "text", ["last-avg"]),
+    ],
+)
+def test_so_does_one_of_retrieval_or_perplexity(score, fake, tmp_path, monkeypatch, family, kind, column, words):
+    monkeypatch.setattr(evaluator, "prediction_accuracy", lambda *_, **__: PredictionAccuracy(50.0, 3.5, 4, 2))
+    plain, called = evaluator.METRICS[kind], []
+
+    def stop_at_the_second(embedded, task, *rest):
+        called.append(task.name)
+        if len(called) == 2:
+            raise KeyboardInterrupt
+        return plain(embedded, task, *rest)
+
+    monkeypatch.setitem(evaluator.METRICS, kind, stop_at_the_second)
+    names = [f"{family}:{tmp_path / name}" for name in ("one.csv", "two.csv")]
+    for name in names:
+        Path(name.partition(":")[2]).write_text(f"{column},document,grade\nab,abc,1\nab,xyz,0\nxy,xyz,2\n")
+    chosen = ("cls", *words, "--task", names[0], "--task", names[1], "--json")
+    assert score(*chosen).code == 130
+    resumed = score(*chosen).json
+    assert called == [names[0], names[1], names[1]]
+    assert score(*chosen).json == resumed and len(called) == 5
 
 
 def test_constant_cosines_are_told(score, fake, monkeypatch):
