@@ -260,7 +260,11 @@ class _Finished:
             return spearman_score(task, np.array(values["cosines"]), values["interval"], names, values["zero_vectors"])
         if isinstance(task, RetrievalTask):
             values |= {"gains": np.array(values["gains"]), "ci95": tuple(values["ci95"])}
-        kinds = {TransferTask: AccuracyScore, RetrievalTask: RetrievalScore, PerplexityTask: PerplexityScore}
+        kinds: dict[type, type[Score]] = {
+            TransferTask: AccuracyScore,
+            RetrievalTask: RetrievalScore,
+            PerplexityTask: PerplexityScore,
+        }
         return kinds[type(task)](**names, **values)
 
     def add(self, reader: _Reader, task: AnyTask, score: Score) -> None:
