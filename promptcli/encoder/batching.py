@@ -221,4 +221,5 @@ def average_rows(bags: Sequence[Sequence[int]], matrix: torch.Tensor) -> torch.T
     place[used] = np.arange(len(used))
     ends = lengths.cumsum()
     numbers, starts, rows = (to_device(array, matrix.device) for array in (place[flat], ends - lengths, used))
-    return torch.nn.functional.embedding_bag(numbers, matrix[rows].float(), starts, mode="mean")
+    sums = torch.nn.functional.embedding_bag(numbers, matrix[rows].float(), starts, mode="sum")  # "mean" is far slower
+    return sums / to_device(lengths.clip(1), matrix.device)[:, None]
