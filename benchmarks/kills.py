@@ -100,6 +100,10 @@ CASES = {
         ("index", "sync", "index", "text.txt", "rows.tsv", "-q"),
         before=(("index", "sync", "index", "text.txt", *_SMALL),),
     ),
+    "index-sync-all": Case(
+        ("index", "sync", "index", "text.txt", "long.txt", "pairs.tsv:sentence1", "-q"),
+        before=(("index", "sync", "index", "rows.tsv", "text.txt", "--split", "--lexical", *_SMALL),),
+    ),
     "embed-parts": Case(_PARTS),
     "models-import": Case(_IMPORT, again=("--force",)),
     "models-reimport": Case(
@@ -326,6 +330,7 @@ def make_inputs(root: Path) -> None:
     for name, lines in {
         "text.txt": sentences[:96],
         "few.txt": sentences[:48],
+        "long.txt": [" ".join(sentences[start : start + 30]) for start in (0, 30, 60)],
         "other.txt": sentences[200:260],
         "pairs.tsv": ["sentence1\tsentence2\tscore", *(f"{pair}\t{n % 5}" for n, pair in enumerate(pairs))],
         "rows.tsv": ["id\ttext", *(f"a{number}\t{text}" for number, text in enumerate(sentences[:60]))],
