@@ -92,6 +92,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def registry(home: Path) -> Any:
+    """Return the registry of the test's own home."""
+    from promptcli.models.registry import Registry
+
+    return Registry(home)
+
+
 @pytest.fixture(autouse=True)
 def no_network() -> Iterator[list[str]]:
     """Fail a test in which anything tried to leave this machine, even where a library swallowed the refusal.

@@ -11,6 +11,14 @@ from promptcli.training.trainer import Learner, Trainer
 from tests.tiny import SENTENCES
 
 COLUMNS = [SENTENCES[:7]]
+PAIRS = [SENTENCES[:7], SENTENCES[3:10]]
+LABELS = ["entailment", "neutral", "contradiction", "neutral", "entailment", "neutral", "neutral"]
+SCORES = ["1", "0", "0.5", "0.8", "0.2", "0.6", "0.4"]
+#: What methods read that read neither sentences alone nor triplets.
+READ = {"sbert": [*PAIRS, LABELS], "sbert-regression": [*PAIRS, SCORES], "pcc-tuning": [*PAIRS, SCORES]}
+READ["defsent"] = [SENTENCES[:7], ["woman", "dog", "door", "dog", "woman", "door", "woman"]]
+#: Settings that leave nothing to chance, which every process and device draws for itself.
+CERTAIN = {"consert": {"augment_first": "none", "augment_second": "none"}, "denosent": {"decoder_noise": 0.0}}
 
 
 def family_for(name):

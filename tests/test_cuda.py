@@ -155,24 +155,15 @@ def cosines(first, second):
     return (first * second).sum(1) / norms
 
 
-PAIRS = [SENTENCES[:6], SENTENCES[3:9]]
-LABELS = ["entailment", "neutral", "contradiction", "neutral", "entailment", "neutral"]
-#: What each method reads, where it is not sentences; with labels the pairs are supervised.
-READ = {
-    ("sbert", True): [*PAIRS, LABELS],
-    ("sbert-regression", True): [*PAIRS, ["1", "0", "0.5", "0.8", "0.2", "0.6"]],
-    ("pcc-tuning", True): [*PAIRS, ["1", "0", "0.5", "0.8", "0.2", "0.6"]],
-    ("consert", True): [*PAIRS, LABELS],
-    ("defsent", True): [SENTENCES[:6], ["woman", "dog", "door", "dog", "woman", "door"]],
-}
 FORMS = [(name, supervised) for name, pair in METHODS.items() for supervised in (False, True) if pair[supervised]]
-#: Nothing is drawn that the two devices would draw differently.
-CERTAIN = {"dropout": 0.0}
-PLAIN = {"augment_first": "none", "augment_second": "none"}
 
 
 def read_by(name, supervised):
-    return READ.get((name, supervised), [*PAIRS, SENTENCES[6:]] if supervised else [SENTENCES[:6]])
+    if name in learning.READ:
+        return learning.READ[name]
+    if supervised:
+        return [*learning.PAIRS, learning.LABELS if name == "consert" else SENTENCES[5:]]
+    return learning.COLUMNS
 
 
 def learner_of(name, supervised, device, tiny_folder, **changes):
@@ -187,9 +178,8 @@ assert_equal = functools.partial(learning.assert_equal, tolerance=1e-4)
 
 @pytest.mark.parametrize(("name", "supervised"), FORMS)
 def test_every_method_has_the_processors_gradients(name, supervised, cuda, tiny_folder):
-    changes = CERTAIN | (PLAIN if name == "consert" else {})
+    changes = {"dropout": 0.0, **learning.CERTAIN.get(name, {})}
     changes |= {"lora_dropout": 0.0} if learning.family_for(name) == "llama" else {}
-    changes |= {"decoder_noise": 0.0} if name == "denosent" else {}
     columns = read_by(name, supervised)
     cpu, gpu = (learner_of(name, supervised, device, tiny_folder, **changes) for device in ("cpu", "cuda"))
     assert_equal(gradients(cpu, columns=columns), gradients(gpu, columns=columns))
@@ -205,12 +195,12 @@ def test_cached_gradients_have_the_same_dropout(name, cuda, tiny_folder):
     options = {"chunk_tokens": 48, "gradient_caching": False}
     plain = learner_of(name, False, "cuda", tiny_folder, **options)
     cached = learner_of(name, False, "cuda", tiny_folder, **options | {"gradient_caching": True})
-    assert_equal(gradients(plain, columns=[SENTENCES[:6]]), gradients(cached, columns=[SENTENCES[:6]]))
+    assert_equal(gradients(plain, columns=learning.COLUMNS), gradients(cached, columns=learning.COLUMNS))
 
 
 @pytest.mark.parametrize("name", ["simcse", "dcpcse", "prompteol", "denosent", "cse-sfp", "pcc-tuning"])
 def test_products_in_bfloat16_are_near(name, cuda, tiny_folder):
-    still = CERTAIN | ({"decoder_noise": 0.0} if name == "denosent" else {})
+    still = {"dropout": 0.0, **learning.CERTAIN.get(name, {})}
     supervised = name == "pcc-tuning"
     learners = (learner_of(name, supervised, "cuda", tiny_folder, **still) for _ in "ab")
     columns = read_by(name, supervised)
@@ -316,16 +306,3 @@ def test_tf32_is_float32_with_products_of_rounded_operands(cuda, tiny_folder):
     assert torch.get_float32_matmul_precision() == "highest"
     with pytest.raises(UsageError, match="dtype tf32 is a GPU's way to multiply, and the device is cpu; give float32"):
         build_encoder(recipe, device="cpu", dtype="tf32")
-
-
-def test_after_the_pretend_device_there_is_none(request):
-    if torch.cuda.is_available():
-        pytest.skip("a real GPU stays")
-    with pretended(request.config.cache.mkdir("pretend-cuda")):
-        assert torch.accelerator.is_available()
-    assert not torch.cuda.is_available() and not torch.accelerator.is_available()
-    with pytest.raises((AssertionError, RuntimeError)):
-        torch.ones(2, device="cuda")
-    weight = torch.ones(3, requires_grad=True)
-    weight.sum().backward()
-    assert weight.grad.tolist() == [1, 1, 1]

@@ -5,8 +5,8 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForMaskedLM
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import BertConfig, BertForMaskedLM, XLMRobertaConfig, XLMRobertaForMaskedLM
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.encoder.encoder import build_encoder
@@ -54,14 +54,7 @@ def _unigram():
 def _wordpiece():
     """Multilingual BERT's: cased, ideographs apart, every other run of letters one word of pieces."""
     letters = sorted(set("".join([*SENTENCES, *TEMPLATES])) - {" ", "\t", "\u3000"})
-    items = dict.fromkeys([*tiny._SPECIALS, *letters, *(f"##{letter}" for letter in letters), "การ", "##หมาย", "ので"])
-    vocabulary = {item: number for number, item in enumerate(items)}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    names = ("pad", "unk", "cls", "sep", "mask")
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **{f"{of}_token": f"[{of.upper()}]" for of in names})
+    return tiny.wordpiece([*letters, *map("##{}".format, letters), "การ", "##หมาย", "ので"], lowercase=False)
 
 
 MODELS = {

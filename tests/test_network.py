@@ -10,6 +10,7 @@ import promptcli as pc
 from promptcli.cli.app import command
 from tests import network
 from tests.embed_running import refused
+from tests.senteval import write_transfer
 from tests.tiny import SENTENCES
 
 TINY = "--backbone bert -q"
@@ -76,9 +77,7 @@ def inputs(tmp_path_factory, tiny_folder):
     pairs = [f"{one}\t{two}\t{n % 5}\n" for n, (one, two) in enumerate(zip(texts[:8], texts[8:16], strict=True))]
     (folder / "mine.txt").write_text("".join(f"{text}\n" for text in texts))
     (folder / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(pairs))
-    (folder / "senteval" / "MR").mkdir(parents=True)
-    for end, part in (("pos", texts[:16]), ("neg", texts[16:32])):
-        (folder / "senteval" / "MR" / f"rt-polarity.{end}").write_text("".join(f"{text}\n" for text in part))
+    write_transfer(folder / "senteval")
     pc.SentenceIndex.build(texts, pc.load("mini-static")).save(folder / "index")
     return folder
 

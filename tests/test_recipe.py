@@ -11,7 +11,7 @@ from promptcli.cli.options import MODEL
 from promptcli.encoder.prompts.named import named_templates, template_text
 from promptcli.encoder.prompts.template import check_template
 from promptcli.errors import UsageError
-from promptcli.recipe import RECIPES, Recipe, split_spec
+from promptcli.recipe import RECIPES, Recipe
 
 _text = st.text(max_size=20)
 
@@ -97,9 +97,3 @@ def test_named_templates_are_sound():
     for name, template in named_templates().items():
         check_template(template.text)
         assert template_text(name) == template.text and template.source
-
-
-def test_specs_split_at_the_first_colon():
-    assert split_spec("ditto:1-10") == ("ditto", "1-10")
-    assert split_spec("avg") == ("avg", None)
-    assert split_spec("a:b:c") == ("a", "b:c")

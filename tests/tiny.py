@@ -27,27 +27,28 @@ _SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _ROBERTA_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", AddedToken("<mask>", lstrip=True, special=True)]
 
 
+def wordpiece(items: list[str], *, lowercase: bool = True) -> Any:
+    """Return BERT's tokenizer of a vocabulary."""
+    vocabulary = {item: number for number, item in enumerate(dict.fromkeys([*_SPECIALS, *items]))}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = ("pad", "unk", "cls", "sep", "mask")
+    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **{f"{of}_token": f"[{of.upper()}]" for of in names})
+
+
 def _wordpiece() -> Any:
     """A vocabulary written out (the trainer's ties fall differently each time): letters, some words, some endings."""
     text = " ".join(SENTENCES).lower()
     letters = sorted(set(text) - {" "})
     words = sorted({word.strip(".,;!?\"'") for word in text.split()[::2]} - {"", *letters})
-    items = [*_SPECIALS, *letters, *(f"##{letter}" for letter in letters), *words, "un", "##ing", "##ly", "##s"]
-    vocabulary = {item: number for number, item in enumerate(dict.fromkeys(items))}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    return hf.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]",
-    )  # fmt: skip
+    return wordpiece([*letters, *(f"##{letter}" for letter in letters), *words, "un", "##ing", "##ly", "##s"])
 
 
 def _roberta_like(tokenizer: Tokenizer) -> Any:
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
+    ends = [("<s>", 0), ("</s>", 2)]
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
     return hf.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", unk_token="<unk>", pad_token="<pad>",
@@ -58,11 +59,8 @@ def _roberta_like(tokenizer: Tokenizer) -> Any:
 def _byte_level() -> Any:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=420,
-        special_tokens=_ROBERTA_SPECIALS,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=_ROBERTA_SPECIALS, initial_alphabet=alphabet)
     tokenizer.train_from_iterator(SENTENCES, trainer)
     return _roberta_like(tokenizer)
 
@@ -73,9 +71,8 @@ def _sentencepiece() -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Metaspace(prepend_scheme="always"), pre_tokenizers.Punctuation()]
     )
-    tokenizer.train_from_iterator(
-        SENTENCES, trainers.UnigramTrainer(vocab_size=150, special_tokens=_ROBERTA_SPECIALS, unk_token="<unk>")
-    )
+    trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=_ROBERTA_SPECIALS, unk_token="<unk>")
+    tokenizer.train_from_iterator(SENTENCES, trainer)
     return _roberta_like(tokenizer)
 
 

@@ -62,15 +62,12 @@ _GROUPED |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
 _OPT = {"hidden_size": 16, "word_embed_proj_dim": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "ffn_dim": 24}
 _OPT |= {"max_position_embeddings": 700, "init_std": 0.3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1}
 _GEMMA: dict[str, Any] = {**_GROUPED, "head_dim": 8, "query_pre_attn_scalar": 5, "sliding_window": 6, "pad_token_id": 0}
+_GEMMA2 = {**_GEMMA, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}
+_GPT2 = {"n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": 700, "scale_attn_by_inverse_layer_idx": True}
 
 #: Family -> (config class, its options, causal-LM class, tokenizer).
 CAUSAL: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
-    "gpt2": (
-        hf.GPT2Config,
-        {"n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": 700, "scale_attn_by_inverse_layer_idx": True},
-        hf.GPT2LMHeadModel,
-        byte_level,
-    ),
+    "gpt2": (hf.GPT2Config, _GPT2, hf.GPT2LMHeadModel, byte_level),
     "opt": (hf.OPTConfig, _OPT, hf.OPTForCausalLM, lambda: byte_level(front="</s>", pad="<|pad|>")),
     "llama": (hf.LlamaConfig, _GROUPED, hf.LlamaForCausalLM, llama_pieces),
     "mistral": (hf.MistralConfig, {**_GROUPED, "sliding_window": 7}, hf.MistralForCausalLM, unigram),
@@ -81,12 +78,7 @@ CAUSAL: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
         hf.Qwen3ForCausalLM,
         lambda: byte_level(after="</s>"),
     ),
-    "gemma2": (
-        hf.Gemma2Config,
-        {**_GEMMA, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
-        hf.Gemma2ForCausalLM,
-        lambda: unigram("never"),
-    ),
+    "gemma2": (hf.Gemma2Config, _GEMMA2, hf.Gemma2ForCausalLM, lambda: unigram("never")),
     "gemma3_text": (
         hf.Gemma3TextConfig,
         {**_GEMMA, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},

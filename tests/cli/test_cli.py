@@ -64,6 +64,7 @@ CHOICES = [
     ("--transform whitning", 2, "mean whitening"),
     ("--prompt manul", 2, "mean manual"),
     ("--device abacus", 2, "unknown device 'abacus'"),
+    ("--device cuda:7", 2, "'cuda:7'"),
     ("--dtype float8", 2, "unknown dtype 'float8'"),
 ]
 
@@ -122,9 +123,6 @@ def test_half_a_surrogate_pair_in_a_template_is_refused_where_it_is_read(run, tm
         ("search-templates", "--candidates", tmp_path / "some.toml", "-o", tmp_path / "best.toml"),
     ):
         assert re.search("surrogate|UTF-8|TOML", refused(run(*words, "--offline", "-q"), 2))
-
-
-# --- streams, in processes of their own ---
 
 
 def test_an_ascii_terminal_is_written_to_in_ascii(run):

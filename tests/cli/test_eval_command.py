@@ -13,7 +13,7 @@ from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.perplexity import PredictionAccuracy
 from promptcli.evaluation.scores import Label, recipe_name
 from promptcli.models import loading
-from promptcli.models.registry import Entry, Registry
+from promptcli.models.registry import Entry
 from promptcli.recipe import RECIPES
 from tests.embed_running import refused
 from tests.letters import LETTERS, LetterEncoder, count_letters
@@ -39,20 +39,14 @@ def fake(monkeypatch):
     return seen
 
 
-def write_year(root: Path, year: int, **subsets: int) -> None:
-    for seed, (name, number) in enumerate(subsets.items()):
-        generator = np.random.default_rng(seed + year)
-        words = ["".join(generator.choice(list(LETTERS), 6)) for _ in range(number)]
-        golds = generator.integers(0, 26, number) / 5
-        write_pairs(root, f"STS{year}", zip(words, words[::-1], golds, strict=True), name)
-
-
 @pytest.fixture
 def score(run, tmp_path):
     """Run ``eval`` on a folder of a few tasks."""
     root = tmp_path / "data"
-    write_year(root, 12, MSRpar=30, MSRvid=20)
-    write_year(root, 14, images=25)
+    for year, name, number in (("STS12", "MSRpar", 30), ("STS12", "MSRvid", 20), ("STS14", "images", 25)):
+        generator = np.random.default_rng(number)
+        words = ["".join(generator.choice(list(LETTERS), 6)) for _ in range(number)]
+        write_pairs(root, year, zip(words, words[::-1], generator.integers(0, 26, number) / 5, strict=True), name)
     pairs = [("abc"[n % 3] * 3 + "x", "cab"[n % 2], n % 6) for n in range(12)]
     write_pairs(root, "STS-B", pairs, "dev")
     write_pairs(root, "STS-B", pairs * 2, "test")
@@ -66,9 +60,8 @@ def document(score):
 
 
 @pytest.fixture
-def entry(home):
+def entry(registry):
     """A registry entry with fitted numbers."""
-    registry = Registry(home)
     registry.save(Entry("mine", RECIPES["whitening"], tensors={"mean": torch.zeros(3)}))
     registry.alias("my-best", "mine")
     return registry

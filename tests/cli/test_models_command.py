@@ -4,17 +4,16 @@ import pytest
 import torch
 
 from promptcli.cli.commands.models import method_line
-from promptcli.models.registry import SHIPPED, Entry, Registry
+from promptcli.models.registry import SHIPPED, Entry
 from promptcli.recipe import RECIPES, Recipe
 from tests.embed_running import refused
 
 
 @pytest.fixture
-def registry(home):
-    registry = Registry(home)
+def registry(registry):
     scores = [{"task": "sts-b", "metric": "spearman", "value": 71.5, "ci95": [70.0, 73.0]}]
-    tensors, about = {"mean": torch.zeros(4)}, {"width": 256, "on": "demo"}
-    registry.save(Entry("white", RECIPES["whitening"], tensors, about, scores))
+    about = {"width": 256, "on": "demo"}
+    registry.save(Entry("white", RECIPES["whitening"], {"mean": torch.zeros(4)}, about, scores))
     registry.alias("w", "white")
     return registry
 

@@ -1,6 +1,5 @@
 """The demo sets: enough, varied, whole, and development and test apart."""
 
-import json
 import re
 
 import numpy as np
@@ -53,7 +52,7 @@ def test_development_and_test_share_no_sentence():
 def test_plain_averaging_is_well_above_chance_and_below_perfect(run):
     """Figures that move by a few points are worth reading only within narrow intervals."""
     ran = run("eval", "--model", "last-avg", "--task", "demo:dev", "--task", "demo", "--offline", "--json")
-    for result in json.loads(ran.out)["results"]:
+    for result in ran.json["results"]:
         low, high = result["ci95"]
         assert 50 < result["value"] < 75 and result["text"] == TEXT
         assert (high - low) / 2 < 4

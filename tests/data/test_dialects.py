@@ -62,7 +62,7 @@ def many(text, count, last):
             "a.txt",
             f"{GERMAN}\n{QUOTES}\n".encode("cp1252"),
             [(0, GERMAN), (1, QUOTES)],
-            f"cp1252, e.g. line 1: {GERMAN[:9]}",
+            "cp1252, e.g. line 1: Über die",
         ),
         ("a.txt", b"Plain.\n" * 20_000 + QUOTES.encode("cp1252"), many("Plain.", 20_000, QUOTES), "line 20001: He"),
         ("a.txt", LINES.replace("\n", "\r"), ROWS, "carriage return alone"),

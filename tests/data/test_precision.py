@@ -79,9 +79,6 @@ def test_what_cannot_be_is_one_line(arguments, message):
     assert "\n" not in str(caught.value)
 
 
-# --- what is lost
-
-
 def test_the_loss_by_plain_loops():
     before = np.random.default_rng(2).standard_normal((40, 6)).astype(np.float32)
     after = quantize(before, "binary").restore()
@@ -121,15 +118,11 @@ def test_the_sample_is_drawn_from_every_window(monkeypatch):
     assert len(drawn) == 50 and len(set(drawn.tolist())) >= 7
 
 
-# --- the command, every format
-
-
-@pytest.fixture
-def lines():
+@pytest.fixture(autouse=True)
+def lines(fake):
     Path("a.txt").write_text("\n".join(LINES) + "\n")
 
 
-@pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("kind", list(FORMATS))
 @pytest.mark.parametrize("precision", LESS)
 def test_every_format_holds_it_and_gives_it_back(run, kind, precision):
@@ -153,7 +146,6 @@ def test_every_format_holds_it_and_gives_it_back(run, kind, precision):
         assert stored.dtype == expected.matrix.dtype
 
 
-@pytest.mark.usefixtures("lines")
 def test_wrong_combinations_are_refused_before_the_model_is_loaded(run, fake):
     refused(run("embed", "a.txt", "--precision", "int4"), 2, "unknown precision 'int4'", "int8")
     refused(run("embed", "a.txt", "--precision", "int8", "-o", "-"), 2, "needs a manifest", "output")
@@ -164,7 +156,6 @@ def test_wrong_combinations_are_refused_before_the_model_is_loaded(run, fake):
     assert code == 0 and json.loads(out.splitlines()[0])["embedding"] == first
 
 
-@pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("change", [{"settings": {"precision": "int4"}}, {"report": {"ranges": [[1.0], [2.0]]}}])
 def test_a_manifest_that_does_not_fit_is_one_line(run, change):
     assert run("embed", "a.txt", "-o", "v.npy", "--precision", "int8")[0] == 0
@@ -177,7 +168,6 @@ def test_a_manifest_that_does_not_fit_is_one_line(run, change):
         read_vectors(Path("v.npy"))
 
 
-@pytest.mark.usefixtures("lines")
 def test_an_index_takes_all_but_bits(run):
     for precision in LESS:
         assert run("embed", "a.txt", "-o", f"{precision}.parquet", "--precision", precision)[0] == 0

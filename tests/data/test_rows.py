@@ -15,9 +15,6 @@ from promptcli.data.rows import open_rows, windows
 from promptcli.errors import NotFoundError, PromptcliError
 from tests.reading import fails, parquet, read, texts, write
 
-# --- plain text
-
-
 ANY_LINE = st.text(st.characters(exclude_characters="\n\r\t{\0", exclude_categories=["Cs"]), max_size=20)
 
 
@@ -127,9 +124,6 @@ def test_malformed_files_are_named_with_line_and_cure(tmp_path, name, content, p
     fails(write(tmp_path, name, content), *parts)
 
 
-# --- gzip, standard input, hash, total
-
-
 def test_damaged_gzip(tmp_path):
     sound = gzip.compress("".join(f"line {i}\n" for i in range(5000)).encode())
     damaged = {"cut": sound[:-20], "text": b"no gzip at all", "bad": sound[:200] + b"\xff\xff\xff\xff" + sound[204:]}
@@ -174,9 +168,6 @@ def test_the_right_field_is_asked_for(tmp_path):
     assert read(write(tmp_path, "d.jsonl", '{"a": "one", "b": "k"}'), "a", "b") == [("k", "one")]
 
 
-# --- windows
-
-
 @pytest.mark.parametrize(
     ("rows", "size", "lengths"), [(4, 1 << 20, [4, 4, 2]), (100, 2500, [3, 3, 3, 1]), (2, 1, [1] * 10)]
 )
@@ -186,9 +177,6 @@ def test_windows_have_at_most_so_many_rows_and_end_when_full(rows, size, lengths
     found = list(windows(batches, rows, size))
     assert [len(batch) for batch in found] == lengths
     assert [text for batch in found for text in batch.column("text").to_pylist()] == lines
-
-
-# --- Parquet
 
 
 def test_parquet(tmp_path):

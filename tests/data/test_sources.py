@@ -78,9 +78,6 @@ def test_all_splits_of_a_task(tmp_path):
             fitting_sentences("STS12:all")
 
 
-# --- pipes are read once, and whole
-
-
 LINES = [f"sentence number {number} of many" for number in range(20_000)]
 
 
@@ -170,9 +167,8 @@ def test_examples_from_memory():
 def test_pairs_and_triplets_stand_together(tmp_path):
     write_table(tmp_path / "t.csv", TRIPLETS, [("a", "b", "c"), ("d", "e", " "), ("f", "", "g")])
     write_table(tmp_path / "p.tsv", PAIRS, [("h", "i")])
-    triplets, both = (
-        training_examples([tmp_path / name for name in names]) for names in (["t.csv"], ["p.tsv", "t.csv"])
-    )
+    triplets = training_examples([tmp_path / "t.csv"])
+    both = training_examples([tmp_path / "p.tsv", tmp_path / "t.csv"])
     assert (triplets.columns, triplets.blank) == ((["a", "d"], ["b", "e"], ["c", ""]), 1)
     assert both.columns == (["h", "a", "d"], ["i", "b", "e"], ["", "c", ""])
     assert (both.layout, both.sizes, both.blank) == (TRIPLETS, (1, 2), 1)

@@ -26,9 +26,6 @@ def matrix(rows, width=3):
     return np.random.default_rng(0).standard_normal((rows, width)).astype(np.float32)
 
 
-# --- manifests
-
-
 @pytest.fixture(params=list(FORMATS))
 def embedded(tmp_path, request):
     (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
@@ -67,18 +64,15 @@ def test_a_file_cut_off_without_a_manifest(embedded):
         read_vectors(embedded)
 
 
-# --- foreign files
-
-
 def test_missing_and_unknown_files(tmp_path):
-    with pytest.raises(NotFoundError):
-        read_vectors(tmp_path / "none.npy")
     (tmp_path / "a.txt").write_text("one")
-    with pytest.raises(UsageError, match="not a vector file"):
-        read_vectors(tmp_path / "a.txt")
     (tmp_path / "d.npy").mkdir()
-    with pytest.raises(UsageError, match="is a folder"):
-        read_vectors(tmp_path / "d.npy")
+    for name, error in (("none.npy", NotFoundError), ("a.txt", UsageError), ("d.npy", UsageError)):
+        with pytest.raises(error, match=name):
+            read_vectors(tmp_path / name)
+    assert not holds_vectors(tmp_path / "a.txt")
+    with pytest.raises(NotFoundError):
+        holds_vectors(tmp_path / "none.npy")
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, ">f4"])
@@ -100,11 +94,10 @@ def test_wrong_shapes(tmp_path, array):
 
 def test_pickles_are_not_loaded(tmp_path):
     np.save(tmp_path / "v.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(CheckFailedError, match=r"not a complete \.npy file of numbers"):
-        read_vectors(tmp_path / "v.npy")
     (tmp_path / "w.npy").write_bytes(pickle.dumps([1.0, 2.0]))
-    with pytest.raises(CheckFailedError, match=r"not a complete \.npy file of numbers"):
-        read_vectors(tmp_path / "w.npy")
+    for name in ("v.npy", "w.npy"):
+        with pytest.raises(CheckFailedError, match=r"not a complete \.npy file of numbers"):
+            read_vectors(tmp_path / name)
 
 
 def test_foreign_parquet(tmp_path):
@@ -145,13 +138,6 @@ def test_foreign_jsonl(tmp_path):
     assert not holds_vectors(path)
 
 
-def test_text_files_hold_no_vectors(tmp_path):
-    (tmp_path / "a.txt").write_text("one")
-    assert not holds_vectors(tmp_path / "a.txt")
-    with pytest.raises(NotFoundError):
-        holds_vectors(tmp_path / "none.npy")
-
-
 def test_a_pipe_holds_sentences_and_no_vectors(tmp_path):
     for name in ("rows.jsonl", "rows.parquet"):
         os.mkfifo(tmp_path / name)
@@ -159,8 +145,6 @@ def test_a_pipe_holds_sentences_and_no_vectors(tmp_path):
         with pytest.raises(UsageError, match=r"is a pipe"):
             read_vectors(tmp_path / name)
 
-
-# --- writing
 
 TEXTS = ["one", "", 'three "quoted"', "vier \u2028 ü 😀", "five"]
 
@@ -177,11 +161,9 @@ def write(path, rows, vectors, *, with_text=True, parts=2):
 def test_what_is_written_is_read(tmp_path, kind, parts):
     vectors = matrix(5)
     found = read_vectors(write(tmp_path / f"v{kind}", batch(TEXTS), vectors, parts=parts))
-    assert found.matrix.dtype == np.float32
-    assert np.array_equal(found.matrix, vectors)
-    assert list(found.ids) == [0, 1, 2, 3, 4]
+    assert found.matrix.dtype == np.float32 and np.array_equal(found.matrix, vectors)
+    assert (list(found.ids), found.manifest) == ([0, 1, 2, 3, 4], None)
     assert found.texts == (TEXTS if kind in (".parquet", ".jsonl") else None)
-    assert found.manifest is None
     assert holds_vectors(tmp_path / f"v{kind}")
 
 
@@ -196,9 +178,7 @@ def test_ids_and_missing_texts(tmp_path, kind):
 def test_npy_is_numpys_own_and_mapped(tmp_path):
     path = write(tmp_path / "v.npy", batch(TEXTS), matrix(5))
     loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-    assert loaded.shape == (5, 3)
-    assert loaded.dtype == np.float32
-    assert np.array_equal(loaded, matrix(5))
+    assert loaded.dtype == np.float32 and np.array_equal(loaded, matrix(5))
     assert path.stat().st_size == 128 + 4 * 15
     assert isinstance(read_vectors(path).matrix, np.memmap)
 

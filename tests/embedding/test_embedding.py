@@ -90,9 +90,6 @@ def test_a_vector_that_is_not_finite_is_refused_by_row(monkeypatch):
         embed_stream(FakeEncoder(), [batch(["a", "b", "bad"])], Kept())
 
 
-# --- files and manifests
-
-
 def embed(folder, kind=".npy", text="one\n\nthree\n", name="a.txt", **options):
     path = folder / name
     path.write_text(text)
@@ -154,9 +151,6 @@ def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_manifest(tmp_path):
 
     counts = killed_at_every_step(tmp_path, embed, another, look, finish)
     assert len(set(counts)) == 2 and counts[-1] == 4
-
-
-# --- memory
 
 
 # VmHWM and not ru_maxrss: Linux hands the latter down from the process that forked, here the much larger pytest.

@@ -174,9 +174,6 @@ def test_folders_that_cannot_be_begun(tmp_path, texts):
     assert not (tmp_path / "out").exists()
 
 
-# --- worker processes
-
-
 class Job(parts.PartJob):
     """A job on the fake encoder; its process is killed, or fails, at shard 2 if the entry says so."""
 

@@ -279,10 +279,9 @@ def test_fingerprints_tell_recipes_and_tensors_apart(bert, tensors):
 
 def test_bfloat16_is_close(tiny_folder):
     sentences = SENTENCES * 3
-    whole, half = (
-        Encoder(Recipe(pooling="last/avg"), load_backbone(str(tiny_folder("bert")), dtype=dtype), {}).encode(sentences)
-        for dtype in (torch.float32, torch.bfloat16)
-    )
+    folder, types = str(tiny_folder("bert")), (torch.float32, torch.bfloat16)
+    encoders = (Encoder(Recipe(pooling="last/avg"), load_backbone(folder, dtype=dtype), {}) for dtype in types)
+    whole, half = (encoder.encode(sentences) for encoder in encoders)
     cosine = (whole * half).sum(1) / np.linalg.norm(whole, axis=1) / np.linalg.norm(half, axis=1)
     assert half.dtype == np.float32 and cosine.min() > 0.99 and not np.array_equal(whole, half)
 
@@ -315,9 +314,7 @@ def test_one_sentence_too_many_is_one_line(tiny_backbone, monkeypatch, run):
     monkeypatch.setattr(type(backbone), "run", fail)
     with pytest.raises(OutOfMemoryError, match=r"even with one sentence, of \d+ tokens; give a smaller `max_length`"):
         build_encoder(MASKED_RECIPES["prompt"], backbone=backbone).encode(SENTENCES)
-    refused(
-        run("similarity", "a", "b", "--device", "cpu"), 1, "backbone 'mini-bert' does not fit into the GPU's memory"
-    )
+    refused(run("similarity", "a", "b", "--device", "cpu"), 1, "'mini-bert' does not fit into the GPU's memory")
 
 
 @pytest.mark.parametrize(

@@ -142,9 +142,6 @@ def test_a_saved_one_gives_the_same_vectors(spec, tiny_folder, home):
             build_encoder(recipe.replace(transforms=(other,)), tensors=encoder.tensors())
 
 
-# -- numbers chosen by a development set
-
-
 def graded(backbone, transform):
     """Pairs whose gold scores are the cosines of a recipe, so that it is the best there is."""
     encoder = fit_recipe(Recipe(transforms=(transform,)), MANY, backbone=backbone).encoder

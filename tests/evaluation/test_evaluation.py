@@ -124,10 +124,7 @@ def test_compare_is_paired_and_antisymmetric(calls):
         (Recipe(backbone="bert-base-uncased", pooling="last/ditto"), "last-ditto"),
         (RECIPES["prompt"].replace(backbone="x"), "prompt"),
         (Recipe(pooling="last/ditto:1-8"), "pooling=last/ditto:1-8"),
-        (
-            Recipe(prompt="[X] [MASK]", period=False, pooling="last/mask"),
-            "prompt=[X] [MASK] period=False pooling=last/mask",
-        ),
+        (Recipe(prompt="[X] [MASK]", period=False), "prompt=[X] [MASK] period=False"),
         (Recipe(max_length=32, transforms=("whitening:3", "a")), "transforms=whitening:3,a max_length=32"),
     ],
 )

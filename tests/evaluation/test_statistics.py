@@ -6,24 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from promptcli.evaluation.statistics import (
-    ResampledRanks,
-    average_intervals,
-    bootstrap_intervals,
-    cosine,
-    holm,
-    interval,
-    resample_counts,
-    resampled_averages,
-    resampled_spearman,
-    spearman,
-    two_sided,
-)
+from promptcli.evaluation import statistics
+from promptcli.evaluation.statistics import cosine, holm, interval, spearman, two_sided
 
 
 def resamples_of(size, number, seed):
     """Yield the rows of each resample."""
-    for counts in resample_counts(size, number, seed):
+    for counts in statistics.resample_counts(size, number, seed):
         for column in counts.T:
             yield np.repeat(np.arange(size), column.astype(int))
 
@@ -50,8 +39,9 @@ def test_spearman_equals_scipy(lists):
 @given(columns(0, 8), st.integers(0, 1000))
 def test_bootstrap_equals_scipy_on_the_drawn_pairs(lists, seed):
     x, y = map(np.array, lists)
-    for counts in resample_counts(len(x), 3, seed):
-        got = resampled_spearman([ResampledRanks(x), ResampledRanks(-x)], ResampledRanks(y), counts)
+    for counts in statistics.resample_counts(len(x), 3, seed):
+        one, other, gold = map(statistics.ResampledRanks, (x, -x, y))
+        got = statistics.resampled_spearman([one, other], gold, counts)
         drawn = [np.repeat(np.arange(len(x)), column.astype(int)) for column in counts.T]
         expected = np.array([scipy_spearman(x[rows], y[rows]) for rows in drawn])
         assert got == pytest.approx(np.stack([expected, -expected]), abs=1e-12)
@@ -59,7 +49,7 @@ def test_bootstrap_equals_scipy_on_the_drawn_pairs(lists, seed):
 
 @pytest.mark.parametrize("resamples", [1, 64, 65, 200])
 def test_every_resample_draws_as_many_pairs_as_there_are(resamples):
-    counts = np.concatenate(list(resample_counts(37, resamples, seed=1)), axis=1)
+    counts = np.concatenate(list(statistics.resample_counts(37, resamples, seed=1)), axis=1)
     assert counts.shape == (37, resamples)
     assert (counts.sum(axis=0) == 37).all()
     assert abs(counts[:, :].mean() - 1) < 1e-12
@@ -72,17 +62,17 @@ def test_interval_is_the_percentile_of_explicit_resamples():
     gold = generator.integers(0, 20, size=120) / 4
     scores = gold + generator.normal(size=120) * 2
     draws = [scipy_spearman(scores[drawn], gold[drawn]) for drawn in resamples_of(120, 100, seed=9)]
-    (interval,) = bootstrap_intervals(scores[None], gold, resamples=100, seed=9)
+    (interval,) = statistics.bootstrap_intervals(scores[None], gold, resamples=100, seed=9)
     assert interval == pytest.approx(tuple(np.percentile(draws, [2.5, 97.5])), abs=1e-12)
     assert interval[0] < spearman(scores, gold) < interval[1]
-    assert bootstrap_intervals(np.stack([-scores, scores]), gold, resamples=100, seed=9)[1] == interval
+    assert statistics.bootstrap_intervals(np.stack([-scores, scores]), gold, resamples=100, seed=9)[1] == interval
 
 
 def test_equal_input_gives_equal_intervals_and_another_seed_another():
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(2, 50))
-    assert bootstrap_intervals(x[None], y) == bootstrap_intervals(x[None], y)
-    assert bootstrap_intervals(x[None], y) != bootstrap_intervals(x[None], y, seed=1)
+    assert statistics.bootstrap_intervals(x[None], y) == statistics.bootstrap_intervals(x[None], y)
+    assert statistics.bootstrap_intervals(x[None], y) != statistics.bootstrap_intervals(x[None], y, seed=1)
 
 
 def test_paired_bootstrap_sees_a_real_difference_and_no_other():
@@ -91,7 +81,7 @@ def test_paired_bootstrap_sees_a_real_difference_and_no_other():
     good = gold + generator.normal(size=400)
     noisy = gold + generator.normal(size=400) * 3
     twin = gold + generator.normal(size=400)
-    draws = resampled_averages([np.stack([good, noisy, twin])], [gold])
+    draws = statistics.resampled_averages([np.stack([good, noisy, twin])], [gold])
     real, chance = draws[0] - draws[1], draws[0] - draws[2]
     assert interval(real)[0] > 0 and two_sided(real) == two_sided(-real) < 1e-5  # no floor of 2 in 1,001
     low, high = interval(chance)
@@ -122,7 +112,7 @@ def test_cosine_of_nan_and_of_zero_is_zero():
 def test_a_constant_has_no_correlation():
     assert spearman(np.ones(5), np.arange(5.0)) == 0
     assert spearman(np.array([0, 1, np.nan]), np.arange(3.0)) == 0
-    assert bootstrap_intervals(np.ones((1, 5)), np.arange(5.0)) == [(0, 0)]
+    assert statistics.bootstrap_intervals(np.ones((1, 5)), np.arange(5.0)) == [(0, 0)]
 
 
 def test_average_interval_equals_a_plain_loop():
@@ -134,5 +124,5 @@ def test_average_interval_equals_a_plain_loop():
         for column, rows in enumerate(resamples_of(len(gold[task]), 100, 7 + task)):
             for system in range(2):
                 means[system, column] += spearmanr(scores[task][system][rows], gold[task][rows])[0] / 2
-    found = average_intervals(scores, gold, resamples=100, seed=7)
+    found = statistics.average_intervals(scores, gold, resamples=100, seed=7)
     assert found == [pytest.approx(np.percentile(row, [2.5, 97.5]).tolist(), abs=1e-9) for row in means]

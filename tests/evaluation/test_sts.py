@@ -230,9 +230,6 @@ def test_moses_step(raw, tokenized):
     assert tokenize([raw], lower=False)[0].lower() == tokenized
 
 
-# --- the hub, by local folders
-
-
 COLUMNS = ("sentence1", "sentence2", "score", "genre")
 ROWS = [("A Dog's life.", "One (small) cat", 4.0, "x"), ("B", "C", 0.5, "x")]
 
@@ -335,9 +332,6 @@ def test_every_task_has_a_data_set_under_every_protocol():
         assert {label for label, row in by_label.items() if row.hub is not None} == names
         sized = {label for label, row in by_label.items() if row.metric == "spearman" and row.sizes["all"]}
         assert sized == {*names, "demo", "demo:dev"}
-
-
-# --- the real files
 
 
 @pytest.mark.data

@@ -16,30 +16,15 @@ from promptcli.data.task_table import TRANSFER_TASKS
 from promptcli.data.tasks import load_transfer
 from promptcli.encoder.encoder import Encoded, Encoder
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.evaluation import evaluator, statistics
-from promptcli.evaluation.classifier import (
-    DECAYS,
-    FAST,
-    FULL,
-    ClassifierFit,
-    ClassifierSetting,
-    ClassifierTraining,
-    check_labels,
-    cross_validated,
-    nested,
-    official,
-    pair_features,
-    stratified_folds,
-    train,
-    with_bias,
-)
+from promptcli.evaluation import classifier, evaluator, statistics
+from promptcli.evaluation.classifier import DECAYS, FAST, FULL, ClassifierSetting, cross_validated, nested, official
 from promptcli.models.registry import Entry, Registry
 from promptcli.notes import showing
 from promptcli.recipe import RECIPES
 from tests.reference import senteval_classifier as plain
 from tests.senteval import BAD, sentences, write_transfer
 
-SMALL = ClassifierTraining(folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2)
+SMALL = classifier.ClassifierTraining(folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2)
 
 
 def points(count, classes=2, width=5, seed=0):
@@ -171,7 +156,7 @@ def test_folds_are_those_of_scikit_learn(seed):
     selection = pytest.importorskip("sklearn.model_selection", reason="scikit-learn, the peer, is not installed")
     for labels in (points(103)[1], points(60, classes=6)[1][::-1].copy(), np.tile([2, 0, 1, 1], 15)):
         peer = selection.StratifiedKFold(5, shuffle=True, random_state=seed).split(np.zeros((len(labels), 1)), labels)
-        for mine, other in zip(stratified_folds(labels, 5, seed), peer, strict=True):
+        for mine, other in zip(classifier.stratified_folds(labels, 5, seed), peer, strict=True):
             assert np.array_equal(mine[0], other[0]) and np.array_equal(mine[1], other[1])
 
 
@@ -183,8 +168,9 @@ def test_fits_side_by_side_are_the_plain_fits(training):
     """Of unequal length, so that some have one step less in a pass and some end sooner."""
     features, labels = points(90, classes=3)
     cuts = [(np.r_[:63], np.r_[63:90]), (np.r_[20:90], np.r_[:20]), (np.r_[:30, 40:90], np.r_[30:40])]
-    fits = [ClassifierFit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts]
-    found = train(with_bias(features, "cpu"), torch.tensor(labels), fits, ClassifierSetting(training, 3, 7))
+    fits = [classifier.ClassifierFit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts]
+    matrix, setting = classifier.with_bias(features, "cpu"), ClassifierSetting(training, 3, 7)
+    found = classifier.train(matrix, torch.tensor(labels), fits, setting)
     for number, (left, out) in enumerate(cuts):
         for place, decay in enumerate(DECAYS):
             held_out = features[out], labels[out]
@@ -201,12 +187,13 @@ def test_the_three_ways_are_the_plain_ones():
     done = []
     with showing(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
         found = nested({"all": (features, labels)}, setting)
-    drawn = functools.partial(stratified_folds, folds=SMALL.folds, seed=1111)  # whatever the seed, as in SentEval
+    # whatever the seed, as in SentEval
+    drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=1111)
     assert (found.test, found.dev) == plain.plain_nested(features, labels, drawn, SMALL, 2, 5)
     assert sum(done) == pytest.approx(1) and len(found.decays) == 3 and 50 < found.test < 100
     learn, dev, test = points(75), points(30), points(60)
     found = cross_validated({"train": learn, "test": test}, setting)
-    drawn = functools.partial(stratified_folds, folds=SMALL.folds, seed=5)
+    drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=5)
     assert (found.test, found.dev) == plain.plain_cross_validated(learn, test, drawn, SMALL, 2, 5)
     found = official({"train": learn, "dev": dev, "test": test}, setting)
     assert (found.test, found.dev) == plain.plain_official(learn, dev, test, SMALL, 2, 5)
@@ -225,7 +212,8 @@ def test_accuracies_are_the_official_ones(case):
     expected, values = json.loads(OFFICIAL.read_text())["cases"][case], np.load(OFFICIAL.with_suffix(".npz"))
     way, size, *_ = case.split("/")
     if way == "pairs":
-        features, labels = pair_features(values["pairs/first"], values["pairs/second"]), values["pairs/labels"]
+        features = classifier.pair_features(values["pairs/first"], values["pairs/second"])
+        labels = values["pairs/labels"]
     else:
         name = "six/" if way == "folds-and-test" else ""
         features, labels = values[f"{name}features"], values[f"{name}labels"]
@@ -281,7 +269,7 @@ def test_nothing_global_is_seeded():
 )
 def test_labels_that_nothing_can_be_learned_from(splits, training, message):
     with pytest.raises(UsageError, match=message) if message else nullcontext():
-        check_labels("T", {split: np.array(labels) for split, labels in splits.items()}, training)
+        classifier.check_labels("T", {split: np.array(labels) for split, labels in splits.items()}, training)
 
 
 # --- the command
@@ -336,7 +324,7 @@ def test_the_figures_are_those_of_the_encoders_vectors(document, backbone, data,
     for name, part in load(data, "MRPC").splits.items():
         one, other = encoder.encode(part.first), encoder.encode(part.second)
         splits[name] = np.hstack([np.abs(one - other), one * other]), part.labels
-    drawn = functools.partial(stratified_folds, folds=5, seed=3)
+    drawn = functools.partial(classifier.stratified_folds, folds=5, seed=3)
     test, dev = plain.plain_cross_validated(splits["train"], splits["test"], drawn, FAST, 2, 3)
     (row,) = found["results"]
     assert row["value"] == pytest.approx(test, abs=10.01)  # one of ten examples may stand on the line

@@ -22,6 +22,7 @@ from promptcli.cli import app as entrance
 from promptcli.errors import LONGEST_MESSAGE
 from tests.fuzz.kinds import KINDS, TINY, Kind
 from tests.published import write_modules
+from tests.senteval import write_transfer
 from tests.tiny import SENTENCES, save_tiny
 
 INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
@@ -115,23 +116,8 @@ def _write_inputs(folder):
     bench.mkdir(parents=True)
     lines = [f"main\tMSRvid\t2012\t{n}\t{n}.0\t{p.rpartition(chr(9))[0]}\n" for n, p in enumerate(pairs)]
     (bench / "sts-test.csv").write_text("".join(lines))
-    _write_transfer(folder / "senteval")
+    write_transfer(folder / "senteval")
     _write_foreign(folder)
-
-
-def _write_transfer(folder):
-    texts = SENTENCES * 2  # the least that a share can be held out of
-    for name in ("rt-polarity.pos", "rt-polarity.neg"):
-        write(folder / "MR" / name, "".join(f"{text} {name[-3]} \n" for text in texts))
-    for split in ("train", "dev", "test"):
-        rows = "".join(f"{text}\t{number % 2}\n" for number, text in enumerate(texts))
-        write(folder / "SST" / "binary" / f"sentiment-{split}", rows)
-    for name in ("train_5500", "TREC_10"):
-        rows = "".join(f"{('DESC', 'HUM')[number % 2]}:kind {text}\n" for number, text in enumerate(texts))
-        write(folder / "TREC" / f"{name}.label", rows)
-    for split in ("train", "test"):
-        rows = [f"{number % 2}\t1\t2\t{text}\t{texts[-number]}\n" for number, text in enumerate(texts)]
-        write(folder / "MRPC" / f"msr_paraphrase_{split}.txt", "".join(["Quality\t#1 ID\t#2 ID\ta\tb\n", *rows]))
 
 
 def _write_foreign(folder):
@@ -251,10 +237,7 @@ FOUND = {
         b'[grammar]\npatterns = ["<a> <b> <c> <d> [X] [MASK]"]\n[grammar.slots]\n'
         + b"".join(b"%c = [%s]\n" % (name, b", ".join(b'"%d"' % number for number in range(1000))) for name in b"abcd"),
     ),
-    "a token with a field that its library prints": (
-        "tokenizer.json",
-        lambda it: it.replace(b'"single_', b'"ingle_', 1),
-    ),
+    "a field that its library prints": ("tokenizer.json", lambda it: it.replace(b'"single_', b'"ingle_', 1)),
 }
 
 

@@ -34,19 +34,19 @@ def registry_folder(entry, tmp_path):
 
 
 def saved_folder(entry, tmp_path):
-    pc.load(entry.name).save(tmp_path / "saved")
-    return tmp_path / "saved"
+    pc.load(entry.name).save(tmp_path / "out")
+    return tmp_path / "out"
 
 
 def pushed_folder(entry, tmp_path):
-    (tmp_path / "pushed").mkdir()
-    hub._write(entry, "me/white", tmp_path / "pushed")
-    return tmp_path / "pushed"
+    (tmp_path / "out").mkdir()
+    hub._write(entry, "me/white", tmp_path / "out")
+    return tmp_path / "out"
 
 
 def exported_folder(entry, tmp_path):
-    pc.export(entry, tmp_path / "exported")
-    return tmp_path / "exported"
+    pc.export(entry, tmp_path / "out")
+    return tmp_path / "out"
 
 
 def imported_folder(entry, tmp_path):

@@ -49,11 +49,6 @@ def api(hub):
 
 
 @pytest.fixture
-def registry(home):
-    return Registry(home)
-
-
-@pytest.fixture
 def entry(tiny_folder, tiny_backbone):
     """Return a function that makes an entry with random numbers on a backbone in a folder, or on one of the hub."""
 

@@ -20,7 +20,7 @@ from promptcli.errors import NotFoundError, UsageError
 from promptcli.models.export import export_peft
 from promptcli.models.forms import Source
 from promptcli.models.importing import import_model
-from promptcli.models.registry import Entry, Registry
+from promptcli.models.registry import Entry
 from promptcli.notes import offline
 from promptcli.recipe import Recipe
 from tests.making import random_encoder
@@ -29,11 +29,6 @@ from tests.tiny import SENTENCES
 
 WIDTH, LAYERS, HEADS, LENGTH = 16, 2, 4, 3
 OF = 'This sentence of "[X]" means [MASK] .'
-
-
-@pytest.fixture
-def registry(home):
-    return Registry(home)
 
 
 @pytest.fixture
@@ -242,14 +237,13 @@ def write_gguf(folder, path):
     gguf = pytest.importorskip("gguf", reason="gguf is not installed")
     config, tensors = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
     writer = gguf.GGUFWriter(path, "qwen2")
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_vocab_size(config["vocab_size"])
+    for key, name in {
+        "context_length": "max_position_embeddings", "embedding_length": "hidden_size", "vocab_size": "vocab_size",
+        "block_count": "num_hidden_layers", "feed_forward_length": "intermediate_size",
+        "head_count": "num_attention_heads", "head_count_kv": "num_key_value_heads",
+        "layer_norm_rms_eps": "rms_norm_eps",
+    }.items():  # fmt: skip
+        getattr(writer, f"add_{key}")(config[name])
     model = json.loads((folder / "tokenizer.json").read_text())["model"]
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(sorted(model["vocab"], key=model["vocab"].get))

@@ -24,11 +24,6 @@ def fitted(name="white", fill=1.0):
     return Entry(name, recipe, tensors, {"width": 2, "on": "demo"}, [{"task": "sts-b", "value": 71.5}])
 
 
-@pytest.fixture
-def registry(tmp_path):
-    return Registry(tmp_path / "home")
-
-
 def assert_same(entry, expected):
     assert dataclasses.replace(entry, tensors={}) == dataclasses.replace(expected, tensors={})
     assert entry.tensors.keys() == expected.tensors.keys()
@@ -164,9 +159,6 @@ def test_reading_needs_no_writable_home(tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
-# Several processes
-
-
 def _add_score(path, letter, number):
     Registry(path).add_scores("white", [{"by": letter, "number": number}])
 
@@ -182,9 +174,6 @@ def test_two_processes_that_add_scores_and_aliases_lose_nothing(registry, tmp_pa
     assert sorted(added) == [(letter, number) for letter in "ab" for number in range(20)]
     processes.at_once(tmp_path / "home", (_alias, 10), (_alias, 10))
     assert len(registry.aliases()) == 20
-
-
-# A process killed at any step
 
 
 def test_a_kill_at_any_step_leaves_the_old_entry_or_the_new(tmp_path):
@@ -232,9 +221,6 @@ def test_removing_a_linked_entry_removes_the_link(registry, tmp_path):
     (models / "white").symlink_to(tmp_path / "elsewhere")
     registry.remove("white")
     assert not list(models.iterdir()) and (tmp_path / "elsewhere" / "promptcli.json").is_file()
-
-
-# What a choice means
 
 
 def test_nothing_given_is_the_shipped_default(registry):

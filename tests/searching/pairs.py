@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 
 from promptcli.data.tasks import Pairs, STSTask
+from tests.reading import write_table
 from tests.tiny import SENTENCES
 
 
@@ -21,6 +22,5 @@ EVERY_PAIR = make_task(list(itertools.combinations(SENTENCES, 2)))
 def write_pairs(folder):
     """Write the pairs as a user's own file."""
     pairs = EVERY_PAIR.pairs()
-    rows = (f"{a}\t{b}\t{gold}\n" for a, b, gold in zip(pairs.first, pairs.second, pairs.gold, strict=True))
-    (folder / "graded.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
-    return folder / "graded.tsv"
+    rows = zip(pairs.first, pairs.second, pairs.gold, strict=True)
+    return write_table(folder / "graded.tsv", ("sentence1", "sentence2", "score"), rows)

@@ -241,9 +241,6 @@ def test_the_heat_map_reads_without_colour():
     assert "1*" in pictures.head_map([[1.0, 1.0]])[1].plain  # all equal: no division by zero
 
 
-# --- layers
-
-
 @pytest.mark.parametrize(
     ("family", "recipe", "weights"),
     [

@@ -100,9 +100,6 @@ def contrast(one, other):
     return (bright + 0.05) / (dark + 0.05)
 
 
-# In a browser
-
-
 @pytest.fixture(scope="module")
 def browser():
     """A real Chromium without a window, or a skip by name."""

@@ -106,7 +106,7 @@ def test_files_are_checked_by_size_and_if_wanted_by_content(tmp_path):
     with pytest.raises(CheckFailedError, match=r"a was changed .*; MEND$"):
         check_files(tmp_path, files, hint="MEND", hashed=True)
     (tmp_path / "inside/c").write_text("longer")
-    with pytest.raises(CheckFailedError, match=r"inside/c has 6 bytes, 4 were written; MEND$"):
+    with pytest.raises(CheckFailedError, match=r"inside/c has 6 bytes, 4 were written"):
         check_files(tmp_path, files, hint="MEND")
     (tmp_path / "a").unlink()
     with pytest.raises(CheckFailedError, match=r"has no a; MEND$"):

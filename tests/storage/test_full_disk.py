@@ -65,19 +65,25 @@ def fails_well(ran, folder: Path, before: dict[str, bytes], *said: str) -> None:
     assert {name: content for name, content in after.items() if not name.startswith(grown)} == before
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_device_that_fails(name, number, written, tmp_path, run, monkeypatch):
+@pytest.fixture
+def copied(written, tmp_path, monkeypatch):
+    """A copy of the folder, the current one."""
     folder = shutil.copytree(written, tmp_path / "disk")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PROMPTCLI_HOME", str(folder / "home"))
-    before = contents(folder)
+    return folder
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_device_that_fails(name, number, copied, run, monkeypatch):
+    before = contents(copied)
 
     def fail(descriptor):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", fail)
-    fails_well(run(*shlex.split(COMMANDS[name])), folder, before, "disk full: ", os.strerror(number))
+    fails_well(run(*shlex.split(COMMANDS[name])), copied, before, "disk full: ", os.strerror(number))
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +117,11 @@ def test_a_full_disk(name, left, written, disk, run, monkeypatch):
         shutil.rmtree(folder)
 
 
-def test_what_safetensors_raises_is_a_full_disk(written, tmp_path, run, monkeypatch):
-    folder = shutil.copytree(written, tmp_path / "disk")
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("PROMPTCLI_HOME", str(folder / "home"))
-    before = contents(folder)
+def test_what_safetensors_raises_is_a_full_disk(copied, run, monkeypatch):
+    before = contents(copied)
 
     def full(*_, **__):
         raise SafetensorError('Error while serializing: I/O error: Os { code: 28, kind: StorageFull, message: "" }')
 
     monkeypatch.setattr("promptcli.storage.tensors.save_file", full)
-    fails_well(run(*shlex.split(COMMANDS["fit"])), folder, before, "disk full: ")
+    fails_well(run(*shlex.split(COMMANDS["fit"])), copied, before, "disk full: ")

@@ -31,9 +31,6 @@ from tests import processes
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-# Documents
-
-
 @dataclass(frozen=True)
 class Inner:
     a: int
@@ -157,9 +154,6 @@ def test_help_needs_no_schema_library():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# Files
-
-
 def test_leftovers_of_killed_writers_go_after_a_day(tmp_path):
     target = tmp_path / ("long name " * 20)
     with temporary(target) as first, temporary(target) as other, temporary(tmp_path / "another") as another:
@@ -173,9 +167,6 @@ def test_leftovers_of_killed_writers_go_after_a_day(tmp_path):
         assert first.exists() and not another.exists()
         remove_leftovers(tmp_path, age=0)
         assert not first.exists() and target.read_text() == "complete"
-
-
-# Where results may go
 
 
 def test_an_output_is_a_new_file_or_takes_force(tmp_path):
@@ -205,9 +196,6 @@ def test_where_no_file_can_be_written(name, error, message, force, tmp_path):
         check_output(tmp_path / name, force=force)
 
 
-# Locks
-
-
 def _hold(path, held, ended):
     with hold(path):
         held.set()
@@ -226,9 +214,6 @@ def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path):
     process.join()
     with hold(tmp_path / "lock", patience=0.05):
         pass
-
-
-# Run folders
 
 
 def opened(folder, seed=1, *, resume=False):

@@ -198,9 +198,8 @@ def test_a_file_of_vectors_is_a_teacher(dtype, corpus, tmp_path, tiny_folder):
 def nan_folder(tiny_folder, tmp_path):
     folder = shutil.copytree(tiny_folder("bert"), tmp_path / "nan")
     tensors = load_file(folder / "model.safetensors")
-    for tensor in tensors.values():
-        tensor.fill_(float("nan"))
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    nothing = {name: torch.full_like(tensor, torch.nan) for name, tensor in tensors.items()}
+    save_file(nothing, folder / "model.safetensors", {"format": "pt"})
     return folder
 
 

@@ -63,13 +63,6 @@ def test_the_command_makes_a_model(run, tmp_path):
     assert run(*again, "--force", "--on", few).code == 0
 
 
-def test_the_command_takes_files_with_fields(run, tmp_path):
-    path = tmp_path / "corpus.csv"
-    path.write_text("n,body\n" + "".join(f'{row},"{text}"\n' for row, text in enumerate(["one two", "two three"])))
-    ran = run("fit", "--model", "first-last-tfidf", "--on", path, "--text-field", "body", "--name", "csv")
-    assert ran.code == 0 and "2 sentences" in ran.err
-
-
 def _encode_with_w():
     encoder = load_encoder(open_registry().load("w"), dtype="float32")
     print(json.dumps(encoder.encode(["a small test", "of whitening"]).tolist()))

@@ -23,12 +23,8 @@ from tests.reference.losses import cosine
 from tests.tiny import SENTENCES
 
 SEAMED = ["bert", "roberta", "electra", "albert", "distilbert", "modernbert"]
-CONTRASTIVE = [
-    (name, supervised)
-    for name, pair in METHODS.items()
-    for supervised in (False, True)
-    if pair[supervised] and pair[supervised].objective == "contrastive"
-]
+FORMS = [(name, supervised, pair[supervised]) for name, pair in METHODS.items() for supervised in (False, True)]
+CONTRASTIVE = [(name, supervised) for name, supervised, form in FORMS if form and form.objective == "contrastive"]
 
 
 @pytest.mark.parametrize("hard", [False, True])
