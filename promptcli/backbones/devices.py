@@ -1,10 +1,14 @@
 """Which device and which precision: what ``auto`` means on this machine."""
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
 
 import torch
+from torch import Tensor, nn
 
 from promptcli.errors import UsageError, unknown
 
@@ -71,6 +75,39 @@ def computes(dtype: torch.dtype, device: str) -> bool:
     if device.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device == "cpu" and bool(torch.cpu._is_avx512_bf16_supported())
+
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@functools.cache
+def mkl_is_slow() -> bool:
+    """Return whether MKL, which torch calls for float32 products, leaves half of the processor's vector units idle."""
+    try:
+        amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return amd and bool(torch.cpu._is_avx512_supported()) and torch.backends.mkldnn.is_available()
+
+
+class OneDnnLinear(nn.Linear):
+    """A linear layer whose float32 products are oneDNN's instead of MKL's while nothing is learned."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return input (..., d) times the weights (d', d), plus the bias."""
+        if torch.is_inference_mode_enabled() and input.dtype is torch.float32 and input.device.type == "cpu":
+            product: Tensor = torch.ops.mkldnn._linear_pointwise(input, self.weight, self.bias, "none", [], "")
+            return product
+        return super().forward(input)
+
+
+def with_fast_products(model: Model) -> Model:
+    """Let the linear layers of a model use oneDNN where MKL is slow; return the model."""
+    if mkl_is_slow():
+        for module in model.modules():
+            if type(module) is nn.Linear:
+                module.__class__ = OneDnnLinear
+    return model
 
 
 def set_threads(threads: int) -> None:

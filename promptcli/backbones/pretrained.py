@@ -33,7 +33,7 @@ from promptcli.backbones.checking import (
     reason,
     transformers,
 )
-from promptcli.backbones.devices import computes
+from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.gguf import is_gguf
 from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
@@ -102,7 +102,11 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
         check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
         provenance = Provenance(name, family, revision, _known_as(folder, weights_digest(folder)), pieces.sha256)
         backbone = Backbone(
-            model=model.eval(), tokenizer=pieces, provenance=provenance, folder=folder, tensor_names=names
+            model=with_fast_products(model.eval()),
+            tokenizer=pieces,
+            provenance=provenance,
+            folder=folder,
+            tensor_names=names,
         )
         check_probe(what, backbone)
         if causal:  # its attention is always the seam's

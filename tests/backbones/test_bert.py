@@ -1,5 +1,6 @@
 """BERT's floor plan and tokenizer as they are written here, next to transformers' own."""
 
+import copy
 import json
 import shutil
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
+from promptcli.backbones import devices
 from promptcli.backbones.bert import ACTIVATIONS, BertModel
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.loading import load_backbone
@@ -142,3 +144,16 @@ def test_the_usual_tokenizer_needs_no_transformers(whole, tmp_path):
         AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(fields))
     assert facts(read_wordpiece(tmp_path, {})) == facts(AutoTokenizer.from_pretrained(tmp_path))
+
+
+def test_fast_products_are_torchs_and_learn_as_before(monkeypatch):
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("torch is built without oneDNN")
+    monkeypatch.setattr(devices, "mkl_is_slow", lambda: True)
+    plain = torch.nn.Linear(24, 16)
+    fast = devices.with_fast_products(torch.nn.Sequential(copy.deepcopy(plain)))
+    for states in (torch.randn(3, 5, 24), torch.randn(3, 5, 24)[:, 0], torch.randn(0, 24)):
+        with torch.inference_mode():
+            torch.testing.assert_close(fast(states), plain(states))
+    fast(states).sum().backward()
+    assert fast[0].weight.grad is not None and fast.state_dict().keys() == {"0.weight", "0.bias"}
