@@ -30,8 +30,8 @@ from promptcli.data.rows import open_rows
 from promptcli.embedding.writing import embed_file
 
 
-def message(texts: list[str]) -> bytes:
-    body = json.dumps({"model": "mini", "input": texts, "encoding_format": "base64"}).encode()
+def message(texts: list[str], model: str = "mini") -> bytes:
+    body = json.dumps({"model": model, "input": texts, "encoding_format": "base64"}).encode()
     return f"POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 

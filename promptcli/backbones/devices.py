@@ -87,7 +87,7 @@ def mkl_is_slow() -> bool:
         amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return False
-    return amd and bool(torch.cpu._is_avx512_supported()) and torch.backends.mkldnn.is_available()
+    return amd and bool(torch.cpu._is_avx512_supported()) and bool(torch._C._has_mkldnn)
 
 
 class OneDnnLinear(nn.Linear):

@@ -147,7 +147,7 @@ def test_the_usual_tokenizer_needs_no_transformers(whole, tmp_path):
 
 
 def test_fast_products_are_torchs_and_learn_as_before(monkeypatch):
-    if not torch.backends.mkldnn.is_available():
+    if not torch._C._has_mkldnn:
         pytest.skip("torch is built without oneDNN")
     monkeypatch.setattr(devices, "mkl_is_slow", lambda: True)
     plain = torch.nn.Linear(24, 16)
