@@ -212,8 +212,11 @@ def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "")
     return "\n".join(parts) + "\n"
 
 
-def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../results/") -> str:
-    """Return the page of all results, whose ``folder`` is relative to it, and of the tables without one."""
+def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../results/", real_models: str = "") -> str:
+    """Return the page of all results, whose ``folder`` is relative to it, and of the tables without one.
+
+    ``real_models`` is the text of ``real-models.md``, whose sections are shown by their first tables.
+    """
     done = {document["table"] for document in documents}
     backbones = dict.fromkeys(document["backbone"]["name"] for document in documents if document["backbone"])
     parts = [
@@ -224,6 +227,12 @@ def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../resul
         f"Backbones: {', '.join(f'`{name}`' for name in backbones)}.",
         "",
     ]
+    if real_models:
+        about = "Spearman x 100, ± half of the 95% interval. How, and more tables: [real models](real-models.md)."
+        parts += ["## On real models", "", about, ""]
+    for section in real_models.split("\n## ")[1:]:
+        heading, *paragraphs = section.split("\n\n")
+        parts += [f"### {heading}", "", next((text for text in paragraphs if text.startswith("|")), ""), ""]
     for document in documents:
         parts += [table_page(document, level=2, folder=folder)]
     parts += ["## Tables without a measured figure", "", _row(["table", "what", "why"]), "|---|---|---|"]
@@ -289,9 +298,10 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
 
 def write_page(folder: Path, page: Path) -> int:
     """Write the page of all results of a folder; return their number."""
-    documents = read_results(folder)
+    documents, real = read_results(folder), page.with_name("real-models.md")
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_text(page, results_page(documents, f"{os.path.relpath(folder, page.parent)}/"))
+    real_models = real.read_text(encoding="utf-8") if real.is_file() else ""
+    write_text(page, results_page(documents, f"{os.path.relpath(folder, page.parent)}/", real_models))
     return len(documents)
 
 
