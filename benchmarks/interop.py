@@ -23,7 +23,8 @@ from promptcli.encoder.encoder import TUNED
 from promptcli.models.export import export
 from promptcli.models.forms import PROBES, lowest_cosine
 from promptcli.models.importing import import_model
-from promptcli.models.registry import Entry, Registry, load_encoder
+from promptcli.models.loading import open_model
+from promptcli.models.registry import Entry, Registry
 from tests.making import random_numbers
 
 _ST = """from sentence_transformers import SentenceTransformer
@@ -150,7 +151,7 @@ def imported(folder: Path, changes: dict[str, str]) -> np.ndarray:
     if (adapter := folder / "adapter_config.json").is_file():
         adapter.write_text(adapter.read_text().replace("owner/mini-bert", str(SHIPPED["mini-bert"])))
     entry = import_model(Registry(folder / "home"), str(folder), "again", changes=changes)
-    return load_encoder(entry, device="cpu", dtype="stored").encode(list(PROBES))
+    return open_model(entry, device="cpu", dtype="stored").encode(list(PROBES))
 
 
 def main() -> None:
@@ -166,7 +167,7 @@ def main() -> None:
             subprocess.run([sys.executable, "-c", loader + _READ], input=given, text=True, check=True)
             for number, (recipe, entry) in enumerate(entries.items()):
                 theirs = np.load(f"{work}/{number}.npy")
-                encoder = load_encoder(entry, device="cpu", dtype="stored")
+                encoder = open_model(entry, device="cpu", dtype="stored")
                 ours = encoder.encode(list(PROBES))
                 there = theirs.any(axis=1)  # that a vector is zero is said by the command
                 cosine = lowest_cosine(ours[there], theirs[there])

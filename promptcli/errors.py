@@ -4,13 +4,13 @@ A message is one line: the given value, the allowed ones, what to type next. Onl
 """
 
 import difflib
+import importlib.util
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 Row = TypeVar("Row")
 
-#: Characters of the longest message.
-LONGEST_MESSAGE = 400
+LONGEST_MESSAGE = 400  #: characters of the longest message
 
 
 def short_line(message: str) -> str:
@@ -78,6 +78,17 @@ def look_up(kind: str, given: str, table: Mapping[str, Row]) -> Row:
     if given not in table:
         raise unknown(kind, given, table)
     return table[given]
+
+
+def lacking(*names: str) -> list[str]:
+    """Return the libraries that are not installed."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
+
+
+def require(*names: str, extra: str) -> None:
+    """Refuse to run without libraries; ``extra`` brings them."""
+    if missing := lacking(*names):
+        raise UsageError(f"this needs {', '.join(missing)}, not installed here: pip install 'promptcli[{extra}]'")
 
 
 def did_you_mean(given: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:

@@ -17,8 +17,7 @@ Result = TypeVar("Result")
 Value = TypeVar("Value")
 
 LOG = logging.getLogger("promptcli")
-#: Called with the number of steps just done, which may be a fraction.
-Advance = Callable[[float], None]
+Advance = Callable[[float], None]  #: called with the number of steps just done, which may be a fraction
 #: Shows a stage of the work, with its name and number of steps (None: unknown), while its block runs.
 Stage = Callable[[str, int | None], AbstractContextManager[Advance]]
 _STAGE: ContextVar[Stage | None] = ContextVar("promptcli_stage", default=None)

@@ -1,7 +1,4 @@
-"""Recipe: the description of an encoder as plain data, and the named recipes of the papers.
-
-Knows the names of the four parts' fields, not their members: each room checks its own names.
-"""
+"""Recipe: the description of an encoder as plain data, and the named recipes of the papers."""
 
 import dataclasses
 import json
@@ -10,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError
 from promptcli.settings import BARE, setting
-from promptcli.storage.documents import parse_json, parse_toml
+from promptcli.storage.documents import convert, parse_json, parse_toml
 
-#: The sentence slot of a template; alone it is the empty template.
-SLOT = "[X]"
-#: The mask slot of a template; the backbone may have another mask token.
-MASK = "[MASK]"
+SLOT = "[X]"  #: the sentence slot of a template; alone it is the empty template
+MASK = "[MASK]"  #: the mask slot of a template; the backbone may have another mask token
 
 
 @dataclass(frozen=True)
@@ -68,8 +63,7 @@ class Recipe:
     max_length: int | None = setting(
         None, "Longest input in tokens, specials and template included. Default: all positions of the backbone."
     )
-    #: Widths below the vector's that it was trained to be cut to (Matryoshka), largest first.
-    dims: tuple[int, ...] = ()
+    dims: tuple[int, ...] = ()  #: shorter widths that it was trained to be cut to (Matryoshka), largest first
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "transforms", tuple(self.transforms))
@@ -78,9 +72,7 @@ class Recipe:
         object.__setattr__(self, "dims", tuple(self.dims))
         numbers = _LONG_NUMBER.search(" ".join(map(str, (self.pooling, self.denoise, *self.transforms))))
         if numbers or _LONG_ARGUMENT.match(str(self.prompt)):
-            raise UsageError(
-                "a number of the recipe has more than 18 digits; see `promptcli models list --recipes` for examples"
-            )
+            raise UsageError("a number of the recipe has more than 18 digits; see `promptcli models list --recipes`")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values; ``text_rule`` and ``dims`` only if they are set."""
@@ -97,19 +89,10 @@ class Recipe:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Recipe":
         """Make a recipe from plain values."""
-        checks = {**dict.fromkeys(("backbone", "prompt", "pooling", "denoise"), str), **_OTHER_TYPES}
-        for key, value in values.items():
-            if key not in checks:
-                raise unknown("recipe key", key, checks)
-            expected = checks[key]
-            if not isinstance(value, expected) or (key == "max_length" and isinstance(value, bool)):
-                raise UsageError(
-                    f"recipe key {key!r} has the value {value!r}; see `promptcli models list --recipes` for examples"
-                )
-        for key, kind, what in (("transforms", str, "names"), ("dims", int, "widths")):
-            if any(not isinstance(item, kind) for item in values.get(key, ())):
-                raise UsageError(f"recipe key {key!r} has the value {values[key]!r}; give a list of {what}")
-        return cls(**values)
+        try:
+            return convert(values, cls, closed=True)
+        except ValueError as error:
+            raise UsageError(f"the recipe: {error}") from None
 
     @classmethod
     def from_text(cls, text: str) -> "Recipe":
@@ -132,10 +115,7 @@ class Recipe:
         return self.replace(transforms=(*self.transforms, f"truncate:{dim}"), dims=())
 
     def explicit(self) -> "Recipe":
-        """Return the recipe with the default of ``period`` resolved: on if the prompt has words.
-
-        ``[X]`` alone has none, nor has a deep prefix.
-        """
+        """Return the recipe with ``period`` resolved: on if the prompt has words; [X] and a deep prefix have none."""
         words = self.prompt != SLOT and not self.prompt.startswith("deep-prefix:")
         return self.replace(period=words) if self.period is None else self
 
@@ -163,8 +143,7 @@ class Prompts:
         return next((name for name in names if self.texts[name]), next(iter(names), None))
 
 
-#: Numbers that no setting takes and that Python itself would refuse to read.
-_LONG_NUMBER = re.compile(r"\d{19}")
+_LONG_NUMBER = re.compile(r"\d{19}")  #: numbers that no setting takes and that Python itself would refuse to read
 _LONG_ARGUMENT = re.compile(r"[a-z-]+:[\d-]*\d{19}")
 
 
@@ -176,25 +155,20 @@ class Choice:
     changes: Mapping[str, Any] = field(default_factory=dict)  #: field of the recipe -> value
     backbone: str = BARE.backbone  #: of recipes that name none
     device: str = "auto"
-    #: See ``load``. None: the default of the work, float32 for figures and ``auto`` for bulk encoding.
-    dtype: str | None = None
+    dtype: str | None = None  #: None: by the work, float32 for figures and ``auto`` for bulk encoding
     backend: str = "torch"
     dim: int | None = None  #: first numbers of the vectors, of a model trained for it; None: all
-
-
-_OTHER_TYPES: dict[str, Any] = {
-    "period": bool | None,
-    "text_rule": str | None,
-    "transforms": list | tuple,
-    "max_length": int | None,
-    "dims": list | tuple,
-}
 
 
 def split_spec(text: str) -> tuple[str, str | None]:
     """Split ``name:argument`` as in ``ditto:1-10``; the argument is None without a colon."""
     name, colon, argument = text.partition(":")
     return name, argument if colon else None
+
+
+def last_part(backbone: str) -> str:
+    """Return a backbone's name without owner, folder and revision, e.g. ``opt-125m``."""
+    return backbone.partition("@")[0].rstrip("/").rpartition("/")[2]
 
 
 _MANUAL = f'This sentence : "{SLOT}" means {MASK} .'

@@ -1,7 +1,4 @@
-"""Defaults: built in, of the papers (``--paper``), and the user's own.
-
-Environment and file are passed in; only the entrance reads the real ones.
-"""
+"""Defaults: built in, of the papers (``--paper``), and the user's own; environment and file are passed in."""
 
 import math
 import operator
@@ -55,8 +52,7 @@ class SettingsFile:
     data_dir: str | None = setting(None, "SentEval folder of the tasks", variable="PROMPTCLI_DATA_DIR", built_in=None)
 
 
-#: Default that a user may set -> its metadata.
-KEYS = {item.name: item.metadata for item in fields(SettingsFile)}
+KEYS = {item.name: item.metadata for item in fields(SettingsFile)}  #: default that a user may set -> its metadata
 
 
 @dataclass(frozen=True)
@@ -136,9 +132,7 @@ def expand_user(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except (RuntimeError, KeyError):
-        raise UsageError(
-            f"{path!r}: no home folder is known for {path.split('/')[0]}; write the path in full"
-        ) from None
+        raise UsageError(f"{path!r}: no home folder is known for {path.split('/')[0]}; give the full path") from None
 
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:

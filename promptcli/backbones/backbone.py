@@ -3,8 +3,8 @@
 import contextlib
 import copy
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,7 @@ from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedT
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
 
-#: Where a folder whose tokenizer.json holds a template, for other programs, has the backbone's own tokenizer.
-OWN_TOKENIZER = "backbone_tokenizer"
+OWN_TOKENIZER = "backbone_tokenizer"  #: the backbone's own tokenizer, if tokenizer.json holds a template
 TABLE = "table"  #: family of a table of word vectors in a folder
 
 
@@ -37,10 +36,6 @@ class Provenance:
     revision: str | None
     weights_sha256: str
     tokenizer_sha256: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values."""
-        return asdict(self)
 
 
 class Backbone:
@@ -83,17 +78,14 @@ class Backbone:
 
     @property
     def name(self) -> str:
-        """The name it was loaded by."""
         return self.provenance.backbone
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return self.token_rows.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The weights' own."""
         return self.token_rows.dtype
 
     @property
@@ -108,7 +100,6 @@ class Backbone:
         return rows
 
     def to(self, device: torch.device) -> "Backbone":
-        """Return a copy on a device."""
         copied = copy.copy(self)
         copied.model = copy.deepcopy(self.model).to(device)
         return copied
@@ -122,7 +113,6 @@ class Backbone:
             register()
 
     def tokenizer_of_transformers(self) -> Any:
-        """Return the tokenizer as transformers has it."""
         folder = self.folder / OWN_TOKENIZER
         return load_tokenizer(folder if folder.is_dir() else self.folder)
 
@@ -235,18 +225,13 @@ class Backbone:
         path = self.family.projection
         if not path:
             readable = ", ".join(name for name, family in FAMILIES.items() if family.projection)
-            raise UsageError(
-                f"family {self.provenance.family!r} of backbone {self.name!r} does not open its attention's output;"
-                f" families that do: {readable}"
-            )
+            own = self.provenance.family
+            raise UsageError(f"family {own!r} does not open its attention's output; families that do: {readable}")
         module: nn.Module = self.model.get_submodule(path.format(layer))
         return module
 
     def shared_tokens(self, ids: Sequence[int], needs: Needs, longest: int) -> SharedTokens | None:
-        """Return the key/value cache of the shared prefix, or None if the inputs need more than that.
-
-        That is a causal model read at the last token, whose longest input stays within a sliding window.
-        """
+        """Return the keys and values of the tokens that begin every input, if only the last token is read (causal)."""
         last_only = self.causal and needs.slot == LAST and _reads_slot_only(needs)
         if not ids or not last_only or not self.sees_all(longest):
             return None
@@ -260,32 +245,21 @@ class Backbone:
         window = getattr(self.model.config, "sliding_window", None)
         return window is None or longest <= window
 
-    @contextlib.contextmanager
-    def _augmented(self, batch: Batch) -> Iterator[None]:
-        """Let the batch change the embedding layer's output for one pass."""
-        if batch.augment is None:
-            yield
-            return
+    def _augmented(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
         change = batch.augment
-        handle = self._embedding_layer.register_forward_hook(lambda module, inputs, output: change(output))
-        try:
-            yield
-        finally:
-            handle.remove()
+        if change is None:
+            return contextlib.nullcontext()
+        return self._embedding_layer.register_forward_hook(lambda module, inputs, output: change(output))
 
     @property
     def _embedding_layer(self) -> nn.Module:
         """Words, positions and types together, LayerNorm included."""
         layer: nn.Module | None = getattr(self.model, "embeddings", None)
         if layer is None:
-            raise UsageError(
-                f"family {self.provenance.family!r} of backbone {self.name!r} has no module of its whole embedding"
-                " layer; take a backbone such as bert-base-uncased or mini-bert"
-            )
+            raise UsageError(f"family {self.provenance.family!r} has no complete embedding layer; take e.g. mini-bert")
         return layer
 
     def freeze_embeddings(self) -> None:
-        """Keep the embedding layer from learning."""
         self._embedding_layer.requires_grad_(False)
 
     def _positions(self, batch: Batch) -> Tensor:
@@ -297,7 +271,6 @@ class Backbone:
         return positions if batch.raw_positions else positions + self._position_offset
 
     def _tokens_of(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the model's token argument: ids, or embeddings if some of them are learned."""
         if batch.soft is None:
             return {"input_ids": batch.ids}
         scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)  # Gemma's own look-up multiplies by it
@@ -315,11 +288,9 @@ class Backbone:
         """Prove, at first need, that the attention seam computes what the model computes."""
         if not self.family.seam or self._seam_fault:
             reason = f": {self._seam_fault}" if self.family.seam else ""
-            raise UsageError(
-                f"{wanted} needs the attention of the layers, which family {self.provenance.family!r} of backbone"
-                f" {self.name!r} does not open{reason}; families that do:"
-                f" {', '.join(name for name, family in FAMILIES.items() if family.seam)}"
-            )
+            family = f"family {self.provenance.family!r} of backbone {self.name!r} does not open{reason}"
+            others = ", ".join(name for name, family in FAMILIES.items() if family.seam)
+            raise UsageError(f"{wanted} needs the attention of the layers, which {family}; families that do: {others}")
 
     @functools.cached_property
     def _seam_fault(self) -> str | None:
@@ -351,9 +322,7 @@ class Backbone:
         """The pre-trained pooler, (n, d) -> (n, d): tanh(W x + b)."""
         pooler = getattr(self.model, "pooler", None)
         if pooler is None:
-            raise UsageError(
-                f"backbone {self.name!r} has no pooler weights; `cls-pooler` needs them, `last/cls` does not"
-            )
+            raise UsageError(f"backbone {self.name!r} has no pooler weights for `cls-pooler`; take `last/cls`")
         dense: nn.Module = getattr(pooler, "dense", pooler)
         return lambda vectors: torch.tanh(dense(vectors.to(self.dtype))).float()
 

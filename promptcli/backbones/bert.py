@@ -1,14 +1,13 @@
-"""BERT (Devlin et al. 2019) itself, and the families that share its floor plan: RoBERTa, XLM-R, CamemBERT, ELECTRA.
+"""BERT (Devlin et al. 2019) itself, and the families that share its layout: RoBERTa, XLM-R, CamemBERT, ELECTRA.
 
-Post-norm layers of attention and feed-forward, on the sum of word, position and type embeddings. Written here, since
-importing transformers' models takes several times as long as encoding a small file; tensors go by the checkpoints' own
-names, attention is the seam's, and the last layer can be computed at one position a sentence. What a configuration asks
-for beyond this is left to transformers.
+Written here, since importing transformers' models takes several times as long as encoding a small file; tensors go by
+the checkpoints' own names, attention is the seam's, and the last layer can be computed at one position a sentence. What
+a configuration asks for beyond this is left to transformers.
 """
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch.nn import functional
 from promptcli.backbones.dropout import dropped_sum
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.seam import SeamCall, attend, attention, with_prefix
+from promptcli.storage.documents import convert
 
 _TANH = functools.partial(functional.gelu, approximate="tanh")
 #: By the names that configurations have for them.
@@ -34,7 +34,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
 }
 _OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in checkpoints that came from TensorFlow
-_KINDS: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,)}
 
 
 @dataclass
@@ -57,7 +56,6 @@ class BertConfig:
     values: dict[str, Any] = field(default_factory=dict)  #: the whole content
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the whole content."""
         return dict(self.values)
 
 
@@ -66,20 +64,15 @@ def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | Non
     plan = FAMILIES[family].plan
     if plan is None or values.get("add_cross_attention") or (plan.projected and "embedding_size" not in values):
         return None
-    read = {"pad_token_id": plan.pad, **values}
-    sizes: dict[str, Any] = {}
-    for item in fields(BertConfig):
-        if item.name not in read or (item.name == "embedding_size" and not plan.projected):
-            continue
-        value = read[item.name]
-        if item.type not in _KINDS or not isinstance(value, _KINDS[item.type]) or isinstance(value, bool):
-            return None
-        sizes[item.name] = value
+    given = {"pad_token_id": plan.pad, **values, "values": values}
+    if not plan.projected:
+        given.pop("embedding_size", None)
     try:
-        config = BertConfig(**sizes, values={**values})
-    except TypeError:  # a size is not written down
+        config = convert(given, BertConfig)
+    except ValueError:  # a size is missing or is not a number
         return None
-    counts = [value for name, value in sizes.items() if name.endswith(("_size", "_heads", "_layers", "_embeddings"))]
+    ends = ("_size", "_heads", "_layers", "_embeddings")
+    counts = [value for name, value in vars(config).items() if name.endswith(ends) and name in given]
     if min(counts) < 1 or config.hidden_size % config.num_attention_heads or config.hidden_act not in ACTIVATIONS:
         return None
     return config
@@ -87,7 +80,7 @@ def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | Non
 
 @dataclass(frozen=True)
 class BertOutput:
-    """What a pass returns."""
+    """The output of a pass."""
 
     last_hidden_state: Tensor  #: (n, t, d), or (n, 1, d) at the slots
     hidden_states: tuple[Tensor, ...] = ()  #: where asked for: the first layer's input, then every layer's output
@@ -180,10 +173,7 @@ class _Layer(nn.Module):
 class BertModel(nn.Module):
     """The encoder without a head, its tensors by the names that checkpoints have.
 
-    Args:
-        config: Of the model.
-        family: Its own.
-        pooler: Whether the checkpoint has weights of the pooler's dense layer, which is held and not computed here.
+    ``pooler``: the checkpoint has weights of the pooler's dense layer, which is held and not computed here.
     """
 
     def __init__(self, config: BertConfig, family: Family, *, pooler: bool) -> None:
@@ -199,7 +189,6 @@ class BertModel(nn.Module):
         self.pooler = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.hidden_size)}) if pooler else None
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Return the word embeddings."""
         return self.embeddings.word_embeddings
 
     def forward(

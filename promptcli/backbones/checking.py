@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
-from promptcli.storage.documents import parse_json, shown
+from promptcli.storage.documents import convert, parse_json, shown
 from promptcli.storage.files import real_path
 
 #: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.
@@ -83,11 +83,7 @@ def _nothing_printed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening(what: str) -> Iterator[None]:
-    """Turn whatever a library raises while a folder is opened or first used into one line; keep transformers silent.
-
-    Args:
-        what: Kind and name of the object, for the message.
-    """
+    """Turn whatever a library raises while ``what`` is opened or first used into one line; keep transformers silent."""
     if "transformers" in sys.modules:
         transformers()
     try:
@@ -98,17 +94,13 @@ def opening(what: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         if isinstance(error, torch.OutOfMemoryError):
-            raise OutOfMemoryError(
-                f"{what} does not fit into the GPU's memory; give `dtype` bfloat16, `device` cpu or a smaller model"
-            ) from None
+            remedy = "`dtype` bfloat16, `device` cpu or a smaller model"
+            raise OutOfMemoryError(f"{what} does not fit into the GPU's memory; give {remedy}") from None
         raise UsageError(f"{what} cannot be loaded: {reason(error)}") from None
 
 
 def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a model of one of transformers' classes, and its report of the tensors.
-
-    Options replace float32 and transformers' own choices.
-    """
+    """Return a model of one of transformers' classes, and its report of the tensors; ``options`` replace ours."""
     config = transformers().AutoConfig.from_pretrained(folder, trust_remote_code=False, **_CALLING)
     loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(folder, config=config, **{**_LOADING, **options})
     return loaded
@@ -126,33 +118,21 @@ def reason(error: BaseException) -> str:
 def read_config(what: str, folder: Path) -> dict[str, Any]:
     """Return the content of config.json."""
     try:
-        config = parse_json((folder / "config.json").read_bytes())
+        return convert(parse_json((folder / "config.json").read_bytes()), dict[str, Any])
     except (ValueError, OSError) as error:
         raise UsageError(f"config.json of {what} is not a JSON object with a model_type: {reason(error)}") from None
-    if not isinstance(config, dict):
-        raise UsageError(f"config.json of {what} is not a JSON object with a model_type")
-    return config
 
 
 def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse what would run foreign code, change the weights on the way, or be filled up silently."""
     if (folder / "adapter_config.json").exists():
-        raise UsageError(
-            f"{what} has an adapter_config.json: an adapter would change its weights on the way; merge it first (peft:"
-            " merge_and_unload, save_pretrained) or move the file away"
-        )
+        raise UsageError(f"{what} has an adapter_config.json: merge it first (peft: merge_and_unload) or move it away")
     for field in ("attn_implementation", "_attn_implementation", "_attn_implementation_internal"):
         if "/" in json.dumps(config.get(field)):
-            raise UsageError(
-                f"config.json of {what} names foreign code ({field} {shown(config[field])}), which is never run; remove"
-                " the field"
-            )
+            raise UsageError(f"config.json of {what} names foreign code ({field} {shown(config[field])}), never run")
     for file in ("config.json", "tokenizer_config.json"):
         if json_field(folder / file, "auto_map"):
-            raise UsageError(
-                f"{what} comes with its own code (auto_map in {file}), which is never run; if it is an ordinary"
-                " model of its family, remove the field"
-            )
+            raise UsageError(f"{what} comes with its own code (auto_map in {file}), which is never run; try without it")
     if config.get("quantization_config") is not None:
         raise UsageError(f"{what} has quantised weights (quantization_config); take the checkpoint they were made from")
     if config.get("is_decoder"):
@@ -164,7 +144,7 @@ def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
-    """Refuse files that are symbolic links out of their folder: whoever made it would have this machine's files copied.
+    """Refuse files that are links out of their folder, whose maker would have this machine's files copied.
 
     The hub's cache keeps the files of its folders next to them, in ``blobs``.
     """
@@ -173,9 +153,7 @@ def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
         inside.append(inside[0].parents[1] / "blobs")
     for path in sorted(files):
         if path.is_symlink() and not any(real_path(path).is_relative_to(root) for root in inside):
-            raise UsageError(
-                f"{what}: {path.relative_to(folder)} is a link that leads out of the folder; put the file there itself"
-            )
+            raise UsageError(f"{what}: {path.relative_to(folder)} is a link that leads out of the folder")
 
 
 def check_regular_files(what: str, folder: Path, patterns: Sequence[str]) -> None:
@@ -220,10 +198,7 @@ def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -
         except (SafetensorError, OSError) as error:
             raise UsageError(f"weights {path.name} of {what} are broken: {reason(error)}") from None
         if form != "pt":
-            raise UsageError(
-                f"weights {path.name} of {what} are marked format {shown(form)}, and only 'pt' (PyTorch) is read;"
-                " convert them first"
-            )
+            raise UsageError(f"weights {path.name} of {what} are marked format {shown(form)}, not 'pt'; convert them")
     pad = config.get("pad_token_id")
     rows = config.get("vocab_size")
     if isinstance(pad, int) and isinstance(rows, int) and not 0 <= pad < rows:
@@ -241,10 +216,9 @@ def check_tensors(
     what: str, *, missing: Collection[str], mismatched: Collection[tuple[str, Sequence[int], Sequence[int]]]
 ) -> None:
     """Refuse weights that transformers would fill with random numbers: missing ones and those of another shape."""
-    for name, stored, wanted in sorted(mismatched):
-        raise UsageError(
-            f"{what} has tensor {name} of shape {_sides(stored)}, where config.json asks for {_sides(wanted)}"
-        )
+    for name, *shapes in sorted(mismatched):
+        stored, wanted = map(_sides, shapes)
+        raise UsageError(f"{what} has tensor {name} of shape {stored}, where config.json asks for {wanted}")
     if missing:
         raise UsageError(f"{what} lacks {len(missing)} of its tensors (e.g. {min(missing)}): not a whole checkpoint")
 
@@ -259,10 +233,7 @@ def check_loaded(what: str, model: Any, info: Mapping[str, Any]) -> None:
         if name.startswith(body) and "pooler." not in name and "position_ids" not in name
     ]
     if over:
-        raise UsageError(
-            f"{what} has {len(over)} tensors that its config.json has no place for (e.g. {min(over)}): they are not of"
-            " one model"
-        )
+        raise UsageError(f"{what} has {len(over)} tensors that its config.json has no place for (e.g. {min(over)})")
     check_finite(what, model)
 
 
@@ -281,17 +252,12 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
     """Compare the tokenizer with the table of v embeddings, ``rows``, and with its folder's own files."""
     size, highest = tokenizer.size, tokenizer.highest
     if highest >= rows:
-        raise UsageError(
-            f"{what} has {rows} rows of embeddings, and its vocabulary goes to id {highest}"
-            f" ({shown(tokenizer.text(highest))}): they are not of one model"
-        )
+        last = f"{highest} ({shown(tokenizer.text(highest))}): they are not of one model"
+        raise UsageError(f"{what} has {rows} rows of embeddings, and its vocabulary goes to id {last}")
     if size < highest + 1 and (twice := _twice(folder)) is not None:
         raise UsageError(f"the vocabulary of {what} has {shown(twice)} twice")
     if 2 * size <= rows:
-        raise UsageError(
-            f"{what} has {rows} rows of embeddings and only {size} tokens in its vocabulary: it is cut short, or"
-            " not of one model"
-        )
+        raise UsageError(f"{what} has {rows} rows of embeddings, only {size} tokens in its vocabulary: it is cut short")
     texts = [tokenizer.text(token) for token in sorted(tokenizer.specials)]
     for text in _made_up(folder, [text for text in texts if not tokenizer.knows(text)]):
         raise UsageError(f"the vocabulary of {what} has no {text}, which its tokenizer needs")

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from promptcli.errors import UsageError, unknown
 
-#: Float32 whose matrix products a GPU makes of operands rounded to 10 bits of mantissa.
-TF32 = "tf32"
+TF32 = "tf32"  #: Float32 whose matrix products a GPU makes of operands rounded to 10 bits of mantissa
 DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -26,9 +25,7 @@ def choose_device(name: str) -> str:
     if kind not in available or (colon and not (kind == "cuda" and re.fullmatch("[0-9]{1,3}", number))):
         raise unknown("device", name, ["auto", *(kind for kind, usable in available.items() if usable)])
     if not available[kind]:
-        built = (
-            "" if kind != "cuda" or torch.version.cuda else f", and PyTorch {torch.__version__} is built without CUDA"
-        )
+        built = ", or PyTorch is built without CUDA" if kind == "cuda" and not torch.version.cuda else ""
         raise UsageError(f"device {name!r} is not available: this machine has none{built}; give auto or cpu")
     if colon and int(number) >= (count := torch.cuda.device_count()):
         last = f" to cuda:{count - 1}" if count > 1 else ""
@@ -37,10 +34,7 @@ def choose_device(name: str) -> str:
 
 
 def weights_dtype(name: str, device: str) -> torch.dtype | None:
-    """Return ``choose_dtype``; None for ``stored``: float32, and for causal models that of their files.
-
-    ``tf32`` is float32, too; see ``Backbone.tf32``.
-    """
+    """Return ``choose_dtype``; None for ``stored``, float32 for ``tf32`` (see ``Backbone.tf32``)."""
     if name == TF32:
         if not device.startswith("cuda"):
             raise UsageError(f"dtype {TF32} is a GPU's way to multiply, and the device is {device}; give float32")
@@ -108,10 +102,3 @@ def with_fast_products(model: Model) -> Model:
             if type(module) is nn.Linear:
                 module.__class__ = OneDnnLinear
     return model
-
-
-def set_threads(threads: int) -> None:
-    """Let one operation use that many processor threads."""
-    if threads < 1:
-        raise UsageError(f"threads {threads} is not allowed; give at least 1")
-    torch.set_num_threads(threads)

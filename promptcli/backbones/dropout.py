@@ -1,8 +1,4 @@
-"""Dropout on processors: random bits drawn by the machine word, since torch draws one number after the other there.
-
-The masks follow from torch's own generator if none is given, so seeds, and passes that are computed again, behave
-as with torch's.
-"""
+"""Dropout on processors: random bits by the machine word, drawn by torch's own generator unless one is given."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +20,6 @@ class Dropout:
     draws: torch.Generator | None = None  #: None for torch's own generator
 
     def __call__(self, numbers: Tensor) -> Tensor:
-        """Return the numbers with dropout."""
         return dropout(numbers, self.probability, self.draws)
 
     def product(self, weights: Tensor, values: Tensor) -> Tensor:
@@ -109,10 +104,7 @@ class _MaskedSum(torch.autograd.Function):
 def dropped_product(
     weights: Tensor, values: Tensor, probability: float, draws: torch.Generator | None = None
 ) -> Tensor:
-    """Return ``dropout(weights, probability) @ values``, (..., t, s) by (..., s, d), on a processor.
-
-    The weights after dropout are not held for the backward pass.
-    """
+    """Return ``dropout(weights) @ values``, (..., t, s) by (..., s, d), on a processor, without holding the former."""
     if not probability:
         return weights @ values
     product: Tensor = _MaskedProduct.apply(  # type: ignore[no-untyped-call]

@@ -6,8 +6,7 @@ from typing import Any
 
 from promptcli.extensions import Table
 
-#: A step of the MLM transform that is a function and not a module of the model.
-GELU = "gelu"
+GELU = "gelu"  #: a step of the MLM transform that is a function and not a module of the model
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,7 @@ class Family:
     seam: bool = True  #: the attention seam reaches it: Ditto and deep prefixes work
     plan: BertPlan | None = None  #: if it has BERT's layout
     pooler: bool = False  #: checkpoints may have one
-    #: A token sees those before it only: the sentence is read at its last token, and nothing is added after it.
-    causal: bool = False
+    causal: bool = False  #: a token sees those before it only; the sentence is read at its last one
     layers: str = ""  #: module that holds the layers (causal families)
     projection: str = ""  #: output projection of the attention, {} for the layer's number; "" if nobody may read it
 
@@ -81,11 +79,7 @@ FAMILIES: Table[Family] = Table(
         "deberta-v2": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
         "gpt2": Family((), "lm_head", causal=True, layers="h", projection="h.{}.attn.c_proj"),
         "opt": Family(
-            (),
-            "lm_head",
-            causal=True,
-            layers="decoder.layers",
-            projection="decoder.layers.{}.self_attn.out_proj",
+            (), "lm_head", causal=True, layers="decoder.layers", projection="decoder.layers.{}.self_attn.out_proj"
         ),
         "llama": _LLAMA,
         "mistral": _LLAMA,

@@ -15,12 +15,9 @@ _DECODER = "lm_head.weight"  # of every causal family
 
 
 class MLMHead(nn.Module):
-    """T (dense, activation, LayerNorm) and the decoder, (n, d) -> (n, d) -> (n, v).
+    """T (dense, activation, LayerNorm; the identity in causal models) and the decoder, (n, d) -> (n, d) -> (n, v).
 
-    Args:
-        transform: T; the identity in causal models.
-        decoder: The output projection.
-        softcap: Logits s become c tanh(s / c) (Gemma 2).
+    With a ``softcap`` c logits s become c tanh(s / c) (Gemma 2).
     """
 
     def __init__(self, transform: nn.Module, decoder: nn.Module, softcap: float | None = None) -> None:
@@ -52,10 +49,7 @@ class MLMHead(nn.Module):
 def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]) -> MLMHead:
     """Load the masked-LM head of a checkpoint."""
     row = FAMILIES[family]
-    lacking = UsageError(
-        f"backbone {name!r} has no masked-LM head ({next(iter(row.transform), row.decoder)}): `topk-tokens` and"
-        " whatever else predicts tokens needs one; take a checkpoint saved with it"
-    )
+    lacking = _lacking(name, f"masked-LM head ({next(iter(row.transform), row.decoder)})")
     if not row.transform or not any(tensor.startswith(row.transform[0] + ".") for tensor in tensor_names):
         raise lacking
     what = f"the masked-LM head of backbone {name!r}"
@@ -77,11 +71,12 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
     return head
 
 
-def load_causal_head(folder: Path, name: str, config: Any, token_rows: Tensor, tensor_names: frozenset[str]) -> MLMHead:
-    """Return the head of a causal model, which predicts the next token: the one matrix, from its file.
+def _lacking(name: str, head: str) -> UsageError:
+    return UsageError(f"backbone {name!r} has no {head}, which predicts tokens; take a checkpoint saved with it")
 
-    Where it is tied to the words' embeddings it is ``token_rows``, (v, d).
-    """
+
+def load_causal_head(folder: Path, name: str, config: Any, token_rows: Tensor, tensor_names: frozenset[str]) -> MLMHead:
+    """Return the head of a causal model: its one matrix, or ``token_rows`` (v, d) if it is tied to them."""
     rows = token_rows
     if _DECODER in tensor_names:
         for path in sorted(folder.glob("*.safetensors")):
@@ -89,10 +84,7 @@ def load_causal_head(folder: Path, name: str, config: Any, token_rows: Tensor, t
                 if _DECODER in file.keys():
                     rows = file.get_tensor(_DECODER)
     elif not config.tie_word_embeddings:
-        raise UsageError(
-            f"backbone {name!r} has no head ({_DECODER}): `topk-tokens` and whatever else predicts tokens needs one;"
-            " take a checkpoint saved with it"
-        )
+        raise _lacking(name, f"head ({_DECODER})")
     decoder = nn.Linear(rows.size(1), rows.size(0), bias=False, device="meta")
     decoder.weight = nn.Parameter(rows.detach(), requires_grad=False)
     head = MLMHead(nn.Identity(), decoder, getattr(config, "final_logit_softcapping", None))

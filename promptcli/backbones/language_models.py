@@ -13,18 +13,11 @@ from promptcli.backbones.dropout import Dropout
 from promptcli.backbones.vocabulary import PAD
 from promptcli.storage.tensors import disk_errors
 
-#: Matrix products have a multiple of so many rows: the matrix library prepares every new shape in bfloat16.
-_ROWS = 128
+_ROWS = 128  #: matrix products have a multiple of so many rows: the matrix library prepares every new shape in bfloat16
 
 
 class MaskedLM:
-    """A BERT with its masked-LM head, from random weights.
-
-    Several threads may compute losses at the same time.
-
-    Attributes:
-        parameters: Trainable tensors by name; tied ones once.
-    """
+    """A BERT with its masked-LM head, from random weights; several threads may compute losses at the same time."""
 
     def __init__(
         self,
@@ -56,6 +49,7 @@ class MaskedLM:
         if not tied:
             self._decoder.weight.data.copy_(self.token_rows.data)
         self._model.to(device).train()
+        #: Trainable tensors by name; tied ones once.
         self.parameters: dict[str, nn.Parameter] = dict(self._model.named_parameters())
         if not tied:
             del self.parameters["cls.predictions.bias"]  # the untied decoder has its own bias

@@ -10,32 +10,23 @@ if TYPE_CHECKING:
 
     from promptcli.backbones.backbone import Backbone
 
-#: Before the name of a file of word vectors; names without it are pre-trained language models.
-_WORD_VECTORS = "glove:"
+_WORD_VECTORS = "glove:"  #: before the name of a file of word vectors; names without it are pre-trained language models
 
 
 def load_backbone(
     name: str, *, device: str = "cpu", dtype: "torch.dtype | None" = None, words: bool = False
 ) -> "Backbone":
-    """Load a backbone in eval mode.
+    """Load a backbone in eval mode: a shipped name, a local folder, a hub id (``@revision`` after it), ``glove:FILE``.
 
-    Args:
-        name: A shipped name, a local folder, a hub id (``owner/name`` or ``name``, ``@revision`` after it allowed), or
-            ``glove:FILE``.
-        device: A torch device.
-        dtype: Dtype of the weights; by default float32, and for causal models that of their files if the device
-            computes in it.
-        words: Word vectors will do; without it they are refused.
+    ``dtype`` is by default float32, and for causal models that of their files if the device computes in it; ``words``:
+    word vectors will do, which are refused otherwise.
     """
     if not words_only(name):
         from promptcli.backbones.pretrained import load_pretrained
 
         return load_pretrained(name, device=device, dtype=dtype)
     if not words:
-        raise UsageError(
-            f"backbone {name!r} holds word vectors and no language model; they serve eval, embed, similarity and index"
-            " with `model` static-avg"
-        )
+        raise UsageError(f"backbone {name!r} holds word vectors and no language model; they are for `model` static-avg")
     from promptcli.backbones.word_vectors import load_word_vectors
 
     return load_word_vectors(name, device=device)

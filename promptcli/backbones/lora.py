@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, require
 from promptcli.storage.documents import read_document, shown
+from promptcli.storage.tensors import load_tensors
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ALPHA = "lora_alpha"
@@ -31,20 +30,13 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 
 
 def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, seed: int) -> None:
-    """Put an adapter to be trained on every linear map of a model; at the start it changes nothing.
+    """Put an adapter to be trained on every linear map of a model, whose weights freeze; at first it changes nothing.
 
-    Args:
-        model: Of transformers, without a head; its own weights are frozen.
-        family: Its name, for messages.
-        rank: r.
-        alpha: Of the factor alpha / r.
-        dropout: Of the adapter's input.
-        seed: Of the random half, A; B starts at 0.
+    A is drawn by ``seed``, B is 0; ``family`` is for messages.
     """
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError:
-        raise UsageError("LoRA needs peft, which is not installed: pip install 'promptcli[peft]'") from None
+    require("peft", extra="peft")
+    from peft import LoraConfig, inject_adapter_in_model
+
     transposed = any(map(_is_transposed, model.modules()))
     config = LoraConfig(
         r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules="all-linear", fan_in_fan_out=transposed
@@ -79,9 +71,7 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
     known = {ALPHA, *(name + end for name in parts for end in (_DOWN, _UP))}
     modules = dict(model.named_modules())
     for name in sorted(known ^ set(tensors)) or sorted(parts - modules.keys()):
-        raise UsageError(
-            f"{what} has a tensor {name} that the backbone has no place for; give the one it was trained on"
-        )
+        raise UsageError(f"{what} has a tensor {name}, and the backbone does not; give the one it was trained on")
     with torch.no_grad():
         for name in sorted(parts):
             weight, down, up = modules[name].weight, tensors[name + _DOWN].float(), tensors[name + _UP].float()
@@ -91,33 +81,20 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
             if _is_transposed(modules[name]):
                 change = change.T
             if change.shape != weight.shape:
-                raise UsageError(
-                    f"{what} changes {name} of shape {tuple(change.shape)}, the backbone has {tuple(weight.shape)};"
-                    " give the one it was trained on"
-                )
+                shapes = f"{tuple(change.shape)}, the backbone has {tuple(weight.shape)}"
+                raise UsageError(f"{what} changes {name} of shape {shapes}; give the one it was trained on")
             weight.copy_(weight.float() + change.to(weight.device))
 
 
 def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
-    """Read an adapter as peft saves it, under the names that it has inside a headless model.
-
-    ``prefix`` precedes these names in a model with a head, e.g. ``model``.
-    """
+    """Read an adapter as peft saves it; ``prefix`` precedes its names in a model with a head, e.g. ``model``."""
     config = read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError)
     for field, plain in _PLAIN.items():
         if config.get(field, plain[0]) not in plain:
-            raise UsageError(
-                f"{what} is not a plain LoRA ({field} {config[field]!r}); merge it first (peft: merge_and_unload)"
-            )
+            raise UsageError(f"{what} is not a plain LoRA ({field} {config[field]!r}); merge it: merge_and_unload")
     if not (folder / WEIGHTS).is_file():
-        raise UsageError(
-            f"{what} has no {WEIGHTS}; a pickle can run code, so promptcli reads safetensors only: convert it first"
-            " (peft: save_pretrained)"
-        )
-    try:
-        stored = load_file(folder / WEIGHTS)
-    except (SafetensorError, OSError) as error:
-        raise UsageError(f"{WEIGHTS} of {what} is broken: {str(error)[:160]}") from None
+        raise UsageError(f"{what} has no {WEIGHTS}; promptcli reads safetensors only: {_HINT}")
+    stored = load_tensors(folder / WEIGHTS, hint=_HINT, error=UsageError)
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, float | int):
         raise UsageError(f"{CONFIG} of {what} has lora_alpha {shown(alpha)}, which is not a number; {_HINT}")

@@ -1,7 +1,4 @@
-"""Pre-trained language models from disk or hub: shipped, local folder, or hub id; safetensors only, no remote code.
-
-Every model is loaded from a folder, so transformers itself never uses the network.
-"""
+"""Pre-trained language models: shipped, a local folder, or a hub id; safetensors only, no remote code."""
 
 import hashlib
 import os
@@ -15,8 +12,7 @@ import torch
 from safetensors import safe_open
 
 from promptcli.backbones import seam
-from promptcli.backbones.backbone import OWN_TOKENIZER as OWN_TOKENIZER
-from promptcli.backbones.backbone import Backbone, Provenance
+from promptcli.backbones.backbone import OWN_TOKENIZER, Backbone, Provenance
 from promptcli.backbones.bert import load_bert, read_bert_config
 from promptcli.backbones.checking import (
     check_files,
@@ -33,9 +29,9 @@ from promptcli.backbones.checking import (
     reason,
     transformers,
 )
+from promptcli.backbones.convert import is_gguf
 from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES, family_of
-from promptcli.backbones.gguf import is_gguf
 from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
 from promptcli.backbones.states import Batch, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around, read_wordpiece
@@ -56,17 +52,11 @@ _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.pkl")
 
 #: Words of many scripts, the same number in each text: a vocabulary that cannot distinguish them knows no language.
-PROBES = (
-    "cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली",
-    "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता",
-)
+PROBES = ("cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली", "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता")
 
 
 def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Backbone:
-    """Load a pre-trained language model in eval mode; see ``load_backbone``.
-
-    A folder that holds an adapter of peft is its base model with the adapter added.
-    """
+    """Load a pre-trained language model in eval mode; a folder of a peft adapter is its base with the adapter added."""
     if name == _ENCODER:
         raise NotFoundError(f"{name} is an encoder, for `model`; the language model under it: `backbone` {name}-bert")
     folder, revision = locate(name, one_of=(*_MARKS, "tokenizer.json"))
@@ -116,7 +106,6 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
 
 
 def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | None) -> Backbone:
-    """Add the adapter in a folder to its base."""
     what = f"backbone {name!r}"
     merge_lora(what, backbone.model, read_adapter(what, folder, backbone.model.base_model_prefix))
     both = backbone.provenance.weights_sha256 + sha256(folder / CONFIG) + sha256(folder / WEIGHTS)
@@ -161,8 +150,8 @@ def added_after(folder: Path) -> str:
 def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = _MARKS) -> tuple[Path, str | None]:
     """Return the folder of a backbone and its hub revision (None unless it is a hub model).
 
-    It holds at least one of the files ``one_of``; ``files`` are patterns of files to fetch. A name is a shipped one, a
-    folder, or ``owner/name`` optionally with ``@revision``, which may contain slashes.
+    It holds one of the files ``one_of``; ``files`` are patterns of files to fetch. For names see ``load_backbone``; a
+    revision may contain slashes.
     """
     if name in SHIPPED:
         return SHIPPED[name], None
@@ -175,13 +164,11 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
         return Path(name), None
     if is_gguf(name):
         raise UsageError(
-            f"{name!r} is a GGUF file; make a model of it by `promptcli models import {name} --name NAME --convert`"
+            f"{name!r} is a GGUF file; make a model of it: `promptcli models import {name} --name NAME --convert`"
         )
     repository, _, wanted = name.partition("@")
     if name.startswith((".", "/", "~")) or repository.count("/") > 1:
-        raise NotFoundError(
-            f"no backbone folder {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
-        )
+        raise NotFoundError(f"no backbone folder {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or hub id")
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
@@ -189,17 +176,14 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
     except (LocalEntryNotFoundError, FileNotFoundError):
         _check_worth_asking(name)
     except HFValidationError:
-        raise NotFoundError(
-            f"no backbone {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
-        ) from None
+        known = f"shipped: {', '.join(SHIPPED)}; else give a folder or a hub id"
+        raise NotFoundError(f"no backbone {name!r}; {known}") from None
     warn(f"downloading backbone {repository} from the Hugging Face hub")
     try:
         return _snapshot(repository, wanted or None, files, one_of, local=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         why = "it cannot be reached" if isinstance(error, LocalEntryNotFoundError) else reason(error)
-        raise NotFoundError(
-            f"backbone {name!r} could not be fetched from the hub: {why}; shipped: {', '.join(SHIPPED)}"
-        ) from None
+        raise NotFoundError(f"backbone {name!r} could not be fetched from the hub: {why}") from None
 
 
 def _check_worth_asking(name: str) -> None:
@@ -207,12 +191,9 @@ def _check_worth_asking(name: str) -> None:
     if os.path.exists(name):
         raise NotFoundError(f"{name!r} is a file; give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}")
     if mistyped := did_you_mean(name, SHIPPED, likeness=_MISTYPED):
-        raise NotFoundError(f"no backbone {name!r}{mistyped} On the hub: {name}@main") from None
+        raise NotFoundError(f"no backbone {name!r}{mistyped} On the hub: {name}@main")
     if is_offline():
-        raise NotFoundError(
-            f"backbone {name!r} is not in the local cache and `offline` forbids the network;"
-            f" shipped: {', '.join(SHIPPED)}"
-        ) from None
+        raise NotFoundError(f"backbone {name!r} is not in the local cache and `offline` forbids the network")
 
 
 def _snapshot(
@@ -249,10 +230,8 @@ def weight_files(what: str, folder: Path) -> list[Path]:
         return files
     pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
     if pickles:
-        raise UsageError(
-            f"{what} has its weights in {pickles[0]} only; a pickle can run code, so promptcli reads"
-            " safetensors only: convert it first, `promptcli models import FOLDER --name NAME --convert`"
-        )
+        convert = "`promptcli models import FOLDER --name NAME --convert`"
+        raise UsageError(f"{what} has its weights in {pickles[0]} only; a pickle can run code: convert it, {convert}")
     raise UsageError(f"{what} has no *.safetensors weights")
 
 
@@ -267,10 +246,7 @@ def _stored_dtype(weights: Sequence[Path], device: str) -> torch.dtype:
 
 
 def _load_body(folder: Path, family: str, names: frozenset[str], dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
-    """Return the encoder without heads, and transformers' report of its tensors.
-
-    A pooler without weights would be filled with random numbers, so it is left out.
-    """
+    """Return the encoder without heads, and transformers' report of its tensors; a pooler only if it has weights."""
     options: dict[str, Any] = {"dtype": dtype}
     if FAMILIES[family].seam:
         options["attn_implementation"] = seam.register()

@@ -16,8 +16,6 @@ from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
 
 _SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-
-
 #: How the names of a tokenizer's files begin.
 _TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "sentencepiece")
 
@@ -28,10 +26,9 @@ def is_tokenizer_file(path: Path) -> bool:
 
 
 def save_weights(backbone: Backbone, folder: Path, *, rows: Mapping[int, Tensor] | None = None, **config: Any) -> None:
-    """Write ``config.json`` and ``model.safetensors`` in float32, the encoder without heads, tuned weights if any.
+    """Write ``config.json`` with ``config`` changed, and ``model.safetensors`` in float32: the encoder without heads.
 
-    ``rows`` are word embeddings (d,) by the id that they get; ids beyond the table make it longer. ``config`` are
-    fields of the configuration to change.
+    ``rows`` are word embeddings (d,) by the id that they get; ids beyond the table make it longer.
     """
     model = backbone.model
     tensors = {name: tensor.detach().float().cpu().contiguous() for name, tensor in model.state_dict().items()}
@@ -85,10 +82,7 @@ def save_tokenizer(backbone: Backbone, folder: Path, definition: Mapping[str, An
 
 
 def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[list[int]]:
-    """Return the ids that transformers makes of n sentences by the files of a folder, special tokens included.
-
-    For some families it ignores the files' tokenizer class and leaves out half of the files.
-    """
+    """Return the ids that transformers makes of n sentences by the files of a folder, special tokens included."""
     with opening("the tokenizer that was written"):
         tokenizer = load_tokenizer(folder)
         ids: list[list[int]] = tokenizer(list(sentences), truncation=True, max_length=longest)["input_ids"]

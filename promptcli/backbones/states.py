@@ -7,16 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-#: The slot of an input's last token.
-LAST = -1
+LAST = -1  #: the slot of an input's last token
 
 
 @dataclass(frozen=True)
 class SoftTokens:
     """Learned vectors in place of some tokens' word embeddings."""
 
-    #: (m, d) for all inputs, or (n, m, d) one set each; (…, e) where embeddings are narrower than the width.
-    vectors: Tensor
+    vectors: Tensor  #: (m, d) for all inputs, or (n, m, d); (…, e) if embeddings are narrower
     slots: Tensor  #: (n, m) their positions
 
 
@@ -69,8 +67,7 @@ class Batch:
     shared: SharedTokens | None = None  #: computed already; every row begins with them
     prepending: Prepending | None = None
     contrast: Contrast | None = None
-    #: What becomes of the embedding layer's output, (n, t, e) to the same shape; None: it stays (ConSERT).
-    augment: Callable[[Tensor], Tensor] | None = None
+    augment: Callable[[Tensor], Tensor] | None = None  #: changes the embeddings (n, t, e)
     #: ``lengths`` in host memory, so that reading them waits for no device.
     counts: np.ndarray | None = field(default=None, compare=False)
     rows: np.ndarray | None = field(default=None, compare=False)  #: ``ids`` in the processor's memory
@@ -128,15 +125,13 @@ def slot_positions(batch: Batch, slot: int) -> Tensor:
 class Needs:
     """What a pooling reads, so that nothing else is computed or kept."""
 
-    #: Hidden states wanted, 0 = embedding output, L = last layer; empty if no layer has to run.
-    layers: frozenset[int] = frozenset()
+    layers: frozenset[int] = frozenset()  #: hidden states wanted, 0 = embedding output, L = last layer
     diagonals: frozenset[int] = frozenset()  #: layers (0-based) whose attention diagonals are wanted
     matrices: frozenset[int] = frozenset()  #: layers (0-based) whose whole attention matrices are wanted
     attended: frozenset[int] = frozenset()  #: layers (0-based) whose attention block's output is wanted
     static: bool = False  #: the raw word-embedding rows are wanted
     decoder: bool = False  #: the masked-LM head's output rows are wanted
-    #: Where the states are read at one position only: 0 for [CLS], k for the k-th mask, ``LAST``; else None.
-    slot: int | None = None
+    slot: int | None = None  #: only position read: 0 for [CLS], k for the k-th mask, ``LAST``
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
@@ -157,8 +152,7 @@ class HiddenStates:
     #: Layer -> (n, t, d); 0 is the embedding layer's output (word + position + type, LayerNorm), L the last.
     layers: dict[int, Tensor] = field(default_factory=dict)
     static: Tensor | None = None  #: (n, t, d) raw word-embedding rows: not ``layers[0]``
-    #: (n, t, d) rows of the masked-LM head's output matrix; the static ones if the two are tied.
-    decoder: Tensor | None = None
+    decoder: Tensor | None = None  #: (n, t, d) rows of the masked-LM head's output matrix; the static ones if tied
     #: Layer (0-based) -> (n, h, t) float32, a_ii of the attention matrix (Ditto).
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, h, t, t) float32, a_ij: how much token i attends to token j.

@@ -1,7 +1,4 @@
-"""T5 fills gaps: the next token of a text, given many examples at once. For generating templates only.
-
-Loaded through the same guards as a backbone: safetensors only, no remote code.
-"""
+"""T5 fills gaps, for generating templates: the next token of a text, given many examples at once."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,8 +31,7 @@ class T5:
         self._tokenizer = tokenizer
         self._name = name
         self.end: int = tokenizer.eos_token_id  #: id of ``</s>``
-        #: v, the width of the logits (the table of ids is padded, so it may exceed the vocabulary).
-        self.size: int = model.config.vocab_size
+        self.size: int = model.config.vocab_size  #: v, the width of the logits, which may exceed the vocabulary
         self._specials = set(tokenizer.all_special_ids)
         self.sentinels: list[int] = [self._sentinel(number) for number in range(3)]
         # only the last position's logits are read: the decoder's states are cut before they meet the vocabulary

@@ -119,8 +119,7 @@ def _usual(name: str, value: Any) -> bool:
 
 
 _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times the size of the ids
-#: Characters of the words whose ids are kept; then they are forgotten and the next ones kept.
-_KEPT_CHARACTERS = 1 << 20
+_KEPT_CHARACTERS = 1 << 20  #: characters of the words whose ids are kept; then they are forgotten
 _PUNCTUATION = re.escape(string.punctuation)
 _WORDS = re.compile(f"[^ {_PUNCTUATION}]+|[{_PUNCTUATION}]")
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
@@ -128,13 +127,9 @@ _WORDS_A_TEXT = 32
 
 
 class PieceTokenizer:
-    """Text pieces to token ids.
+    """Text pieces to token ids; ``owner`` is kind and name, for messages.
 
-    Args:
-        tokenizer: Of transformers.
-        owner: Kind and name, for messages.
-        causal: [BOS] in front of an input stays, [EOS] after it does not: the last token
-            is the template's. Otherwise an input is enclosed in [CLS] and [SEP].
+    An input is enclosed in [CLS] and [SEP]; if ``causal``, [BOS] in front of it stays and [EOS] after it does not.
     """
 
     def __init__(self, tokenizer: Any, owner: str, *, causal: bool = False) -> None:
@@ -170,8 +165,7 @@ class PieceTokenizer:
         self.segment_blank = bool(schemes & {"always", "byte-level"})
         #: Every punctuation mark is a separate token, so that pieces never join.
         self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
-        #: A word between spaces has the same ids everywhere.
-        self.splits_at_blanks = _splits_at_blanks(definition)
+        self.splits_at_blanks = _splits_at_blanks(definition)  #: a word between spaces has the same ids everywhere
         self._added = {token["content"][:1] for token in definition["added_tokens"]}  # their first characters
         self._words: dict[str, list[int]] = {}
         self._held = 0  # characters of the words kept
@@ -247,7 +241,6 @@ class PieceTokenizer:
         return self._tokenizer.model.token_to_id(token) is not None
 
     def id(self, token: str) -> int | None:
-        """Return the id of a vocabulary item, or None."""
         number: int | None = self._tokenizer.token_to_id(token)
         return number
 

@@ -11,8 +11,7 @@ from tokenizers import BertWordPieceTokenizer
 
 from promptcli.errors import UsageError, one_line
 
-#: The special tokens, in the order of their ids.
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  #: the special tokens, in the order of their ids
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
 
 _ALPHABET = 300  # characters kept: rarer ones become [UNK]
@@ -26,12 +25,10 @@ class Vocabulary:
         self.size: int = tokenizer.get_vocab_size()
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each line."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch(list(lines), add_special_tokens=False)]
 
     @property
     def pieces(self) -> tuple[str, ...]:
-        """Its items, in the order of the ids."""
         ids = self._tokenizer.get_vocab()
         return tuple(sorted(ids, key=ids.__getitem__))
 
@@ -41,7 +38,6 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
-        """Read what ``save`` wrote."""
         try:
             return cls(BertWordPieceTokenizer(str(path), lowercase=True))
         except Exception as error:  # the library raises a bare one
@@ -50,11 +46,10 @@ class Vocabulary:
 
 
 def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabulary:
-    """Return the WordPiece vocabulary of lower-cased lines; one text has one vocabulary.
+    """Return the WordPiece vocabulary of lower-cased lines, ``size`` items with the specials; one text has one.
 
-    The library numbers the characters inside words as it meets them, in an order of chance, and breaks ties by these
-    numbers. So the alphabet is counted and put in order first, and handed over with its numbers: the lines are read
-    twice. ``size`` counts the items, specials included.
+    The library numbers the characters inside words in an order of chance, and breaks ties by these numbers. So the
+    alphabet is counted first and handed over with its numbers: the lines are read twice.
     """
     tokenizer = BertWordPieceTokenizer(lowercase=True)
     first, inside = _alphabet(tokenizer, lines())
@@ -68,15 +63,12 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
         show_progress=False,
     )
     if tokenizer.get_vocab_size() != size:
-        raise UsageError(
-            f"the corpus is too small for `vocab_size` {size}: it has {tokenizer.get_vocab_size()} pieces that occur"
-            " twice; give a smaller vocabulary or more text"
-        )
+        pieces = f"it has {tokenizer.get_vocab_size()} pieces that occur twice"
+        raise UsageError(f"the corpus is too small for `vocab_size` {size}: {pieces}; give less, or more text")
     return Vocabulary(BertWordPieceTokenizer(tokenizer.get_vocab(), lowercase=True))
 
 
 def _alphabet(tokenizer: BertWordPieceTokenizer, lines: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the most frequent characters of the words, and those that occur inside words, both in order."""
     texts: Counter[str] = Counter()
     for line in lines:
         texts.update(line.split())

@@ -98,14 +98,12 @@ class WordVectors(Backbone):
         return self._rows
 
     def to(self, device: torch.device) -> "WordVectors":
-        """Return a copy on a device."""
         return WordVectors(self.tokenizer, self._rows.to(device), self.provenance, self.folder)  # type: ignore[arg-type]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
-        """Return the words' vectors as static states."""
         return HiddenStates(static=self._rows[batch.ids])
 
 
@@ -146,8 +144,8 @@ def load_table(name: str, folder: Path, revision: str | None, *, device: str = "
 def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
     """Return the row of each word, from 1, and the vectors (v + 1, d) float32; row 0 is zero.
 
-    The first line tells the formats apart: two whole numbers are word2vec's header (words, width). A word is all that
-    precedes the last d numbers: GloVe's largest file has words with spaces inside.
+    Two whole numbers in the first line are word2vec's header (words, width). A word is all that precedes the last d
+    numbers: GloVe's largest file has words with spaces inside.
     """
     words: list[str] = []
     numbers = array("f")

@@ -137,11 +137,7 @@ def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(_per_second(task.speed) if task.speed else "-/s")
-
-
-def _per_second(rate: float) -> str:
-    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "-/s")
 
 
 class ProgressBar:
@@ -185,7 +181,7 @@ class ProgressLines:
             said, rate = now, (done - first) / max(now - since, 1e-9)
             of = "" if total is None else f" of {total:,}"
             left = "" if total is None else f", {timedelta(seconds=round((total - done) / rate))} left"
-            note(f"{label}: {done:,.0f}{of}, {_per_second(rate)}{left}")
+            note(f"{label}: {done:,.0f}{of}, {rate:,.1f}/s{left}")
 
         yield advance
 

@@ -170,7 +170,7 @@ def draw_scores(path: Path, evaluation: "Evaluation") -> None:
             best = min(values) if metric == "perplexity" else max(values)
             dots = [None if score is None else (score.value, *(score.ci95 or 2 * (score.value,))) for score in row]
             draw_dots(panel, dots, [len(values) > 1 and score is not None and score.value == best for score in row])
-            panel.set_title(f"{last_part(column)}, {metric}", fontsize="medium")
+            panel.set_title(f"{_end(column)}, {metric}", fontsize="medium")
         for panel in panels.flat[len(tasks) :]:
             panel.set_axis_off()
         panels[0][0].set_yticks(range(len(names)), names)
@@ -233,7 +233,7 @@ def draw_head_maps(path: Path, search: "Search") -> None:
             figure.colorbar(image, ax=panel).ax.axhline(plain, color=RED, linewidth=4)
         end = ": a frame is the best head, a line in the scale the plain average"
         figure_title(
-            figure, f"{last_part(search.recipe.backbone)} on {search.task.label}, Spearman x 100 of every head{end}"
+            figure, f"{_end(search.recipe.backbone)} on {search.task.label}, Spearman x 100 of every head{end}"
         )
 
 
@@ -248,9 +248,7 @@ def draw_templates(path: Path, searches: Sequence["Search"]) -> None:
             for item, style in zip(search.baseline.values(), ("--", ":"), strict=True):
                 panel.axvline(item.value, color=RED, linestyle=style, label=f"{item.choice} {item.value:.1f}")
             panel.set_yticks(range(len(best)), [textwrap.shorten(item.choice, 60) for item in search.ranked])
-            panel.set_title(
-                f"{last_part(search.recipe.backbone)} on {search.task.label}, Spearman x 100", fontsize="medium"
-            )
+            panel.set_title(f"{_end(search.recipe.backbone)} on {search.task.label}, Spearman x 100", fontsize="medium")
             panel.legend(loc="upper left", bbox_to_anchor=(0, -0.1 - 0.5 / len(best)), ncols=2, frameon=False)
 
 
@@ -272,8 +270,7 @@ def figure_title(figure: Any, title: str) -> None:
     figure.suptitle(textwrap.fill(title, int(12.5 * figure.get_figwidth())), fontsize="medium")
 
 
-def last_part(model: str) -> str:
-    """Return the last part of a path or id, for titles."""
+def _end(model: str) -> str:
     return model.rstrip("/\\").split("/")[-1]
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, require
 
 if TYPE_CHECKING:
     from promptcli.data.rows import Batch
@@ -20,8 +20,6 @@ class Splitter:
     """Splits texts so that each part fits an encoder's window, template included; a text that fits is one part."""
 
     def __init__(self, encoder: "Encoder") -> None:
-        from promptcli.models.forms import require
-
         require("semantic_text_splitter", extra="split")
         from semantic_text_splitter import TextSplitter
 

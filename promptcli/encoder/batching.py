@@ -13,16 +13,11 @@ from promptcli.backbones.states import Batch
 from promptcli.errors import OutOfMemoryError, is_out_of_memory
 from promptcli.notes import note
 
-#: Padded tokens a batch may hold on a processor: more do not fit its caches.
-TOKEN_BUDGET = 4096
-#: The same on a GPU with memory to spare: less leaves it waiting for the next batch.
-_GPU_TOKENS = 65536
-#: Float32 numbers that a token takes for each of a backbone's columns while a layer runs: inner states and a reserve.
-_NUMBERS_A_COLUMN = 64
-#: Above this length every eighth one is a shape, below it each: long sentences are few, and few of a length.
-_EXACT_LENGTHS = 48
-#: With at least this many batches, the last one is filled up too.
-_MANY_BATCHES = 16
+TOKEN_BUDGET = 4096  #: padded tokens a batch may hold on a processor: more do not fit its caches
+_GPU_TOKENS = 65536  #: the same on a GPU with memory to spare: less leaves it waiting for the next batch
+_NUMBERS_A_COLUMN = 64  #: float32 numbers for each token and column while a layer runs: inner states, a reserve
+_EXACT_LENGTHS = 48  #: above this length every eighth one is a shape, below it each: long sentences are few
+_MANY_BATCHES = 16  #: with at least this many batches, the last one is filled up too
 
 Progress = Callable[[int], None]
 #: Vectors supplied by the caller: one or several.
@@ -43,7 +38,6 @@ class Share:
         self._done = 0
 
     def __call__(self, rows: int) -> None:
-        """Take the number of rows newly done."""
         before = self._done * self._sentences // self._rows
         self._done += rows
         self._progress(self._done * self._sentences // self._rows - before)
@@ -86,10 +80,7 @@ def plan_batches(
 
 
 def token_budget(device: torch.device, width: int) -> int:
-    """Return the padded tokens a batch may hold: a power of two that fits the free memory of a GPU.
-
-    ``width`` is that of the backbone's states.
-    """
+    """Return the padded tokens a batch may hold: a power of two that fits a GPU's free memory, for states that wide."""
     if device.type != "cuda":
         return TOKEN_BUDGET
     tokens = torch.cuda.mem_get_info(device)[0] // (4 * _NUMBERS_A_COLUMN * width)
@@ -113,9 +104,9 @@ class Memory:
                 if not is_out_of_memory(error):
                     raise
                 if len(rows) == 1:
+                    remedy = "a smaller `max_length`, `dtype` bfloat16 or another `device`"
                     raise OutOfMemoryError(
-                        f"out of memory on {self._device} even with one sentence, of {tokens} tokens; give a smaller"
-                        " `max_length`, `dtype` bfloat16 or another `device`"
+                        f"out of memory even with one sentence, of {tokens} tokens; give {remedy}"
                     ) from None
             # outside the handler: its traceback would hold what has filled the memory
             if self._device.type == "cuda":
@@ -134,10 +125,7 @@ def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
 
 
 def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Callable[[], dict[Key, np.ndarray]]:
-    """Begin to copy tensors to host memory; the function returned waits for them.
-
-    On a GPU, work that is queued in between goes on: only the copies are waited for.
-    """
+    """Begin to copy tensors to host memory, beside what a GPU computes; the function returned waits for them."""
     device = next(iter(tensors.values())).device
     if device.type != "cuda":
         arrays = {key: tensor.cpu().numpy() for key, tensor in tensors.items()}
@@ -156,11 +144,7 @@ def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Callable[[], dict[Key, n
 
 
 class LateFigures:
-    """Passes on each step's figures in order; those of a GPU one step late, so that it need not wait.
-
-    Args:
-        take: Called with the array of each step and the arguments that were added with it.
-    """
+    """Passes each step's figures and context to ``take``, in order; a GPU's one step late, so that it need not wait."""
 
     def __init__(self, take: Callable[..., None]) -> None:
         self._take = take
@@ -208,12 +192,7 @@ def make_batch(
 
 
 def average_rows(bags: Sequence[Sequence[int]], matrix: torch.Tensor) -> torch.Tensor:
-    """Return the mean of the rows of a matrix in each of n bags, (n, d) float32; zeros for an empty bag.
-
-    Args:
-        bags: n lists of row numbers.
-        matrix: (v, d) of any precision; sums are made in float32.
-    """
+    """Return the mean of rows of a matrix (v, d) in each of n bags, (n, d) float32; zeros for an empty bag."""
     lengths = np.fromiter((len(bag) for bag in bags), np.int64, len(bags))
     flat = np.fromiter(itertools.chain.from_iterable(bags), np.int64, int(lengths.sum()))
     used = np.flatnonzero(np.bincount(flat, minlength=len(matrix)))  # few of the rows, so that these are made float32

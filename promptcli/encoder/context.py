@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, WrongKindError
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,13 @@ class BuildContext:
     backbone: Backbone
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted numbers, by name
 
+    def require_causal(self, owner: str) -> None:
+        """Refuse a masked backbone."""
+        if not self.backbone.causal:
+            name = self.backbone.name
+            raise WrongKindError(f"{owner} is for causal models, and {name!r} is a masked one: take `model` prompt")
+
     def no_argument(self, owner: str) -> None:
-        """Refuse an argument."""
         if self.argument is not None:
             raise UsageError(f"{owner} no argument, but {self.argument!r} was given")
 
@@ -34,14 +39,10 @@ class BuildContext:
     def fitted(
         self, name: str, owner: str, choice: str, *shape: int | None, dtype: torch.dtype = torch.float32
     ) -> Tensor:
-        """Return fitted numbers.
+        """Return fitted numbers of a name, shape (None: any side) and dtype.
 
-        Args:
-            name: Name of the tensor.
-            owner: What needs it, and its source: ``transform 'flow' is fitted on sentences``.
-            choice: The option of ``promptcli fit`` that fits it, without its dashes.
-            shape: Its required shape; None for any size.
-            dtype: Its required dtype.
+        ``owner`` needs them, e.g. ``transform 'flow' is fitted on sentences``; ``choice`` is the option of ``fit`` that
+        fits them, without its dashes.
         """
         hint = f"`promptcli fit --{choice} --on FILE --name NAME`, then `model` NAME"
         if name not in self.tensors:
@@ -63,10 +64,8 @@ class BuildContext:
             actual = _described(tensors[name]) if name in tensors else "missing"
             expected = _described(wanted[name].float()) if name in wanted else "missing"
             if actual != expected:
-                raise UsageError(
-                    f"the numbers of {owner} do not fit backbone {self.backbone.name!r}: {prefix}{name} is {actual},"
-                    f" here {expected}; take the backbone that they were learned on"
-                )
+                shapes = f"{prefix}{name} is {actual}, here {expected}; take the backbone that they were learned on"
+                raise UsageError(f"the numbers of {owner} do not fit backbone {self.backbone.name!r}: {shapes}")
         return tensors
 
 

@@ -16,8 +16,7 @@ from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import SLOT, split_spec
 
-#: Where h - h_hat may be taken: before the transforms, or after the stage of that name.
-PLACES = ("none", "hidden", "head", "logits")
+PLACES = ("none", "hidden", "head", "logits")  #: where h - h_hat may be taken: before or after a stage
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,6 @@ class Denoising:
 
     @classmethod
     def from_spec(cls, spec: str) -> "Denoising":
-        """Read ``hidden`` or ``hidden:code``."""
         place, option = split_spec(spec)
         if place not in PLACES or option not in (None, "code"):
             raise unknown("denoise", spec, [*PLACES, *(f"{place}:code" for place in PLACES[1:])])

@@ -50,19 +50,15 @@ from promptcli.errors import UsageError, WrongKindError, unknown
 from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
 
-#: A value of an argument of ``encode``.
-Option = str | int | bool | Progress | None
-#: Prefix of a tuned backbone's tensors.
-TUNED = "backbone."
-#: Most characters of a text that are tokenised.
-LONGEST_TEXT = 1 << 20
-#: Inputs averaged at once if no layer has to run.
-_AT_ONCE = 4096
-#: Distinct sentences whose batches are planned together; the next ones are tokenised in the meantime.
-_PLANNED = 32_768
+Option = str | int | bool | Progress | None  #: a value of an argument of ``encode``
+TUNED = "backbone."  #: prefix of a tuned backbone's tensors
+LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
+_AT_ONCE = 4096  #: inputs averaged at once if no layer has to run
+_PLANNED = 32_768  #: distinct sentences whose batches are planned together; the next ones are tokenised in the meantime
 _ENCODED = ("vectors", "truncated", "tokens")
-#: Waits for vectors on their way from a device; returns them by encoder number.
-Fetch = Callable[[], dict[int, np.ndarray]]
+Fetch = Callable[[], dict[int, np.ndarray]]  #: waits for vectors from a device, by encoder number
+#: Rows of each batch, and the parts of it that memory held.
+Batches = Iterator[tuple[np.ndarray, list[tuple[np.ndarray, Fetch]]]]
 
 
 class Encoder:
@@ -107,20 +103,16 @@ class Encoder:
             Encoder(recipe.replace(prompt=prompt, transforms=()), backbone, tensors, graphs=graphs[number : number + 1])
             for number, prompt in enumerate(prompts_of_mean(recipe.prompt))
         ]
-        if self.members:
-            self.prompt: Prompt = self.members[0].prompt
-        else:
-            self.prompt = build_prompt(recipe.prompt, backbone, tensors)
+        first = self.members[0].prompt if self.members else build_prompt(recipe.prompt, backbone, tensors)
+        self.prompt: Prompt = first
         self.template = self.prompt.template
         self.pooling: Pooling = build_pooling(recipe.pooling, backbone, tensors)
         self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
         self.denoising = Denoising.from_spec(recipe.denoise)
         if self.pooling.needs.slot == LAST and not backbone.causal and recipe.prompt.split(SLOT)[1:] != [""]:
             causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
-            raise WrongKindError(  # before the length: a causal model's template may be too long for this one
-                f"weights 'last-token' are for causal models ({causal});"
-                f" backbone {backbone.name!r} is a masked one, which is read at its mask: take `model` prompt"
-            )
+            fits = f"causal models ({causal}), not {backbone.name!r}: take `model` prompt"
+            raise WrongKindError(f"weights 'last-token' are for {fits}")  # before the length, which may be too long
         self.max_length = _max_length(recipe, backbone, self.prompt)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
@@ -139,7 +131,6 @@ class Encoder:
         self._check()
 
     def _check(self) -> None:
-        """Refuse parts that do not fit together."""
         text_rule(self.recipe.text_rule)
         self.template.check_room(self.max_length)
         if self.backbone.words_only:
@@ -156,30 +147,14 @@ class Encoder:
 
     @check_arguments
     def save(self, folder: str | Path, *, force: bool = False) -> None:
-        """Write the encoder into a folder that ``load`` opens, and sentence-transformers, whole or not at all.
-
-        Args:
-            folder: To be made.
-            force: Replace an existing encoder.
-
-        Raises:
-            UsageError: Something is in the way.
-        """
+        """Write the encoder into a folder that ``load`` and sentence-transformers open; see ``promptcli.save``."""
         promptcli.save(self, folder, force=force)
 
     save_pretrained = save
 
     @check_arguments
     def register(self, name: str, *, force: bool = False) -> None:
-        """Keep the encoder under a name; from then on ``promptcli.load(name)`` and ``--model name`` know it.
-
-        Args:
-            name: Up to 100 of ``A-Z a-z 0-9 . _ -``.
-            force: Replace a model of that name.
-
-        Raises:
-            UsageError: The name is taken, or no name.
-        """
+        """Keep the encoder under a name that ``promptcli.load`` and ``--model`` know; see ``promptcli.register``."""
         promptcli.register(self, name, force=force)
 
     def push_to_hub(self, repo: str, *, private: bool = False, revision: str | None = None) -> Any:
@@ -213,11 +188,7 @@ class Encoder:
     ) -> Tensor: ...
     @overload
     def encode(
-        self,
-        sentences: str | Sequence[str],
-        prompt_name: str | None = ...,
-        prompt: str | None = ...,
-        **options: Any,
+        self, sentences: str | Sequence[str], prompt_name: str | None = ..., prompt: str | None = ..., **options: Any
     ) -> np.ndarray: ...
     @check_arguments  # type: ignore[misc]
     def encode(
@@ -349,8 +320,7 @@ class Encoder:
         self, windows: Iterable[Sequence[str]], *, progress: Progress = silent, most: int | None = None
     ) -> Iterator[Encoded]:
         """Yield ``encode_report`` of each window of sentences; the next window is read while one is computed."""
-        for (encoded,) in encode_windows([self], windows, progress=progress, most=most):
-            yield encoded
+        return map(operator.itemgetter(0), encode_windows([self], windows, progress=progress, most=most))
 
     @property
     def device(self) -> torch.device:
@@ -410,10 +380,8 @@ class Encoder:
         encoder = Encoder(recipe, self.backbone, self.tensors(), prompts=prompts, graphs=graphs)
         fixed = (self.pooling.spec, self.template.masks, "none")  # what the graph knows of the template
         if self.graph and fixed != (encoder.pooling.spec, encoder.template.masks, self.denoising.place):
-            raise UsageError(
-                f"the graph of backend {self.graph.provenance['backend']} was made for another prompt than {text!r};"
-                " load the model with `backend` torch"
-            )
+            backend = self.graph.provenance["backend"]
+            raise UsageError(f"the graph of backend {backend} was made for another prompt than {text!r}; give torch")
         return encoder
 
     def _without_text(self, text: str) -> str:
@@ -449,7 +417,7 @@ class Encoder:
         graph = (self.members or [self])[0].graph
         dtype = TF32 if self.backbone.tf32 else str(self.backbone.dtype).removeprefix("torch.")
         by = {"dtype": dtype} if graph is None else graph.provenance
-        return {**self.backbone.provenance.to_dict(), **by}
+        return {**vars(self.backbone.provenance), **by}
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -470,11 +438,7 @@ class Encoder:
         return (id(self.backbone), id(self.graph), *text, learned, self.max_length, rewriting)
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
-        """Return the model inputs of n sentences.
-
-        Raises:
-            UsageError: The recipe is the mean of several prompts, which have one input each.
-        """
+        """Return the model inputs of n sentences; the mean of several prompts, which have one each, is refused."""
         if self.members:
             raise UsageError(f"this works with one template, not with the mean of {len(self.members)}")
         return self.template.splice(
@@ -484,14 +448,12 @@ class Encoder:
     def pieces(self, sentences: Sequence[str]) -> list[str]:
         """Return n sentences as the pieces to tokenise: with period and text rule, and what touches them.
 
-        Texts beyond ``LONGEST_TEXT`` are cut first: no input has room for more, and a tokenizer takes
-        many times the memory of a text.
+        Texts are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a text.
         """
         sentences = [text if len(text) <= LONGEST_TEXT else text.strip()[:LONGEST_TEXT] for text in sentences]
         return self.template.pieces(sentences, bool(self.recipe.period), text_rule(self.recipe.text_rule))
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
-        """Return what is needed of a batch, the prompt's learned numbers in it."""
         return self.backbone.run(self.prompt.attach(batch), needs)
 
     def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None:
@@ -549,7 +511,6 @@ class Encoder:
         return table.index_select(0, to_device(places.reshape(-1), table.device))
 
     def _bias(self, lengths: list[int]) -> Tensor:
-        """Compute h_hat (n, d) for sentences of those lengths."""
         batch = bias_batch(self.template, lengths, self.backbone, raw_positions=self.denoising.raw_positions)
         biases = self.pooling.pool(batch, self.run(batch, self.pooling.needs))
         for name, step in self.stages:
@@ -561,7 +522,6 @@ class Encoder:
 
 @contextlib.contextmanager
 def _progress_bar(total: int, progress: Progress) -> Iterator[Progress]:
-    """Draw a bar on stderr or in the notebook, as sentence-transformers does."""
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
 
     with tqdm(total=total, desc="Sentences", unit="") as bar:
@@ -582,17 +542,7 @@ def build_encoder(
     backbone: Backbone | None = None,
     prompts: Prompts = Prompts(),  # noqa: B008 - frozen
 ) -> Encoder:
-    """Make the encoder of a recipe.
-
-    Args:
-        recipe: What to make.
-        device: ``auto`` or a torch device.
-        dtype: ``auto``, ``float32``, ``bfloat16``, ``float16``, ``tf32`` (on a GPU), or ``stored``: float32, and
-            for causal models the dtype of their files if the device computes in it.
-        tensors: Learned and fitted numbers, by name.
-        backbone: An already loaded backbone to share; else the recipe's is loaded.
-        prompts: Texts in front of a sentence, by name.
-    """
+    """Make the encoder of a recipe; for device and dtype see ``load``. ``backbone`` is a loaded one to share."""
     if words_only(recipe.backbone):
         _check_words_only(recipe)  # before they are read
     tuned = tuned_weights(tensors or {})
@@ -621,9 +571,7 @@ def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
     fields, possible = recipe.explicit().to_dict(), allowed.explicit().to_dict()
     if fields != possible:
         shown = ", ".join(f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key))
-        raise UsageError(
-            f"backbone {recipe.backbone!r} holds word vectors, which only `model` static-avg averages, not {shown}"
-        )
+        raise UsageError(f"{recipe.backbone!r} holds word vectors, which only `model` static-avg averages, not {shown}")
 
 
 def _max_length(recipe: Recipe, backbone: Backbone, prompt: Prompt) -> int:
@@ -631,9 +579,7 @@ def _max_length(recipe: Recipe, backbone: Backbone, prompt: Prompt) -> int:
     if recipe.max_length is None:
         return longest
     if not 1 <= recipe.max_length <= longest:
-        raise UsageError(
-            f"max_length {recipe.max_length} is not allowed; backbone {backbone.name!r} takes 1 to {longest}"
-        )
+        raise UsageError(f"max_length {recipe.max_length} is not allowed; {backbone.name!r} takes 1 to {longest}")
     return recipe.max_length
 
 
@@ -645,9 +591,7 @@ def encode_together(
     Each distinct sentence is encoded once; the order is restored. Results do not depend on the batch, which
     has at most ``most`` sentences and fills the token budget otherwise. ``progress`` adds up to n.
     """
-    unique = list(dict.fromkeys(sentences))
-    row_of = {sentence: row for row, sentence in enumerate(unique)}
-    back = np.fromiter((row_of[sentence] for sentence in sentences), np.int64, len(sentences))
+    unique, back = _distinct(sentences)
     windows = [unique[start : start + _PLANNED] for start in range(0, len(unique), _PLANNED)] or [[]]
     share = Share(progress, len(sentences), len(unique))
     by_window = list(encode_windows(encoders, windows, progress=share, most=most))
@@ -657,6 +601,13 @@ def encode_together(
     ]
 
 
+def _distinct(sentences: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Return the distinct sentences, and the row of each sentence among them, (n,)."""
+    row_of: dict[str, int] = {}
+    back = np.fromiter((row_of.setdefault(sentence, len(row_of)) for sentence in sentences), np.int64, len(sentences))
+    return list(row_of), back
+
+
 def encode_windows(
     encoders: Sequence["Encoder"],
     windows: Iterable[Sequence[str]],
@@ -664,24 +615,19 @@ def encode_windows(
     progress: Progress = silent,
     most: int | None = None,
 ) -> Iterator[list[Encoded]]:
-    """Yield each encoder's vectors of one window of sentences after the other; see ``encode_together``.
-
-    The next window is read and tokenised in another thread while one is computed.
-    """
+    """Yield each encoder's vectors of one window after the other; another thread reads the next one."""
     check_not_forked()
     single = [member for encoder in encoders for member in encoder.members or [encoder]]
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, encoder in enumerate(single):
         groups.setdefault(encoder.input_key, []).append(number)
 
-    def read(window: Sequence[str]) -> tuple[list[str], list[Inputs]]:
-        unique = list(dict.fromkeys(window))
-        return unique, [single[members[0]].inputs(unique) for members in groups.values()]
+    def read(window: Sequence[str]) -> tuple[np.ndarray, list[Inputs]]:
+        unique, back = _distinct(window)
+        return back, [single[members[0]].inputs(unique) for members in groups.values()]
 
-    for window, (unique, inputs) in ahead(read, windows):
-        row_of = {sentence: row for row, sentence in enumerate(unique)}
-        back = np.fromiter((row_of[sentence] for sentence in window), np.int64, len(window))
-        share = Share(progress, len(window), len(unique) * len(groups))
+    for window, (back, inputs) in ahead(read, windows):
+        share = Share(progress, len(window), sum(len(each.rows) for each in inputs))
         encoded: dict[int, Encoded] = {}
         for members, group_inputs in zip(groups.values(), inputs, strict=True):
             results = _encode_group([single[number] for number in members], group_inputs, share, most)
@@ -692,7 +638,6 @@ def encode_windows(
 
 
 def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progress, most: int | None) -> list[Encoded]:
-    """Encode the inputs of encoders with the same ``input_key``."""
     count = len(inputs.rows)
     if not count:
         return [
@@ -713,7 +658,7 @@ def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progr
                     [encoder.average(inputs.rows[chunk], lengths[chunk], matrix) for chunk in chunks]
                 )
         if deep:
-            vectors |= _run_batches(deep, inputs.rows, lengths, progress, most)
+            vectors |= _gather(_run_batches(deep, inputs.rows, lengths, most), count, progress)
         else:
             progress(count)
     truncated = np.array(inputs.truncated, dtype=bool)
@@ -721,9 +666,9 @@ def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progr
 
 
 def _run_batches(
-    encoders: Mapping[int, "Encoder"], rows: list[list[int]], lengths: np.ndarray, progress: Progress, most: int | None
-) -> dict[int, np.ndarray]:
-    """Return the vectors of encoders with the same ``input_key``, by number: batches through the backbone."""
+    encoders: Mapping[int, "Encoder"], rows: list[list[int]], lengths: np.ndarray, most: int | None
+) -> Batches:
+    """Return the batches of encoders with the same ``input_key``; what iterates over them computes them."""
     first = next(iter(encoders.values()))
     needs = functools.reduce(operator.or_, (encoder.pooling.needs for encoder in encoders.values()))
     shared = None if first.graph else first.shared_tokens(needs, lengths)
@@ -738,7 +683,7 @@ def _run_batches(
         if first.graph is not None:
             by_graph = dict.fromkeys(encoders, first.graph.run(batch))
             return lambda: by_graph
-        hidden = first.run(replace(batch, shared=shared), needs)
+        hidden = first.backbone.run(first.prompt.attach(replace(batch, shared=shared)), needs)
         results = {}
         for number, encoder in encoders.items():
             pooled = encoder.pooling.pool(batch, hidden)
@@ -754,17 +699,11 @@ def _run_batches(
     computed_lengths = lengths if shared is None else lengths - shared.length
     batches = list(plan_batches(computed_lengths, token_budget=budget, most=most))
     memory = Memory(lengths, first.device)
-    computed = in_streams(functools.partial(memory.within, compute), batches, most=streams)
-    return _gather(computed, len(rows), progress)
+    return in_streams(functools.partial(memory.within, compute), batches, most=streams)
 
 
-def _gather(
-    batches: Iterator[tuple[np.ndarray, list[tuple[np.ndarray, Fetch]]]], count: int, progress: Progress
-) -> dict[int, np.ndarray]:
-    """Return the vectors (count, d) of all batches, by encoder number.
-
-    Vectors are fetched one batch late, so that a GPU computes the next batch in the meantime.
-    """
+def _gather(batches: Batches, count: int, progress: Progress) -> dict[int, np.ndarray]:
+    """Return the vectors (count, d) by encoder number; a batch is fetched late, while a GPU computes the next."""
     vectors: dict[int, np.ndarray] = {}
     late: list[tuple[np.ndarray, Fetch]] = []
     for numbers, results in itertools.chain(batches, [(np.empty(0, np.int64), [])]):

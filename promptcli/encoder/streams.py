@@ -13,10 +13,8 @@ import torch
 from promptcli.backbones.states import Batch
 from promptcli.errors import PromptcliError
 
-#: Batches computed at a time, at most: Python hands out the operations of one after the other.
-STREAMS = 8
-#: Padded tokens of a batch there: its states stay in a core's own cache.
-STREAM_TOKENS = 1024
+STREAMS = 8  #: batches computed at a time, at most: Python hands out the operations of one after the other
+STREAM_TOKENS = 1024  #: padded tokens of a batch there: its states stay in a core's own cache
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,21 +28,16 @@ class Graph:
     provenance: dict[str, str]  #: ``backend``, and the ``dtype`` that it computes in
 
 
-#: The processes that have computed in several threads; a forked one finds its parent here, and not itself.
-_THREADED: list[int] = []
+_THREADED: list[int] = []  #: processes that have computed in several threads; a forked one finds its parent here
 
 
 def check_not_forked() -> None:
-    """Refuse to compute in a process that was forked after its parent had computed in several threads.
-
-    OpenMP's threads do not exist in the child, which would wait for them for ever.
-    """
+    """Refuse to compute after a fork from a process of several threads: the child would wait for OpenMP's for ever."""
     process = os.getpid()
     if _THREADED and process not in _THREADED:
         raise PromptcliError(
             "this process was forked from one that had encoded in several threads, which OpenMP does not survive: start"
-            " it by multiprocessing_context='spawn' (DataLoader) or multiprocessing.get_context('spawn'), or call"
-            " torch.set_num_threads(1) before the first encode"
+            " it by multiprocessing.get_context('spawn'), or call torch.set_num_threads(1) before the first encode"
         )
     if torch.get_num_threads() > 1 and process not in _THREADED:
         _THREADED.append(process)
@@ -78,10 +71,7 @@ def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tup
 def in_streams(
     work: Callable[[Item], Result], batches: Sequence[Item], *, most: int = STREAMS
 ) -> Iterator[tuple[Item, Result]]:
-    """Yield every batch with its result, in order; results do not depend on the number of streams.
-
-    ``work`` runs without gradients in up to ``most`` threads; with 1 in this one.
-    """
+    """Yield every batch with its result, in order, from up to ``most`` threads (1: this one), without gradients."""
     threads = torch.get_num_threads()
     streams = stream_count(threads, min(most, len(batches)))
     if streams < 2:

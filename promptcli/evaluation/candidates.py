@@ -42,10 +42,8 @@ from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE
 from promptcli.storage.cache import Cache
 
-#: Cosines within this width are equal but for rounding.
-_EQUAL = 1e-6
-#: Seconds after which each finished task is told: the table of a quicker evaluation comes soon enough.
-_QUICK = 10.0
+_EQUAL = 1e-6  #: cosines within this width are equal but for rounding
+_QUICK = 10.0  #: seconds after which each finished task is told: the table of a quicker evaluation comes soon enough
 
 
 @dataclass(frozen=True)
@@ -88,8 +86,7 @@ class Candidate:
         )
 
 
-#: A candidate and its encoder.
-Opened = tuple[Candidate, Encoder]
+Opened = tuple[Candidate, Encoder]  #: a candidate and its encoder
 
 
 def word_of(model: Model) -> str | None:
@@ -113,10 +110,7 @@ def load_named_tasks(
 
 
 def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | PromptcliError]]:
-    """Return each model's label, and the candidate or why there is none.
-
-    Two words for one recipe (by changes that make them equal) have labels of their own, one word has one.
-    """
+    """Return the label and candidate of each model, or why there is none; two words for one recipe have two labels."""
     rows: dict[Label, Candidate | PromptcliError] = {}
     labels = []
     for model in models:
@@ -167,11 +161,7 @@ class _Reader:
 def score_models(
     opened: Mapping[Label, Opened], tasks: Sequence[AnyTask], settings: EvalSettings, *, strict: bool
 ) -> tuple[dict[Label, list[Score]], dict[Label, PromptcliError]]:
-    """Return each encoder's scores, and why others have none or not all; with ``strict`` an error is raised.
-
-    Encoders with the same model input are encoded together, one task after the other. An evaluation that was stopped
-    finds its finished scores.
-    """
+    """Return each encoder's scores, those of a stopped evaluation too, and why others lack some, or raise it."""
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
     refused: dict[Label, PromptcliError] = {}
     groups = _groups(opened, tasks)
@@ -199,7 +189,6 @@ def score_models(
 
 
 def _groups(opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]) -> list[tuple[int, list[_Reader]]]:
-    """Return the numbers of tasks with the encoders that one forward pass serves."""
     groups: dict[tuple[int, tuple[object, ...]], list[_Reader]] = {}
     for label, (candidate, encoder) in opened.items():
         reader = of_transfer = _Reader(label, label, encoder, candidate.choice.backend)
@@ -268,7 +257,6 @@ class _Finished:
         return kinds[type(task)](**names, **values)
 
     def add(self, reader: _Reader, task: AnyTask, score: Score) -> None:
-        """Keep a score."""
         key = self._key(reader, task)
         if key is None:
             return

@@ -2,10 +2,8 @@
 
 Source: SentEval, tools/classifier.py with nhid 0: one linear layer, softmax, mean cross-entropy, weight decay added to
 the gradient (of the bias, too), early stopping on held-out examples, the best weights kept. Every fit equals the one
-that SentEval makes alone: the same first weights, the same batches. Side by side they are one batched matrix product a
-step, so hundreds of fits take seconds or minutes. Protocols: tools/validation.py, nested folds, folds and a test set,
-official splits; accuracies are x 100, rounded to 2 decimals like SentEval's; of equally good weight decays the first
-is taken.
+that SentEval makes alone, but all are one batched matrix product a step. Protocols: tools/validation.py; accuracies
+are x 100, rounded to 2 decimals like SentEval's; of equally good weight decays the first is taken.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,19 +17,14 @@ from torch import Tensor
 from promptcli.errors import UsageError
 from promptcli.notes import working
 
-#: SentEval's seed of folds, first weights and order of examples.
-SEED = 1111
-#: The weight decays that are tried.
-DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)
-#: Share of the training examples that the last training holds out for early stopping.
-HELD_OUT = 0.05
+SEED = 1111  #: SentEval's seed of folds, first weights and order of examples
+DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)  #: the weight decays that are tried
+HELD_OUT = 0.05  #: share of the training examples that the last training holds out for early stopping
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
-#: Row numbers of examples.
-Rows = NDArray[np.int64]
-#: Features (n, d) and labels (n,) of a split.
-Examples = tuple[Floats, Labels]
+Rows = NDArray[np.int64]  #: row numbers of examples
+Examples = tuple[Floats, Labels]  #: features (n, d) and labels (n,) of a split
 
 
 @dataclass(frozen=True)
@@ -127,7 +120,7 @@ def train(
     first = _first_weights(features.shape[1] - 1, setting.classes, setting.seed)
     run = _Run(features, labels, [fits[number] for number in order], setting.training, first)
     passes = 0
-    while run.going and passes <= setting.training.max_passes:
+    while run.fits and passes <= setting.training.max_passes:
         for _ in range(setting.training.epoch_size):
             run.one_pass()
         passes += setting.training.epoch_size
@@ -158,7 +151,7 @@ class _Run:
         count, decays, device = len(fits), len(fits[0].decay), features.device
         self.classes, width = first.shape
         self._features, self._labels, self._training = features, labels, training
-        self._fits = list(fits)
+        self.fits = list(fits)  #: that still train
         self._places = list(range(count))
         sizes = [len(fit.held_out) for fit in fits]
         held_out = torch.from_numpy(np.concatenate([fit.held_out for fit in fits])).to(device)
@@ -172,17 +165,12 @@ class _Run:
         self.accuracy = torch.full((count, decays), -1.0, dtype=torch.float64, device=device)
         self.best = torch.empty(count, decays, self.classes, width, device=device)
 
-    @property
-    def going(self) -> bool:
-        """Whether a fit still trains."""
-        return bool(self._fits)
-
     def one_pass(self) -> None:
         """Go over every fit's training examples once, in a newly drawn order."""
         batch, device = self._training.batch, self._features.device
-        steps = [-(-len(fit.train) // batch) for fit in self._fits]
-        rows = np.full((len(self._fits), steps[0] * batch), -1)
-        for number, fit in enumerate(self._fits):
+        steps = [-(-len(fit.train) // batch) for fit in self.fits]
+        rows = np.full((len(self.fits), steps[0] * batch), -1)
+        for number, fit in enumerate(self.fits):
             rows[number, : len(fit.train)] = fit.train[fit.generator.permutation(len(fit.train))]
         drawn = torch.from_numpy(rows).to(device)  # the one copy of a pass
         weight = (drawn >= 0).float()
@@ -225,9 +213,9 @@ class _Run:
             self._futile[place] += (still & ~better).long()
             going.append((self._futile[place] <= self._training.tenacity).any())
         kept = np.flatnonzero(torch.stack(going).cpu()).tolist()  # the one wait of a look
-        if len(kept) == len(self._fits):
+        if len(kept) == len(self.fits):
             return
-        self._fits = [self._fits[number] for number in kept]
+        self.fits = [self.fits[number] for number in kept]
         self._places = [self._places[number] for number in kept]
         chosen = torch.tensor(kept, dtype=torch.int64).to(self._features.device)
         self._weights, self._mean, self._square = self._weights[chosen], self._mean[chosen], self._square[chosen]
@@ -235,19 +223,15 @@ class _Run:
 
 
 def pair_features(first: Floats, second: Floats) -> Floats:
-    """Return (n, 2d): |u - v| next to u * v, for vectors u and v (n, d).
-
-    Source: SentEval, mrpc.py.
-    """
+    """Return (n, 2d): |u - v| next to u * v, for vectors u and v (n, d) (SentEval, mrpc.py)."""
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
 def stratified_folds(labels: Labels, folds: int, seed: int) -> list[tuple[Rows, Rows]]:
     """Return the training and test rows of every fold; each class is spread evenly.
 
-    Equals scikit-learn's ``StratifiedKFold(folds, shuffle=True, random_state=seed)`` since its version 0.22, which is
-    not a requirement: classes in the order of their first appearance; the sorted labels, dealt out like cards, say how
-    many of each go to a fold; a class's places are then shuffled.
+    Equals scikit-learn's ``StratifiedKFold(folds, shuffle=True, random_state=seed)`` since 0.22, which is not a
+    requirement: the sorted labels, dealt out like cards, say how many of each class go to a fold.
     """
     _, first, encoded = np.unique(labels, return_index=True, return_inverse=True)
     by_appearance = np.argsort(np.argsort(first))
@@ -282,23 +266,18 @@ def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTr
         return
     folds, fewest, within = training.folds, int(counts.min()), "all" in splits
     if fewest - (-(-fewest // folds) if within else 0) < folds:
-        raise UsageError(
-            f"{name}: {fewest} examples of class {classes[counts.argmin()]} are too few for {folds} folds"
-            f"{' within folds' if within else ''}; give at least {folds + 2 if within else folds}"
-        )
+        what = f"{folds} folds within folds; give at least {folds + 2}" if within else f"{folds} folds; give {folds}"
+        raise UsageError(f"{name}: {fewest} examples of class {classes[counts.argmin()]} are too few for {what}")
     left = len(labels) - (-(-len(labels) // folds) if within else 0)
     if int(HELD_OUT * left) == 0:
-        raise UsageError(
-            f"{name}: of {left} training examples {HELD_OUT:.0%} cannot be held out; give at least"
-            f" {round(1 / HELD_OUT)} to train on"
-        )
+        least = round(1 / HELD_OUT)
+        raise UsageError(f"{name}: of {left} training examples {HELD_OUT:.0%} cannot be held out; give {least}")
 
 
 def nested(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
     """Test on each fold of ``all`` a classifier whose weight decay folds of the other examples chose.
 
-    Outer and inner folds are always drawn by 1111, as in SentEval's InnerKFoldClassifier; the seed decides first
-    weights and order alone.
+    All folds are drawn by 1111, as in SentEval's InnerKFoldClassifier; the seed decides first weights and order alone.
     """
     all_features, numbers = splits["all"]
     features, labels = _tensors(splits["all"], setting)

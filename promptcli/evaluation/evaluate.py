@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from promptcli.evaluation.scores import Evaluation, Label
     from promptcli.models.loading import Model
 
-#: Tasks by their names, see ``evaluate``.
-Tasks = str | Path | Sequence[str | Path]
+Tasks = str | Path | Sequence[str | Path]  #: tasks by their names, see ``evaluate``
 
 
 @reads_data_dir

@@ -1,7 +1,4 @@
-"""Scoring encoders on tasks of every kind: a table of metrics, ``METRICS``.
-
-Each distinct sentence of all tasks is encoded once.
-"""
+"""Scoring encoders on tasks of every kind: a table of metrics, ``METRICS``."""
 
 import contextlib
 import itertools
@@ -48,8 +45,7 @@ from promptcli.evaluation.scores import (
 from promptcli.notes import Advance, working
 from promptcli.storage import files
 
-#: Sentence -> row of an array of vectors.
-Rows = Mapping[str, int]
+Rows = Mapping[str, int]  #: sentence -> row of an array of vectors
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,6 @@ class EvalSettings:
 
     @property
     def classifier_seed(self) -> int:
-        """Seed of the classifiers."""
         return SEED if self.seed is None else self.seed
 
 
@@ -103,10 +98,7 @@ def embed_tasks(
     labels: Sequence[Label] | None = None,
     advance: Advance | None = None,
 ) -> list[Embedded]:
-    """Encode each distinct sentence of all tasks once; without labels an encoder is named by backbone and recipe.
-
-    ``advance`` takes the sentences done, as a stage of the caller's work.
-    """
+    """Encode each distinct sentence of all tasks once; ``advance`` is the caller's stage of work."""
     sentences = distinct_sentences(tasks)
     if labels is None:
         labels = [Label(encoder.recipe.backbone, recipe_name(encoder.recipe)) for encoder in encoders]
@@ -121,9 +113,7 @@ def embed_tasks(
     if any(isinstance(task, TransferTask) for task in tasks):
         for wrong in (np.flatnonzero(~np.isfinite(rows).all(axis=1)) for rows in vectors):
             if len(wrong):
-                raise PromptcliError(
-                    f"the vector of {sentences[wrong[0]]!r} is not finite; try `dtype` float32, or check the model"
-                )
+                raise PromptcliError(f"the vector of {sentences[wrong[0]]!r} is not finite; try `dtype` float32")
     return [
         Embedded(label, encoder.recipe.to_dict(), encoder.fingerprint, rows, encoder)
         for label, encoder, rows in zip(labels, encoders, vectors, strict=True)
@@ -139,17 +129,12 @@ _LISTING = "`promptcli eval --list-sentences` with the same tasks and data (Pyth
 
 
 def read_embedded(path: Path, tasks: Sequence[AnyTask], listing: str = _LISTING) -> Embedded:
-    """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``; texts in the file must be the sentences.
-
-    ``listing`` is what lists them, for messages.
-    """
+    """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``; ``listing`` lists them, for messages."""
     read, sentences = read_vectors(path), distinct_sentences(tasks)
     if len(read.matrix) != len(sentences):
         names = ", ".join(task.label if isinstance(task, STSTask) else task.name for task in tasks)
-        raise UsageError(
-            f"{path}: {len(read.matrix):,} rows for the {len(sentences):,} distinct sentences of {names};"
-            f" embed these, in the order of {listing}"
-        )
+        rows = f"{len(read.matrix):,} rows for the {len(sentences):,} distinct sentences of {names}"
+        raise UsageError(f"{path}: {rows}; embed these, in the order of {listing}")
     for row, (text, sentence) in enumerate(zip(read.texts or (), sentences, strict=False), start=1):
         if text != sentence:
             raise UsageError(f"{path}: row {row} is of {text!r}, not of {sentence!r}; the order is that of {listing}")
@@ -170,10 +155,7 @@ def evaluate(
 def score_vectors(
     embedded: Sequence[Embedded], tasks: Sequence[AnyTask], settings: EvalSettings = EvalSettings()
 ) -> list[Any]:
-    """Return the scores of each set of vectors, one row per sentence of ``distinct_sentences(tasks)``, task by task.
-
-    A score is of the class that belongs to the kind of task: ``METRICS``.
-    """
+    """Return the scores of each set of vectors, a row per sentence of ``distinct_sentences(tasks)``, task by task."""
     if not embedded:
         return []
     rows = rows_of(tasks)
@@ -224,10 +206,7 @@ def spearman_score(
     names: dict[str, Any],
     zero_vectors: int = 0,
 ) -> SpearmanScore:
-    """Return the score of an encoder's cosines (pairs,) and of each subset; ``interval`` is -1 to 1.
-
-    ``names`` are the score's fields that name the encoder.
-    """
+    """Return the score of cosines (pairs,) and of each subset; ``interval`` is -1 to 1, ``names`` names the encoder."""
     pairs, stops = task.pairs(), np.cumsum([len(subset) for subset in task.subsets.values()])
     subsets = zip(task.subsets.items(), np.split(cosines, stops[:-1]), strict=True)
     return SpearmanScore(
@@ -274,7 +253,6 @@ def features(vectors: NDArray[Any], part: LabelledExamples, rows: Rows) -> NDArr
 
 
 def _one_by_one(score: Callable[[Embedded, Any, Rows, EvalSettings], Score]) -> Metric:
-    """Return the metric that scores each encoder by itself."""
     return lambda embedded, task, rows, settings: [score(each, task, rows, settings) for each in embedded]
 
 
@@ -310,7 +288,7 @@ def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSet
         own = np.array([np.isin(row, list(same)) for row, same in zip(ranked, task.same, strict=True)])
         ranked = np.take_along_axis(np.where(own, -1, ranked), np.argsort(own, axis=1, kind="stable"), axis=1)[:, :100]
     gains = statistics.ndcg(ranked, task.grades)
-    low, high = statistics.bootstrap_mean(gains)
+    low, high = statistics.interval(statistics.resampled_mean(gains))
     return RetrievalScore(
         **each.names,
         task=task.name,
@@ -368,10 +346,7 @@ def average(scores: Iterable[Score]) -> float:
 
 
 def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
-    """Compare two encoders' scores on the same tasks, their mean if several, by a paired bootstrap of each task.
-
-    The scores are all of graded pairs, or one is of retrieval.
-    """
+    """Compare two encoders on the same graded pairs, or their mean if several, or on a retrieval; paired bootstrap."""
     pairs = list(zip(first, second, strict=True))
     if all(isinstance(each, SpearmanScore) for pair in pairs for each in pair):
         both = cast(list[tuple[SpearmanScore, SpearmanScore]], pairs)
@@ -398,15 +373,11 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
     )
 
 
-#: Most models of which every two are compared without being asked.
-MOST_COMPARED = 6
+MOST_COMPARED = 6  #: most models of which every two are compared without being asked
 
 
 def compare_rows(rows: Mapping[Label, Sequence[Score]], baseline: Label | None) -> list[Comparison]:
-    """Compare each row with the baseline, task by task; or every two of up to six on the mean of the graded pairs.
-
-    The p-values are corrected for the number of comparisons.
-    """
+    """Compare each row with the baseline, task by task, or every two of up to six on the mean; p-values by Holm."""
     most = max(map(len, rows.values()), default=0)
     rows = {label: row for label, row in rows.items() if len(row) == most}  # the others are not complete
     if baseline is not None and baseline in rows:

@@ -13,17 +13,14 @@ from torch import Tensor
 from promptcli.data.hub import as_hub_set
 from promptcli.data.tasks import MtebTask
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, one_line, require
 from promptcli.evaluation.scores import Label, MtebScore
 from promptcli.evaluation.statistics import cosine
 from promptcli.notes import note, warn
 
 
 class MtebEncoder:
-    """An encoder with mteb's interface.
-
-    Its name and content hash keep results apart: mteb shares one cache folder among all unnamed models.
-    """
+    """An encoder with mteb's interface; its name and content hash keep results apart in mteb's cache folder."""
 
     def __init__(self, encoder: Encoder, fingerprint: str, label: Label) -> None:
         self._encoder, self.similarity = encoder, encoder.similarity
@@ -35,10 +32,7 @@ class MtebEncoder:
     def encode(
         self, inputs: Iterable[dict[str, list[str]]], *, task_metadata: Any = None, prompt_type: Any = None, **_: Any
     ) -> np.ndarray:
-        """Return the vectors (n, d) of batches of n texts in all, in their order.
-
-        They begin with the model's prompt for the task, its type or the role, as mteb looks it up.
-        """
+        """Return the vectors (n, d) of batches of n texts, with the prompt for task, type or role as in mteb."""
         task = (getattr(task_metadata, "name", ""), getattr(task_metadata, "type", ""))
         encoder = self._prompted(*task, str(getattr(prompt_type, "value", prompt_type) or ""))
         return encoder.encode([text for batch in inputs for text in batch["text"]])
@@ -53,7 +47,6 @@ class MtebEncoder:
 
     @property
     def mteb_model_meta(self) -> Any:
-        """Name and revision in mteb's own class."""
         from mteb.models.model_meta import ModelMeta
 
         return ModelMeta.create_empty(overwrites={"name": self.name, "revision": self.revision})
@@ -64,10 +57,9 @@ def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path, names: dict[s
 
     The task's pairs, if any, replace mteb's data set; their hash is then the data set's revision.
     """
-    try:
-        import mteb
-    except ImportError:
-        raise UsageError("tasks of mteb need mteb, which is not installed: pip install 'promptcli[mteb]'") from None
+    require("mteb", extra="mteb")
+    import mteb
+
     name = task.name
     try:
         peer = mteb.get_task(name)

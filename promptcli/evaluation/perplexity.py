@@ -16,8 +16,7 @@ from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.errors import UsageError
 from promptcli.notes import working
 
-#: How WikiText and similar corpora write joined punctuation and rare words.
-_WRITTEN = {" @-@ ": "-", " @,@ ": ",", " @.@ ": "."}
+_WRITTEN = {" @-@ ": "-", " @,@ ": ",", " @.@ ": "."}  #: as in WikiText
 _RARE = "<unk>"
 
 
@@ -45,10 +44,8 @@ def prediction_accuracy(
     """Measure how well a backbone predicts tokens of held-out lines, each line by itself.
 
     A masked model: every chosen token becomes [MASK], all of a line's at once; the choice depends on the seed and on
-    the tokenizer only. A causal one: every token from those before it; a first token without BOS is not predicted.
-    Perplexities of backbones with different vocabularies are not comparable. Lines are cut at the longest input;
-    WikiText's ``<unk>`` and `` @-@ `` are undone. ``share`` is that of masked tokens among those that are neither
-    special nor unknown.
+    the tokenizer only. A causal one: every token from those before it. Lines are cut at the longest input; WikiText's
+    ``<unk>`` and `` @-@ `` are undone. ``share`` is that of masked tokens among those neither special nor unknown.
     """
     if backbone.causal:
         lines = list(_causal_lines(backbone, sentences))

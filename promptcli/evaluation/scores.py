@@ -43,8 +43,7 @@ class SubsetScore:
     pairs: int
 
 
-#: Fields that name the encoder and the task.
-NAMING = ("label", "recipe", "fingerprint", "task")
+NAMING = ("label", "recipe", "fingerprint", "task")  #: fields that name the encoder and the task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +73,6 @@ class Score:
         return values | {"ci95": None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figure as JSON-ready values."""
         named = {**self.label.to_dict(), "task": self.task}
         return {**named, **self.figures(), "fingerprint": self.fingerprint, "recipe_fields": self.recipe}
 
@@ -97,11 +95,9 @@ class SpearmanScore(Score):
 
     @property
     def column(self) -> str:
-        """The head of the task's column, e.g. ``STS-B:dev``."""
         return str(TaskName(self.task, self.split))
 
     def figures(self) -> dict[str, Any]:
-        """Return the metric's fields as JSON-ready values."""
         subsets = {name: {"value": round(each.value, 4), "pairs": each.pairs} for name, each in self.subsets.items()}
         return {**super().figures(), "subsets": subsets}
 
@@ -151,8 +147,7 @@ class MtebScore(Score):
     file: str  #: mteb's result file
 
 
-#: Greatest corrected p-value of a difference beyond chance.
-SIGNIFICANT = 0.05
+SIGNIFICANT = 0.05  #: greatest corrected p-value of a difference beyond chance
 
 
 @dataclass(frozen=True)
@@ -171,11 +166,9 @@ class Comparison:
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether the corrected p-value is small."""
         return self.p_holm < SIGNIFICANT
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as JSON-ready values."""
         on = {"task": ", ".join(self.tasks), "metric": f"{self.metric} difference"}
         figures = {"value": round(self.difference, 4), "ci95": [round(bound, 4) for bound in self.ci95]}
         tested = {name: round(getattr(self, name), 4) for name in ("p_value", "p_holm")}

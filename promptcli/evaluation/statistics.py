@@ -10,12 +10,10 @@ from promptcli.data.vectors.precision import unit
 
 Floats = NDArray[np.floating]
 
-#: Resamples and seed of every printed interval, so that equal input prints equal intervals.
-RESAMPLES = 1000
+RESAMPLES = 1000  #: resamples and seed of every printed interval, so that equal input prints equal intervals
 SEED = 42
 
-#: Resamples drawn at a time: fixed, since a seed's draws depend on it.
-_CHUNK = 64
+_CHUNK = 64  #: resamples drawn at a time: fixed, since a seed's draws depend on it
 
 
 def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
@@ -126,8 +124,7 @@ class ResampledRanks:
         new[1:] = ordered[1:] != ordered[:-1]
         self._starts = np.flatnonzero(new)
         self._tied = len(self._starts) < len(values)
-        #: (n,) the tie group of each value.
-        self.group = np.empty(len(values), dtype=np.intp)
+        self.group = np.empty(len(values), dtype=np.intp)  #: (n,) the tie group of each value
         self.group[self.order] = np.cumsum(new) - 1
 
     def group_sums(self, ordered: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -180,10 +177,8 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
 
 # Retrieval: the rank of a query's documents when all documents are sorted by cosine.
 
-#: Numbers of documents of a query -> their grades, above 0.
-Grades = Sequence[Mapping[int, float]]
-#: Queries compared with all documents at a time.
-_AT_ONCE = 256
+Grades = Sequence[Mapping[int, float]]  #: numbers of documents of a query -> their grades, above 0
+_AT_ONCE = 256  #: queries compared with all documents at a time
 
 
 def nearest(queries: NDArray[np.floating], documents: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
@@ -220,11 +215,6 @@ def recall(ranked: NDArray[np.int64], grades: Grades, depth: int) -> NDArray[np.
     """Return the share of each query's graded documents that are among its nearest ``depth``, (n,)."""
     rows = zip(ranked[:, :depth].tolist(), grades, strict=True)
     return np.array([len(of_query.keys() & set(row)) / len(of_query) for row, of_query in rows])
-
-
-def bootstrap_mean(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the 95% bootstrap interval of the mean of n values."""
-    return interval(resampled_mean(values))
 
 
 def _directions(vectors: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -26,8 +26,8 @@ from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, Us
 from promptcli.index.rows import ArrayRows, Rows
 from promptcli.index.stored import Origin
 from promptcli.models import loading as encoders
-from promptcli.models.entries import TENSORS
-from promptcli.models.registry import Entry, Registry, portable
+from promptcli.models.entries import TENSORS, Entry
+from promptcli.models.registry import Registry, portable
 from promptcli.notes import is_shown, note, working
 from promptcli.recipe import Choice, Recipe
 from promptcli.storage.files import real_path, sha256

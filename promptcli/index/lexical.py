@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from promptcli.data.vectors.formats import Floats
+from promptcli.errors import require
 from promptcli.index.rows import Mask, RowNumbers
 
 #: Files of a stored index.
@@ -69,8 +70,6 @@ class Lexical:
 
 def load_library() -> Any:
     """Return bm25s; refuse to work without it."""
-    from promptcli.models.forms import require
-
     require("bm25s", extra="lexical")
     return importlib.import_module("bm25s")
 

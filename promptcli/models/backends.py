@@ -21,8 +21,8 @@ from promptcli.data.demo import SENTENCES
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.streams import Graph
-from promptcli.errors import CheckFailedError, UsageError, unknown
-from promptcli.models.forms import PROBES, lacking, lowest_cosine, require, row_cosines
+from promptcli.errors import CheckFailedError, UsageError, lacking, require, unknown
+from promptcli.models.forms import PROBES, lowest_cosine, row_cosines
 from promptcli.models.onnx import (
     MODEL,
     SMALL,

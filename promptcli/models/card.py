@@ -26,11 +26,7 @@ def write_card(
     tags: Sequence[str] = (),
     relation: str | None = None,
 ) -> None:
-    """Write a folder's README: the entry's name, its recipe, and Python that uses it.
-
-    The data it was trained or fitted on are listed if they are a data set of the hub. ``library`` is the hub's
-    ``library_name``, ``relation`` the relation to the base model in the hub's terms: ``adapter``, ``finetune``.
-    """
+    """Write a folder's README: name, recipe, Python that uses it; ``library`` and ``relation`` are the hub's words."""
     metadata: dict[str, Any] = {"library_name": library, "pipeline_tag": "sentence-similarity"}
     if is_hub_id(recipe.backbone):
         metadata["base_model"] = recipe.backbone.partition("@")[0]
@@ -83,7 +79,6 @@ def without_paths(value: Any) -> Any:
 
 
 def _result(score: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one figure as the hub's ``model-index`` wants it: name of task, data and metric, value."""
     name, split = str(score.get("task")), str(score.get("split", "test"))
     hub = TASKS[name].hub if name in TASKS else None
     return {

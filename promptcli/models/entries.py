@@ -35,8 +35,7 @@ class Entry:
     name: str
     recipe: Recipe
     tensors: dict[str, Any] = field(default_factory=dict)  #: ``torch.Tensor`` by name.
-    #: JSON-ready; ``width``, if known, is d of its vectors.
-    provenance: dict[str, Any] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)  #: JSON-ready; ``width``, if known, is d of its vectors
     scores: list[dict[str, Any]] = field(default_factory=list)  #: Figures measured with it, JSON-ready.
     transfer: Recipe | None = None  #: Recipe for transfer tasks if it differs (PromptBERT, supervised).
     prompts: Prompts = field(default_factory=Prompts)  #: Texts in front of a sentence, by name.
@@ -80,10 +79,7 @@ def write_entry(folder: Path, entry: Entry) -> None:
 
 
 def read_entry(folder: Path, *, checked: bool = False) -> Entry:
-    """Return the entry that a folder holds; ``checked`` for folders that others may have written.
-
-    The sizes of all files are compared with the manifest, with ``checked`` their hashes too.
-    """
+    """Return the entry of a folder, its files compared by size and with ``checked`` (others wrote it) by hash."""
     entry = read_manifest(folder)
     check_files(folder, entry.files, hashed=checked, hint=_HINT)
     if TENSORS in entry.files:

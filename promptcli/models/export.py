@@ -15,7 +15,7 @@ from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix, to_prompt_embeddings
 from promptcli.encoder.prompts.soft_template import SoftTemplate
-from promptcli.errors import UsageError, look_up
+from promptcli.errors import UsageError, lacking, look_up
 from promptcli.models.card import is_hub_id, public, write_card
 from promptcli.models.entries import MANIFEST, MODULES, OUR_MODULE, TENSORS, Entry, with_backbone, write_manifest
 from promptcli.models.forms import (
@@ -25,14 +25,13 @@ from promptcli.models.forms import (
     Target,
     check_parity,
     export_model2vec,
-    lacking,
     static_table,
     uncut,
     write_static,
 )
+from promptcli.models.loading import open_model
 from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.reading import read_folder
-from promptcli.models.registry import load_encoder
 from promptcli.models.saving import save_encoder, untuned
 from promptcli.notes import offline
 from promptcli.storage.documents import to_json
@@ -73,18 +72,14 @@ def export_peft(source: Source, folder: Path) -> Exported:
 
 
 def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the configuration and the tensor of a deep prefix."""
     prompt, backbone = encoder.prompt, encoder.backbone
     if isinstance(prompt, SoftTemplate):
         raise InexactError(
-            "peft puts learned vectors before [CLS], but those of a soft template are inside it;"
-            " `to` sentence-transformers holds them exactly"
+            "peft has vectors before [CLS] only, not in a template; `to` sentence-transformers holds them"
         )
     if not isinstance(prompt, DeepPrefix):
-        raise InexactError(
-            f"prompt {encoder.recipe.prompt!r} has no learned keys and values, and the backbone has no LoRA;"
-            " `to` sentence-transformers and `to` onnx hold the encoder, `to` merged a tuned backbone"
-        )
+        lacks = f"prompt {encoder.recipe.prompt!r} has no learned keys and values, and the backbone no LoRA"
+        raise InexactError(f"{lacks}; `to` sentence-transformers and onnx hold the encoder, merged a tuned backbone")
     config = {
         "peft_type": "PREFIX_TUNING",
         "num_virtual_tokens": prompt.length,
@@ -99,7 +94,6 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the configuration and the tensors of a LoRA, under the names that peft stores."""
     alpha = float(tensors[ALPHA])
     stored = {
         f"base_model.model.{name.replace('.default.weight', '.weight')}": tensor
@@ -125,10 +119,7 @@ def _base(source: Source) -> tuple[str, str | None]:
     backbone = source.encoder.backbone
     named = source.base or backbone.name
     if source.base is None and not is_hub_id(named):
-        raise UsageError(
-            f"the base {backbone.name!r} is not a model of the hub, so others could not load the adapter;"
-            " name its hub id: `base` OWNER/NAME, or OWNER/NAME@REVISION"
-        )
+        raise UsageError(f"the base {backbone.name!r} is not a model of the hub; name it: `base` OWNER/NAME[@REVISION]")
     name, _, revision = named.partition("@")
     return name, revision or (None if source.base else backbone.provenance.revision)
 
@@ -171,7 +162,7 @@ def _encode_with_st(folder: Path, probes: list[str]) -> np.ndarray:
             from promptcli.models.st_module import as_sentence_transformer
 
             with offline():
-                encoder = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="stored")
+                encoder = open_model(read_folder(str(folder), folder), device="cpu", dtype="stored")
             model = as_sentence_transformer(encoder)
         else:
             model = sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
@@ -183,10 +174,8 @@ def export_merged(source: Source, folder: Path) -> Exported:
     """Fill a folder that ``AutoModel.from_pretrained(folder)`` loads, and ``--backbone folder``."""
     encoder, entry = source.encoder, source.entry
     if not tuned_weights(encoder.tensors()):
-        raise UsageError(
-            f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r}, unchanged: there is nothing to merge;"
-            " `to` sentence-transformers and `to` onnx hold the complete encoder"
-        )
+        unchanged = f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r}, unchanged"
+        raise UsageError(f"{unchanged}: there is nothing to merge; `to` onnx holds the complete encoder")
     save_weights(encoder.backbone, folder)
     definition = tokenizer_definition(encoder.backbone)
     save_tokenizer(encoder.backbone, folder, definition, encoder.backbone.max_tokens)
@@ -227,11 +216,9 @@ def export(
 
 def open_whole(entry: Entry) -> Encoder:
     """Return an entry's encoder in float32 on the processor, on the backbone it was made with."""
-    encoder = load_encoder(entry, device="cpu", dtype="float32")
+    encoder = open_model(entry, device="cpu", dtype="float32")
     stored, loaded = entry.provenance.get("weights_sha256"), encoder.backbone.provenance.weights_sha256
     if entry.tensors and stored and stored != loaded:
-        raise UsageError(
-            f"model {entry.name!r} was made with other weights of {entry.recipe.backbone!r} (sha256"
-            f" {str(stored)[:12]}, now {loaded[:12]}); put those back, or make the model again"
-        )
+        weights = f"{entry.recipe.backbone!r} (sha256 {str(stored)[:12]}, now {loaded[:12]})"
+        raise UsageError(f"model {entry.name!r} was made with other weights of {weights}; put those back")
     return encoder

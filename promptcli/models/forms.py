@@ -1,11 +1,6 @@
-"""An encoder in the form of other programs, and how their vectors are compared with its own.
-
-The template in ``tokenizer.json``, so that whoever loads the file gets the encoder's ids; transforms as dense layers;
-a static recipe as one table of words.
-"""
+"""An encoder in the form of other programs, and how their vectors are compared with its own."""
 
 import copy
-import importlib.util
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +21,7 @@ from promptcli.encoder.prompts.template import text_rule
 from promptcli.encoder.transforms import Transform
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Normalize, Projection
 from promptcli.encoder.transforms.heads import Dense as OurDense
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.errors import CheckFailedError, UsageError, lacking
 from promptcli.models.card import write_card
 from promptcli.models.entries import Entry
 from promptcli.recipe import split_spec
@@ -58,23 +53,11 @@ class Exported:
     bytes: int = 0  #: of all files
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
         names = ("target", "folder", "bytes", "load", "tool", "cosine", "notes")
         return {name: getattr(self, name) for name in names} | {"folder": str(self.folder), "notes": list(self.notes)}
 
 
 Target = Callable[[Source, Path], Exported]
-
-
-def lacking(*names: str) -> list[str]:
-    """Return the libraries that are not installed."""
-    return [name for name in names if importlib.util.find_spec(name) is None]
-
-
-def require(*names: str, extra: str) -> None:
-    """Refuse to run without libraries; ``extra`` brings them."""
-    if missing := lacking(*names):
-        raise UsageError(f"this needs {', '.join(missing)}, not installed here: pip install 'promptcli[{extra}]'")
 
 
 #: Sentences that exports are compared on: short and long, with and without end mark, other scripts, odd spaces.
@@ -95,13 +78,11 @@ def uncut(encoder: Encoder, sentences: Sequence[str] = PROBES) -> list[str]:
     return [text for text, cut in zip(sentences, encoder.inputs(sentences).truncated, strict=True) if not cut]
 
 
-#: A truncated and an empty sentence: only their ids may differ, which a note reports.
-TOO_LONG = "the town is far away " * 400
+TOO_LONG = "the town is far away " * 400  #: cut: only its ids, and those of an empty one, may differ, with a note
 BLANK = " "
 #: Tokenizers normalise the text before and after a special token separately.
 TYPED = "a sentence in which a special token is typed out, e.g. [MASK], has another vector there"
-#: Lowest cosine of an exported vector to the encoder's own.
-LEAST_COSINE = 0.99999
+LEAST_COSINE = 0.99999  #: lowest cosine of an exported vector to the encoder's own
 
 
 class InexactError(UsageError):
@@ -125,15 +106,12 @@ def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:
     nonzero = theirs.any(axis=1)
     lowest = lowest_cosine(ours[nonzero], theirs[nonzero]) if ours.shape == theirs.shape else float("nan")
     if not lowest >= LEAST_COSINE:
-        raise CheckFailedError(
-            f"{tool} gives other vectors than the encoder (lowest cosine {lowest:.6f}, shapes {theirs.shape} and"
-            f" {ours.shape}); nothing was written"
-        )
+        why = f"lowest cosine {lowest:.6f}, shapes {theirs.shape} and {ours.shape}"
+        raise CheckFailedError(f"{tool} gives other vectors than the encoder ({why}); nothing was written")
     return lowest
 
 
-#: Put in front of every text by exports that have no other place for the template; no sentence contains it.
-AROUND = "⊢⊢⊢"
+AROUND = "⊢⊢⊢"  #: put in front of every text by exports without another place for the template
 
 _PERIOD = r"""(?<=[^.?"'⊢])\z"""  # the end of a text that has no end mark; no text has no end
 _START, _END = rf"\A(?!{AROUND})", r"(?<!⊢)\z"  # AROUND itself is normalised too, and stays unchanged
@@ -150,12 +128,11 @@ def with_template(
     right: Sequence[int] | None = None,
     marked: bool = False,
 ) -> dict[str, Any]:
-    """Return a ``tokenizer.json`` that puts the template around a sentence.
+    """Return a ``tokenizer.json`` that puts the template around a sentence; ``definition`` replaces the backbone's own.
 
     A post-processor sets the ids ``left`` and ``right`` (default: the template's) around the sentence's, so that
-    truncation cuts the sentence only. The normalizer adds the period and the template's part of the sentence's piece (a
-    space, characters that touch [X]); if ``marked``, ``AROUND`` in front of every text. ``definition`` replaces the
-    backbone's own.
+    truncation cuts the sentence only. The normalizer adds the period and the characters that touch [X]; if ``marked``,
+    ``AROUND`` in front of every text.
     """
     changed = tokenizer_definition(encoder.backbone) if definition is None else copy.deepcopy(dict(definition))
     template, rule, name = encoder.template, text_rule(encoder.recipe.text_rule), encoder.recipe.text_rule
@@ -248,8 +225,7 @@ class Norm:
     bias: Tensor  #: (d,)
 
 
-#: Vectors scaled to length 1.
-NORMALIZE = Norm(torch.ones(0), torch.zeros(0))
+NORMALIZE = Norm(torch.ones(0), torch.zeros(0))  #: vectors scaled to length 1
 
 
 def layers_of(encoder: Encoder) -> list[Dense | Norm]:
@@ -331,8 +307,7 @@ def _activation(module: nn.Module) -> str | None:
     return next((name for name, curve in _CLASSES.items() if torch.allclose(curve(points), values, atol=1e-6)), None)
 
 
-#: Weights -> how many of the template's first and last tokens are left out.
-_OUTSIDE = {"avg": 0, "unbiased": 1}
+_OUTSIDE = {"avg": 0, "unbiased": 1}  #: weights -> how many of the template's first and last tokens are left out
 
 
 @dataclass(frozen=True)
@@ -349,9 +324,7 @@ def static_table(encoder: Encoder) -> StaticTable:
     states, _, weights = encoder.pooling.spec.partition("/")
     kind = split_spec(weights)[0]
     if states not in ("static", "mlm-head") or kind not in _OUTSIDE:
-        raise InexactError(
-            f"pooling {encoder.pooling.spec!r} does not average static rows; a table holds static/avg, static/unbiased"
-        )
+        raise InexactError(f"a table holds static/avg and static/unbiased, not pooling {encoder.pooling.spec!r}")
     if encoder.backbone.words_only:
         raise InexactError("word vectors have their own tokenizer, which no tokenizer.json holds")
     if type(encoder.prompt) is not Prompt or encoder.denoising.place != "none":
@@ -387,13 +360,9 @@ def static_table(encoder: Encoder) -> StaticTable:
 
 
 def _rewritten(encoder: Encoder, mapped: Tensor) -> Tensor:
-    """Return the row of each token after the rewriting of ``unbiased``, applied to the token alone."""
     tokens, weights = encoder.backbone.tokenizer, encoder.pooling.weights
     if not tokens.splits_punctuation or weights.spec == "unbiased:freq":
-        raise InexactError(
-            "static/unbiased is a table for WordPiece vocabularies, with subwords left out: there each token is"
-            " rewritten by itself"
-        )
+        raise InexactError("static/unbiased is a table for WordPiece vocabularies, with subwords left out")
     rows = torch.zeros_like(mapped)
     items = [(token, text) for token, text in tokens.items().items() if not text.startswith("##") or text == "##"]
     rewritten = weights.rewrite([text for _, text in items], encoder.backbone)

@@ -1,8 +1,4 @@
-"""A model to the Hugging Face hub and back: card, recipe, learned numbers, and a backbone that the hub does not have.
-
-A repository is a folder of the one form (``entries``) with a card; ``promptcli.json`` lists the other files with their
-sizes and checksums.
-"""
+"""A model to the Hugging Face hub and back; a repository is a folder of the one form (``entries``) with a card."""
 
 import contextlib
 import logging
@@ -26,8 +22,9 @@ from promptcli.models.card import write_card
 from promptcli.models.entries import BACKBONE, CARD, MANIFEST, TENSORS, Entry, read_manifest, write_manifest
 from promptcli.models.export import open_whole
 from promptcli.models.forms import PROBES
+from promptcli.models.loading import open_model
 from promptcli.models.reading import read_folder
-from promptcli.models.registry import Registry, load_encoder
+from promptcli.models.registry import Registry
 from promptcli.models.saving import save_encoder
 from promptcli.notes import is_offline, is_shown, note, offline
 
@@ -96,7 +93,6 @@ def push(api: HfApi, entry: Entry, repo: str, *, private: bool = False, revision
 
 
 def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
-    """Write a repository's files; return the fingerprint, and the name of a backbone that is not among them."""
     encoder = open_whole(entry)
     source = encoder.backbone.provenance
     backbone = f"{source.backbone.partition('@')[0]}@{source.revision}" if source.revision else None
@@ -107,7 +103,7 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     vectors = encoder.encode(PROBES)
     del encoder  # memory may not hold two
     with offline():
-        written = load_encoder(read_folder(str(folder), folder), device="cpu", dtype="float32")
+        written = open_model(read_folder(str(folder), folder), device="cpu", dtype="float32")
     if not np.array_equal(written.encode(PROBES), vectors):
         raise CheckFailedError(f"model {entry.name!r} gives other vectors after it was written; nothing was sent")
     write_manifest(folder, replace(read_manifest(folder), name=entry.name, fingerprint=written.fingerprint))
@@ -133,12 +129,10 @@ def pull(
         manifest = read_manifest(folder)
         with opening(f"model {repo}"):
             entry = read_folder(str(folder), folder)  # compares sizes and checksums
-            encoder = load_encoder(entry, device="cpu", dtype="float32")
+            encoder = open_model(entry, device="cpu", dtype="float32")
         if encoder.fingerprint != manifest.fingerprint:
-            raise CheckFailedError(
-                f"{repo} has another encoder than was pushed (fingerprint {encoder.fingerprint[:12]}, pushed by"
-                f" promptcli {manifest.promptcli} as {str(manifest.fingerprint)[:12]}); nothing was saved"
-            )
+            pushed = f"{str(manifest.fingerprint)[:12]}, now {encoder.fingerprint[:12]}"
+            raise CheckFailedError(f"{repo} has another encoder than was pushed ({pushed}); nothing was saved")
         backbone = Path(entry.recipe.backbone)
         pulled = {"pulled": {"repo": repo, "revision": commit}, "backbone": entry.recipe.backbone}
         entry = replace(entry, name=name, provenance={**manifest.provenance, **pulled})
@@ -149,13 +143,9 @@ def pull(
 
 
 def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> str:
-    """Download the files that the manifest lists; return the commit."""
     info = api.model_info(repo, revision=revision)
     if info.sha is None or MANIFEST not in [file.rfilename for file in info.siblings or ()]:
-        raise UsageError(
-            f"{repo} was not pushed by promptcli; for other models: `model` {repo}, or"
-            f" `promptcli models import {repo} --name NAME`"
-        )
+        raise UsageError(f"{repo} was not pushed by promptcli; see `promptcli models import {repo} --name NAME`")
     api.hf_hub_download(repo, MANIFEST, revision=info.sha, local_dir=folder)
     files = read_manifest(folder).files
     if odd := [name for name in files if not _FILE.fullmatch(name)]:
@@ -167,9 +157,7 @@ def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> str:
 
 def _check_repo(repo: str, action: str) -> None:
     if not _REPO.fullmatch(repo):
-        raise UsageError(
-            f"{repo!r} is not a repository of the hub; give OWNER/NAME, and a branch or commit by `revision`"
-        )
+        raise UsageError(f"{repo!r} is not a repository of the hub; give OWNER/NAME, a branch or commit by `revision`")
     if is_offline():
         raise NotFoundError(f"{action} needs the hub, which `offline` forbids")
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.checking import check_links, opening
-from promptcli.backbones.gguf import is_gguf
+from promptcli.backbones.convert import convert_apart, is_gguf
 from promptcli.backbones.pretrained import locate, weight_files
-from promptcli.errors import UsageError
-from promptcli.models.convert import convert_apart
+from promptcli.errors import UsageError, require
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
-from promptcli.models.forms import PROBES, require
+from promptcli.models.forms import PROBES
+from promptcli.models.loading import open_model
 from promptcli.models.reading import FILES, MARKS, PREFIX_ADAPTER, read_folder
-from promptcli.models.registry import Registry, load_encoder
+from promptcli.models.registry import Registry
 from promptcli.models.saving import copy_backbone
 from promptcli.notes import note
 
@@ -48,9 +48,7 @@ def import_model(
         kind = str(entry.provenance.get("loaded", {}).get("kind", "model of promptcli"))
         given = changes or {}
         if "backbone" in given and kind != PREFIX_ADAPTER:
-            raise UsageError(
-                f"`backbone`: {source} ({kind}) has its own backbone, or names it in adapter_config.json; leave it out"
-            )
+            raise UsageError(f"`backbone`: {source} ({kind}) has its own backbone, or names it in adapter_config.json")
         period = {"period": None} if "prompt" in given else {}
         entry = replace(entry, recipe=entry.recipe.replace(**period, **given))
         if not entry.recipe.backbone:
@@ -60,7 +58,7 @@ def import_model(
             entry = with_backbone(entry, str(backbone))
         elif entry.recipe.backbone == source and revision:
             entry = with_backbone(entry, f"{source.partition('@')[0]}@{revision}")
-        encoder = load_encoder(entry, device="cpu", dtype="float32")
+        encoder = open_model(entry, device="cpu", dtype="float32")
         encoder.encode(PROBES[:2])
         provenance = {"imported": {"source": source, "revision": revision, "kind": kind}, "width": encoder.width}
         entry = replace(
@@ -74,7 +72,6 @@ def import_model(
 
 
 def _converted(path: Path, folder: Path) -> Path:
-    """Return a copy of a folder whose pickles are safetensors."""
     for file in sorted(path.rglob("*")):
         target = folder / file.relative_to(path)
         target.parent.mkdir(parents=True, exist_ok=True)

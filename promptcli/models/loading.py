@@ -27,18 +27,13 @@ from promptcli.notes import offline as no_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, program_folder
 
-#: An encoder, or what ``load`` takes.
-Model = Encoder | Entry | Recipe | Choice | str | Path
-#: The entry if nothing is chosen.
-DEFAULT = "mini"
-#: A word as similar as this (difflib) to a known name is taken for it, mistyped, and the hub is not asked.
-_MISTYPED = 0.75
-#: A head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``.
-_HEAD = re.compile(r"([\w-]+/)?ditto:\d+-\d+")
+Model = Encoder | Entry | Recipe | Choice | str | Path  #: an encoder, or what ``load`` takes
+DEFAULT = "mini"  #: the entry if nothing is chosen
+_MISTYPED = 0.75  #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
+_HEAD = re.compile(r"([\w-]+/)?ditto:\d+-\d+")  #: a head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``
 #: Fields that fitted numbers depend on. If no model is chosen, a change of these starts from the plain recipe.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
-#: A list of sentences, or a name for them: ``demo``, a task, a file.
-Sentences = str | Path | Sequence[str]
+Sentences = str | Path | Sequence[str]  #: a list of sentences, or a name for them: ``demo``, a task, a file
 
 
 def home_folder() -> Path:
@@ -210,10 +205,8 @@ def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
     adapter = entry.provenance.get("loaded", {}).get("kind") == PREFIX_ADAPTER  # its base may be anywhere
     forbidden = [name for name in _FITTED if name in differing and not (adapter and name == "backbone")]
     if entry.tensors and forbidden:
-        raise UsageError(
-            f"model {entry.name!r} holds numbers fitted for its own recipe, so its {' and '.join(forbidden)} cannot be"
-            f" changed; fit again with `promptcli fit`, or name a recipe"
-        )
+        fixed = f"its {' and '.join(forbidden)} cannot be changed"
+        raise UsageError(f"model {entry.name!r} holds numbers fitted for its recipe, so {fixed}; see `promptcli fit`")
     name = " ".join([entry.name, *(f"{field}={getattr(recipe, field)}" for field in changes if field in differing)])
     transfer = None if entry.transfer is None else entry.transfer.replace(**fields)
     return Entry(name, recipe, entry.tensors, entry.provenance, transfer=transfer, prompts=entry.prompts)

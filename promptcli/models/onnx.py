@@ -29,7 +29,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import WordTfIdf
 from promptcli.encoder.prompts.contrastive import Contrastive
 from promptcli.encoder.streams import stream_count
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, require
 from promptcli.models.forms import (
     TOO_LONG,
     TYPED,
@@ -38,7 +38,6 @@ from promptcli.models.forms import (
     Source,
     StaticTable,
     check_parity,
-    require,
     row_cosines,
     static_table,
     uncut,

@@ -1,8 +1,4 @@
-"""Read a model's folder faithfully, or refuse it with the part that cannot be read.
-
-Encoders of promptcli, peft adapters, models of sentence-transformers and model2vec, the authors' own checkpoints, plain
-language models: recognised by their files, in this order.
-"""
+"""Read the folder of a model of promptcli, peft, sentence-transformers, ..., or refuse it with the reason."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -67,8 +63,7 @@ _USUAL = {
     "use_residual": False,
     "split_special_tokens": False,
 }
-#: Targets of exports that hold a graph, from which no recipe can be read.
-_GRAPHS = ("onnx", "openvino")
+_GRAPHS = ("onnx", "openvino")  #: targets of exports that hold a graph, from which no recipe can be read
 #: PromptBERT's test templates, of BERT and of RoBERTa (run.sh of its code).
 _TEMPLATES = {
     "bert": f'This sentence of "{SLOT}" means {MASK} .',
@@ -86,7 +81,6 @@ class _Folder:
     path: Path
 
     def document(self, file: str, kind: Any = dict[str, Any]) -> Any:
-        """Return the content of a JSON file."""
         if not (self.path / file).is_file():
             raise UsageError(f"{self.name} has no {file}; {_HINT}")
         return read_document(self.path / file, kind, hint=_HINT, error=UsageError)
@@ -97,13 +91,10 @@ class _Folder:
         return content
 
     def tensors(self, file: str) -> dict[str, Tensor]:
-        """Return the tensors of a safetensors file."""
         path = self.path / file
         if not path.is_file():
-            raise UsageError(
-                f"{self.name} has no {file}: pickles are not read; convert them by `promptcli models import"
-                f" {self.name} --name NAME --convert`, or {_HINT}"
-            )
+            convert = f"`promptcli models import {self.name} --name NAME --convert`"
+            raise UsageError(f"{self.name} has no {file}: pickles are not read; convert them, {convert}, or {_HINT}")
         return load_tensors(path, hint=_HINT, error=UsageError)
 
 
@@ -138,8 +129,7 @@ def _promptcli(folder: _Folder) -> Entry:
     entry = read_entry(folder.path, checked=True)
     if entry.target in _GRAPHS:
         raise UsageError(
-            f"{folder.name} is an export for {entry.target}: a graph, from which no recipe can be read; load the"
-            " model that it was made from"
+            f"{folder.name} is an export for {entry.target}: a graph; load the model that it was made from"
         )
     if entry.target is not None and is_table(folder.path):
         return _table(folder)
@@ -166,10 +156,7 @@ def _adapted(folder: _Folder) -> tuple[str, Recipe, dict[str, Tensor]]:
         recipe = (RECIPES["prompteol"] if causal else Recipe(pooling="last/cls")).replace(backbone=folder.name)
         return "peft LoRA adapter", recipe, {}
     if kind != "PREFIX_TUNING":
-        raise UsageError(
-            f"{folder.name} is a peft adapter of type {kind}; only prefix tuning and LoRA are supported (promptcli"
-            " has no prompts before [CLS])"
-        )
+        raise UsageError(f"{folder.name} is a peft adapter of type {kind}; only prefix tuning and LoRA are supported")
     stored = folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings")
     sizes = ("num_layers", "num_attention_heads", "token_dim", "num_virtual_tokens")
     layers, heads, width, length = (_size(config, name) for name in sizes)
@@ -191,15 +178,11 @@ def _assumed(recipe: Recipe) -> str:
 
 
 def _kinds(folder: _Folder) -> list[tuple[str, str]]:
-    """Return the modules' classes, without their package, and their folders."""
     kinds = []
     for module in folder.document(MODULES, list[dict[str, Any]]):
         kind, path = str(module.get("type")), str(module.get("path") or "")
         if not kind.startswith("sentence_transformers."):
-            raise UsageError(
-                f"{folder.name} has a module {kind} ({path or '.'}), which is remote code and is never run; take a"
-                " model whose modules.json names only classes of sentence_transformers"
-            )
+            raise UsageError(f"{folder.name} has a module {kind} ({path or '.'}): it is remote code and is never run")
         kinds.append((kind.rpartition(".")[2], "" if path == "." else path))
     return kinds or [("no module", "")]
 
@@ -210,10 +193,8 @@ def _sentence_transformers(folder: _Folder) -> Entry:
         return _table(folder)
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"]:
-        raise UsageError(
-            f"{folder.name} begins with {', '.join(kinds[:2])}; supported: Transformer and Pooling, or"
-            " StaticEmbedding, then Dense, Normalize, Dropout"
-        )
+        supported = "Transformer and Pooling, or StaticEmbedding, then Dense, Normalize, Dropout"
+        raise UsageError(f"{folder.name} begins with {', '.join(kinds[:2])}; supported: {supported}")
     inside = f"{modules[0][1]}/" if modules[0][1] else ""
     config = folder.document(f"{inside}{_CONFIG}")
     family = _check_family(folder, config)
@@ -255,10 +236,7 @@ def _check_family(folder: _Folder, config: Mapping[str, Any]) -> str:
 def _after_pooling(
     folder: _Folder, modules: list[tuple[str, str]], width: int = 0
 ) -> tuple[list[str], dict[str, Tensor]]:
-    """Return the modules after the pooling (kinds and paths) as transforms and their tensors.
-
-    ``width``: of the pooled vectors, 0 if unknown.
-    """
+    """Return modules (kind, path) as transforms, and their tensors; ``width`` is the pooled vectors', 0 if unknown."""
     tensors: dict[str, Tensor] = {}
     transforms: list[str] = []
     for number, (kind, path) in enumerate(modules):
@@ -268,10 +246,8 @@ def _after_pooling(
             tensors |= layer
             out, takes = layer[f"dense.{number}.weight"].shape
             if width not in (0, takes):
-                raise UsageError(
-                    f"{folder.name} has a Dense layer for vectors of {takes} numbers ({path}), and those before it have"
-                    f" {width}; {_HINT}"
-                )
+                widths = f"vectors of {takes} numbers ({path}), and those before it have {width}"
+                raise UsageError(f"{folder.name} has a Dense layer for {widths}; {_HINT}")
             width = out
         elif kind == "Normalize":
             transforms.append("normalize")
@@ -281,14 +257,12 @@ def _after_pooling(
 
 
 def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tensor]]:
-    """Return the transform of a Dense module and its tensors."""
     config = folder.document(f"{path}/{_CONFIG}")
     _check_usual(folder, f"{path}/{_CONFIG}", config)
     activation = str(config.get("activation_function")).rpartition(".")[2].lower()
     if activation not in ACTIVATIONS:
-        raise UsageError(
-            f"{folder.name} has a Dense layer with {activation} ({path}); supported: {', '.join(ACTIVATIONS)}"
-        )
+        known = ", ".join(ACTIVATIONS)
+        raise UsageError(f"{folder.name} has a Dense layer with {activation} ({path}); supported: {known}")
     stored = folder.tensors(f"{path}/model.safetensors")
     weight = stored.get("linear.weight")
     if weight is None:
@@ -427,10 +401,8 @@ def _prefix(folder: _Folder, config: Mapping[str, Any], stored: Tensor) -> Tenso
     sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
     layers, heads, width = (_size(config, name) for name in sizes)
     if not heads or stored.size(1) != 2 * layers * width:
-        raise UsageError(
-            f"{folder.name} has a prefix of {stored.size(1)} numbers a position; its config.json says"
-            f" {2 * layers * width}"
-        )
+        shape = f"{stored.size(1)} numbers a position, and its config.json says {2 * layers * width}"
+        raise UsageError(f"{folder.name} has a prefix of {shape}")
     return from_prompt_embeddings(stored.float(), (layers, 2, heads, len(stored), width // heads))
 
 

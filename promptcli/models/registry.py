@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import promptcli
 from promptcli.backbones.loading import portable_name
@@ -28,24 +28,14 @@ from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import hold, hold_folder, remove_folder, temporary_folder, write_text
 from promptcli.storage.folders import clean_up, link_file, list_files, reading_folder, restore, write_folder
 
-if TYPE_CHECKING:
-    from promptcli.encoder.encoder import Encoder
-
-__all__ = ["SHIPPED", "Entry", "Registry", "load_encoder", "portable"]
-
-#: Shipped entries, read-only, distilled from all-MiniLM-L6-v2; ``mini-static`` is the fast tier: word vectors.
-SHIPPED = ("mini", "mini-static")
+SHIPPED = ("mini", "mini-static")  #: read-only, distilled from all-MiniLM-L6-v2; ``mini-static``: word vectors, fast
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 
 
 class Registry:
-    """The entries in ``home``, and the shipped ones.
-
-    Several processes may write at once: they take turns by a lock. Names are ``[A-Za-z0-9._-]``, up to 100 characters,
-    not starting with a dot.
-    """
+    """The entries in ``home``, and the shipped ones. Several processes may write at once: they take turns by a lock."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -62,7 +52,6 @@ class Registry:
         return [*SHIPPED, *sorted(name for name in saved if _NAME.fullmatch(name) and name not in SHIPPED)]
 
     def knows(self, name: str) -> bool:
-        """Return whether an entry or an alias has that name."""
         return name in self.names() or name in self.aliases()
 
     def load(self, name: str) -> Entry:
@@ -136,7 +125,6 @@ class Registry:
                 remove_folder(folder)
 
     def alias(self, alias: str, name: str) -> None:
-        """Set an alias of an entry, or change it."""
         _check_name(alias)
         self._known(name)
         with self._locked():
@@ -145,7 +133,6 @@ class Registry:
             self._write_aliases({**self.aliases(), alias: self._known(name)})
 
     def aliases(self) -> dict[str, str]:
-        """Return the entry of each alias."""
         path = self._home / "aliases.json"
         if not path.exists():
             return {}
@@ -165,7 +152,6 @@ class Registry:
             yield
 
     def folder(self, name: str) -> Path:
-        """Return the folder of an entry."""
         return (_SHIPPED_FOLDER if name in SHIPPED else self._models) / name
 
     def _known(self, name: str) -> str:
@@ -184,13 +170,6 @@ class Registry:
     def _write_aliases(self, aliases: dict[str, str]) -> None:
         if aliases != self.aliases():
             write_text(self._home / "aliases.json", to_json(aliases))
-
-
-def load_encoder(entry: Entry, **options: Any) -> "Encoder":
-    """Return the encoder of an entry; for the options see ``build_encoder``."""
-    from promptcli.encoder.encoder import build_encoder
-
-    return build_encoder(entry.recipe, tensors=entry.tensors, prompts=entry.prompts, **options)
 
 
 def portable(recipe: Recipe) -> Recipe:

@@ -1,8 +1,4 @@
-"""Write an encoder to a folder: as modules of sentence-transformers if they express the recipe exactly.
-
-Then ``tokenizer.json`` includes the template, and the backbone's tokenizer is kept in its own folder. Otherwise the
-backbone's files are copied, and one module calls promptcli.
-"""
+"""Write an encoder to a folder: as modules of sentence-transformers, else as one module that calls promptcli."""
 
 import shutil
 from collections.abc import Sequence
@@ -13,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from promptcli.backbones.backbone import OWN_TOKENIZER, Backbone
 from promptcli.backbones.checking import check_links
-from promptcli.backbones.pretrained import OWN_TOKENIZER, weights_digest
+from promptcli.backbones.pretrained import weights_digest
 from promptcli.backbones.saving import (
     is_tokenizer_file,
     save_tokenizer,
@@ -28,15 +25,7 @@ from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError
 from promptcli.models.card import public
-from promptcli.models.entries import (
-    BACKBONE,
-    MODULES,
-    OUR_MODULE,
-    TENSORS,
-    Entry,
-    with_backbone,
-    write_manifest,
-)
+from promptcli.models.entries import BACKBONE, MODULES, OUR_MODULE, TENSORS, Entry, with_backbone, write_manifest
 from promptcli.models.forms import (
     BLANK,
     NORMALIZE,
@@ -49,19 +38,16 @@ from promptcli.models.forms import (
     layers_of,
     with_template,
 )
+from promptcli.models.loading import open_model
 from promptcli.models.reading import FLAGS, MODES
-from promptcli.models.registry import load_encoder
 from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
 
 _MODELS = "sentence_transformers.models."
-#: The files of a backbone besides weights and tokenizer.
-_CONFIGS = ("config.json", "adapter_config.json")
-#: The token that is read in place of the template's mask, so that a sentence may contain the mask token.
-_READ = "[promptcli-mask]"
-#: Weights -> the flag of the module Pooling, in the order in which it joins several.
-_FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
+_CONFIGS = ("config.json", "adapter_config.json")  #: the files of a backbone besides weights and tokenizer
+_READ = "[promptcli-mask]"  #: read in place of the template's mask; a sentence may contain the mask
+_FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}  #: in the order in which Pooling joins several
 
 
 @dataclass
@@ -112,7 +98,6 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
 
 
 def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
-    """Return the modules that choose layers and pool tokens, and the name of the weights."""
     states, _, spec = encoder.pooling.spec.partition("/")
     width, last = encoder.backbone.width, encoder.backbone.n_layers
     kinds = ["avg" if kind == "mask" else kind for kind in (split_spec(weights)[0] for weights in spec.split("+"))]
@@ -134,7 +119,6 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
 
 
 def _after(encoder: Encoder) -> list[_Module]:
-    """Return the modules of the transforms."""
     modules = []
     for layer in layers_of(encoder):
         if layer is NORMALIZE:
@@ -151,7 +135,6 @@ def _after(encoder: Encoder) -> list[_Module]:
 
 
 def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], dict[int, Tensor]]:
-    """Return the tokenizer including the template, and the rows of the tokens that it adds."""
     backbone, template, prompt = encoder.backbone, encoder.template, encoder.prompt
     if type(prompt) not in (Prompt, SoftTemplate):
         raise InexactError(f"prompt {prompt.spec.partition(':')[0]!r} is more than tokens around the sentence")
@@ -196,19 +179,15 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
 def save_encoder(
     entry: Entry, encoder: Encoder, folder: Path, *, backbone: str | None = None, target: str | None = None
 ) -> tuple[str | None, tuple[str, ...], Sequence[str]]:
-    """Write an encoder into an empty folder; ``target`` is ``to`` of ``export``.
+    """Write an encoder into an empty folder; ``target`` is ``to`` of ``export``, ``backbone`` the name of one left out.
 
-    An encoder in less than float32 is made again from its entry, so that nothing is lost. With ``backbone``, a name by
-    which others know it, the backbone is not written.
-
-    Returns:
-        Why modules of sentence-transformers cannot express the recipe (None: they do), the differences, and sentences
-        whose vectors are the same there.
+    Returns why modules of sentence-transformers cannot express the recipe (None: they do), the differences, and
+    sentences whose vectors are the same there. One in less than float32 is made again from its entry.
     """
     if encoder.recipe.backbone.startswith("glove:"):
         raise UsageError("word vectors are a file: share it, and use it with `model` static-avg")
     if encoder.backbone.dtype != torch.float32:
-        encoder = load_encoder(entry, device="cpu", dtype="float32")
+        encoder = open_model(entry, device="cpu", dtype="float32")
     tensors = encoder.tensors()
     known: dict[str, str] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
     notes: tuple[str, ...] = ()
@@ -221,7 +200,7 @@ def save_encoder(
             reason = str(error)
             for path in folder.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-            _write_backbone(encoder, folder / BACKBONE)
+            _write_backbone(encoder.backbone, folder / BACKBONE)
         else:
             copy_backbone(encoder.backbone.name, encoder.backbone.folder, folder / OWN_TOKENIZER, weights=False)
             if not (tuned_weights(tensors) or encoder.backbone.merged):
@@ -243,8 +222,7 @@ def untuned(encoder: Encoder) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)}
 
 
-def _write_backbone(encoder: Encoder, folder: Path) -> None:
-    backbone = encoder.backbone
+def _write_backbone(backbone: Backbone, folder: Path) -> None:
     copy_backbone(backbone.name, backbone.folder, folder, weights=not backbone.merged)
     if backbone.merged:
         save_weights(backbone, folder)

@@ -1,7 +1,4 @@
-"""An encoder as the one module of a SentenceTransformer: for recipes that no configuration holds.
-
-It imports sentence-transformers, so only exported folders and users who have it import this file.
-"""
+"""An encoder as the one module of a SentenceTransformer, for recipes that no configuration holds."""
 
 from pathlib import Path
 from typing import Any, Self
@@ -12,8 +9,8 @@ from sentence_transformers.sentence_transformer.modules import InputModule
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import UsageError
 from promptcli.models.entries import Entry
+from promptcli.models.loading import open_model
 from promptcli.models.reading import read_folder
-from promptcli.models.registry import load_encoder
 from promptcli.models.saving import save_encoder
 
 
@@ -36,7 +33,6 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
 
     @property
     def tokenizer(self) -> Any:
-        """The backbone's tokenizer, as transformers has it."""
         return self.encoder.tokenizer
 
     def preprocess(self, inputs: list[str], prompt: str | None = None, **_: Any) -> dict[str, Any]:
@@ -44,16 +40,13 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
         return _Features(texts=[(prompt or "") + text for text in inputs])
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Add the vectors."""
         features["sentence_embedding"] = self.encoder.encode(features.pop("texts"), convert_to_tensor=True)
         return features
 
     def get_embedding_dimension(self) -> int:
-        """Return d."""
         return self.encoder.width
 
     def save(self, output_path: str, *args: Any, **_: Any) -> None:
-        """Write the encoder into a folder."""
         encoder = self.encoder
         entry = Entry(Path(output_path).name, encoder.recipe, encoder.tensors(), encoder.provenance)
         save_encoder(entry, encoder, Path(output_path))
@@ -65,7 +58,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
         given = {name: options[name] for name in names if name in options}
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **given)
         path = Path(folder or model_name_or_path)
-        return cls(load_encoder(read_folder(str(path), path), dtype="stored"))
+        return cls(open_model(read_folder(str(path), path), dtype="stored"))
 
 
 class _Features(dict[str, Any]):

@@ -1,6 +1,6 @@
-"""Vocabulary and corpus of a pre-training run: text files streamed once into a file of token ids, then read from it.
+"""Vocabulary and corpus of a pre-training run: text files streamed once into a file of token ids.
 
-A chunk is a run of whole lines, [CLS] before and [SEP] after it; of unrelated lines, one line.
+A chunk is a run of complete lines, [CLS] before and [SEP] after it; of unrelated lines, one line.
 """
 
 import functools
@@ -22,8 +22,7 @@ _FUNCTION_PIECES = 150  # the pieces that most lines hold
 _SHORTEST = 4  # tokens of a chunk without [CLS] and [SEP]: shorter ones teach nothing
 
 
-#: Ids before and after the sentence, [MASK] in one of them.
-Template = tuple[list[int], list[int]]
+Template = tuple[list[int], list[int]]  #: ids before and after the sentence, [MASK] in one of them
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,6 @@ class CorpusFile:
     unrelated: bool = False  #: its lines are in no order
 
     def lines(self) -> Iterator[str]:
-        """Yield its lines that are not empty."""
         with open_rows(self.path, Fields(remedy=""), skip_blank=True) as rows:
             yield from rows.texts()
 

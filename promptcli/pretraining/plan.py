@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from promptcli.errors import UsageError
 from promptcli.settings import check_bounds, setting
 
-#: Tokens of the longest chunk, [CLS] and [SEP] not counted, that each phase aims at; one is drawn for every chunk.
-SHORT = (20, 40, 62, 62)
+SHORT = (20, 40, 62, 62)  #: aims of chunk lengths, [CLS] and [SEP] not counted; one is drawn for each
 LONG = (20, 40, 62, 126, 254, 510)
 BAGS = "bag-of-words"
 _HEAD_WIDTH = 32  # if the number of heads is not given
@@ -72,13 +71,10 @@ class Plan:
         if self.objective != BAGS and (self.templated, self.neighbours) != (Plan.templated, Plan.neighbours):
             raise UsageError(f"`templated` and `neighbours` need `objective` {BAGS}")
         if self.batch_tokens < self.positions:
-            raise UsageError(
-                f"`batch_tokens` {self.batch_tokens} does not hold one chunk of `positions` {self.positions}; give more"
-            )
+            raise UsageError(f"`batch_tokens` {self.batch_tokens} is less than `positions` {self.positions}; give more")
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of the run, in order."""
         bounds = sorted({0.0, self.dropout_from, self.long_from, 1.0})
         longest, phases = self.positions - 2, []
         for begins, until in itertools.pairwise(bounds):

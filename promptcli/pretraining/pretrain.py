@@ -7,8 +7,7 @@ from pathlib import Path
 
 from promptcli.notes import obeys_offline
 
-#: A value of a setting.
-Setting = str | int | float | bool
+Setting = str | int | float | bool  #: a value of a setting
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def pretrain(
     """
     from promptcli.errors import UsageError, unknown
     from promptcli.evaluation.evaluator import kept_random_states
-    from promptcli.pretraining.bag_of_words import DEFAULT_TEMPLATES
+    from promptcli.pretraining.batches import DEFAULT_TEMPLATES
     from promptcli.pretraining.corpus import CorpusFile
     from promptcli.pretraining.plan import BAGS, Plan
     from promptcli.pretraining.run import PretrainingRun

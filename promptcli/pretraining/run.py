@@ -1,7 +1,4 @@
-"""A pre-training run from top to bottom: vocabulary, corpus, start, steps, the backbone and its card.
-
-The folder of the model holds ``work`` (settings, tokenised corpus, checkpoint), then a backbone, its card and log.
-"""
+"""A pre-training run from top to bottom: vocabulary, corpus, start, steps, the backbone and its card."""
 
 import dataclasses
 import json
@@ -22,8 +19,7 @@ from promptcli.backbones.vocabulary import save_tokenizer
 from promptcli.errors import UsageError
 from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.notes import note, working
-from promptcli.pretraining.bag_of_words import read_templates
-from promptcli.pretraining.batches import LONGEST_LINE
+from promptcli.pretraining.batches import LONGEST_LINE, read_templates
 from promptcli.pretraining.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
 from promptcli.pretraining.plan import BAGS, Plan
 from promptcli.pretraining.start import Start, make_start
@@ -85,25 +81,20 @@ class PretrainingRun:
         templates = read_templates(self.templates, vocabulary) if self.templates else ()
         corpus = make_corpus(work, self.files, vocabulary, templates)
         if len(corpus.tokens) < self.plan.batch_tokens:
-            raise UsageError(
-                f"the corpus has {len(corpus.tokens):,} tokens, fewer than one batch (`batch_tokens`"
-                f" {self.plan.batch_tokens}); give more text or a smaller batch"
-            )
+            batch = f"fewer than one batch (`batch_tokens` {self.plan.batch_tokens})"
+            raise UsageError(f"the corpus has {len(corpus.tokens):,} tokens, {batch}; give more text")
         note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines")
         if corpus.unknown > _MUCH_UNKNOWN:
             note(f"{corpus.unknown:.0%} of the tokens are [UNK]: the vocabulary is of other text or another script")
         if short := len(corpus.ends) - len(corpus.lines(LONGEST_LINE)):
-            note(
-                f"{short:,} lines have fewer than 4 tokens"
-                + (" and are put into no template" if self.templates else "")
-            )
+            unused = " and are put into no template" if self.templates else ""
+            note(f"{short:,} lines have fewer than 4 tokens{unused}")
         if self.start:
             return corpus, None
         with working("start vectors", None):
             return corpus, make_start(work, corpus, self.plan)
 
     def _finish(self, trainer: Trainer, position: Position, command: str, *, half: bool) -> dict[str, object]:
-        """Write the model, its tokenizer, card and loss plot; return the figures."""
         output = self.output
         save_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
         trainer.model.save(output, dropout=self.plan.dropout, half=half)
@@ -125,7 +116,6 @@ class PretrainingRun:
         return figures
 
     def _card(self, figures: dict[str, Any], command: str) -> str:
-        """Return the model's card: shape, command, tokens, held-out figures, corpus, settings."""
         plan, held_out, begun = self.plan, figures.get("held_out"), self.plan.begun_from.split()
         mean = "the mean of " if len(begun) > 1 else ""
         taught = (

@@ -45,11 +45,7 @@ _SHAPE = {
 
 @dataclass(frozen=True)
 class Start:
-    """A BERT that ``promptcli pretrain`` made, or several, whose weights are averaged.
-
-    The mean of models that continue one model is as good as the best of them or better (Wortsman et al. 2022, the
-    uniform "model soup").
-    """
+    """A BERT that ``promptcli pretrain`` made, or the mean of several (Wortsman et al. 2022, "model soups")."""
 
     names: tuple[str, ...]  #: as given
     folders: tuple[Path, ...]
@@ -64,10 +60,7 @@ class Start:
         for name, shape, vocabulary in zip(names, shapes, vocabularies, strict=True):
             if (shape, vocabulary) != (shapes[0], vocabularies[0]):
                 what = "shape" if shape != shapes[0] else "vocabulary"
-                raise UsageError(
-                    f"`start` {name} has another {what} than `start` {names[0]}, so their weights have no mean; give"
-                    " models that continue one model"
-                )
+                raise UsageError(f"`start` {name} has another {what} than `start` {names[0]}; give another")
         return cls(tuple(names), folders, shapes[0])
 
     def plan(self, wanted: Plan) -> Plan:
@@ -76,9 +69,7 @@ class Start:
             asked = getattr(wanted, field)
             default = max(1, wanted.width // 32) if field == "heads" else getattr(Plan, field)
             if asked not in (value, default):
-                raise UsageError(
-                    f"`{field}` {asked} does not go with `start` {self.names[0]} ({field} {value}); leave it out"
-                )
+                raise UsageError(f"`{field}` {asked} does not go with `start` {self.names[0]} ({value}); leave it out")
         digests = " ".join(
             sha256(path)
             for name, folder in zip(self.names, self.folders, strict=True)
@@ -87,7 +78,6 @@ class Start:
         return dataclasses.replace(wanted, **self.shape, begun_from=digests)
 
     def copy_vocabulary(self, folder: Path) -> None:
-        """Copy its vocabulary into the folder of a run."""
         if not (folder / "vocab.txt").is_file():
             with atomic_path(folder / "vocab.txt") as temporary:
                 shutil.copyfile(self.folders[0] / "vocab.txt", temporary)
@@ -122,10 +112,7 @@ def _shape(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _other(name: str) -> UsageError:
-    return UsageError(
-        f"`start` {name}: not a BERT made by `promptcli pretrain`, whose vocabulary begins with {', '.join(SPECIALS)};"
-        " give `mini-bert` or the folder of such a model"
-    )
+    return UsageError(f"`start` {name}: not a BERT made by `promptcli pretrain`; give `mini-bert` or a folder of one")
 
 
 def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor:
@@ -139,10 +126,7 @@ def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor:
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
-    """Return sines and cosines of each position in turns, (positions, d) (Vaswani et al. 2017, section 3.5).
-
-    Scaled to BERT's own random start.
-    """
+    """Return sines and cosines, (positions, d) (Vaswani et al. 2017, 3.5), scaled to BERT's own random start."""
     pairs = torch.arange((width + 1) // 2)
     angles = torch.arange(positions)[:, None] * _WAVELENGTH ** (-2 * pairs / width)
     return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width] * (_PLAIN_SPREAD * 2**0.5)

@@ -22,8 +22,7 @@ from promptcli.backbones.language_models import MaskedLM
 from promptcli.encoder.streams import STREAMS, stream_count
 from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
 from promptcli.notes import Advance, describe, note
-from promptcli.pretraining.bag_of_words import predict_words
-from promptcli.pretraining.batches import Batch, Step, mask, steps
+from promptcli.pretraining.batches import Batch, Step, mask, predict_words, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import BAGS, Plan
 from promptcli.pretraining.start import sinusoids
@@ -55,9 +54,7 @@ def choose_precision(device: str, log: Path) -> torch.dtype:
     dtype = choose_dtype("auto", device)
     for before in read_log(log, Report)[:1]:
         if before.precision != _name(dtype):
-            note(
-                f"the run was started in {before.precision}, this device computes in {_name(dtype)}: float32 from here"
-            )
+            note(f"the run was started in {before.precision}, this device has {_name(dtype)}: float32 from here")
             return torch.float32
     if dtype == torch.float32:
         note("this device has no bfloat16 arithmetic: the run is in float32")
@@ -69,11 +66,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 class Trainer(Loop[Step]):
-    """A model in pre-training.
-
-    On a processor a batch is computed in several parts at a time, each in its own thread: threads that share one
-    product wait for each other.
-    """
+    """A model in pre-training; a processor computes several parts of a batch at a time, each in its own thread."""
 
     def __init__(self, plan: Plan, device: str, start: Tensor | None = None, dtype: torch.dtype | None = None) -> None:
         self.plan, self.device = plan, device
@@ -103,8 +96,7 @@ class Trainer(Loop[Step]):
     def train(self, corpus: Corpus, state: Path, log: Path, *, save_seconds: float, advance: Advance) -> Position:
         """Train to the end of the token budget, from the state on disk if there is one.
 
-        ``state`` is written every ``save_seconds`` and at the end, ``log`` a line per report; ``advance`` takes the
-        tokens seen.
+        ``state`` is written every ``save_seconds`` and at the end; ``advance`` takes the tokens seen.
         """
         self.corpus, self._log, self._save_seconds, self._advance = corpus, log, save_seconds, advance
         position = self.load(state) if state.exists() else Position()
@@ -117,19 +109,15 @@ class Trainer(Loop[Step]):
         return position
 
     def items(self, position: Position) -> Iterator[Step]:
-        """Yield the remaining steps."""
         return itertools.dropwhile(lambda step: step.number < position.step, steps(self.plan, self.corpus))
 
     def read(self, item: Step) -> Batch:
-        """Return the inputs and predictions of a step."""
         return (predict_words if self.plan.objective == BAGS else mask)(item, self.plan, self.corpus)
 
     def rate(self, item: Step) -> float:
-        """Return the learning rate of a step."""
         return self.plan.learning_rate_at(item.seen + item.tokens)
 
     def size(self, item: Step) -> int:
-        """Return the tokens of a step."""
         return item.tokens
 
     def compute(self, item: Step, inputs: Batch) -> Tensor:
@@ -145,15 +133,11 @@ class Trainer(Loop[Step]):
         """Add the figures of a step to the next report; a loss that is not a number ends the run."""
         loss, right, predicted = figures.tolist()
         if not math.isfinite(loss):
-            raise PromptcliError(
-                f"the loss at step {item.number + 1} is not a number; the last checkpoint is unharmed: try a lower"
-                " `learning_rate` in another folder"
-            )
+            raise PromptcliError(f"the loss at step {item.number + 1} is not a number; try a lower `learning_rate`")
         for name, more in (("loss", loss * predicted), ("right", right), ("predicted", predicted)):
             self._sums[name] += more
 
     def pauses(self, step: int) -> bool:
-        """Return whether a report is due."""
         return step % _LOG_EVERY == 0
 
     def pause(self, position: Position) -> bool:
@@ -188,9 +172,9 @@ class Trainer(Loop[Step]):
                 if not is_out_of_memory(error):
                     raise
                 if self._parts >= len(batch.ids):
+                    remedy = "a smaller `width` or `layers`, or another `device`"
                     raise OutOfMemoryError(
-                        f"out of memory on {self.device} even with one line at a time; give a smaller `width`, `layers`"
-                        " or `vocab_size`, or another `device`"
+                        f"out of memory on {self.device} even with one line; give {remedy}"
                     ) from None
             self._parts *= 2
             note(f"out of memory on {self.device}: batches are computed in {self._parts} parts from here")
@@ -210,10 +194,7 @@ class Trainer(Loop[Step]):
         return value, right, gradients
 
     def _gradients(self, part: Batch, drop: Dropout, predicted: int, masks: int) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Return what a part adds to the mean loss, its right guesses, and its gradients.
-
-        The loss is the mean over ``predicted`` tokens, plus the mean over the ``masks`` of templates.
-        """
+        """Return a part's share of the mean loss over ``predicted`` and ``masks``, right guesses and gradients."""
         loss, right, bags_loss = self.model.loss(*part.tensors(self.device), drop=drop)
         # a part without plain predictions has the mean of nothing
         loss = loss * (len(part.gold) / predicted) if len(part.gold) else bags_loss.new_zeros(())

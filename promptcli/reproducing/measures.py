@@ -1,7 +1,4 @@
-"""How columns are measured (scores, analyses, settings), and tables: what can be measured, and the result document.
-
-A new kind of column is one entry of ``MEASURES`` and the function that it names.
-"""
+"""How columns are measured, each kind by an entry of ``MEASURES``, and a table's overview and result document."""
 
 import dataclasses
 import functools
@@ -54,8 +51,7 @@ from promptcli.reproducing.systems import (
 )
 from promptcli.training.methods import find_method
 
-#: Column -> its figure.
-Figures = dict[str, dict[str, Any]]
+Figures = dict[str, dict[str, Any]]  #: column -> its figure
 
 #: Columns that show the extreme of several runs, not their mean.
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min}
@@ -136,10 +132,7 @@ def _transfer_facts(task: TransferTask) -> dict[str, Any]:
 
 
 def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield each system's accuracy on every task with data, and the average; they have no interval.
-
-    One system after the other: their classifiers take longer than their vectors.
-    """
+    """Yield each system's accuracy on every task with data, and the average, one system after the other."""
     tasks: list[TransferTask] = data.content
     for system in systems:
         if system.vectors is not None:
@@ -156,8 +149,7 @@ def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementCo
 
 
 _CORPUS = ["corpus"]
-#: Number of sentences of the corpus for impact matrices.
-_FIRST = 1000
+_FIRST = 1000  #: number of sentences of the corpus for impact matrices
 
 
 def corpus_sentences(preparation: Preparation, described: str) -> Callable[[MeasurementContext], MeasureData]:
@@ -195,10 +187,7 @@ def diagonal_data(context: MeasurementContext) -> MeasureData:
 
 
 def measure_diagonals(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield the correlation of each head's diagonal with TF-IDF, x 100 over the development sentences (Ditto, table 4).
-
-    The correlations have no interval: the tokens of a sentence are not independent.
-    """
+    """Yield the correlation of each head's diagonal with TF-IDF, x 100 over the sentences (Ditto, table 4)."""
     tfidf = {head["head"]: head["tfidf"] for head in ranked_heads(context)}
     for system in systems:
         assert system.recipe is not None
@@ -216,10 +205,7 @@ def impact_data(context: MeasurementContext) -> MeasureData:
 
 
 def measure_impact(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield the correlation of tokens' impacts with their TF-IDF, x 100 over all sentences (Ditto, table 3).
-
-    It depends on the backbone only and has no interval: a sentence's tokens are not independent.
-    """
+    """Yield the correlation of tokens' impacts with their TF-IDF, x 100 over all sentences (Ditto, table 3)."""
     study = compare_with_tfidf(context.backbone, data.content, context.sentences).correlation
     for _ in systems:
         yield _correlations("impact", study.pearson, study.spearman, _CORPUS)
@@ -249,8 +235,7 @@ def _settings(row: PublishedRow) -> dict[str, Any]:
     return {**settings, "masked_lm": settings.get("mlm_weight", 0) > 0, "view-1": views[0], "view-2": views[1]}
 
 
-#: Data of a picture.
-_DRAWN_ON = {"token-bias": _CORPUS, "token-bias-output": _CORPUS, "uniformity": ["STS-B"]}
+_DRAWN_ON = {"token-bias": _CORPUS, "token-bias-output": _CORPUS, "uniformity": ["STS-B"]}  #: data of a picture
 
 
 def measure_pictures(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
@@ -370,8 +355,7 @@ def data_of(measure: str, context: MeasurementContext) -> MeasureData:
 
 # Tables
 
-#: Measures whose data are tasks.
-_OF_TASKS = ("sts", "development", "transfer")
+_OF_TASKS = ("sts", "development", "transfer")  #: measures whose data are tasks
 
 
 @dataclass
@@ -385,15 +369,11 @@ class PlannedRow:
 
     @property
     def kind(self) -> RowKind:
-        """How its system is built."""
         return SYSTEMS[self.row.kind]
 
 
 def plan_table(table: PublishedTable, context: MeasurementContext) -> list[PlannedRow]:
-    """Return the rows with the obstacles of each column; data sets may be read.
-
-    On a published backbone only its own rows are measured; on any other every row is.
-    """
+    """Return the rows with the obstacles of each column; a published backbone is measured on its own rows only."""
     columns = {column: why for column in table.columns if (why := _lacks_measure(column, context)) is not None}
     planned = []
     for row in table.rows:
@@ -502,8 +482,7 @@ def grouped(reasons: Iterable[str]) -> dict[str, int]:
     return {f"{start}: {names}" if names else start: len(details[start]) for start, names in named.items()}
 
 
-#: Keys of a system's identity that name its training and fitting text.
-_TEXTS = {"corpus", "triplets", "examples"}
+_TEXTS = {"corpus", "triplets", "examples"}  #: keys of a system's identity that name its training and fitting text
 
 
 def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:

@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.errors import UsageError
-from promptcli.recipe import split_spec
+from promptcli.recipe import last_part, split_spec
 from promptcli.settings import setting
 
-#: The backbone of rows whose models were never published.
-NO_MODEL = "own pre-training"
-#: The papers' name of word vectors -> prefix of their file's name.
-GIVEN_AS = {"GloVe": "glove:"}
-#: A number, or a list of tokens, a template, a head.
-Value = float | str | list[str]
+NO_MODEL = "own pre-training"  #: the backbone of rows whose models were never published
+GIVEN_AS = {"GloVe": "glove:"}  #: the papers' name of word vectors -> prefix of their file's name
+Value = float | str | list[str]  #: a number, or a list of tokens, a template, a head
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,6 @@ class PublishedRow:
 
     @property
     def argument(self) -> str:
-        """The argument of its kind."""
         return split_spec(self.run)[1] or ""
 
     @property
@@ -58,7 +54,6 @@ class PublishedTable:
 
     @property
     def backbones(self) -> list[str]:
-        """The backbones of its rows, each once."""
         return list(dict.fromkeys(row.backbone for row in self.rows))
 
 
@@ -87,10 +82,7 @@ def same_backbone(first: str, second: str) -> bool:
 
 def short_name(backbone: str) -> str:
     """Return a backbone's name without owner, folder and revision; of word vectors the papers' name."""
-    for name, prefix in GIVEN_AS.items():
-        if backbone.startswith(prefix):
-            return name
-    return backbone.rstrip("/").split("/")[-1].split("@")[0]
+    return next((name for name, prefix in GIVEN_AS.items() if backbone.startswith(prefix)), last_part(backbone))
 
 
 def _table(name: str, fields: Mapping[str, Any]) -> PublishedTable:

@@ -132,10 +132,8 @@ def caption(document: Mapping[str, Any]) -> list[str]:
     intervals = any(figure["ci95"] for row in document["rows"] for figure in row["figures"].values())
     if intervals:
         seed, resamples = document["seeds"]["bootstrap"], document["resamples"]
-        lines.append(
-            f"protocol {document['protocol']}; ± half of the 95% bootstrap interval ({resamples:,} resamples,"
-            f" seed {seed})"
-        )
+        interval = f"half of the 95% bootstrap interval ({resamples:,} resamples, seed {seed})"
+        lines.append(f"protocol {document['protocol']}; ± {interval}")
     lines += list(dict.fromkeys(facts["setting"] for facts in data.values() if "setting" in facts))
     if data:
         lines.append("data " + ", ".join(f"{name} {facts['sha256'][:8]}" for name, facts in data.items()))
@@ -151,7 +149,6 @@ def caption(document: Mapping[str, Any]) -> list[str]:
 
 
 def _other_sizes(data: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the data sets whose numbers of pairs or examples differ from the papers'."""
     for name, facts in data.items():
         if facts.get("pairs") != facts.get("expected_pairs"):
             yield f"{name} has {facts['pairs']} pairs, not {facts['expected_pairs']}"
@@ -168,7 +165,6 @@ _EXAMPLES = {
 
 
 def _fitted_on(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the data that rows were fitted, trained and counted on, and the seeds."""
     corpus = document["corpus"]
     if corpus is not None:
         rows = [row for row in document["rows"] if row["setting"] != "sup" and row["figures"]]
@@ -212,11 +208,8 @@ def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "")
     return "\n".join(parts) + "\n"
 
 
-def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../results/", real_models: str = "") -> str:
-    """Return the page of all results, whose ``folder`` is relative to it, and of the tables without one.
-
-    ``real_models`` is the text of ``real-models.md``, whose sections are shown by their first tables.
-    """
+def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../results/") -> str:
+    """Return the page of all results, whose ``folder`` is relative to it, and of the tables without one."""
     done = {document["table"] for document in documents}
     backbones = dict.fromkeys(document["backbone"]["name"] for document in documents if document["backbone"])
     parts = [
@@ -227,12 +220,6 @@ def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../resul
         f"Backbones: {', '.join(f'`{name}`' for name in backbones)}.",
         "",
     ]
-    if real_models:
-        about = "Spearman x 100, ± half of the 95% interval. How, and more tables: [real models](real-models.md)."
-        parts += ["## On real models", "", about, ""]
-    for section in real_models.split("\n## ")[1:]:
-        heading, *paragraphs = section.split("\n\n")
-        parts += [f"### {heading}", "", next((text for text in paragraphs if text.startswith("|")), ""), ""]
     for document in documents:
         parts += [table_page(document, level=2, folder=folder)]
     parts += ["## Tables without a measured figure", "", _row(["table", "what", "why"]), "|---|---|---|"]
@@ -256,8 +243,7 @@ def _row(cells: Sequence[str]) -> str:
 
 # Files
 
-#: Tolerance of a repeated figure: rounding of float32 sums in another order of threads.
-SAME = 0.005
+SAME = 0.005  #: tolerance of a repeated figure: rounding of float32 sums in another order of threads
 
 
 def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
@@ -298,10 +284,9 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
 
 def write_page(folder: Path, page: Path) -> int:
     """Write the page of all results of a folder; return their number."""
-    documents, real = read_results(folder), page.with_name("real-models.md")
+    documents = read_results(folder)
     page.parent.mkdir(parents=True, exist_ok=True)
-    real_models = real.read_text(encoding="utf-8") if real.is_file() else ""
-    write_text(page, results_page(documents, f"{os.path.relpath(folder, page.parent)}/", real_models))
+    write_text(page, results_page(documents, f"{os.path.relpath(folder, page.parent)}/"))
     return len(documents)
 
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from promptcli.reproducing.report import Repetition
     from promptcli.reproducing.systems import MeasurementContext
 
-#: Draws a figure of the papers in a context; returns the file's name.
-Draw = Callable[[str, "MeasurementContext"], str]
+Draw = Callable[[str, "MeasurementContext"], str]  #: draws a figure of the papers in a context; returns the file's name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +31,6 @@ class Reproduction:
 
     @property
     def message(self) -> str:
-        """The outcome in one line."""
         if self.error is not None:
             return f"{self.label} is left out: {self.error}"
         if self.file is None:

@@ -30,8 +30,7 @@ from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
 
-#: The papers' pairs and text.
-PROTOCOL = "senteval"
+PROTOCOL = "senteval"  #: the papers' pairs and text
 
 #: Training data by their option: the layouts allowed, in words, and their columns.
 EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str, str]] = {
@@ -69,7 +68,6 @@ class MeasurementContext:
 
     @functools.cached_property
     def backbone(self) -> Backbone:
-        """The language model."""
         return self.open_backbone()
 
     @functools.cached_property
@@ -86,7 +84,6 @@ class MeasurementContext:
 
     @functools.cached_property
     def sentences(self) -> list[str]:
-        """The sentences to fit on."""
         with tasks_from(self.data_dir):
             return fitting_sentences(self.texts.corpus)
 
@@ -116,7 +113,6 @@ class MeasurementContext:
 
     @property
     def missing(self) -> dict[str, str]:
-        """Missing data set -> why."""
         return {name: reason for loaded in self._loaded.values() for name, reason in loaded.missing.items()}
 
     def tasks(self, names: Sequence[str]) -> MeasureData:
@@ -347,7 +343,6 @@ class RowKind:
 
 
 def _encodes(recipe_of: Callable[[str], Recipe]) -> Make:
-    """Return the builder of the system of a recipe without learned numbers, given the row's argument."""
     return lambda row, context: _plain(recipe_of(row.argument), row, context)
 
 
@@ -387,7 +382,6 @@ def _external(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 
 def _vector_files(row: PublishedRow, context: MeasurementContext) -> list[Path]:
-    """Return the file of another program's vectors for the sentences of a row's table, if it exists."""
     return sorted(context.vectors.glob(f"{row.argument}.*")) if context.vectors is not None else []
 
 

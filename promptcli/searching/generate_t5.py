@@ -1,7 +1,6 @@
 """Candidate templates written by T5 (PromptBERT 4.2, after LM-BFF): the text between a definition and its word.
 
-One beam is shared by all (word, definition) pairs: the next token is the one that suits them together, so that the
-template fits every sentence.
+One beam is shared by all (word, definition) pairs, so that the template fits every sentence.
 """
 
 import itertools
@@ -32,8 +31,7 @@ class Definition(NamedTuple):
     meaning: str
 
 
-#: LM-BFF's two forms for single sentences: whether the sentence comes before the gaps, or after them.
-FORMS = (True, False)
+FORMS = (True, False)  #: LM-BFF's two forms: whether the sentence comes before the gaps, or after them
 
 
 @dataclass(frozen=True)
@@ -56,10 +54,7 @@ def read_definitions(path: Path) -> list[Definition]:
 
 
 def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer, limit: int = 200) -> list[Definition]:
-    """Return at most ``limit`` pairs whose word is one token of a backbone, evenly spaced over the list.
-
-    The word takes the place of the template's mask, and a mask is one token (DefSent's choice).
-    """
+    """Return at most ``limit`` pairs whose word is one token, as a mask is, evenly spaced over the list."""
     rows = tokens.encode([f" {pair.word}" for pair in definitions])
     fitting = [
         pair
@@ -75,8 +70,7 @@ def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer
 def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) -> list[str]:
     """Return distinct templates with one [X] and one [MASK], the best of each form in turn.
 
-    A definition takes the place of the sentence, its word that of the mask. ``beam`` hypotheses stay at each step; half
-    of the finished ones are taken of each form.
+    A definition takes the place of the sentence, its word that of the mask. ``beam`` hypotheses stay at each step.
     """
     if beam < len(FORMS):
         raise UsageError(f"beam {beam} is not allowed; give at least {len(FORMS)}, one for each form")
@@ -88,17 +82,15 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) 
             examples = t5.read([_input(t5, sentence_first, pair) for pair in definitions])
             finished = _search(t5, examples, beam, advance)
             texts = dict.fromkeys(_template(t5, sentence_first, item) for item in finished)
-            by_form.append([text for text in texts if _well_formed(text)][: beam // len(FORMS)])
+            formed = [text for text in texts if text.count(SLOT) == text.count(MASK) == 1 and text.isprintable()]
+            by_form.append(formed[: beam // len(FORMS)])  # T5 may have written a slot itself
     if not any(by_form):
         raise UsageError(f"the T5 finished no template within {_LONGEST} tokens at beam {beam}; give a larger beam")
     return list(dict.fromkeys(text for texts in itertools.zip_longest(*by_form) for text in texts if text is not None))
 
 
 def _input(t5: T5, sentence_first: bool, pair: Definition) -> list[int]:
-    """Return T5's input: sentence and word with a sentinel for each gap (LM-BFF's single-sentence forms).
-
-    An input that is too long is cut at the end of the sentence that is away from the gaps.
-    """
+    """Return T5's input, a sentinel for each gap, cut at the end away from them (LM-BFF's single sentences)."""
     sentence = t5.encode(pair.meaning[0].upper() + pair.meaning[1:])
     gaps = [t5.sentinels[0], *t5.encode(f" {pair.word}"), t5.sentinels[1]]
     if sentence_first:
@@ -109,8 +101,7 @@ def _input(t5: T5, sentence_first: bool, pair: Definition) -> list[int]:
 def _search(t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, advance: Advance) -> list[_Beam]:
     """Return the finished hypotheses of one shared beam, best first.
 
-    A token is scored over all pairs as in LM-BFF's code: one log-softmax of the averaged logits (the paper sums
-    log-likelihoods).
+    A token's score is one log-softmax of the averaged logits, as in LM-BFF's code (the paper sums log-likelihoods).
     """
     words = t5.words()
     dots = torch.tensor([number for number, text in words.items() if text.strip() == "."], dtype=torch.long)
@@ -156,8 +147,3 @@ def _template(t5: T5, sentence_first: bool, item: _Beam) -> str:
     first, second = item.ends
     middle = f"{t5.text(item.written[1:first])} {MASK}{t5.text(item.written[first + 1 : second])}"
     return f"{SLOT}{middle}" if sentence_first else f"{middle} {SLOT}".strip()
-
-
-def _well_formed(text: str) -> bool:
-    """Whether each slot occurs once: T5 may have written one itself."""
-    return text.count(SLOT) == 1 and text.count(MASK) == 1 and text.isprintable()

@@ -21,10 +21,8 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling import STATES, States
 from promptcli.notes import working
 
-#: Pairs whose tokens are multiplied at a time; bounds memory, changes no figure.
-_PAIRS_AT_ONCE = 64
-#: Decimals kept of a cosine: far below what float32 states decide, so that pairs of equal inputs tie.
-_DECIMALS = 12
+_PAIRS_AT_ONCE = 64  #: pairs whose tokens are multiplied at a time; bounds memory, changes no figure
+_DECIMALS = 12  #: decimals kept of a cosine: far below what float32 states decide, so that pairs of equal inputs tie
 
 
 @dataclass(frozen=True)
@@ -38,16 +36,10 @@ class HeadCosines:
 
 
 def head_cosines(encoder: Encoder, first: Sequence[str], second: Sequence[str], states: Sequence[str]) -> HeadCosines:
-    """Return the cosines of n pairs for all L*h heads on each kind of states; each distinct sentence is encoded once.
+    """Return the cosines of n pairs for all L*h heads on each kind of ``STATES``; each sentence is encoded once.
 
-    The batches and states are those of plain encoding, so a head's cosines are those of the recipe ``STATES/ditto:l-h``
-    up to the float32 rounding of its vectors (below 1e-6), which is left out here.
-
-    Args:
-        encoder: Its backbone and prompt make the model input; its pooling is not used.
-        first: n sentences.
-        second: n sentences.
-        states: Names of ``STATES`` that take no argument.
+    The encoder's backbone and prompt make the model input, in plain encoding's batches, so a head's cosines are those
+    of the recipe ``STATES/ditto:l-h`` up to the float32 rounding of its vectors (below 1e-6).
     """
     encoder.backbone.require_seam("Ditto")
     number = {sentence: row for row, sentence in enumerate(dict.fromkeys([*first, *second]))}

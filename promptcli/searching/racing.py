@@ -61,8 +61,7 @@ def planned_pairs(rungs: Sequence[Rung], candidates: int, pairs: int, finalists:
 def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
     """Return an order (p,) of the pairs in which every beginning holds all levels of the gold score equally.
 
-    The pairs are sorted by gold score, equal ones shuffled, and taken at the points of a shifted van der Corput
-    sequence: a correlation on the first few then varies less than on pairs drawn blindly.
+    Sorted by gold score, equal ones shuffled, they are taken at the points of a shifted van der Corput sequence.
     """
     generator = np.random.default_rng(seed)
     size = len(gold)
@@ -77,10 +76,7 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
 
 
 def race(templates: Sequence[str], scorer: TemplateScorer, *, seed: int = 42, finalists: int = 10) -> RaceResult:
-    """Find the best templates, whose order does not matter; only the ``finalists`` are scored on all pairs.
-
-    ``seed`` is that of the order of the pairs.
-    """
+    """Find the best templates, whose order does not matter; only the ``finalists`` are scored on all pairs."""
     distinct: dict[Hashable, str] = {}
     for template in sorted(set(templates)):
         distinct.setdefault(scorer.identity(template), template)

@@ -1,8 +1,4 @@
-"""The result of a search of heads, layers or templates, with how much of its figure is luck (cross-validation).
-
-And the rankings from one pass: of the heads whose diagonals weigh tokens (Ditto, section 2), and of the layers; of a
-contrastive prompt's own layer and C from one pass each.
-"""
+"""The result of a search of heads, layers or templates, and how much of it is luck; the ranking of heads and layers."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -26,10 +22,8 @@ from promptcli.recipe import Recipe
 from promptcli.searching.head_pass import HeadCosines, head_cosines
 from promptcli.searching.search_settings import SEARCHED
 
-#: Layers of a contrastive prompt that are tried, spread over the first half of the model, and C.
-_LAYERS_TRIED, _FACTORS_TRIED = 8, (0.25, 0.5, 0.75, 1.0)
-#: Random halvings of the pairs, each used both ways, and their seed.
-HALVINGS, SEED = 20, 42
+_LAYERS_TRIED, _FACTORS_TRIED = 8, (0.25, 0.5, 0.75, 1.0)  #: spread over the first half of the model; and C
+HALVINGS, SEED = 20, 42  #: random halvings of the pairs, each used both ways, and their seed
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,6 @@ class Ranked:
     tfidf: Correlation | None = None  #: of a head's diagonal with TF-IDF
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row as JSON-ready values."""
         row: dict[str, Any] = {"choice": self.choice, "value": round(self.value, 4), "ci95": rounded(self.ci95)}
         row |= {"stage": self.stage} if self.stage else {}
         row |= {} if self.gain is None else {"gain": round(self.gain, 4)}
@@ -67,7 +60,6 @@ class CrossValidation:
         return self.chosen - self.held_out
 
     def to_dict(self) -> dict[str, float]:
-        """Return the figures as JSON-ready values."""
         return {name: round(value, 4) for name, value in {**vars(self), "gap": self.gap}.items()}
 
 
@@ -89,7 +81,6 @@ class Search:
 
     @property
     def best(self) -> Ranked:
-        """The choice with the highest figure on all pairs."""
         return self.ranked[0]
 
     @property
@@ -100,7 +91,6 @@ class Search:
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe of the best."""
         return self.encoder.recipe
 
     def entry(self, name: str) -> Entry:
@@ -117,7 +107,6 @@ class Search:
         return Entry(name, self.recipe, self.encoder.tensors(), provenance, scores)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON-ready values."""
         task = self.task
         document: dict[str, Any] = {
             "ranked": [row.to_dict() for row in self.ranked],
@@ -189,10 +178,7 @@ def cross_validate(
 def correlations(
     cosines: NDArray[np.float64], gold: NDArray[np.float64], counts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return Spearman's correlation of cosines (k, n) with gold (n,) inside each of r selections of the pairs, (k, r).
-
-    ``counts`` (n, r) says how often each pair is in each selection.
-    """
+    """Return Spearman of cosines (k, n) with gold (n,) in r selections, (k, r), of ``counts`` (n, r) of each pair."""
     ranks = [statistics.ResampledRanks(row) for row in cosines]
     return statistics.resampled_spearman(ranks, statistics.ResampledRanks(gold), counts)
 
@@ -242,7 +228,6 @@ def rank_heads(encoder: Encoder, task: STSTask, corpus: Sequence[str], states: S
 def _tfidf(
     encoder: Encoder, cosines: HeadCosines, heads: NDArray[np.int64], idf: NDArray[np.float32]
 ) -> list[Correlation]:
-    """Correlate some heads with TF-IDF over all tokens of every distinct sentence but the special ones."""
     words = slice(len(encoder.template.left), -len(encoder.template.right) or None)
     diagonals = np.concatenate([rows[words, heads] for rows in cosines.diagonals])
     weights = np.concatenate([tfidf_weights(row, idf)[words] for row in cosines.rows])
@@ -253,10 +238,8 @@ def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Sear
     """Rank the states of every layer, with some weights, by Spearman's correlation; see ``search_layers``."""
     check_rankable(task)
     if encoder.transforms:
-        raise UsageError(
-            f"layers are compared without transforms, and the recipe has {', '.join(encoder.recipe.transforms)}; leave"
-            " them out, and fit them on the best layer"
-        )
+        given = ", ".join(encoder.recipe.transforms)
+        raise UsageError(f"layers are compared without transforms; leave {given} out, and fit on the best layer")
     scored: list[tuple[Encoder, SpearmanScore]] = []
     prompt = encoder.prompt
 
@@ -289,7 +272,6 @@ def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Sear
 
 
 def _choice(encoder: Encoder) -> str:
-    """Return what was chosen: a pooling, with the settings of a contrastive prompt in front."""
     prompt, pooling = encoder.prompt, encoder.recipe.pooling
     return f"{prompt.settings} {pooling}" if isinstance(prompt, Contrastive) else pooling
 

@@ -7,14 +7,10 @@ from pathlib import Path
 from promptcli.errors import unknown
 from promptcli.settings import check_bounds, setting
 
-#: The states that a head is tried on (Ditto, table 2).
-SEARCHED = ("static", "last", "first-last")
-#: Templates drawn from the packaged grammar by default.
-DRAWN = 600
-#: Templates that are scored on all pairs in the end, at least.
-FINALISTS = 10
-#: A value of a setting.
-Setting = str | int | Path | tuple[str, ...] | None
+SEARCHED = ("static", "last", "first-last")  #: the states that a head is tried on (Ditto, table 2)
+DRAWN = 600  #: templates drawn from the packaged grammar by default
+FINALISTS = 10  #: templates that are scored on all pairs in the end, at least
+Setting = str | int | Path | tuple[str, ...] | None  #: a value of a setting
 _SCORING = "Scoring"
 
 
@@ -66,7 +62,6 @@ class SearchSettings:
         check_bounds(self)
 
     def replace(self, **changes: Setting) -> "SearchSettings":
-        """Return the settings with some of them changed."""
         names = [item.name for item in dataclasses.fields(self)]
         for name in changes:
             if name not in names:

@@ -170,7 +170,6 @@ def _opened(model: "Model") -> "Encoder":
 
 
 def _development(on: "str | Path | STSTask | None") -> "STSTask":
-    """Return the development set, and report an assumed one."""
     from promptcli.data.sources import development_task
 
     if on is None:

@@ -1,7 +1,4 @@
-"""Scoring many templates on one development set: each distinct sentence tokenised once, template ids spliced around it.
-
-The encoder is the one that ``eval`` uses, so a template has the same figure in both.
-"""
+"""Scoring many templates on one development set, each sentence tokenised once, by the encoder that ``eval`` uses."""
 
 from collections.abc import Hashable, Sequence
 
@@ -34,8 +31,7 @@ DEMONSTRATIONS = RECIPES["prompteol"].replace(period=True)
 class TemplateScorer:
     """Cosines and figures of templates on one task, for one backbone and one protocol (``recipe`` without its prompt).
 
-    ``gold`` holds the (p,) gold scores of the ``size`` = p pairs; ``tokens`` counts the tokens encoded so far, special
-    tokens and template included, cached ones excluded.
+    ``gold`` holds the (p,) gold scores of the ``size`` = p pairs; ``tokens`` counts the tokens encoded so far.
     """
 
     def __init__(
@@ -145,7 +141,6 @@ class _SharedTokens(Encoder):
         self._scorer = scorer
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
-        """Return the model inputs of n sentences."""
         pieces = self.pieces(sentences)
         inputs: Inputs = self.template.splice(self._scorer.ids(pieces, self), self.max_length)
         self._scorer.tokens += sum(map(len, inputs.rows))

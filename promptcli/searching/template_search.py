@@ -40,8 +40,7 @@ class SearchContext:
     candidates: Sequence[str] | None = None  #: the templates of the file of candidates
 
 
-#: Heading of a stage -> its templates; and the comparisons, in words.
-Outcome = tuple[dict[str, list[Ranked]], str]
+Outcome = tuple[dict[str, list[Ranked]], str]  #: heading of a stage -> its templates; and the comparisons, in words
 
 
 def search_templates(
@@ -70,7 +69,6 @@ def search_templates(
 
 
 def _averages(backbone: Backbone, task: STSTask) -> dict[str, Ranked]:
-    """Return the figures of the plain averages, which need no template."""
     recipes = {name: RECIPES[name].replace(backbone=backbone.name) for name in ("last-avg", "first-last-avg")}
     scores = evaluate([Encoder(recipe, backbone, {}) for recipe in recipes.values()], [task])
     return {name: Ranked(name, score.value, score.ci95) for name, score in zip(recipes, scores, strict=True)}
@@ -100,10 +98,7 @@ def _search_greedily(context: SearchContext) -> Outcome:
 
 
 def search_greedily(score: Callable[[Sequence[str], str], list[Ranked]], space: GreedySpace) -> Outcome:
-    """Find the best relation, then the best prefix around it (PromptBERT, section 4.2).
-
-    ``score`` takes templates and the name of the stage.
-    """
+    """Find the best relation, then the best prefix around it; ``score`` takes templates and the name of the stage."""
     relations = score([space.template(space.start, relation) for relation in space.relations], "relation")
     best = max(range(len(relations)), key=lambda number: relations[number].value)
     prefixes = score([space.template(prefix, space.relations[best]) for prefix in space.prefixes], "prefix")

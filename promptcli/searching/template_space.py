@@ -15,14 +15,13 @@ from promptcli.encoder.prompts.named import NamedTemplate, templates_folder
 from promptcli.encoder.prompts.template import check_template, text_rule, with_period
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import note
-from promptcli.recipe import MASK, SLOT, Recipe
+from promptcli.recipe import MASK, SLOT, Recipe, last_part
 from promptcli.storage.documents import convert, read_document
 
 Table = TypeVar("Table")
 
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
-#: Most templates of a grammar; the packaged one has thousands.
-_MOST = 1_000_000
+_MOST = 1_000_000  #: most templates of a grammar; the packaged one has thousands
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,6 @@ class GreedySpace:
         return " ".join(part for part in (prefix, relation, self.ending) if part)
 
     def extended(self, relations: Iterable[str] = (), prefixes: Iterable[str] = ()) -> "GreedySpace":
-        """Return the space with further candidates at the end."""
         more = tuple(prefix.strip() for prefix in prefixes)
         for prefix in more:
             if prefix.count(SLOT) != 1 or MASK in prefix:
@@ -79,9 +77,8 @@ def greedy_space() -> GreedySpace:
 
 def published_scores(backbone: str, task: str) -> Mapping[str, float]:
     """Return the published figure of each template for a backbone, by the last part of its name, and a task."""
-    name = backbone.rstrip("/").split("/")[-1].split("@")[0]
     for table in _packaged()["published"]:
-        if (table["backbone"], table["task"]) == (name, task):
+        if (table["backbone"], table["task"]) == (last_part(backbone), task):
             scores: dict[str, float] = table["scores"]
             return scores
     return {}
@@ -107,8 +104,8 @@ def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] 
 def read_candidates(path: Path) -> list[str]:
     """Read the templates of a file, each text once, in its order.
 
-    A ``.toml`` file has tables with ``text`` as in ``templates/named.toml``, or a ``[grammar]`` as in
-    ``templates/search.toml``; any other file has one template a line.
+    A ``.toml`` file has tables as in ``templates/named.toml``, or a ``[grammar]`` as in ``templates/search.toml``; any
+    other file has one template a line.
     """
     if not path.is_file():
         raise NotFoundError(f"no file {str(path)!r} of candidates")

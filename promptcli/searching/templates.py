@@ -132,10 +132,8 @@ def _notes(backbone: "Backbone") -> list[str]:
         return []
     except UsageError:
         why = {"electra": ": an ELECTRA discriminator, which has the mask token but is not a masked LM at inference"}
-        return [
-            f"backbone {backbone.name!r} has no masked-LM head{why.get(backbone.provenance.family, '')}; the vector at"
-            " the mask (last/mask) works, predicting tokens (topk-tokens, analyze mask-tokens) does not"
-        ]
+        lacks = f"backbone {backbone.name!r} has no masked-LM head{why.get(backbone.provenance.family, '')}"
+        return [f"{lacks}; the vector at the mask works, predicting tokens (topk-tokens) does not"]
 
 
 def _input(template: "Template", backbone: "Backbone", sentence: str, limit: int) -> tuple[list[int], int | None, bool]:

@@ -1,7 +1,4 @@
-"""Results cached on disk by everything that determines them, so that a killed command resumes.
-
-Deleting a cache's folder loses only time; a damaged file in it counts as absent.
-"""
+"""Results cached on disk by everything that determines them; a damaged file counts as absent."""
 
 import contextlib
 import hashlib
@@ -27,7 +24,7 @@ class Cache:
     """A folder of JSON values, tensors and tables of cosines, one file per key.
 
     A key is JSON-ready and names everything that determines the result; promptcli's version is added. A ``fresh`` cache
-    returns only what was put into it, so that everything is computed again, once.
+    returns only what was put into it.
     """
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
@@ -35,24 +32,19 @@ class Cache:
         self._written: set[Path] = set()
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the JSON-ready values of a key, or None."""
         document = self._read(key, ".json", lambda path: json.loads(path.read_text(encoding="utf-8")))
         return None if document is None else document["kept"]
 
     def put(self, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        """Write JSON-ready values."""
         write_text(self._new(key, ".json"), json.dumps({"key": key, "kept": values}, ensure_ascii=False) + "\n")
 
     def remove(self, key: Mapping[str, Any]) -> None:
-        """Delete the JSON-ready values of a key."""
         self._path(key, ".json").unlink(missing_ok=True)
 
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
-        """Return the tensors of a key, or None."""
         return self._read(key, ".safetensors", load_file)
 
     def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Write tensors."""
         with atomic_path(self._new(key, ".safetensors")) as temporary:
             save_tensors(tensors, temporary)
 

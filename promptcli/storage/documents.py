@@ -18,17 +18,12 @@ Document = TypeVar("Document")
 
 
 def read_document(
-    path: Path,
-    kind: type[Document],
-    *,
-    hint: str,
-    error: type[PromptcliError] = CheckFailedError,
-    closed: bool = False,
+    path: Path, kind: type[Document], *, hint: str, error: type[PromptcliError] = CheckFailedError, closed: bool = False
 ) -> Document:
     """Read a document, TOML if the file's name ends in .toml, else JSON, as a dataclass or a type: ``dict[str, str]``.
 
-    ``hint`` ends the message: what to do about a malformed file. ``error`` is ``CheckFailedError`` for files that
-    promptcli wrote, ``UsageError`` for the user's. With ``closed`` unknown keys are refused.
+    ``hint`` ends the message: what to do about a malformed file. ``error`` is ``UsageError`` for the user's files. With
+    ``closed`` unknown keys are refused.
     """
     try:
         if path.exists() and not path.is_file():

@@ -1,7 +1,4 @@
-"""Files that a name holds completely or not at all, and locks between processes.
-
-What is being written has a temporary name, is synced to the disk, and takes its name by a rename.
-"""
+"""Files that a name holds completely or not at all: written aside, synced and renamed; and locks between processes."""
 
 import contextlib
 import errno
@@ -19,8 +16,7 @@ from filelock import FileLock, Timeout
 
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 
-#: Bytes of the longest name of an output: its manifest and its temporary files have longer ones, of at most 255.
-LONGEST_NAME = 200
+LONGEST_NAME = 200  #: bytes of an output's name: its manifest and temporary files have longer ones, of at most 255
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
 _DAY = 86400.0  # seconds
 
@@ -82,9 +78,7 @@ def check_output(path: Path, *, force: bool, option: str = "`output`") -> None:
 def check_name(path: Path, *, option: str = "`output`") -> None:
     """Refuse an output whose name is too long, and a symbolic link to itself."""
     if len(os.fsencode(path.name)) > LONGEST_NAME:
-        raise UsageError(
-            f"{option} {path.name[:40]}...: the name has more than {LONGEST_NAME} bytes; give a shorter one"
-        )
+        raise UsageError(f"{option} {path.name[:40]}...: the name has more than {LONGEST_NAME} bytes; shorten it")
     real_path(path)
 
 
@@ -148,17 +142,12 @@ def hold(lock: Path, *, patience: float = 60.0) -> Iterator[None]:
         with FileLock(lock, timeout=patience):
             yield
     except Timeout:
-        raise PromptcliError(
-            f"another process has been writing for {patience:.0f} s (it holds {lock}); try again when it has ended"
-        ) from None
+        raise PromptcliError(f"another process has held {lock} for {patience:.0f} s; try again when it ends") from None
 
 
 @contextlib.contextmanager
 def hold_folder(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold a lock on a folder for a short block, without a lock file in the user's folder; readers hold it ``shared``.
-
-    File systems that cannot lock folders (NFS) go without.
-    """
+    """Hold a lock on a folder, ``shared`` for readers, without a lock file; file systems without locks go without."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:

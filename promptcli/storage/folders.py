@@ -1,7 +1,4 @@
-"""A stored thing of several files: a folder that is written aside and renamed into place, and the list of its files.
-
-A kill leaves the old folder or the new one. No replacement takes effect while a reader reads.
-"""
+"""Folders written aside and renamed into place, and the list of their files; a kill leaves the old one or the new."""
 
 import contextlib
 import os
@@ -43,18 +40,12 @@ def write_folder(target: Path) -> Iterator[Path]:
                 sync(target.parent)
             finally:
                 if target.exists():
-                    try:
-                        delete(old)
-                    finally:  # an interrupt may have ended the first time early
-                        delete(old)
+                    delete(old)
 
 
 @contextlib.contextmanager
 def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
-    """Yield an empty folder that becomes the user's output ``target``; see ``write_folder``.
-
-    With ``force`` a folder of that name is replaced if it holds the file ``marker``, as ours do.
-    """
+    """Yield a folder that becomes the output ``target``; ``force`` replaces one that holds the file ``marker``."""
     restore(target)
     check_name(target)
     if not target.parent.is_dir():
@@ -101,10 +92,7 @@ def list_files(folder: Path, *, hashed: bool = False) -> dict[str, StoredFile]:
 
 
 def check_files(folder: Path, files: Mapping[str, StoredFile], *, hint: str, hashed: bool = False) -> None:
-    """Raise CheckFailedError unless a folder holds the files that its manifest lists.
-
-    Sizes are compared, and with ``hashed`` (for folders that others wrote) the SHA-256 of each file.
-    """
+    """Raise CheckFailedError unless a folder holds the files of its manifest, by size and with ``hashed`` by hash."""
     for name, file in files.items():
         path = folder / name
         if not path.is_file():

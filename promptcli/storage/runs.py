@@ -1,8 +1,7 @@
 """The folder of a run that resumes after a kill: its settings, its state, its log.
 
 The state is one safetensors file: weights, the optimiser's moments and the position. Batches, masks and dropout follow
-from the settings and the number of the step, so no generator's state is stored. The log has a line per report; lines
-of steps after the state are cut off when the run resumes.
+from the settings and the number of the step, so no generator's state is stored.
 """
 
 import json
@@ -35,7 +34,6 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether the folder holds a run."""
         return self._identity.is_file()
 
     def open(
@@ -61,19 +59,12 @@ class RunFolder:
         stored = read_document(self._identity, dict[str, Any], hint=hint, error=UsageError)
         for field in {**wanted, **stored}:
             if stored.get(field) != wanted.get(field):
-                raise UsageError(
-                    f"the run in {name} was started with {field.replace('_', '-')} {shown(stored.get(field))}, not"
-                    f" {shown(wanted.get(field))}; resume with its own settings, {elsewhere}"
-                )
+                was, now = f"{field.replace('_', '-')} {shown(stored.get(field))}", shown(wanted.get(field))
+                raise UsageError(f"the run in {name} was started with {was}, not {now}; give that, {elsewhere}")
 
     def discard(self) -> None:
-        """Delete the run, if there is one."""
         if self.folder.exists():
-            self.remove()
-
-    def remove(self) -> None:
-        """Delete the run."""
-        remove_folder(self.folder)
+            remove_folder(self.folder)
 
 
 @dataclass(frozen=True)

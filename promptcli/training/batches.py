@@ -17,9 +17,7 @@ def steps_of(settings: TrainingSettings, sizes: Sequence[int]) -> int:
     """Return the number of steps of a run on sources of those sizes."""
     lengths = batch_lengths(settings, sizes)
     if not lengths or sum(sizes) < settings.batch_size:
-        raise UsageError(
-            f"{sum(sizes)} examples are less than one batch of {settings.batch_size}; give more, or `batch_size`"
-        )
+        raise UsageError(f"{sum(sizes)} examples are less than one batch of {settings.batch_size} (`batch_size`)")
     return settings.steps or max(1, round(settings.epochs * len(lengths)))
 
 
@@ -33,10 +31,7 @@ def batch_lengths(settings: TrainingSettings, sizes: Sequence[int]) -> list[int]
 
 
 def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
-    """Return the number of rows of each source in an epoch: n^(1/T) / sum n^(1/T) of all rows.
-
-    Rounded so that they add up: the largest remainders up, the others down.
-    """
+    """Return the rows of each source in an epoch, n^(1/T) / sum n^(1/T) of all: the largest remainders rounded up."""
     total = sum(sizes)
     weights = np.asarray(sizes, np.float64) ** (1 / temperature)
     exact = total * weights / weights.sum()
@@ -50,8 +45,8 @@ def batches(
 ) -> Iterator[np.ndarray]:
     """Yield the rows of each batch without end; a batch that ends an epoch, or its source, may be short.
 
-    A source whose share is more than its rows begins again within the epoch; a source whose share is less continues in
-    the next epoch; each pass over a source has a new order. ``lengths``: of all rows, for batches of similar lengths.
+    A source with fewer rows than its share begins again within the epoch, one with more continues in the next; each
+    pass over a source has a new order. ``lengths``: of all rows, for batches of similar lengths.
     """
     size = settings.batch_size
     shares = source_shares(sizes, settings.data_temperature)

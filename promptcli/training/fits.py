@@ -1,7 +1,4 @@
-"""Fit what a recipe takes from sentences (TF-IDF weights, transforms, a flow), and choose a transform's numbers.
-
-Numbers are chosen by a development set: all candidates are scored on the same vectors.
-"""
+"""Fit what a recipe takes from sentences (TF-IDF weights, transforms, a flow), and choose a transform's numbers."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +25,7 @@ from promptcli.notes import working
 from promptcli.recipe import Recipe, split_spec
 
 _TOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  #: axes removed at the top, at most a quarter of them
-#: The published code's numbers of a flow, which is trained by AdamW at a constant rate in one epoch.
-_RATE, _DECAY, _EPS = 1e-3, 0.01, 1e-6
+_RATE, _DECAY, _EPS = 1e-3, 0.01, 1e-6  #: the published code's, of a flow: AdamW at a constant rate, one epoch
 _BATCH, _CLIP = 32, 1.0  # sentences a step (published: pairs); largest global norm of the gradient
 _SEED = 42  # of a flow's first weights and of the order; ours
 _EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
@@ -82,7 +78,6 @@ class FittedRecipe:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What an entry's provenance says about the fit."""
         selected = {} if self.selection is None else {"selected_on": dataclasses.asdict(self.selection)}
         return {"fitted_on": {"source": self.source, "sentences": self.sentences}, **selected}
 
@@ -96,11 +91,7 @@ def fit_recipe(
     source: str = "a list",
     **options: Any,
 ) -> FittedRecipe:
-    """Fit whatever the recipe needs, in the order in which it is used; empty sentences are left out.
-
-    ``choose_by``: development pairs that choose the numbers of the last transform, which is given without; ``options``:
-    of ``build_encoder``.
-    """
+    """Fit whatever the recipe needs, in order; ``choose_by`` are pairs that choose the last transform's numbers."""
     chosen_name = None if choose_by is None else check_selection(recipe, choose_by)
     planned = plan_fits(recipe, choosing=choose_by is not None)
     texts = [sentence for sentence in sentences if sentence.strip()]
@@ -127,10 +118,7 @@ def fit_recipe(
 def check_selection(recipe: Recipe, task: STSTask) -> str:
     """Return the name of the transform whose numbers are to be chosen."""
     if task.label in TASKS and task.split == "test":
-        raise UsageError(
-            f"{task.label} is a test set, and a score on the data that chose is not a test; choose by STS-B:dev,"
-            " demo:dev or a FILE of graded pairs"
-        )
+        raise UsageError(f"{task.label} is a test set; choose by STS-B:dev, demo:dev or a FILE of graded pairs")
     check_rankable(task)
     name, argument = split_spec(recipe.transforms[-1]) if recipe.transforms else ("none", None)
     if name not in CANDIDATES:
@@ -168,8 +156,8 @@ def fit_flow(
 ) -> dict[str, Tensor]:
     """Return the numbers of a flow trained on vectors (n, d) float32, by name.
 
-    The vectors are fixed. The published code computes them again in each step, with the frozen BERT's dropout on; ours
-    come from one pass without dropout, which is many times faster. Batches are full; the rest of an epoch is left out.
+    The published code computes the vectors again in each step, with the frozen BERT's dropout on; ours come from one
+    pass without dropout, which is many times faster. Batches are full; the rest of an epoch is left out.
     """
     n, d = vectors.shape
     glow = Glow(d)
@@ -201,7 +189,6 @@ class Fitter:
 
 
 def _of_rows(count: Callable[[list[list[int]], Backbone], dict[str, Tensor]]) -> Fitter:
-    """Return a fit to the model's own inputs, one sentence a document, specials included."""
 
     def run(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
         rows = encoder.inputs(sentences).rows
@@ -233,10 +220,7 @@ FITS: dict[str, Fitter] = {
 
 
 def plan_fits(recipe: Recipe, *, choosing: bool = False) -> list[tuple[Fitter, Recipe]]:
-    """Return the fits of a recipe, in order, each with the recipe of all that comes before it.
-
-    ``choosing``: numbers are chosen, so it is no error if nothing is fitted.
-    """
+    """Return the fits of a recipe, in order, each with the recipe of what comes before; none only if ``choosing``."""
     states, _, weights = recipe.pooling.partition("/")
     planned = []
     if weights in FITS:
@@ -246,8 +230,6 @@ def plan_fits(recipe: Recipe, *, choosing: bool = False) -> list[tuple[Fitter, R
         if name in FITS:
             planned.append((FITS[name], recipe.replace(transforms=recipe.transforms[:place])))
     if not planned and not choosing:
-        raise UsageError(
-            f"the recipe has nothing to fit (pooling {recipe.pooling!r}, transforms {list(recipe.transforms)});"
-            f" fitted are: {', '.join(FITS)}, e.g. `model` whitening"
-        )
+        given = f"pooling {recipe.pooling!r}, transforms {list(recipe.transforms)}"
+        raise UsageError(f"the recipe has nothing to fit ({given}); fitted are: {', '.join(FITS)}")
     return planned

@@ -21,8 +21,8 @@ CLIP = 1.0  # largest global norm of the gradient
 class Loop(abc.ABC, Generic[Item]):
     """A model that learns, step by step.
 
-    What a step reads and draws follows from the settings and the step's number alone, so a run that was killed and
-    resumed ends with the same weights, bit by bit.
+    What a step reads and draws follows from the settings and its number alone, so a resumed run ends with the same
+    weights, bit by bit.
     """
 
     parameters: Mapping[str, nn.Parameter]
@@ -65,20 +65,16 @@ class Loop(abc.ABC, Generic[Item]):
         return False
 
     def move(self) -> None:
-        """Take the optimiser's step."""
         nn.utils.clip_grad_norm_(self.parameters.values(), CLIP)
         self.optimizer.step()
 
     def load(self, state: Path) -> Position:
-        """Return to a checkpoint."""
         return load_state(state, dict(self.parameters), self.optimizer)
 
     def save(self, state: Path, position: Position) -> None:
-        """Write a checkpoint."""
         save_state(state, dict(self.parameters), self.optimizer, position)
 
     def run(self, position: Position, state: Path) -> Position:
-        """Take the remaining steps; return the last position."""
         figures = LateFigures(self.took)
         began = time.perf_counter()
         for item, inputs in ahead(self.read, self.items(position)):

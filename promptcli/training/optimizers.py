@@ -24,7 +24,6 @@ class OlderAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Take a step."""
         first, second = _BETAS
         for group in self.param_groups:
             for parameter in group["params"]:

@@ -1,7 +1,7 @@
 """Processes of one run: each takes a share of every batch, all see every negative (`accelerate launch`, `torchrun`).
 
-Every process computes the loss of the complete batch; only its own vectors carry gradient. The sum of the processes'
-gradients is then the gradient of a single process.
+Every process computes the loss of the complete batch, and only its own vectors carry gradient: their sum is a single
+process's gradient.
 """
 
 import itertools
@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from promptcli.errors import UsageError
 from promptcli.notes import is_offline
 
-#: Trackers that only write files.
-_LOCAL_TRACKERS = ("tensorboard", "aim", "dvclive")
+_LOCAL_TRACKERS = ("tensorboard", "aim", "dvclive")  #: trackers that only write files
 
 
 class Processes:
@@ -35,10 +34,8 @@ class Processes:
     def check(self, lengths: Sequence[int]) -> None:
         """Refuse an epoch's batches of those lengths if one has fewer examples than there are processes."""
         if min(lengths) < self.number:
-            raise UsageError(
-                f"{sum(lengths)} examples in batches of {max(lengths)} leave a batch of {min(lengths)} for"
-                f" {self.number} processes; take another `batch_size`"
-            )
+            left = f"in batches of {max(lengths)} leave a batch of {min(lengths)} for {self.number} processes"
+            raise UsageError(f"{sum(lengths)} examples {left}; take another `batch_size`")
 
     def autocast(self) -> torch.autocast:
         """Return the context in which products have the run's precision (accelerate's is one for a whole program)."""
@@ -77,7 +74,6 @@ class Processes:
             parameter.grad = self.accelerator.reduce(parameter.grad, "sum")
 
     def wait(self) -> None:
-        """Wait for the others."""
         self.accelerator.wait_for_everyone()
 
     def _bounds(self, total: int) -> list[tuple[int, int]]:
@@ -86,10 +82,7 @@ class Processes:
 
 
 def start_processes(device: str, *, mixed: bool, trackers: Sequence[str], folder: Path) -> Processes:
-    """Join the other processes of this launch, if there are any; among several, accelerate gives each its own device.
-
-    ``folder``: parent of the trackers' files.
-    """
+    """Join the other processes of this launch, each on its own device; ``folder`` holds those of the trackers."""
     available = {str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()}
     for tracker in trackers:
         if tracker not in available:
@@ -99,9 +92,7 @@ def start_processes(device: str, *, mixed: bool, trackers: Sequence[str], folder
             local = ", ".join(_LOCAL_TRACKERS)
             raise UsageError(f"`trackers` {tracker!r} uses the network, which `offline` forbids; without it: {local}")
     accelerator = Accelerator(
-        cpu=device == "cpu",
-        log_with=list(trackers) or None,
-        project_dir=str(folder / "trackers") if trackers else None,
+        cpu=device == "cpu", log_with=list(trackers) or None, project_dir=str(folder / "trackers") if trackers else None
     )
     if accelerator.num_processes > 1 and device != "cpu":
         device = str(accelerator.device)

@@ -35,8 +35,8 @@ from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate, kept_random_states, spearman_on
 from promptcli.evaluation.scores import Label
 from promptcli.models.entries import Entry
-from promptcli.models.loading import open_registry
-from promptcli.models.registry import load_encoder, portable
+from promptcli.models.loading import open_model, open_registry
+from promptcli.models.registry import portable
 from promptcli.notes import note, silent
 from promptcli.notes import offline as without_network
 from promptcli.recipe import Choice
@@ -45,18 +45,14 @@ from promptcli.storage.runs import RunFolder
 from promptcli.training.batches import source_shares, steps_of
 from promptcli.training.methods import METHODS, find_method, forms
 from promptcli.training.methods.method import Method, keeps_head
-from promptcli.training.methods.training_settings import (
-    ContrastiveSettings,
-    TrainingSettings,
-)
+from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.mining import check_minable, mined
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
 from promptcli.training.teacher import SentenceVectors, estimate, named_vectors
 from promptcli.training.trainer import DevScore, Learner, TrainedWeights, Trainer
 
-#: A value of a setting.
-Setting = str | int | float | bool | tuple[str, ...]
+Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 _TRIPLETS = "nli_for_simcse"
 _NAMED = 8  # words that a note names of those left out
 _NEAREST = 5  # tokens named for each word of a soft template
@@ -73,9 +69,8 @@ class Trained:
 
     @functools.cached_property
     def encoder(self) -> Encoder:
-        """The encoder."""
         with without_network(self.offline):
-            return load_encoder(self.entry, device=self.device, dtype="stored")
+            return open_model(self.entry, device=self.device, dtype="stored")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -84,7 +79,6 @@ class Trained:
 
     @property
     def curve(self) -> list[DevScore]:
-        """Development scores during training."""
         return [DevScore(**score) for score in self.facts["curve"]]
 
     @property
@@ -102,12 +96,10 @@ class Trained:
 
     @property
     def better(self) -> bool:
-        """Whether training helped on the development set."""
         (before, *_), (after, *_) = self.untrained.values(), self.scores.values()
         return after > before
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON-ready values."""
         shown = ("seed", "steps", "best_step", "seconds", "nearest_words")
         facts = {name: self.facts[name] for name in shown if self.facts[name] != []}
         scores = [
@@ -140,7 +132,6 @@ class Request:
 
     @property
     def where(self) -> Choice:
-        """The backbone's name, device and dtype."""
         return self.backbone if isinstance(self.backbone, Choice) else Choice(self.backbone)
 
     def chosen(self) -> tuple[Method, str, TrainingData, STSTask | str | Path]:
@@ -169,9 +160,7 @@ class Request:
         if self.supervised and not examples.supervised:
             wanted = find_objective(find_method(self.method, supervised=True)).layouts
             columns = " or ".join(", ".join(layout) for layout in wanted if layout)
-            raise UsageError(
-                f"`supervised` needs pairs or triplets, columns {columns}; {source_name(data)} has sentences only"
-            )
+            raise UsageError(f"`supervised` needs pairs or triplets ({columns}); {source_name(data)} has none")
         return examples
 
     def settings(self, method: Method, backbone: str, width: int | None = None) -> TrainingSettings:
@@ -246,10 +235,8 @@ class Request:
             }
             run = TrainingRun(form, settings, examples, source_name(data), development, tuple(others), begun, models)
             if self.data is None and not self.paper:
-                note(
-                    f"assumed: {base}, {len(examples):,} demo sentences, chosen by {development.label}; the papers'"
-                    " setting: `paper`"
-                )
+                chosen = f"{len(examples):,} demo sentences, chosen by {development.label}"
+                note(f"assumed: {base}, {chosen}; the papers' setting: `paper`")
             run.report()
             run.check(loaded)
             if self.trackers:
@@ -262,7 +249,7 @@ class Request:
                 raise
             if processes.is_main and name is not None:
                 registry.save(entry, force=True)
-                RunFolder(folder).remove()
+                RunFolder(folder).discard()
             processes.wait()
         for tracker in processes.accelerator.trackers:  # `end_training` would also part the processes of a sweep
             tracker.finish()
@@ -279,13 +266,9 @@ def _family(method: Method, backbone: str) -> str:
 
 
 def _read_start(start: str, method: str, backbone: str) -> Entry:
-    """Return the entry whose tuned backbone a run starts from."""
     tuning = {form.name: "adapter" in form.learns for form in forms() if {"backbone", "adapter"} & set(form.learns)}
     if method not in tuning:
-        raise UsageError(
-            f"`start` starts from a trained backbone, and {method} does not train it; methods that do:"
-            f" {', '.join(tuning)}"
-        )
+        raise UsageError(f"`start` starts from a trained backbone, and {method} does not train it: {', '.join(tuning)}")
     entry = open_registry().load(start)
     of_entry, tuned = entry.recipe.backbone, tuned_weights(entry.tensors)
     if not tuned:
@@ -401,7 +384,7 @@ class TrainingRun:
             return self.entry(backbone, name, folder, processes)
         except UsageError:  # the run cannot begin: its name is free for the next try
             if processes.is_main and not resume:
-                run_folder.remove()
+                run_folder.discard()
             raise
 
     def entry(self, backbone: Backbone, name: str, folder: Path, processes: Processes) -> Entry:
@@ -447,7 +430,7 @@ class TrainingRun:
             name,
             portable(recipe),
             trained.tensors,
-            {**backbone.provenance.to_dict(), "width": encoder.width, "trained": facts},
+            {**vars(backbone.provenance), "width": encoder.width, "trained": facts},
             [score.to_dict() for score in scores],
             method.transfer_recipe(recipe, settings),
         )

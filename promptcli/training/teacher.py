@@ -36,7 +36,6 @@ class SentenceVectors:
 
     @property
     def sentences(self) -> list[str]:
-        """The sentences, in order."""
         return list(self.rows)
 
     def encode(self, sentences: Sequence[str]) -> Floats:
@@ -91,15 +90,11 @@ def named_vectors(name: str, examples: TrainingExamples, source: str, device: st
     manifest, matrix, fingerprint = read_manifest(path), read_array(path), sha256(path)
     again = f"embed {source} again, or name the model"
     if matrix.ndim != 2 or matrix.dtype not in (np.float32, np.float16):
-        raise UsageError(
-            f"{name} holds {matrix.dtype} of shape {matrix.shape}, not float32 or float16 vectors; {again}"
-        )
+        raise UsageError(f"{name} holds {matrix.dtype} {matrix.shape}, not float32 or float16 vectors; {again}")
     if len(matrix) != given:
         raise UsageError(f"{name} has {len(matrix):,} vectors, {source} {given:,} sentences; {again}")
     if manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (examples.sha256, fingerprint):
-        raise UsageError(
-            f"{name} is of other sentences than {source}, by its manifest those of {manifest.input.path}; {again}"
-        )
+        raise UsageError(f"{name} is of other sentences than {source} ({manifest.input.path}); {again}")
     if examples.supervised or examples.blank:
         what = "pairs" if examples.supervised else f"{examples.blank:,} blank lines"
         raise UsageError(f"{source} has {what}, for which a file of vectors has no place; name the model")

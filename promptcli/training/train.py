@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from promptcli.data.tasks import STSTask
     from promptcli.training.run import Trained
 
-#: A value of a setting.
-Setting = str | int | float | bool | tuple[str, ...]
+Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
 
 @obeys_offline

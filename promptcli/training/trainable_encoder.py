@@ -29,15 +29,12 @@ from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import LoRASettings, MaskedLMSettings, TrainingSettings
 from promptcli.training.teacher import SentenceVectors
 
-#: What a pass reads: its batch and hidden states to a tensor whose row i is of input i.
-Reader = Callable[[Batch, HiddenStates], Tensor]
-#: Changes the batch of a pass.
-Augment = Callable[[Batch], Batch]
+Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i is of input i
+Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
 #: The template without a sentence, as sentences of those lengths would see it.
 Blank = Callable[[Template, Sequence[int], Backbone], Batch]
 
-#: Default tokens of a forward pass: the best fit to a processor's caches (benchmarks/README.md).
-_TOKENS = {"cpu": 1024}
+_TOKENS = {"cpu": 1024}  #: tokens of a pass: the best fit to a processor's caches (benchmarks/README.md)
 _TOKENS_ELSEWHERE = 32768
 _CHOSEN, _MASKED, _RANDOM = 0.15, 0.8, 0.1  # BERT's shares; the rest of the chosen stay
 
@@ -77,8 +74,7 @@ class TrainableEncoder(nn.Module):
         self.model: Any = backbone.model
         #: Padded tokens of one forward pass; changes memory and time, not the gradient.
         self.chunk_tokens: int = settings.chunk_tokens or _TOKENS.get(backbone.device.type, _TOKENS_ELSEWHERE)
-        #: Activations of one pass at a time are held, the others computed again with the same dropout.
-        self.caching: bool = settings.gradient_caching
+        self.caching: bool = settings.gradient_caching  #: one pass's activations are held at a time
         prompts = self.variant.training_prompts(settings)
         self._learned = nn.ParameterDict()  # which takes no dots in its names
         self._pooling = method.training_pooling or method.pooling_of(family, settings)
@@ -86,16 +82,12 @@ class TrainableEncoder(nn.Module):
         for name, start in starts.items():
             self._learned[name.replace(".", "/")] = nn.Parameter(start.float())
         self.head = _head(method.head(family, settings), backbone, generator)
-        #: The masked-LM head: starts as the pre-trained one, not tied to the word embeddings. None without that loss.
-        self.mlm_head: MLMHead | None = None
+        self.mlm_head: MLMHead | None = None  #: starts as the pre-trained one, not tied to the word embeddings
         if isinstance(settings, MaskedLMSettings) and settings.mlm_weight:
             if backbone.tokenizer.mask is None:
-                raise UsageError(
-                    f"`mlm_weight` masks tokens, and backbone {backbone.name!r} has no mask token; leave it out"
-                )
+                raise UsageError(f"`mlm_weight`: backbone {backbone.name!r} has no mask token; leave it out")
             self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
-        #: Sum of the masked-LM losses of a step's passes, and their number, (2,).
-        self.mlm_sums = torch.zeros(2, device=backbone.device)
+        self.mlm_sums = torch.zeros(2, device=backbone.device)  #: sum of a step's losses, their number
         self.model.requires_grad_("backbone" in method.learns)
         words = self.model.get_input_embeddings()
         if self._pooling.startswith("static/"):  # no layer is computed
@@ -124,7 +116,6 @@ class TrainableEncoder(nn.Module):
         return view
 
     def learned(self) -> dict[str, nn.Parameter]:
-        """Return the numbers of prompt and pooling by name."""
         return {name.replace("/", "."): parameter for name, parameter in self._learned.items()}
 
     def train(self, mode: bool = True) -> "TrainableEncoder":
@@ -145,8 +136,6 @@ class TrainableEncoder(nn.Module):
         self, sides: Sequence[TokenizedView], augment: Augment | None = None, read: Reader | None = None
     ) -> Tensor:
         """Return h of all rows, side after side, (sum n, d) float32, from passes over rows of similar length.
-
-        What is learned of the prompt is the same for all views, so rows of several templates share passes.
 
         ``augment`` changes each pass's batch: ids, positions, learned vectors in their places, embeddings. ``read``
         returns something else than h of each pass, of one shape in all of them but for the first dimension.
@@ -179,10 +168,7 @@ class TrainableEncoder(nn.Module):
         return hidden
 
     def mlm_losses(self, batch: Batch) -> Tensor:
-        """Return the sum of the masked-LM losses of a pass and their number, (2,) (DCPCSE 3.3; SimCSE).
-
-        ``batch`` has what is learned attached, as the contrastive pass had it; torch's generator chooses the tokens.
-        """
+        """Return the sum of a pass's masked-LM losses, the learned attached, and their number, (2,) (DCPCSE 3.3)."""
         backbone, device, head = self.backbone, self.backbone.device, self.mlm_head
         assert head is not None
         ids, selected = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
@@ -220,7 +206,6 @@ def _make_dense(parameter: Tensor) -> None:
 
 
 def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> nn.Module:
-    """Return a projection at its start, or the identity."""
     if kind is None:
         return nn.Identity()
     context = BuildContext(kind, backbone, {})

@@ -1,8 +1,7 @@
 """The steps of a run: a method at work on a backbone, its gradients within memory, development scores, checkpoints.
 
-Batches and dropout follow from the seed and the step's number, so a run that was killed and resumed ends with the same
-weights, bit by bit. Its folder holds ``state.safetensors`` (weights, moments, position), ``best.safetensors`` (the
-weights of the best development score) and ``log.jsonl`` (a development score a line).
+A run's folder holds ``state.safetensors`` (weights, moments, position), ``best.safetensors`` (the weights of the best
+development score) and ``log.jsonl`` (a development score a line).
 """
 
 import dataclasses
@@ -83,10 +82,7 @@ class Learner(TrainableEncoder):
     def forward(
         self, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None = None
     ) -> tuple[Tensor, ...]:
-        """Return the objective's views of n examples, given as texts by column; ``sides``: already tokenised.
-
-        For ``contrastive`` these are z1, z2 and, with hard negatives, z3, each (n, d) float32.
-        """
+        """Return the objective's views of n examples, given as texts by column; ``sides``: already tokenised."""
         self.mlm_sums = torch.zeros(2, device=self.backbone.device)
         return self.objective.views(self, self.tokenize(columns) if sides is None else sides, columns)
 
@@ -124,7 +120,6 @@ class Learner(TrainableEncoder):
                     parameter.copy_(tensors[name])
 
     def _outside(self) -> dict[str, Tensor]:
-        """Return the tensors that are learned outside the backbone and kept at test time."""
         head = self.head.named_parameters() if keeps_head(self.settings) else ()
         tensors = self.learned() | {f"projection.{name}": parameter for name, parameter in head}
         return {name: parameter.detach() for name, parameter in tensors.items()}
@@ -149,7 +144,6 @@ class TrainedWeights:
 
     @property
     def best(self) -> DevScore:
-        """The development score whose weights are kept."""
         return [score for score in self.dev_scores if score.best][-1]
 
 
@@ -212,11 +206,9 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         return columns, self.learner.tokenize(self.processes.share(columns))
 
     def rate(self, item: tuple[int, np.ndarray]) -> float:
-        """Return the learning rate of a step."""
         return learning_rate(self.settings, item[0], self.steps)
 
     def size(self, item: tuple[int, np.ndarray]) -> int:
-        """Return the examples of a step."""
         return len(item[1])
 
     def stopped(self) -> bool:
@@ -231,10 +223,7 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         """Record the loss of a step; a loss that is not a number ends the run."""
         loss, step = float(figures), item[0] + 1
         if not math.isfinite(loss):
-            raise PromptcliError(
-                f"the loss at step {step} is not a number; the best checkpoint so far is kept in {self.folder}: try a"
-                " lower `learning_rate`"
-            )
+            raise PromptcliError(f"the loss at step {step} is not a number; try a lower `learning_rate`")
         self._losses.append(loss)
         self._advance(1)
         best = [score.value for score in self.dev_scores if score.best][-1:]
@@ -258,20 +247,13 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
                     raise
                 tokens = learner.chunk_tokens // 2
                 if self.processes.number > 1:  # the others wait for this one's vectors
-                    raise OutOfMemoryError(
-                        f"out of memory at step {number + 1} in process {self.processes.index}; give all of them"
-                        f" `gradient_caching` and `chunk_tokens` {tokens}, or a smaller `batch_size`"
-                    ) from None
+                    tried = f"in process {self.processes.index}; give all `gradient_caching`, `chunk_tokens` {tokens}"
+                    raise OutOfMemoryError(f"out of memory at step {number + 1} {tried}") from None
                 if tokens < _LEAST_TOKENS:
-                    raise OutOfMemoryError(
-                        f"out of memory at step {number + 1} even with {learner.chunk_tokens} tokens a pass; take a"
-                        " smaller `batch_size` or `max_length`"
-                    ) from None
+                    tried = f"even with {learner.chunk_tokens} tokens a pass; take a smaller `batch_size`"
+                    raise OutOfMemoryError(f"out of memory at step {number + 1} {tried}") from None
             learner.caching, learner.chunk_tokens = True, tokens
-            note(
-                f"out of memory at step {number + 1}: gradient caching from now on, {tokens} tokens a pass; the batch"
-                " and its negatives stay"
-            )
+            note(f"out of memory at step {number + 1}: gradient caching from now on, {tokens} tokens a pass")
 
     def _gradients(
         self, number: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None
@@ -296,7 +278,6 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         return value
 
     def move(self) -> None:
-        """Take the optimiser's step."""
         try:
             self.processes.accelerator.clip_grad_norm_(self.parameters.values(), CLIP)
             self.optimizer.step()
@@ -304,13 +285,10 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
             if not should_reduce_batch_size(error):
                 raise
             count = sum(parameter.numel() for parameter in self.parameters.values())
-            raise OutOfMemoryError(
-                f"out of memory: {count:,} parameters learn, and with gradients and moments they take"
-                f" {16 * count / 1e9:.1f} GB; take a smaller `backbone`, or a method that learns less, such as dcpcse"
-            ) from None
+            size = f"out of memory: {count:,} parameters learn, {16 * count / 1e9:.1f} GB with gradients and moments"
+            raise OutOfMemoryError(f"{size}; take a smaller `backbone`, or a method such as dcpcse") from None
 
     def pauses(self, step: int) -> bool:
-        """Return whether the development set is scored after a step."""
         last = step == self.steps and (self.settings.scored == "also-ends" or not self.dev_scores)
         return last or step % self.settings.eval_steps == 0
 
@@ -359,9 +337,7 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
 
 
 def has_diverged(value: float, first: Sequence[DevScore], pairs: int) -> bool | None:
-    """Return whether a score (Spearman x 100) is noise and fell significantly since the first one.
-
-    None: it fell to noise, but there are too few pairs for a significant fall.
+    """Return whether a score (Spearman x 100) is noise and fell significantly since the first; None: too few pairs.
 
     Noise: within two standard errors of 0, 1 / sqrt(n). A significant fall: more than two standard errors of the
     difference of two correlations, sqrt(2 / n).

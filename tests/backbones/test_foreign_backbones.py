@@ -163,8 +163,8 @@ DAMAGES = {
     "remote attention by part": (config(attn_implementation={"": "owner/name"}), "foreign code.*never run"),
     "a model of its own": (config(auto_map={"AutoModel": "a.B"}), r"auto_map in config\.json.*never run"),
     "a tokenizer of its own": (tokenizer_config(auto_map={"AutoTokenizer": ["a.B", None]}), "auto_map in tokenizer_c"),
-    "an adapter": (written("adapter_config.json", '{"peft_type": "LORA"}'), r"adapter_config\.json: an adapter"),
-    "an adapter that is a list": (written("adapter_config.json", "[]"), r"adapter_config\.json: an adapter"),
+    "an adapter": (written("adapter_config.json", '{"peft_type": "LORA"}'), r"adapter_config\.json: merge it"),
+    "an adapter that is a list": (written("adapter_config.json", "[]"), r"adapter_config\.json: merge it"),
     "quantised": (config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}), "quantised"),
     # vocabulary
     "no vocabulary": (lambda folder: (folder / "vocab.txt").unlink(), "has no vocabulary"),

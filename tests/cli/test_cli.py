@@ -57,7 +57,7 @@ def test_python_dash_m_runs_it():
 #: A choice of a model that cannot be met.
 CHOICES = [
     ("--model nosuch.toml", 2, "unknown recipe 'nosuch.toml'"),
-    ('--model {"poling":1}', 2, "unknown recipe key 'poling'"),
+    ('--model {"poling":1}', 2, "unknown key 'poling'"),
     ("--model sttic-avg", 3, "mean static-avg"),
     ("--model minni", 3, "mean mini"),
     ("--pooling last/averge", 2, "mean avg"),
@@ -106,26 +106,6 @@ def test_messages_name_options_as_they_are_typed_and_leave_fields_of_documents()
         console.say("`start` needs `width`; the document has no field `start`")
         console.TYPED.reset(token)
     assert captured.get() == "--from needs `width`; the document has no field `start`\n"
-
-
-def test_a_message_is_no_emoji():
-    with console.err.capture() as captured:
-        console.say("STS-B:train: and a:dog:b.txt")
-    assert captured.get() == "STS-B:train: and a:dog:b.txt\n"
-
-
-def test_without_a_terminal_progress_is_a_line_every_half_minute(monkeypatch):
-    now, said = [0.0], []
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(console, "note", said.append)
-    with console.ProgressLines()("encode", 300) as advance:
-        for _ in range(10):
-            now[0] += 20
-            advance(1)
-    assert said == [
-        f"encode: {done} of 300, 0.05/s, {left} left"
-        for done, left in zip((2, 4, 6, 8, 10), ("1:39:20", "1:38:40", "1:38:00", "1:37:20", "1:36:40"), strict=True)
-    ]
 
 
 def test_a_long_message_keeps_what_to_type_next(run):

@@ -14,7 +14,8 @@ from promptcli.encoder.transforms import TRANSFORMS, build_transforms
 from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit_spectral, fit_whitening
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.models.registry import Entry, Registry, load_encoder
+from promptcli.models.loading import open_model
+from promptcli.models.registry import Entry, Registry
 from promptcli.notes import showing
 from promptcli.recipe import Recipe
 from promptcli.training.fits import CANDIDATES, fit_recipe
@@ -133,7 +134,7 @@ def test_a_saved_one_gives_the_same_vectors(spec, tiny_folder, home):
     recipe = Recipe(backbone=str(tiny_folder("bert")), transforms=(spec,))
     encoder = fit_recipe(recipe, MANY, dtype="float32").encoder
     Registry(home).save(Entry("mine", encoder.recipe, encoder.tensors()))
-    again = load_encoder(Registry(home).load("mine"), dtype="float32")
+    again = open_model(Registry(home).load("mine"), dtype="float32")
     assert np.array_equal(again.encode(MANY), encoder.encode(MANY))
     assert again.recipe.transforms == (spec,) and again.fingerprint == encoder.fingerprint
     other = spec.replace("3", "5").replace("2-5", "1-5").replace("6:", "7:")

@@ -15,8 +15,9 @@ from promptcli.encoder.encoder import TUNED, build_encoder
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models.export import export_merged, export_peft, export_sentence_transformers
 from promptcli.models.forms import PROBES, TYPED, InexactError, Source, check_parity, export_model2vec, lowest_cosine
+from promptcli.models.loading import open_model
 from promptcli.models.reading import read_folder
-from promptcli.models.registry import Entry, Registry, load_encoder
+from promptcli.models.registry import Entry, Registry
 from promptcli.recipe import RECIPES, Recipe
 from tests.embed_running import refused
 from tests.making import random_encoder, random_numbers
@@ -70,7 +71,7 @@ def test_what_a_link_of_the_backbone_leads_to_outside_is_not_copied(name, poolin
     (tmp_path / "out").mkdir()
     entry = Entry("tiny", Recipe(backbone=str(folder), pooling=pooling))
     with pytest.raises(UsageError, match=f"{name} is a link that leads out of the folder"):
-        export_sentence_transformers(Source(entry, load_encoder(entry, device="cpu")), tmp_path / "out")
+        export_sentence_transformers(Source(entry, open_model(entry, device="cpu")), tmp_path / "out")
 
 
 @pytest.mark.parametrize("recipe", CONFIGURED, ids=lambda recipe: f"{recipe.prompt[:14]} {recipe.pooling}")
@@ -108,7 +109,7 @@ def test_the_rest_is_one_module_with_the_whole_encoder(recipe, reason, tiny_back
     assert any("trust_remote_code=True" in note for note in written.notes)
     types = [module["type"] for module in json.loads((tmp_path / "modules.json").read_text())]
     assert types == ["promptcli.models.st_module.PromptcliModule"]
-    again = load_encoder(read_folder(str(tmp_path), tmp_path), device="cpu", dtype="float32")
+    again = open_model(read_folder(str(tmp_path), tmp_path), device="cpu", dtype="float32")
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
 
 
@@ -146,7 +147,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(run, tmp_path, home, tiny_
     folder, backbone = shutil.copytree(tiny_folder("bert"), tmp_path / "copy"), tiny_backbone("bert")
     recipe = Recipe(backbone=str(folder), prompt="deep-prefix:3", pooling="last/cls")
     numbers = random_numbers(recipe, backbone)
-    Registry(home).save(Entry("prefix", recipe, numbers, backbone.provenance.to_dict()))
+    Registry(home).save(Entry("prefix", recipe, numbers, vars(backbone.provenance)))
     tensors = load_file(folder / "model.safetensors")
     save_file({name: tensor + 1e-3 for name, tensor in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
     to = ("--to", "sentence-transformers")
@@ -237,7 +238,7 @@ def test_a_static_recipe_is_a_table_of_words(tiny_backbone, tmp_path):
     assert len(rows) == len(vocabulary["model"]["vocab"]) + 1  # the token of what stands around a sentence
     there = sentence_transformers_folder.vectors(tmp_path, SENTENCES)
     assert lowest_cosine(encoder.encode(SENTENCES), there) > 0.999999
-    with pytest.raises(InexactError, match="does not average static rows"):
+    with pytest.raises(InexactError, match="a table holds static/avg"):
         export_model2vec(Source(Entry("x", PREFIX), random_encoder(PREFIX, tiny_backbone("bert"))), tmp_path)
 
 

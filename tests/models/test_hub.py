@@ -14,7 +14,8 @@ from promptcli.encoder.encoder import TUNED, build_encoder
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.models import hub as publishing
 from promptcli.models.hub import pull, push
-from promptcli.models.registry import Entry, Registry, load_encoder
+from promptcli.models.loading import open_model
+from promptcli.models.registry import Entry, Registry
 from promptcli.recipe import Recipe
 from tests.embed_running import refused
 from tests.hub_stand_in import READER, WRITER, Hub
@@ -280,7 +281,7 @@ def test_a_folder_called_as_a_repository_goes_first_and_that_is_said(hub, run, t
 def test_the_library(hub, entry, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", WRITER)
     made = entry(transforms=["whitening"])
-    encoder = load_encoder(made, device="cpu", dtype="stored")
+    encoder = open_model(made, device="cpu", dtype="stored")
     assert pc.push(encoder, REPO).fingerprint == encoder.fingerprint
     pulled = pc.pull(REPO, "again")
     np.testing.assert_array_equal(pc.load("again", device="cpu").encode(SENTENCES), encoder.encode(SENTENCES))

@@ -7,7 +7,8 @@ import torch
 from safetensors import safe_open
 
 from promptcli.backbones.pretrained import SHIPPED
-from promptcli.models.registry import Registry, load_encoder
+from promptcli.models.loading import open_model
+from promptcli.models.registry import Registry
 from promptcli.recipe import Recipe
 
 MINI = SHIPPED["mini-bert"]
@@ -45,7 +46,7 @@ def test_the_fast_tier_is_word_embeddings_and_says_how_it_was_made(home):
     assert entry.recipe == card.recipe == static.explicit()
     (table,) = entry.tensors.items()
     assert (table[0], table[1].dtype) == ("backbone.embeddings.word_embeddings.weight", torch.float16)
-    assert entry.provenance["weights_sha256"] == load_encoder(registry.load("mini")).provenance["weights_sha256"]
+    assert entry.provenance["weights_sha256"] == open_model(registry.load("mini")).provenance["weights_sha256"]
     trained = entry.provenance["trained"]
     assert (trained["method"], trained["chosen_by"]) == ("distill", "STS-B:dev")
     best = max(trained["curve"], key=lambda score: score["value"])
@@ -54,6 +55,6 @@ def test_the_fast_tier_is_word_embeddings_and_says_how_it_was_made(home):
 
 
 def test_the_fast_tier_knows_words_and_not_their_order(home):
-    encoder = load_encoder(Registry(home).load("mini-static"), dtype="float32")
+    encoder = open_model(Registry(home).load("mini-static"), dtype="float32")
     swapped = encoder.encode(["the dog bit the man", "the man bit the dog", "prices fell in may"])
     assert np.abs(swapped[0] - swapped[1]).max() < 1e-5 < np.abs(swapped[0] - swapped[2]).max()

@@ -12,8 +12,7 @@ from promptcli.backbones.vocabulary import MASK, SPECIALS, Vocabulary
 from promptcli.encoder.prompts.named import named_templates
 from promptcli.errors import UsageError
 from promptcli.pretraining import corpus as corpus_file
-from promptcli.pretraining.bag_of_words import DEFAULT_TEMPLATES, predict_words, read_templates
-from promptcli.pretraining.batches import mask, steps
+from promptcli.pretraining.batches import DEFAULT_TEMPLATES, mask, predict_words, read_templates, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.trainer import Trainer

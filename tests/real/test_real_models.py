@@ -7,7 +7,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.encoder.prompts.named import named_templates
-from promptcli.models.forms import lacking
+from promptcli.errors import lacking
 from promptcli.training.methods import METHODS
 from tests.cli.test_train_command import FILES
 from tests.learning import family_for

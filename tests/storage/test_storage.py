@@ -230,7 +230,7 @@ def test_a_run_resumes_only_with_its_own_settings(tmp_path):
     with pytest.raises(UsageError, match="seed 1, not 2"):
         opened(folder, 2, resume=True)
     opened(folder, resume=True)
-    RunFolder(folder).remove()
+    RunFolder(folder).discard()
     assert not os.listdir(tmp_path)
 
 

@@ -8,8 +8,7 @@ import pytest
 from promptcli.data import demo
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
-from promptcli.models.loading import open_registry
-from promptcli.models.registry import load_encoder
+from promptcli.models.loading import open_model, open_registry
 from promptcli.recipe import Recipe
 from promptcli.training.fits import FITS, fit_recipe
 from tests.processes import Program
@@ -64,7 +63,7 @@ def test_the_command_makes_a_model(run, tmp_path):
 
 
 def _encode_with_w():
-    encoder = load_encoder(open_registry().load("w"), dtype="float32")
+    encoder = open_model(open_registry().load("w"), dtype="float32")
     print(json.dumps(encoder.encode(["a small test", "of whitening"]).tolist()))
 
 

@@ -24,7 +24,7 @@ from promptcli.cli.options import (
     set_help,
     value_typed,
 )
-from promptcli.cli.pictures import BLUE, RED, PictureOptions, drawing, figure_title, last_part
+from promptcli.cli.pictures import BLUE, RED, PictureOptions, drawing
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import UsageError
 from promptcli.training import train as library
@@ -100,7 +100,7 @@ def train(
     if not best.is_main:
         return
     _print_results(runs, trials, name, as_json=json)
-    picture.draw(_draw, runs, trials, f"{method} on {last_part(best.entry.recipe.backbone)}")
+    picture.draw(_draw, runs, trials, f"{method} on {best.entry.recipe.backbone}")
 
 
 def _settings(train: "partial[Trained]", changes: dict[str, Any]) -> dict[str, object]:
@@ -142,14 +142,14 @@ def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name
         raise
     except UsageError:
         if not runs and not begun:  # the sweep cannot begin: its name is free for the next try
-            sweep.remove()
+            sweep.discard()
         raise
     best = max(runs, key=_chosen_by)
     if best.is_main:
         registry.save(dataclasses.replace(best.entry, name=name), force=True)
         for trial in names:
             registry.remove(trial)
-        sweep.remove()
+        sweep.discard()
     return runs
 
 
@@ -271,7 +271,7 @@ def _draw(path: Path, runs: Sequence["Trained"], trials: Sequence[dict[str, Any]
     """Draw the curve of the best run, or of a sweep the scores by the first swept setting."""
     with drawing(path, 8, 4.5, dpi=120) as figure:
         axes = figure.subplots()
-        figure_title(figure, title)
+        axes.set_title(title)
         if trials[0].keys() - {"seed"}:
             _draw_sweep(axes, runs, trials)
         else:
@@ -280,7 +280,7 @@ def _draw(path: Path, runs: Sequence["Trained"], trials: Sequence[dict[str, Any]
 
 def _draw_curve(axes: Any, trained: "Trained") -> None:
     """Draw loss and development score by step."""
-    on, curve = last_part(next(iter(trained.scores))), trained.curve
+    on, curve = next(iter(trained.scores)), trained.curve
     best = [score for score in curve if score.best][-1]
     losses = [(score.step, score.loss) for score in curve if score.loss is not None]
     loss_axes = axes.twinx()
@@ -308,5 +308,5 @@ def _draw_sweep(axes: Any, runs: Sequence["Trained"], trials: Sequence[dict[str,
         at, means, spreads = zip(*points, strict=True)
         axes.errorbar(at, means, spreads, marker=markers[number % len(markers)], capsize=3, label=label or None)
     axes.axhline(runs[0].untrained[on], color="0.5", linestyle=":", label="untrained")
-    axes.set(xlabel=name.replace("_", " "), ylabel=f"Spearman x 100, {last_part(on)}")
+    axes.set(xlabel=name.replace("_", " "), ylabel=f"Spearman x 100, {on}")
     axes.legend()

@@ -26,26 +26,19 @@ class States:
     read: Callable[[HiddenStates], Tensor]  #: hidden states -> (n, t, d)
 
 
-def _static(context: BuildContext) -> States:
-    """Raw word-embedding rows, no position, no LayerNorm (PromptBERT's static embeddings)."""
-    context.no_argument("states 'static' take")
-    return States(Needs(static=True), lambda hidden: _computed(hidden.static))
+def _fixed(name: str, make: Callable[[int], States]) -> Callable[[BuildContext], States]:
+    """Return the builder of states without an argument, which ``make`` returns from the number of layers."""
 
+    def build(context: BuildContext) -> States:
+        context.no_argument(f"states {name!r} take")
+        return make(context.backbone.n_layers)
 
-def _mlm_head(context: BuildContext) -> States:
-    """Rows of the masked-LM head's output matrix (PromptBERT's appendix A.2, table 12)."""
-    context.no_argument("states 'mlm-head' take")
-    return States(Needs(decoder=True), lambda hidden: _computed(hidden.decoder))
+    return build
 
 
 def _computed(states: Tensor | None) -> Tensor:
     assert states is not None
     return states
-
-
-def _last(context: BuildContext) -> States:
-    context.no_argument("states 'last' take")
-    return _of_layer(context.backbone.n_layers)
 
 
 def _first_last(context: BuildContext) -> States:
@@ -59,17 +52,9 @@ def _first_last(context: BuildContext) -> States:
         raise UsageError(f"states 'first-last:{argument}' are not known; valid: first-last, first-last:0, first-last:1")
     first, last = int(argument), context.backbone.n_layers
     if context.backbone.last_width != context.backbone.width:
-        raise UsageError(
-            f"states 'first-last' have no mean in backbone {context.backbone.name!r}: {context.backbone.width} numbers"
-            f" in its layers, {context.backbone.last_width} after the last one; take last or layer-K"
-        )
+        widths = f"{context.backbone.width} numbers in its layers, {context.backbone.last_width} after the last one"
+        raise UsageError(f"states 'first-last' have no mean: {widths}; take last or layer-K")
     return _mean_of(first, last)
-
-
-def _last_two(context: BuildContext) -> States:
-    """Mean of the last two layers (ConSERT's at test)."""
-    context.no_argument("states 'last-two' take")
-    return _mean_of(context.backbone.n_layers - 1, context.backbone.n_layers)
 
 
 def _mean_of(first: int, second: int) -> States:
@@ -81,10 +66,8 @@ def _layer(context: BuildContext) -> States:
     argument, n_layers = context.argument or "", context.backbone.n_layers
     number = int(argument) if re.fullmatch(r"-?\d+", argument, re.ASCII) else n_layers + 1
     if not -n_layers - 1 <= number <= n_layers:
-        raise UsageError(
-            f"states 'layer-{argument}' do not exist; valid: layer-0 to layer-{n_layers}, or from the end layer--1 to"
-            f" layer--{n_layers + 1}"
-        )
+        valid = f"layer-0 to layer-{n_layers}, or from the end layer--1 to layer--{n_layers + 1}"
+        raise UsageError(f"states 'layer-{argument}' do not exist; valid: {valid}")
     return _of_layer(number if number >= 0 else n_layers + 1 + number)
 
 
@@ -101,10 +84,8 @@ def _attention(context: BuildContext) -> States:
     match = re.fullmatch(r"(\d+)-(\d+)", argument, re.ASCII)
     first, last = (int(number) for number in match.groups()) if match else (0, 0)
     if not 1 <= first <= last <= backbone.n_layers:
-        raise UsageError(
-            f"states 'attention:{argument}' do not exist in backbone {backbone.name!r}, which has {backbone.n_layers}"
-            f" layers; give attention, or attention:A-B with 1 <= A <= B <= {backbone.n_layers}"
-        )
+        valid = f"its {backbone.n_layers} layers; give attention:A-B with 1 <= A <= B <= {backbone.n_layers}"
+        raise UsageError(f"states 'attention:{argument}' do not exist in {backbone.name!r}, of {valid}")
     backbone.require_seam("the states 'attention'")
     backbone.projection(0)
     layers = range(first - 1, last)
@@ -115,11 +96,13 @@ def _attention(context: BuildContext) -> States:
 
 
 STATES: dict[str, Callable[[BuildContext], States]] = {
-    "static": _static,
-    "mlm-head": _mlm_head,
-    "last": _last,
+    # raw word-embedding rows, no position, no LayerNorm (PromptBERT's static embeddings)
+    "static": _fixed("static", lambda last: States(Needs(static=True), lambda hidden: _computed(hidden.static))),
+    # rows of the masked-LM head's output matrix (PromptBERT's appendix A.2, table 12)
+    "mlm-head": _fixed("mlm-head", lambda last: States(Needs(decoder=True), lambda hidden: _computed(hidden.decoder))),
+    "last": _fixed("last", _of_layer),
     "first-last": _first_last,
-    "last-two": _last_two,
+    "last-two": _fixed("last-two", lambda last: _mean_of(last - 1, last)),  # ConSERT's at test
     "layer": _layer,
     "attention": _attention,
 }
@@ -153,7 +136,6 @@ class Pooling:
 
     @property
     def needs(self) -> Needs:
-        """What the backbone has to compute."""
         weights = self.weights.needs
         return replace(self.states.needs, diagonals=weights.diagonals, slot=weights.slot)
 

@@ -10,11 +10,9 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.errors import unknown
 
-#: Kernel sizes, and the channels of each: 3 x 256 = 768 numbers a token for every backbone.
-KERNELS, CHANNELS = (1, 3, 5), 256
+KERNELS, CHANNELS = (1, 3, 5), 256  #: kernel sizes, and the channels of each: 3 x 256 = 768 numbers a token
 _PREFIX = "cnn."
-#: What follows each convolution: the paper has ReLU, the released code nothing.
-_ACTIVATIONS = ("relu", "linear")
+_ACTIVATIONS = ("relu", "linear")  #: what follows each convolution: the paper has ReLU, the released code nothing
 
 
 class Convolution(Weights):
@@ -35,7 +33,6 @@ class Convolution(Weights):
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return torch's own start of the convolutions."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
             numbers = _parameters(context.backbone.width)
@@ -52,11 +49,9 @@ class Convolution(Weights):
         return torch.cat(features, dim=1).transpose(1, 2) * real
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return the mean over real tokens, (n, 768)."""
         return self.local(states, batch).sum(1) / batch.lengths.unsqueeze(1)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the convolutions' numbers."""
         return {f"{_PREFIX}{name}": tensor.detach() for name, tensor in self._numbers.items()}
 
 

@@ -29,24 +29,18 @@ class Ditto(Weights):
         backbone = context.backbone
         name = context.argument or KNOWN_HEADS.get(backbone.name)
         if name is None:
-            raise UsageError(
-                f"no head is known for backbone {backbone.name!r}: `promptcli ditto-search --model"
-                f" {shlex.quote(backbone.name)}` finds one;"
-                f" or name one, ditto:LAYER-HEAD, 1-1 to {backbone.n_layers}-{backbone.n_heads}"
-            )
+            search = f"`promptcli ditto-search --model {shlex.quote(backbone.name)}` finds one"
+            raise UsageError(f"no head is known for backbone {backbone.name!r}: {search}; or give ditto:LAYER-HEAD")
         match = re.fullmatch(r"(\d+)-(\d+)", name)
         layer, head = (int(number) for number in match.groups()) if match else (0, 0)
         if not (1 <= layer <= backbone.n_layers and 1 <= head <= backbone.n_heads):
-            raise UsageError(
-                f"head {name!r} does not exist; backbone {backbone.name!r} has 1-1 to"
-                f" {backbone.n_layers}-{backbone.n_heads} (layer-head, 1-based)"
-            )
+            last = f"{backbone.n_layers}-{backbone.n_heads}"
+            raise UsageError(f"head {name!r} does not exist; {backbone.name!r} has 1-1 to {last} (layer-head, 1-based)")
         backbone.require_seam("Ditto")
         self.spec = f"ditto:{layer}-{head}"
         self._layer, self._head = layer - 1, head - 1
         self.needs = Needs(diagonals=frozenset({self._layer}))
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return sum_t a_tt x_t over real tokens, (n, d)."""
         diagonal = hidden.diagonals[self._layer][:, self._head]
         return weighted_sum(diagonal.masked_fill(~batch.real(), 0.0), states)

@@ -1,7 +1,4 @@
-"""``tfidf``: tokens weighted by TF-IDF of the backbone's own word pieces (Ditto, table 2); ``tfidf:word``: of words.
-
-The published granularity is not stated; the two are its readings.
-"""
+"""``tfidf``: tokens weighted by TF-IDF of word pieces, or of words: Ditto (table 2) does not say which."""
 
 import itertools
 import string
@@ -20,8 +17,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import UsageError, unknown
 
-#: Each piece's idf, (v,).
-TENSOR = "tfidf.idf"
+TENSOR = "tfidf.idf"  #: each piece's idf, (v,)
 #: The words' pieces one after the other, the number of each word's pieces, and each word's idf.
 PIECES, LENGTHS, IDF = "tfidf.word_pieces", "tfidf.word_lengths", "tfidf.word_idf"
 
@@ -52,13 +48,10 @@ class TfIdf(Weights):
         idf = context.fitted(TENSOR, "weights 'tfidf' are fitted on a corpus", "model first-last-tfidf", None)
         self._idf = idf.to(context.backbone.device)
         if len(self._idf) != len(context.backbone.token_rows):
-            raise UsageError(
-                f"the TF-IDF weights are for {len(self._idf)} tokens, backbone {context.backbone.name!r} has"
-                f" {len(context.backbone.token_rows)}; fit them again"
-            )
+            have = len(context.backbone.token_rows)
+            raise UsageError(f"the TF-IDF weights are for {len(self._idf)} tokens, the backbone has {have}; fit again")
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return sum_t w_t x_t over real tokens, (n, d)."""
         real = batch.real()
         same = batch.ids.unsqueeze(2) == batch.ids.unsqueeze(1)
         counts = (same & real.unsqueeze(1)).sum(2)
@@ -82,10 +75,7 @@ def fit_idf(rows: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
 
 
 class WordTfIdf(Weights):
-    """w_t = tf * idf of the word that piece t belongs to; unseen words weigh 0, the specials too (df = N).
-
-    Words are the tokenizer's own, in its case (see ``Words``).
-    """
+    """w_t = tf * idf of the word (see ``Words``) of piece t; unseen words weigh 0, the specials too (df = N)."""
 
     spec = "tfidf:word"
 
@@ -99,7 +89,6 @@ class WordTfIdf(Weights):
         self._words = Words(context.backbone)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return sum_t w_t x_t over real tokens, (n, d)."""
         weights = np.zeros(batch.ids.shape, np.float32)
         for row, (ids, length) in enumerate(zip(batch.host_ids().tolist(), batch.host_lengths().tolist(), strict=True)):
             words = self._words.cut(ids[:length])
@@ -108,7 +97,6 @@ class WordTfIdf(Weights):
         return weighted_sum(to_device(weights, states.device), states)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the words and their idf."""
         return self._tensors
 
 

@@ -1,7 +1,6 @@
 """``unbiased``: static embeddings without the biases of frequency, subword, case and punctuation (PromptBERT, table 3).
 
-The published figures filter, lower-case and re-tokenise the sentence first, so these weights bring their
-own rewriting step.
+The published figures rewrite the sentence first: filter, lower-case and re-tokenise it.
 """
 
 import itertools
@@ -18,8 +17,7 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import unknown
 
-#: Table 3's rows: each switch comes on top of those before it.
-SWITCHES = ("freq", "sub", "case", "pun")
+SWITCHES = ("freq", "sub", "case", "pun")  #: Table 3's rows: each switch comes on top of those before it
 
 _FREQUENT_WORDPIECES = frozenset(
     ". a the in , is to of and ' on man - s with for \" at ##s woman are it two that you dog said playing i an as was"
@@ -78,7 +76,6 @@ class Unbiased(Weights):
         self._rewritten: list[list[int]] | None = None
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return the mean over all tokens but the specials at both ends, (n, d)."""
         inner = batch.real()
         inner[:, : self._specials[0]] = False
         for place in range(1, self._specials[1] + 1):

@@ -18,10 +18,8 @@ class Weights(ABC):
 
     spec: str  #: name and argument in full, as a recipe writes them
     needs = Needs()  #: backbone outputs that the weights read (diagonals, or one slot)
-    #: Name of the rewriting step (same name, same sentences); None if sentences are not rewritten.
-    rewriting: str | None = None
-    #: The tokens of an input that get equal weights; None for any other weights.
-    averaged: slice | None = None
+    rewriting: str | None = None  #: name of the rewriting step, if sentences are rewritten
+    averaged: slice | None = None  #: the tokens of an input that get equal weights; None for any other weights
 
     def __init__(self, context: BuildContext) -> None:
         context.no_argument(f"weights {self.spec!r} take")
@@ -56,7 +54,6 @@ class Average(Weights):
     averaged = slice(None)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return the mean over real tokens, (n, d)."""
         return weighted_sum(batch.real().to(states.dtype), states) / batch.lengths.unsqueeze(1)
 
 
@@ -66,7 +63,6 @@ class Maximum(Weights):
     spec = "max"
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return (n, d)."""
         return states.masked_fill(~batch.real().unsqueeze(2), float("-inf")).amax(dim=1)
 
 
@@ -76,7 +72,6 @@ class SquareRoot(Weights):
     spec = "sqrt"
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return the sum over real tokens over the square root of their number, (n, d)."""
         return weighted_sum(batch.real().to(states.dtype), states) / batch.lengths.unsqueeze(1).sqrt()
 
 
@@ -86,7 +81,6 @@ class Weighted(Weights):
     spec = "weighted"
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return the mean weighted by position, (n, d)."""
         places = torch.arange(1, states.size(1) + 1, device=states.device)
         weights = (batch.real() * places).to(states.dtype)
         return weighted_sum(weights, states) / weights.sum(1, keepdim=True)
@@ -102,7 +96,6 @@ class From(Weights):
         self._first, self._weights = first, weights
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return (n, d)."""
         lengths = batch.host_lengths() - self._first
         rest = Batch(batch.ids[:, self._first :], batch.lengths - self._first, counts=lengths)
         return self._weights.pool(states[:, self._first :], rest, hidden)
@@ -119,7 +112,6 @@ class Joined(Weights):
         self.needs = replace(parts[0].needs, slot=None)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return the parts' vectors in their order."""
         return torch.cat([weights.pool(states, batch, hidden) for weights in self.parts], dim=1)
 
 
@@ -129,7 +121,6 @@ class AtSlot(Weights):
     slot: int  #: 0 for [CLS], k for the k-th mask, ``LAST``
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        """Return (n, d)."""
         if hidden.slot is not None:
             return states[:, 0]
         return states[torch.arange(states.size(0), device=states.device), slot_positions(batch, self.slot)]
@@ -145,10 +136,8 @@ class Cls(AtSlot):
     def __init__(self, context: BuildContext) -> None:
         super().__init__(context)
         if context.backbone.causal:
-            raise WrongKindError(
-                f"weights 'cls' read the first token, which sees nothing of the sentence in backbone"
-                f" {context.backbone.name!r}, a causal one; take last-token, e.g. `model` prompteol"
-            )
+            name = context.backbone.name
+            raise WrongKindError(f"weights 'cls' read the first token, which sees itself in {name!r}; take last-token")
 
 
 class Mask(AtSlot):

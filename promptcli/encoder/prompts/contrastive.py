@@ -10,9 +10,8 @@ from promptcli.backbones.states import LAST, Batch, Contrast, Needs, SharedToken
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts import Prompt, build_prompt
-from promptcli.encoder.prompts.named import last_part
-from promptcli.errors import UsageError, WrongKindError
-from promptcli.recipe import SLOT
+from promptcli.errors import UsageError
+from promptcli.recipe import SLOT, last_part
 
 #: Layer and C by the last part of a model's name, as published.
 KNOWN_SETTINGS: dict[str, tuple[int, float]] = {"Llama-2-7b-hf": (4, 0.5), "Meta-Llama-3-8B": (6, 0.25)}
@@ -33,33 +32,22 @@ class Contrastive(Prompt):
 
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
-        if not backbone.causal:
-            raise WrongKindError(
-                f"prompt 'contrastive' is for causal models, and backbone {backbone.name!r} is a masked one: take"
-                " `model` prompt"
-            )
+        context.require_causal("prompt 'contrastive'")
         match = _SPEC.fullmatch(context.argument or "")
         if match is None:
-            raise UsageError(
-                f"prompt 'contrastive:{context.argument}' is not LAYER:C:TEMPLATE || AUXILIARY, two templates with"
-                f" {SLOT}; e.g. contrastive:4:0.5:prompteol || irrelevant"
-            )
+            example = "contrastive:4:0.5:prompteol || irrelevant"
+            raise UsageError(f"prompt 'contrastive:{context.argument}' is not LAYER:C:TEMPLATE || AUXILIARY: {example}")
         self._main, self._auxiliary = (build_prompt(spec, backbone, {}) for spec in (match[4], match[5]))
         if isinstance(self._auxiliary, Contrastive):
             raise UsageError("the auxiliary of prompt 'contrastive' is a contrastive prompt itself; give a template")
         self.template, self.shared = self._main.template, self._main.shared
         if self.template.touching != self._auxiliary.template.touching:
-            raise UsageError(
-                f"auxiliary {self._auxiliary.template.text!r} has other characters right around {SLOT} than template"
-                f" {self.template.text!r}; give both the same"
-            )
+            both = f"{self.template.text!r} and {self._auxiliary.template.text!r}"
+            raise UsageError(f"templates {both} have different characters right around {SLOT}; give both the same")
         known = KNOWN_SETTINGS.get(last_part(backbone.name), (round(_SHARE * backbone.n_layers), _FACTOR))
         layer, factor = known if match[1] is None else (int(match[1]), float(match[2]))
         if layer >= backbone.n_layers:
-            raise UsageError(
-                f"contrastive:{layer} does not exist; backbone {backbone.name!r} has the layers 0 to"
-                f" {backbone.n_layers - 1}"
-            )
+            raise UsageError(f"contrastive:{layer} does not exist; {backbone.name!r} has 0 to {backbone.n_layers - 1}")
         self.layer, self.factor, self.norm = layer, factor, match[3] is not None
         self.spec = self.changed(layer, factor)
         self._backbone = backbone
@@ -70,7 +58,6 @@ class Contrastive(Prompt):
         return self.spec.removesuffix(f":{self._main.spec} || {self._auxiliary.spec}")
 
     def changed(self, layer: int, factor: float) -> str:
-        """Return the spec with another layer and C."""
         norm = ":norm" if self.norm else ""
         return f"{self.name}:{layer}:{factor:g}{norm}:{self._main.spec} || {self._auxiliary.spec}"
 

@@ -14,8 +14,7 @@ from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
 
-#: Name of its one tensor.
-TENSOR = "deep-prefix.keys_values"
+TENSOR = "deep-prefix.keys_values"  #: name of its one tensor
 _SPREAD = 0.02  # standard deviation of the start, BERT's initializer_range
 
 
@@ -38,7 +37,6 @@ class DeepPrefix(Prompt):
 
     @classmethod
     def read_template(cls, context: BuildContext) -> Template:
-        """Return the empty template."""
         return Template(SLOT, context.backbone.tokenizer)
 
     @classmethod
@@ -56,11 +54,9 @@ class DeepPrefix(Prompt):
         return replace(batch, prefix=tuple(zip(keys.unbind(), values.unbind(), strict=True)))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the one tensor."""
         return {TENSOR: self.numbers.detach()}
 
     def set_dropout(self, probability: float) -> Self:
-        """Drop numbers with that probability, drawn for every example."""
         self._dropout = probability
         return self
 
@@ -70,10 +66,8 @@ def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
     argument, backbone = context.argument or "", context.backbone
     backbone.require_seam("a deep prefix")
     if not argument.isdecimal() or not 1 <= int(argument) <= backbone.max_tokens - 3:
-        raise UsageError(
-            f"prefix length {argument!r} is not allowed; backbone {backbone.name!r} takes 1 to"
-            f" {backbone.max_tokens - 3}, its positions less a shortest input"
-        )
+        most = backbone.max_tokens - 3  # a shortest input
+        raise UsageError(f"prefix length {argument!r} is not allowed; backbone {backbone.name!r} takes 1 to {most}")
     return (backbone.n_layers, 2, backbone.n_key_heads, int(argument), backbone.head_width)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from promptcli.errors import unknown
-from promptcli.recipe import SLOT
+from promptcli.recipe import SLOT, last_part
 from promptcli.storage.documents import read_document
 
 
@@ -16,10 +16,8 @@ class NamedTemplate:
 
     text: str  #: with [X] and [MASK]
     source: str  #: paper and table, or what it is for
-    #: Published STS-B development Spearman x 100 of bert-base-uncased without training.
-    score: float | None = None
-    #: Texts of single models, by the last part of their names (demonstrations that were chosen for each).
-    models: Mapping[str, str] = field(default_factory=dict)
+    score: float | None = None  #: published STS-B development Spearman x 100 of bert-base-uncased without training
+    models: Mapping[str, str] = field(default_factory=dict)  #: texts of single models, by last part of name
 
 
 def templates_folder() -> Path:
@@ -38,9 +36,7 @@ def named_templates() -> Mapping[str, NamedTemplate]:
 def template_text(prompt: str, backbone: str = "") -> str:
     """Return the text of a recipe's prompt: itself if it holds [X] or anything but a bare name, else the named one's.
 
-    Args:
-        prompt: Text or name.
-        backbone: Model name; some templates have another text for its last part (``opt-125m``).
+    Some templates have another text for the last part of a ``backbone``'s name (``opt-125m``).
     """
     if SLOT in prompt or not prompt or any(mark.isspace() or mark in "[]" for mark in prompt):
         return prompt
@@ -48,8 +44,3 @@ def template_text(prompt: str, backbone: str = "") -> str:
     if prompt not in known:
         raise unknown("template", prompt, [*known, f"or a text with {SLOT}"])
     return known[prompt].models.get(last_part(backbone), known[prompt].text)
-
-
-def last_part(backbone: str) -> str:
-    """Return a backbone's name without owner, folder and revision, e.g. ``opt-125m``."""
-    return backbone.partition("@")[0].rstrip("/").rpartition("/")[2]

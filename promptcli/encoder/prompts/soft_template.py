@@ -16,8 +16,7 @@ from promptcli.encoder.prompts import Prompt
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError
 
-#: Name of its one tensor.
-TENSOR = "soft-template.vectors"
+TENSOR = "soft-template.vectors"  #: name of its one tensor
 
 
 class SoftTemplate(Prompt):
@@ -47,16 +46,13 @@ class SoftTemplate(Prompt):
         return {TENSOR: backbone.token_rows.detach()[ids].float().clone()}
 
     def attach(self, batch: Batch) -> Batch:
-        """Return the batch with the vectors and their positions."""
         slots = torch.where(self._places < 0, batch.lengths.unsqueeze(1) + self._places, self._places)  # (n, m)
         return replace(batch, soft=SoftTokens(self.numbers, slots))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the one tensor."""
         return {TENSOR: self.numbers.detach()}
 
     def nearest_words(self, count: int) -> list[tuple[str, list[str]]]:
-        """Return each word of the template with the tokens whose embeddings have the highest cosine to its vector."""
         rows = functional.normalize(self._backbone.token_rows.detach().float(), dim=1)
         best = (functional.normalize(self.numbers.detach().float(), dim=1) @ rows.T).topk(count).indices.tolist()
         text = self._backbone.tokenizer.text

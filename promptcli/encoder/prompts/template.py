@@ -1,7 +1,4 @@
-"""Template: a text with one [X] for the sentence and any number of [MASK]s, spliced as ids around the sentence's ids.
-
-The template is tokenised once, each sentence once; the ids equal those of the filled string.
-"""
+"""Template: a text with one [X] for the sentence and any number of [MASK]s; its ids equal the filled string's."""
 
 import re
 import string
@@ -28,12 +25,8 @@ class Template:
     """A prompt of words (PromptBERT 4.2); ``[X]`` alone is the empty template.
 
     Where the tokenizer may join a template's character and a sentence's (``."`` is one item of byte-level
-    vocabularies), the characters that touch [X] are tokenised with the sentence.
-
-    Args:
-        text: With one [X].
-        tokenizer: Of the backbone.
-        placeholder: A meaningless token precedes the sentence and the text that touches it.
+    vocabularies), the characters that touch [X] are tokenised with the sentence. ``placeholder``: a meaningless token
+    precedes the sentence and the text that touches it.
     """
 
     def __init__(self, text: str, tokenizer: PieceTokenizer, *, placeholder: bool = False) -> None:
@@ -84,20 +77,14 @@ class Template:
         return self._before, self._after
 
     def mask_slots(self, input_length: int) -> list[int]:
-        """Return the positions of the masks in an input of that many tokens, by computing and not by searching.
-
-        A sentence may contain the mask token as a word.
-        """
+        """Return the masks' positions in an input of that many tokens; a sentence may contain the token, too."""
         return [place if place >= 0 else input_length + place for place in self.masks]
 
     def pieces(self, sentences: Sequence[str], period: bool, rule: "TextRule | None" = None) -> list[str]:
-        """Return the sentences as the pieces to tokenise.
+        """Return n sentences as the pieces to tokenise, without white space around them unless the rule keeps it.
 
-        Args:
-            sentences: n texts; white space around them is dropped, unless the rule keeps it.
-            period: Append "." if the last character is not one of . ? " ' (PromptBERT's evaluation code; worth
-                about 5 points without training), or another script's mark (``ENDINGS``); an empty sentence stays empty.
-            rule: What becomes of each text then.
+        ``period`` appends "." if the last character is not one of . ? " ' (PromptBERT's evaluation code; worth about 5
+        points without training), or another script's mark (``ENDINGS``); an empty sentence stays empty.
         """
         rule = rule or PLAIN
         if rule.strips:
@@ -109,12 +96,9 @@ class Template:
         return [self._before + rule.change(text) + self._after for text in texts]
 
     def check_room(self, max_length: int) -> None:
-        """Refuse a longest input that the template alone fills."""
         if self.length >= max_length:
-            raise UsageError(
-                f"template {self.text!r} takes {self.length} tokens, which leaves no room for a sentence in"
-                f" {max_length}; give a shorter template or a larger `max_length`"
-            )
+            room = f"leaves no room for a sentence in {max_length}; give a shorter one or a larger `max_length`"
+            raise UsageError(f"template {self.text!r} takes {self.length} tokens, which {room}")
 
     def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:
         """Put the template's ids around each piece's ids; cut the sentence, never the template."""
@@ -133,7 +117,6 @@ class Template:
         return Inputs([row or [self._tokenizer.pad] for row in rows], [len(ids) > room for ids in pieces])
 
     def _side(self, text: str, *, starts_input: bool, keep_blank: bool = False) -> list[int]:
-        """Tokenise the text on one side of [X], mask slot included."""
         ids: list[int] = []
         segments = text.split(MASK)
         for number, segment in enumerate(segments):
@@ -159,9 +142,7 @@ def _is_punctuation(sign: str) -> bool:
 def check_template(text: str) -> None:
     """Refuse a template without exactly one [X]."""
     if text.count(SLOT) != 1:
-        raise UsageError(
-            f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; it needs exactly one, for the sentence"
-        )
+        raise UsageError(f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; give one, for the sentence")
 
 
 _PUBLISHED = (".", "?", '"', "'")
@@ -212,10 +193,7 @@ def with_period(text: str) -> str:
 
 
 def _prompteol(sentence: str) -> str:
-    """Return the text with single quotes for double ones and with a full stop for a final question mark.
-
-    PromptEOL's evaluation code (and all that follow it); the full stop that it appends is the recipe's ``period``.
-    """
+    """Return the text with single quotes for double ones, a full stop for a final ? (PromptEOL's evaluation code)."""
     quoted = sentence.replace('"', "'")
     return quoted[:-1] + "." if quoted.endswith("?") else quoted
 
@@ -236,8 +214,7 @@ class TextRule:
     strips: bool = True  #: whether white space around the sentence is dropped before
 
 
-#: That of a recipe without one.
-PLAIN = TextRule(str)
+PLAIN = TextRule(str)  #: that of a recipe without one
 #: The last two are those of sentence-transformers.
 TEXT_RULES = {
     "prompteol": TextRule(_prompteol),

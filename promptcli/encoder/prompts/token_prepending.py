@@ -10,9 +10,10 @@ from torch import Tensor
 from promptcli.backbones.states import Batch, Prepending, SoftTokens
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.prompts import Prompt
-from promptcli.encoder.prompts.named import last_part, template_text
+from promptcli.encoder.prompts.named import template_text
 from promptcli.encoder.prompts.template import Template
-from promptcli.errors import UsageError, WrongKindError
+from promptcli.errors import UsageError
+from promptcli.recipe import last_part
 
 #: Start and exit layer by the last part of a model's name, as published.
 KNOWN_LAYERS: dict[str, tuple[int, int]] = {
@@ -39,11 +40,7 @@ class TokenPrepending(Prompt):
 
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
-        if not backbone.causal:
-            raise WrongKindError(
-                f"prompt 'token-prepending' is for causal models; in backbone {backbone.name!r}, a masked one, every"
-                " token sees all others anyway: take `model` prompt"
-            )
+        context.require_causal("prompt 'token-prepending'")
         super().__init__(context)
         assert self.template.placeholder is not None
         start, stop, _ = _split(context.argument)
@@ -51,10 +48,8 @@ class TokenPrepending(Prompt):
         if start is not None and stop is not None:
             first, exit_ = int(start), int(stop)
         if not 0 <= first < exit_ <= backbone.n_layers:
-            raise UsageError(
-                f"token-prepending:{first}-{exit_} is not allowed; backbone {backbone.name!r} has {backbone.n_layers}"
-                f" layers: give 0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
-            )
+            allowed = f"0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
+            raise UsageError(f"token-prepending:{first}-{exit_} is not allowed; give {allowed}")
         self.spec = f"{self.name}:{first}-{exit_}:{self.template.text}"
         self.shared = self.template.prefix[: self.template.placeholder]
         self._prepending = Prepending(self.template.placeholder, range(first, exit_))
@@ -62,12 +57,10 @@ class TokenPrepending(Prompt):
 
     @classmethod
     def read_template(cls, context: BuildContext) -> Template:
-        """Return the template with the placeholder's room in it."""
         text = _split(context.argument)[2]
         return Template(template_text(text, context.backbone.name), context.backbone.tokenizer, placeholder=True)
 
     def attach(self, batch: Batch) -> Batch:
-        """Return the batch with the placeholder's embedding and the hook that replaces its state."""
         slots = torch.full((len(batch.ids), 1), self._prepending.slot, device=batch.ids.device)
         return replace(batch, soft=SoftTokens(self._embedding, slots), prepending=self._prepending)
 

@@ -23,8 +23,7 @@ class Transform:
 
     spec: str  #: name and argument, as a recipe writes them
     stages: Sequence[Stage]  #: name and function of each step, in order
-    #: Whether columns are sorted by falling variance, so that the first k of them are a usable vector.
-    ordered = False
+    ordered = False  #: whether columns are sorted by falling variance, so that the first k of them are a usable vector
     takes: int | None = None  #: width d of the vectors that it takes; None for any
 
     def tensors(self) -> dict[str, Tensor]:
@@ -65,8 +64,6 @@ def build_transforms(specs: Sequence[str], backbone: Backbone, tensors: Mapping[
 
 def _of_its_width(transform: Transform, stage: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
     if transform.takes not in (None, vectors.size(1)):
-        raise UsageError(
-            f"transform {transform.spec!r} takes vectors of {transform.takes} numbers, and these have"
-            f" {vectors.size(1)}: put it first, or fit or train it on this recipe and backbone"
-        )
+        widths = f"takes vectors of {transform.takes} numbers, and these have {vectors.size(1)}"
+        raise UsageError(f"transform {transform.spec!r} {widths}: put it first, or fit or train it on this recipe")
     return stage(vectors)

@@ -14,8 +14,7 @@ from promptcli.encoder.transforms import Transform
 from promptcli.errors import UsageError
 
 LEVELS, STEPS = 3, 3
-#: d is halved after each level but the last, and once more by the coupling.
-DIVISOR = 2**LEVELS
+DIVISOR = 2**LEVELS  #: d is halved after each level but the last, and once more by the coupling
 _PREFIX = "flow."
 _WIDTH = 32  # of a coupling's two hidden layers
 _LOG_SCALE = 3.0  # a learned log-scale s acts as exp(3 s)
@@ -76,7 +75,6 @@ class FlowStep(nn.Module):
         self.coupling = Coupling(channels)
 
     def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
-        """Return (n, c)."""
         moved: Tensor = self.coupling(self.norm(x, start=start).flip(1), start=start)
         return moved
 
@@ -87,10 +85,8 @@ class Glow(nn.Module):
     def __init__(self, d: int) -> None:
         super().__init__()
         if d % DIVISOR:
-            raise UsageError(
-                f"transform 'flow' splits the vectors in two {LEVELS} times, so their width must be divisible by"
-                f" {DIVISOR}, and {d} is not; put e.g. `transforms` whitening:{max(d - d % DIVISOR, DIVISOR)} before it"
-            )
+            before = f"put e.g. `transforms` whitening:{max(d - d % DIVISOR, DIVISOR)} before it"
+            raise UsageError(f"transform 'flow' takes a width divisible by {DIVISOR}, and {d} is not; {before}")
         self.levels = nn.ModuleList(
             nn.ModuleList(FlowStep(d >> level) for _ in range(STEPS)) for level in range(LEVELS)
         )
@@ -128,7 +124,6 @@ class Glow(nn.Module):
         return bits
 
     def named_tensors(self) -> dict[str, Tensor]:
-        """Return the network's numbers, named as an entry holds them."""
         return {f"{_PREFIX}{name}": tensor.detach() for name, tensor in self.state_dict().items()}
 
 
@@ -147,5 +142,4 @@ class Flow(Transform):
         self.stages = [("vector", self._glow)]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the network's numbers."""
         return {name: tensor.cpu() for name, tensor in self._glow.named_tensors().items()}

@@ -80,7 +80,6 @@ def _linear(context: BuildContext) -> nn.Sequential:
 
 
 def _tanh(context: BuildContext) -> nn.Module:
-    """Dense and tanh, new."""
     return _linear(context).append(nn.Tanh())
 
 
@@ -128,7 +127,6 @@ class Projection(Transform):
         self.stages = [("head", lambda vectors: self.module(vectors.float()))]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the network's numbers."""
         return {f"{_PREFIX}{name}": tensor for name, tensor in self.module.state_dict().items()}
 
 

@@ -14,10 +14,8 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms import Transform
 from promptcli.errors import UsageError
 
-#: Variance, relative to the largest, that float32 rounding alone can make.
-NOISE = 1e-10
-#: Variance, relative to the mean square, below which vectors are one vector and its rounding.
-_CONSTANT = 1e-12
+NOISE = 1e-10  #: variance, relative to the largest, that float32 rounding alone can make
+_CONSTANT = 1e-12  #: variance, relative to the mean square, below which vectors are one vector and its rounding
 
 
 @dataclass(frozen=True)
@@ -33,16 +31,11 @@ def principal_axes(vectors: NDArray[np.floating], transform: str) -> Axes:
     """Return the principal axes of the vectors (n, d) of n sentences; errors name the transform."""
     n, d = vectors.shape
     if n <= d:
-        raise UsageError(
-            f"{transform} of {d} dimensions needs more than {d} sentences to span them; {n} were given: give more"
-        )
+        raise UsageError(f"{transform} of {d} dimensions needs more than {d} sentences to span them; {n} were given")
     wide = vectors.astype(np.float64)
     basis, variances, _ = np.linalg.svd(np.cov(wide, rowvar=False))
     if not variances[0] > _CONSTANT * np.square(wide).mean():
-        raise UsageError(
-            f"{transform} is fitted on how vectors differ, and those of the {n} sentences are all the same; give a file"
-            " of varied sentences"
-        )
+        raise UsageError(f"{transform} is of how vectors differ, and those of the {n} sentences are all the same")
     return Axes(wide.mean(0), one_sign(basis), variances)
 
 
@@ -53,14 +46,12 @@ def one_sign(basis: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _stored(names: tuple[str, str], mean: NDArray[np.float64], matrix: NDArray[np.float64]) -> dict[str, Tensor]:
-    """Return what was fitted, float32, as an entry holds it."""
     arrays = zip(names, (mean, matrix), strict=True)
     return {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays}
 
 
 _TOP = TOP_MEAN, TOP_AXES = "all-but-the-top.mean", "all-but-the-top.axes"
-#: The paper's rule of thumb: dimensions per axis.
-_DIMENSIONS_AN_AXIS = 100
+_DIMENSIONS_AN_AXIS = 100  #: the paper's rule of thumb: dimensions per axis
 
 
 class AllButTheTop(Transform):
@@ -111,10 +102,8 @@ class Spectral(Transform):
         if axes.size(1) == d:
             axes = axes[:, top : d - bottom]
         elif axes.size(1) != d - top - bottom:
-            raise UsageError(
-                f"transform 'spectral:{top}-{bottom}' is not allowed; the fitted model keeps {axes.size(1)} of {d}"
-                " axes: fit it again"
-            )
+            kept = f"the fitted model keeps {axes.size(1)} of {d} axes: fit it again"
+            raise UsageError(f"transform 'spectral:{top}-{bottom}' is not allowed; {kept}")
         self.spec = f"spectral:{top}-{bottom}"
         self._mean = context.fitted(SPECTRAL_MEAN, *needed, d).to(context.backbone.device)
         self._axes = axes.contiguous().to(context.backbone.device)
@@ -143,16 +132,14 @@ class EmbedFilter(Transform):
 
 
 def _ends(name: str, argument: str | None, d: int) -> tuple[int, int]:
-    """Return A and B."""
     if argument is None:
         return d // 4, d // 4
     match = re.fullmatch(r"(\d+)-(\d+)", argument, flags=re.ASCII)
     top, bottom = (int(number) for number in match.groups()) if match else (d, d)
     if top + bottom >= d:
-        raise UsageError(
-            f"transform '{name}:{argument}' is not allowed; give how many of {d} axes to drop at the top and at the"
-            f" bottom, fewer than {d} together, e.g. {name}:{max(d // 16, 1)}-{d // 4}"
-        )
+        allowed = f"how many of {d} axes to drop at the top and the bottom, fewer than {d} together"
+        example = f"{name}:{max(d // 16, 1)}-{d // 4}"
+        raise UsageError(f"transform '{name}:{argument}' is not allowed; give {allowed}, e.g. {example}")
     return top, bottom
 
 
@@ -163,8 +150,7 @@ def fit_spectral(vectors: np.ndarray) -> dict[str, Tensor]:
 
 
 _WHITENING = MEAN, MATRIX = "whitening.mean", "whitening.matrix"
-#: The exponent of the paper: unit variance in every direction.
-_FULL = 0.5
+_FULL = 0.5  #: the exponent of the paper: unit variance in every direction
 
 
 class Whitening(Transform):
@@ -181,10 +167,8 @@ class Whitening(Transform):
         match = re.fullmatch(r"([1-9]\d*|all)(?::(\d*\.?\d+))?", context.argument or "all", flags=re.ASCII)
         exponent = float(match[2] or _FULL) if match else -1.0
         if match is None or exponent > 1:
-            raise UsageError(
-                f"transform {spec!r} is not allowed; give a whole number, e.g. whitening:200, and an exponent from 0"
-                " to 1 if you like, whitening:200:0.25 or whitening:all:0.25"
-            )
+            allowed = "a whole number, e.g. whitening:200, and perhaps an exponent from 0 to 1, whitening:all:0.25"
+            raise UsageError(f"transform {spec!r} is not allowed; give {allowed}")
         needed = "transform 'whitening' is fitted on sentences", "model whitening"
         matrix = context.fitted(MATRIX, *needed, None, None)
         k = None if match[1] == "all" else int(match[1])
@@ -208,8 +192,7 @@ class Whitening(Transform):
 def fit_whitening(vectors: np.ndarray) -> dict[str, Tensor]:
     """Return mu (d,) and W = U diag(s^-1/2) (d, r) of vectors (n, d), float32, columns by falling variance.
 
-    Directions in which the vectors vary by rounding only are left out, so r may be below d: the mean of LayerNorm
-    outputs loses one direction, which s^-1/2 would blow up to pure noise. See ``principal_axes``.
+    Directions of rounding alone are left out: the mean of LayerNorm outputs loses one, which s^-1/2 would blow up.
     """
     axes = principal_axes(vectors, "whitening")
     varying = axes.variances > axes.variances[0] * NOISE

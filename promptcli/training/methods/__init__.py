@@ -41,9 +41,7 @@ def find_method(name: str, *, supervised: bool) -> Method:
     form = other if supervised or unsupervised is None else unsupervised
     if form is None:
         can = ", ".join(known for known, (_, variant) in METHODS.items() if variant is not None)
-        raise UsageError(
-            f"method {name!r} has no supervised form; give it sentences (of a table: FILE:COLUMN), or take {can}"
-        )
+        raise UsageError(f"method {name!r} has no supervised form; these have: {can}")
     return form
 
 

@@ -25,7 +25,6 @@ class AugmentationSettings(ContrastiveSettings):
 
     @property
     def augmentations(self) -> tuple[str, str]:
-        """The names of both views' augmentations."""
         return self.augment_first, self.augment_second
 
 

@@ -13,7 +13,6 @@ class DCPCSESettings(MaskedLMSettings, ContrastiveSettings):
     prefix_length: int = setting(16, "length of the prefix.", min=1)
 
     def prompt(self, template: str) -> str:
-        """Return a prefix, which has no template."""
         return f"deep-prefix:{self.prefix_length}"
 
 

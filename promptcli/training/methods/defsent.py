@@ -13,7 +13,6 @@ class DefSentSettings(TrainingSettings):
     pool: str = setting("avg", "avg, cls or max of the last layer.", choices=("avg", "cls", "max"))
 
     def pooling(self, own: str) -> str:
-        """Return the pooling that was chosen."""
         return f"last/{self.pool}"
 
 

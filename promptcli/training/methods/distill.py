@@ -29,7 +29,6 @@ class DistillSettings(TeacherSettings, TemplateSettings):
     )
 
     def templates(self, views: Views) -> Views:
-        """Return the given template, else the method's own."""
         return self.template or views
 
     def pooling(self, own: str) -> str:

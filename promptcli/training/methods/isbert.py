@@ -18,7 +18,6 @@ class ISBERTSettings(TrainingSettings):
     )
 
     def pooling(self, own: str) -> str:
-        """Return the pooling with its activation."""
         return f"{own}:{self.activation}"
 
 

@@ -16,10 +16,8 @@ from promptcli.training.methods.training_settings import (
     Views,
 )
 
-#: The backbone whose published settings hold for backbones without published ones.
-_BASE = "bert-base-uncased"
-#: Below this width the published settings, found on 768 and 1024, are not the best (docs/log.md).
-_SMALL = 512
+_BASE = "bert-base-uncased"  #: the backbone whose published settings hold for backbones without published ones
+_SMALL = 512  #: below this width the published settings, found on 768 and 1024, are not the best (docs/log.md)
 
 
 def keeps_head(settings: TrainingSettings) -> bool:
@@ -32,13 +30,11 @@ class Variant:
     """What a method does for one family of backbones."""
 
     views: Views = (SLOT, SLOT)  #: templates of the views; the first is also the test's
-    #: Projection while training (``tanh``, ``mlm``); None if the objective takes the vectors themselves.
-    head: str | None = "tanh"
+    head: str | None = "tanh"  #: projection while training (``tanh``, ``mlm``); None: the vectors themselves
     denoise_at_test: str = "none"  #: place of h - h_hat in the kept head's encoder, or ``none``
     pooling: str | None = None  #: of the sentence vector, if it differs from the method's
 
     def prompts(self, settings: TrainingSettings) -> Views:
-        """Return the views' prompts as a recipe writes them."""
         return tuple(settings.prompt(template) for template in settings.templates(self.views))
 
     def training_prompts(self, settings: TrainingSettings) -> Views:
@@ -58,10 +54,8 @@ class Method:
     learns: tuple[str, ...]
     small: TrainingSettings  #: settings for narrow backbones such as ``mini-bert``, found on development pairs
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
-    #: By family of backbones; ``causal`` for causal ones and ``*`` for all that are not named.
-    variants: Mapping[str, Variant]
-    #: Settings in which the published program differs from our presets, besides those of every method.
-    program: Mapping[str, Any] = field(default_factory=dict)
+    variants: Mapping[str, Variant]  #: by family; ``causal``, and ``*`` for all that are not named
+    program: Mapping[str, Any] = field(default_factory=dict)  #: where the program differs from our presets
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
     counts_specials: bool = True  #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
@@ -69,11 +63,10 @@ class Method:
     period: bool | None = None  #: whether a missing period is added at test; None: the recipe's default
     mlm_decay: float = 1.0  #: factor of the masked-LM loss's weight every 100 steps
     training_pooling: str | None = None  #: of the sentence vector in training, if it differs
-    #: The untrained encoder's, which a run is measured against, if the pooling itself is learned.
-    untrained_pooling: str | None = None
+    untrained_pooling: str | None = None  #: of the untrained encoder, if pooling itself is learned
 
     def settings(self, backbone: str, width: int) -> TrainingSettings:
-        """Return the settings in force for a backbone of that width: its published ones, a small one's, or the base's.
+        """Return the settings for a backbone of that width: its published ones, a small one's, or the base's.
 
         If a paper and its code differ they follow the paper; see ``published``.
         """
@@ -88,7 +81,6 @@ class Method:
         return self.paper[backbone].as_published().replace(**self.program)
 
     def changed(self, settings: TrainingSettings, changes: Mapping[str, Any]) -> TrainingSettings:
-        """Return the settings with changes."""
         for name in changes:
             if name not in vars(settings):
                 own = ", ".join(settings.own()).replace("_", "-") or "none"

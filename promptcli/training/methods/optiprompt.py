@@ -18,7 +18,6 @@ class SCPCSESettings(TemplateSettings, ContrastiveSettings):
     """Settings of SCPCSE."""
 
     def prompt(self, template: str) -> str:
-        """Return the template with learned words."""
         return f"soft-template:{template}"
 
 
@@ -34,7 +33,6 @@ class OptiPromptSettings(SelectionSettings, SCPCSESettings):
     )
 
     def prompt(self, template: str) -> str:
-        """Return the template with learned words, which may be looked up."""
         return f"soft-template{'-lookup' if self.slots == 'lookup' else ''}:{template}"
 
 

@@ -34,7 +34,6 @@ class PromptBERTSettings(SupervisedPromptBERTSettings):
     two_templates: bool = setting(True, "one template for each view (table 8).")
 
     def templates(self, views: Views) -> Views:
-        """Return two templates, or the first one twice."""
         first, second, *_ = super().templates(views)
         return first, second if self.two_templates else first
 

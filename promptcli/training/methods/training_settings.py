@@ -12,8 +12,7 @@ from promptcli.errors import UsageError
 from promptcli.settings import check_bounds
 from promptcli.settings import setting as setting  # for the methods
 
-#: Templates or prompts, one for each view.
-Views = tuple[str, ...]
+Views = tuple[str, ...]  #: templates or prompts, one for each view
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,7 @@ class TrainingSettings:
     patience: int = setting(0, "Stop after N development scores in a row without improvement; 0: never.", min=0)
     drop_last: bool = setting(False, "Leave out the last batch of an epoch if it is short.")
     data_temperature: float = setting(
-        1.0,
-        "Weight of each `data` by n^(1/T), n its rows; 1: by size, 2: by square root.",
-        min=1,
-        max=1_000_000,
+        1.0, "Weight of each `data` by n^(1/T), n its rows; 1: by size, 2: by square root.", min=1, max=1_000_000
     )
     batches: str = setting(
         "mixed",
@@ -70,7 +66,6 @@ class TrainingSettings:
     gradient_caching: bool = setting(False, "Keep one forward pass's activations at a time, for batches beyond memory.")
 
     def __post_init__(self) -> None:
-        """Refuse a value that is not among its choices, or a number out of its bounds."""
         check_bounds(self)
 
     def replace(self, **changes: Any) -> Self:
@@ -153,7 +148,6 @@ class TemplateSettings(TrainingSettings):
     )
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with ``changes``; see ``TrainingSettings.replace``."""
         count = len(changes.get("template", ()))
         if count > self.most_templates:
             raise UsageError(f"`template` is given {count} times; there are {self.most_templates} views")
@@ -177,7 +171,6 @@ class QuoteSettings(TrainingSettings):
     )
 
     def in_training(self, template: str) -> str:
-        """Return a template without the space that the code leaves out."""
         return template.replace("' [X]", "'[X]") if self.sentence_blank == "code" else template
 
 

@@ -20,10 +20,6 @@ from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 Augmentation = Callable[[Batch, float], Batch]
 
 
-def _none(batch: Batch, rate: float) -> Batch:
-    return batch
-
-
 def _shuffle(batch: Batch, rate: float) -> Batch:
     """Permute the positions of all tokens, specials included; the rate plays no part."""
     real = batch.real()
@@ -65,7 +61,7 @@ def _cut(rows: Tensor, may: Tensor, rate: float, counts: Tensor) -> Tensor:
 
 #: By the name that the settings of a method take.
 AUGMENTATIONS: dict[str, Augmentation] = {
-    "none": _none,
+    "none": lambda batch, rate: batch,
     "shuffle": _shuffle,
     "token-cutoff": _token_cutoff,
     "feature-cutoff": _feature_cutoff,
@@ -151,7 +147,6 @@ class JointNTXent(PairClassifier[JointSettings]):
         return (logits, *(part for view in views for part in view.chunk(2)))
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the classifier's loss and the contrastive ones, weighted."""
         logits, *vectors = views
         loss = super().loss([logits], columns)
         for first, other_first, second, other_second in self.at_widths(vectors):

@@ -12,16 +12,11 @@ from torch.nn import functional
 from promptcli.data.dialect import PAIRS, SENTENCES, TRIPLETS
 from promptcli.encoder.batching import to_device
 from promptcli.encoder.denoising import bias_batch, padded_blank
-from promptcli.training.methods.training_settings import (
-    ContrastiveSettings,
-    DenoisingSettings,
-    MovedBiasSettings,
-)
+from promptcli.training.methods.training_settings import ContrastiveSettings, DenoisingSettings, MovedBiasSettings
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.trainable_encoder import Blank, TokenizedView, TrainableEncoder
 
-#: What a contrastive objective reads of a method's settings.
-Settings = TypeVar("Settings", bound=ContrastiveSettings)
+Settings = TypeVar("Settings", bound=ContrastiveSettings)  #: what a contrastive objective reads of a method's settings
 
 
 class Contrastive(Objective[Settings]):
@@ -77,12 +72,7 @@ class Contrastive(Objective[Settings]):
 
 
 def contrastive_loss(
-    first: Tensor,
-    second: Tensor,
-    hard: Tensor | None = None,
-    *,
-    temperature: float = 0.05,
-    same: Tensor | None = None,
+    first: Tensor, second: Tensor, hard: Tensor | None = None, *, temperature: float = 0.05, same: Tensor | None = None
 ) -> Tensor:
     """Return the in-batch contrastive loss, InfoNCE with s(a, b) = cos(a, b) / tau (SimCSE eq. 1 and 5).
 

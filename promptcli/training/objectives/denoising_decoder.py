@@ -30,9 +30,7 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
         super().__init__(settings, encoder, generator)
         backbone, heads = encoder.backbone, settings.decoder_heads
         if backbone.width % heads or backbone.token_rows.size(1) != backbone.width:
-            raise UsageError(
-                f"denosent needs word embeddings of the layers' width {backbone.width}, which `decoder_heads` divides"
-            )
+            raise UsageError(f"denosent needs word embeddings {backbone.width} wide, which `decoder_heads` divides")
         layer = nn.TransformerDecoderLayer(backbone.width, heads, _WIDE, dropout=settings.dropout, batch_first=True)
         self.decoder = nn.TransformerDecoder(layer, settings.decoder_layers)
         for name, parameter in self.decoder.named_parameters():
@@ -85,7 +83,6 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
         return losses.masked_fill(absent, 0.0).sum(1), to_device(lengths, vectors.device)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return both losses, weighted."""
         *vectors, losses, counts = views
         restoring = losses.sum() / counts.sum()
         weights = self.settings.contrastive_weight, self.settings.restoring_weight

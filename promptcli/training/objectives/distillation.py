@@ -39,7 +39,6 @@ class Distillation(Objective[DistillSettings]):
 
     @classmethod
     def choose(cls, examples: TrainingExamples, settings: DistillSettings, backbone: Backbone) -> TrainingExamples:
-        """Return all examples."""
         if settings.contrastive_weight and not examples.supervised:
             raise UsageError("`contrastive_weight` needs pairs or triplets (sent0, sent1, hard_neg); leave it out")
         return examples

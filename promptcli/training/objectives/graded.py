@@ -36,7 +36,6 @@ class PairCosine(Objective[GradedSettings]):
         return replace(examples, columns=(*sides, [repr(score / top) for score in scores]))
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the first and the second sentences."""
         return [(0, columns[0]), (0, columns[1])]
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
@@ -44,7 +43,6 @@ class PairCosine(Objective[GradedSettings]):
         return encoder.hidden(sides).float().chunk(2)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the loss of ``loss``."""
         first, second = views
         scores = to_device(np.array([float(score) for score in columns[2]], dtype=np.float32), first.device)
         return LOSSES[self.settings.loss](first, second, scores, self.settings)

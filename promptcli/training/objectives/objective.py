@@ -12,23 +12,18 @@ from promptcli.errors import UsageError
 from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
-#: Texts by column, n in each; a label or a word is text, too.
-Columns = Sequence[Sequence[str]]
-#: What an objective reads of a method's settings.
-Settings = TypeVar("Settings", bound=TrainingSettings)
+Columns = Sequence[Sequence[str]]  #: texts by column, n in each; a label or a word is text, too
+Settings = TypeVar("Settings", bound=TrainingSettings)  #: what an objective reads of a method's settings
 
 
 class Objective(nn.Module, Generic[Settings]):
     """One objective. Parameters that it registers learn with the rest and are left out of the trained encoder.
 
     If several processes train together, ``views`` sees each process's own examples and carries the gradient, and
-    ``loss`` sees the rows of all: parameters belong in ``views``.
-
-    ``generator`` draws what parameters of the objective's own start from.
+    ``loss`` sees the rows of all: parameters belong in ``views``. ``generator`` draws what they start from.
     """
 
-    #: The layouts of examples that it reads, best first (``data.training_examples``).
-    layouts: ClassVar[tuple[tuple[str, ...], ...]]
+    layouts: ClassVar[tuple[tuple[str, ...], ...]]  #: layouts of examples that it reads, best first
 
     def __init__(self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         super().__init__()
@@ -36,9 +31,7 @@ class Objective(nn.Module, Generic[Settings]):
         full = encoder.backbone.last_width
         widths: tuple[int, ...] = getattr(settings, "widths", ())
         if any(width > full for width in widths):
-            raise UsageError(
-                f"`dims` {widths[0]} is not allowed: a vector of {encoder.backbone.name!r} has {full} numbers"
-            )
+            raise UsageError(f"`dims` {widths[0]} is too large: {encoder.backbone.name!r} has {full} numbers")
         self._widths = [width for width in widths if width < full]
 
     @classmethod

@@ -13,8 +13,7 @@ from promptcli.encoder.batching import to_device
 from promptcli.training.objectives.objective import Columns, Objective, Settings
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
-#: Class of each label, as in the published code.
-CLASSES = {"contradiction": 0, "entailment": 1, "neutral": 2}
+CLASSES = {"contradiction": 0, "entailment": 1, "neutral": 2}  #: class of each label, as in the published code
 
 
 class PairClassifier(Objective[Settings]):
@@ -36,7 +35,6 @@ class PairClassifier(Objective[Settings]):
             parameter.data.copy_(start)
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the premises and the hypotheses."""
         return [(0, columns[0]), (1, columns[1])]
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
@@ -55,6 +53,5 @@ class PairClassifier(Objective[Settings]):
         return [first, second, (first - second).abs()]
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the mean cross-entropy."""
         classes = np.array([CLASSES[label] for label in columns[2]])
         return functional.cross_entropy(views[0], to_device(classes, views[0].device))

@@ -28,14 +28,11 @@ class SinglePass(Contrastive[CSESFPSettings]):
         first, comma, _ = after.partition(",")
         stage = Template(f"{before}{SLOT}{first}", encoder.backbone.tokenizer)
         if not comma or template.right[: len(stage.right)] != stage.right:
-            raise UsageError(
-                f"template {template.text!r} does not have two stages parted by a comma, such as"
-                " '[X] means in one word, it can be summarized as'"
-            )
+            example = "'[X] means in one word, it can be summarized as'"
+            raise UsageError(f"template {template.text!r} does not have two stages parted by a comma: {example}")
         self._distance = len(template.right) - len(stage.right)  #: tokens from one end to the other
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the sentences, once."""
         return [(0, columns[0])]
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:

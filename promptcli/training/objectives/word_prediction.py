@@ -34,10 +34,7 @@ class WordPrediction(Objective[TrainingSettings]):
         words = examples.columns[1]
         known = [token is not None for token in _tokens(words, backbone)]
         if not any(known):
-            raise UsageError(
-                f"none of the {len(words):,} words, {words[0]!r} first, is one token of backbone {backbone.name!r};"
-                " give a table of word and definition whose words it knows"
-            )
+            raise UsageError(f"none of the {len(words):,} words, {words[0]!r} first, is a token of {backbone.name!r}")
         others = tuple(dict.fromkeys(word for word, one in zip(words, known, strict=True) if not one))
         return dataclasses.replace(examples.only(known), untokenised=others)
 
