@@ -4,7 +4,8 @@
 
 Each set has up to 2,000 queries and the rows that they are to find, one for each query, among up to 20,000:
 
-- paraphrases: the first text of a pair asks for the second, among the second texts of all pairs;
+- paraphrases: the first text of a pair asks for the second, among the second texts of all pairs; of an
+  image's captions only this one counts;
 - names: two or more capitalised words in a row, which only one sentence of Wikipedia's has, ask for that sentence;
 - codes: an identifier (``KX-4831-QB``) asks for the one sentence into which it was put; every sentence has another.
 
@@ -58,7 +59,7 @@ def sets(data: Path) -> dict[str, tuple[dict[str, str], list[str]]]:
         pairs = {first: second for first, second in pairs.items() if first.strip() and second.strip()}
         rows = list(dict.fromkeys(pairs.values()))[:ROWS]
         known = set(rows)
-        asked = drawn.sample([first for first, second in pairs.items() if second in known and first != second], QUERIES)
+        asked = drawn.sample([one for one, other in pairs.items() if other in known and one not in known], QUERIES)
         made[f"paraphrases: {name}"] = {first: pairs[first] for first in asked}, rows
     lines = (data / "corpus" / "enwiki_contrastive_250k.txt").read_text(encoding="utf-8").splitlines()
     sentences = drawn.sample(list(dict.fromkeys(lines)), ROWS)
