@@ -186,6 +186,10 @@ DAMAGES = {
     "tokenizer.json a list": (tokenizer_json(lambda content: []), "cannot be loaded"),
     "tokenizer.json without a model": (tokenizer_json(lambda content: {"version": "1.0"}), "cannot be loaded"),
     "tokenizer.json without words": (tokenizer_json(lambda content: content | {"model": WORDLESS}), ""),
+    "tokenizer.json without its unknown token": (
+        tokenizer_json(lambda content: content | {"model": content["model"] | {"unk_token": "[NONE]"}}),
+        "",
+    ),
     "tokenizer.json with an item twice": (_twice, "has 'a' twice"),
     # weights
     "a tensor is missing": (weights(lambda tensors: tensors.pop(QUERY)), r"lacks 1 of its tensors \(e\.g\. .*query"),
