@@ -192,11 +192,22 @@ def write_openvino(encoder: Encoder, folder: Path, calibration: Sequence[str] = 
     notes = write_graph(encoder, folder)
     with opening("the exported graph"):
         model = openvino.convert_model(folder / MODEL)
+        if encoder.backbone.reentrant:  # BERT: every token attends to at least one
+            _leave_out_nan_checks(model)
         if calibration:
             model = _quantise_statically(model, encoder, calibration)
         openvino.save_model(model, folder / OPENVINO, compress_to_fp16=False)
     (folder / MODEL).unlink()
     return notes
+
+
+def _leave_out_nan_checks(model: Any) -> None:
+    """Take softmax as it is: torch's export sets what is not a number to zero, which keeps OpenVINO from fusing."""
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "IsNaN":
+            for checked in node.output(0).get_target_inputs():
+                for use in checked.get_node().output(0).get_target_inputs():
+                    use.replace_source_output(node.input_value(0))
 
 
 def _quantise_statically(model: Any, encoder: Encoder, calibration: Sequence[str]) -> Any:
