@@ -72,10 +72,10 @@ def on_backends(recipe: Recipe, folder: Path, graphs: Path) -> dict[str, Callabl
     for name, dtype in runs:
         if dtype == "bfloat16" and choose_dtype("auto", "cpu") is torch.float32:
             continue
-        encoder = build_on(name, recipe, folder=graphs, dtype=dtype, announce=lambda line: print(line, file=sys.stderr))
+        encoder = build_on(name, recipe, folder=graphs, dtype=dtype)
         found[f"promptcli {name} {dtype}"] = encoder.encode
         if name == "openvino":
-            (graph,) = graphs.glob(f"{encoder.fingerprint[:32]}-openvino-*/openvino_model.xml")
+            (graph,) = graphs.glob(f"{encoder.fingerprint[:32]}-openvino-[0-9]*/openvino_model.xml")
             found[f"OpenVINO's own form {dtype}"] = openvino_form(folder, graph, {"float32": "f32"}.get(dtype, "bf16"))
     return found
 
