@@ -97,6 +97,6 @@ def test_what_is_refused(rows, encoder, tmp_path, monkeypatch):
     pc.embed(rows, tmp_path / "v.parquet", encoder)
     with pytest.raises(UsageError, match="give it to `embed`"):
         pc.build_index(tmp_path / "v.parquet", tmp_path / "idx", split=True)
-    monkeypatch.setattr("promptcli.models.forms.lacking", lambda *names: list(names))
+    monkeypatch.setattr("promptcli.errors.lacking", lambda *names: list(names))
     with pytest.raises(UsageError, match=r"semantic_text_splitter.*pip install 'promptcli\[split\]'"):
         pc.search("x", [rows], model=encoder, split=True)
