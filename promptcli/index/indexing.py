@@ -244,7 +244,7 @@ def search_index(
 ) -> "Iterator[tuple[str, list[Hit]]]":
     """Yield each query with the k rows of an index that are nearest to it, best first, with their cosine.
 
-    With ``lexical`` the score is that of BM25; with ``hybrid`` the sum of 1 / (60 + rank) by cosine and by BM25.
+    With ``lexical`` the score is that of BM25; with ``hybrid`` 0.6 cosine + 0.4 BM25 / the query's best BM25.
 
     Args:
         folder: Folder of the index.

@@ -20,9 +20,9 @@ FILES = {
     "vocab_name": "lexical-words.json",
     "params_name": "lexical.json",
 }
-#: The constant of reciprocal ranks (Cormack et al. 2009).
-CONSTANT = 60
-#: Ranks of each list that are joined, at least.
+#: The weight of words in a joined score; that of the cosine is the rest.
+WEIGHT = 0.4
+#: Rows of each ranking that are joined, at least.
 DEPTH = 100
 
 
@@ -79,11 +79,15 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def reciprocal_ranks(rankings: Sequence[RowNumbers], k: int) -> tuple[RowNumbers, Floats]:
-    """Return the k rows with the highest sum of 1 / (60 + rank) in rankings, best first, equal ones by row."""
-    rows = np.unique(np.concatenate(rankings))
-    scores = np.zeros(len(rows), np.float64)
-    for ranking in rankings:
-        scores[np.searchsorted(rows, ranking)] += 1 / (CONSTANT + 1 + np.arange(len(ranking)))
+def joined(vectors: tuple[RowNumbers, Floats], words: tuple[RowNumbers, Floats], k: int) -> tuple[RowNumbers, Floats]:
+    """Return the k rows with the highest sum of 0.6 cosine and 0.4 BM25, best first, equal ones by row.
+
+    BM25 is divided by the query's best. A row that only words found has the lowest cosine of those that vectors found.
+    """
+    rows = np.unique(np.concatenate([vectors[0], words[0]]))
+    cosines, shares = np.full(len(rows), vectors[1].min(initial=1), np.float64), np.zeros(len(rows))
+    cosines[np.searchsorted(rows, vectors[0])] = vectors[1]
+    shares[np.searchsorted(rows, words[0])] = words[1] / words[1].max(initial=0)
+    scores = ((1 - WEIGHT) * cosines + WEIGHT * shares).astype(np.float32)
     order = np.lexsort((rows, -scores))[:k]
-    return rows[order], scores[order].astype(np.float32)
+    return rows[order], scores[order]

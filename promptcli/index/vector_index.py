@@ -35,7 +35,7 @@ from promptcli.index.factory import (
     training_size,
     tune,
 )
-from promptcli.index.lexical import DEPTH, Lexical, reciprocal_ranks
+from promptcli.index.lexical import DEPTH, Lexical, joined
 from promptcli.index.rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
 from promptcli.index.segment import Segment, join_labels, label_table
 from promptcli.index.where import Condition, columns_of, shown_cells
@@ -280,7 +280,7 @@ class VectorIndex:
         Args:
             queries: (q, d); scaled to length 1 here. None: ranked by words alone.
             k: At least 1.
-            words: q texts to rank by BM25, too; both rankings are joined by the sum of 1 / (60 + rank).
+            words: q texts to rank by BM25, too; the score is then 0.6 cosine + 0.4 BM25 / the query's best BM25.
             nprobe: Lists of an inverted file (IVF) to read; None: as measured at the build.
             ef: Candidates that a graph (HNSW) keeps; None: as measured at the build.
             allow: Only rows with these ids may be answers; a few are compared one by one.
@@ -308,8 +308,8 @@ class VectorIndex:
         lexical = [self.words.rank(text, depth, allowed) for text in words]
         if units is None:
             return lexical
-        pairs = zip(self.nearest(units, depth, allowed, effort), lexical, strict=True)
-        return [reciprocal_ranks([rows for rows, _ in pair], k) for pair in pairs]
+        nearest = self.nearest(units, depth, allowed, effort)
+        return [joined(*rankings, k) for rankings in zip(nearest, lexical, strict=True)]
 
     def _best_parts(self, rank: Callable[[int], list[Answer]], k: int) -> list[Answer]:
         """Return the k best rows of each query; in an index of parts the best part of each row."""

@@ -8,7 +8,7 @@ import pytest
 
 import promptcli as pc
 from promptcli.errors import UsageError
-from promptcli.index.lexical import Lexical, reciprocal_ranks
+from promptcli.index.lexical import Lexical, joined
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
 from promptcli.index.vector_index import VectorIndex
@@ -52,12 +52,33 @@ def test_scores_are_those_of_bm25(query):
     assert all(expected[row] <= scores[-1] + 1e-5 for row in set(range(60)) - set(rows.tolist())) if len(rows) else True
 
 
-def test_reciprocal_ranks_are_sums_over_the_rankings():
-    rankings = [np.array([5, 3, 9]), np.array([9, 1]), np.array([], np.int64)]
-    sums = {row: sum(1 / (61 + list(each).index(row)) for each in rankings if row in each) for row in (1, 3, 5, 9)}
-    rows, scores = reciprocal_ranks(rankings, 3)
-    assert rows.tolist() == sorted(sums, key=lambda row: (-sums[row], row))[:3]
-    assert scores == pytest.approx([sums[row] for row in rows])
+def plainly_joined(by_vectors, by_words):
+    """Rows -> score, from rows -> cosine and rows -> BM25."""
+    lowest, best = min(by_vectors.values(), default=1), max(by_words.values(), default=1)
+    return {
+        row: 0.6 * by_vectors.get(row, lowest) + 0.4 * by_words.get(row, 0) / best for row in {*by_vectors, *by_words}
+    }
+
+
+@pytest.mark.parametrize(
+    ("by_vectors", "by_words"),
+    [
+        ({5: 0.9, 3: 0.5, 9: -0.25}, {9: 4.0, 1: 2.0}),
+        ({2: 0.5, 1: 0.5, 4: 0.5}, {8: 3.0, 7: 3.0}),  # equal scores: by row
+        ({5: 0.9, 3: 0.5}, {}),  # no word is known: by cosine
+        ({}, {3: 2.0, 5: 1.0}),
+        ({}, {}),
+    ],
+)
+def test_joined_scores_are_weighted_sums(by_vectors, by_words):
+    rankings = [
+        (np.array([*each], np.int64), np.array([*each.values()], np.float32)) for each in (by_vectors, by_words)
+    ]
+    sums = plainly_joined(by_vectors, by_words)
+    for k in (1, 3, 9):
+        rows, scores = joined(*rankings, k)
+        assert rows.tolist() == sorted(sums, key=lambda row: (-round(sums[row], 6), row))[:k]
+        assert scores == pytest.approx([sums[row] for row in rows])
 
 
 def build(texts, seed=0):
@@ -69,15 +90,14 @@ def test_hybrid_joins_both_rankings_and_obeys_filters():
     texts, query = random_texts(300), vectors(1, seed=5)
     index = build(texts)
     for options in ({}, {"deny": ["r3", "r7"]}, {"allow": [f"r{row}" for row in range(0, 300, 3)]}):
-        both = [index.search(query, 100, **options)[0], index.search(None, 100, words=["X-200 cat"], **options)[0]]
-        sums = dict[str, float]()
-        for hits in both:
-            for hit in hits:
-                sums[hit.id] = sums.get(hit.id, 0) + 1 / (60 + hit.rank)
-        [hits] = index.search(query, 10, words=["X-200 cat"], **options)
-        expected = sorted(sums, key=lambda name: (-round(sums[name], 9), int(name[1:])))[:10]
-        assert [hit.id for hit in hits] == expected
-        assert [hit.score for hit in hits] == pytest.approx([sums[name] for name in expected])
+        for words in ("X-200 cat", "absent"):
+            both = [index.search(query, 100, **options)[0], index.search(None, 100, words=[words], **options)[0]]
+            sums = plainly_joined(*({hit.id: hit.score for hit in hits} for hits in both))
+            hits, other = index.search(np.concatenate([query, -query]), 10, words=[words, "dog"], **options)
+            expected = sorted(sums, key=lambda name: (-np.float32(sums[name]), int(name[1:])))[:10]
+            assert [hit.id for hit in hits] == expected and hits != other
+            assert [hit.score for hit in hits] == pytest.approx([sums[name] for name in expected])
+            assert index.search(query, 10, words=[words], **options) == [hits]
 
 
 def test_a_changed_index_has_the_words_of_its_rows(tmp_path):
