@@ -17,7 +17,7 @@ OUT=${OUT:-figures}
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 TESTS="STS12 STS13 STS14 STS-B SICK-R"
 TEMPLATE='This sentence : "[X]" means [MASK] .'
-STUDENTS="mini mini-static vectors similarities vectors-alone first-10000 first-40000 average pairs-teacher pairs-both pairs"
+STUDENTS="mini mini-static vectors layer-1 layer-2 similarities vectors-alone first-10000 first-40000 average pairs-teacher pairs-both pairs"
 KINDS="captions questions nli headlines simplify twitter tatoeba"
 SYSTEMS="defsent consert-joint consert consert-after-joint isbert cotbert sbert sbert-regression"
 
@@ -103,6 +103,7 @@ distill() {
     mini) set="--epochs 4 --set eval-steps=300" ;;
     mini-static | average) prompt=() ;;&
     mini-static) set="--set pool=static/avg --batch-size 512 --learning-rate 0.01 --epochs 2 --set weight-decay=0 --set eval-steps=150" ;;
+    layer-*) set+=" --set pool=$1/mask" ;;
     similarities) set+=" --set target=similarities" ;;
     vectors-alone) set+=" --set similarity-weight=0" ;;
     first-*)
