@@ -234,6 +234,8 @@ class Runtime:
 
     def configure_libraries(self) -> None:
         """Set what libraries read at import: quiet, and no network if ``--offline`` is given."""
+        # of the 1,024 products that oneDNN keeps by itself, one for every shape of a batch, training uses few again
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
