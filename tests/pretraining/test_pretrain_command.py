@@ -193,7 +193,7 @@ ENOUGH = "\n".join(LINES[:600]).encode()
         (b"text\n", ["--width", "100", "--heads", "3"], 2, "--width 100 is not a multiple of --heads 3"),
         (b"text\n", ["--set", "masking=0"], 2, "`masking` 0.0 is not allowed; valid: above 0 and below 1"),
         (b"text\n", ["--set", "optimizer=sgd"], 2, "unknown setting 'optimizer'"),
-        (b"text\n", ["--seed", "99999999999"], 2, "'--seed'"),
+        (b"text\n", ["--seed", "99999999999"], 2, "--seed 99999999999"),
         (b"text\n", ["--batch-tokens", "50"], 2, "--batch-tokens 50"),
         (b"text\n", ["--resume"], 2, "no unfinished run"),
         (b"text\n", ["-o", "."], 2, "is not empty"),
