@@ -10,11 +10,13 @@ import itertools
 import json
 import re
 import string
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece
@@ -124,6 +126,18 @@ _PUNCTUATION = re.escape(string.punctuation)
 _WORDS = re.compile(f"[^ {_PUNCTUATION}]+|[{_PUNCTUATION}]")
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
 _WORDS_A_TEXT = 32
+_INTEGER = "i"  #: a packed id
+ID_BYTES = array(_INTEGER).itemsize
+
+
+def pack(ids: Sequence[int]) -> bytes:
+    """Return ids as C's integers: bytes are joined many times faster than lists."""
+    return array(_INTEGER, ids).tobytes()
+
+
+def unpack(packed: bytes) -> list[int]:
+    """Return packed ids as a list."""
+    return array(_INTEGER, packed).tolist()
 
 
 class PieceTokenizer:
@@ -167,7 +181,7 @@ class PieceTokenizer:
         self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
         self.splits_at_blanks = _splits_at_blanks(definition)  #: a word between spaces has the same ids everywhere
         self._added = {token["content"][:1] for token in definition["added_tokens"]}  # their first characters
-        self._words: dict[str, list[int]] = {}
+        self._words: dict[str, bytes] = {}
         self._held = 0  # characters of the words kept
         #: Byte-level BPE: a word's leading space is part of its token (``Ġ``).
         self.byte_level = "ByteLevel" in json.dumps(definition.get("pre_tokenizer"))
@@ -175,20 +189,22 @@ class PieceTokenizer:
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of every piece of text, without special tokens, in bulk."""
-        read = self._by_words if self.splits_at_blanks else self._whole
-        ids: list[list[int]] = []
-        for start in range(0, len(pieces), _SLICE):
-            ids += read(list(pieces[start : start + _SLICE]))
-        return ids
+        return list(map(unpack, self.packed(pieces)))
 
-    def _whole(self, pieces: list[str]) -> list[list[int]]:
+    def packed(self, pieces: Sequence[str]) -> list[bytes]:
+        """Return ``encode``, each list packed."""
+        read = self._by_words if self.splits_at_blanks else self._whole
+        return [ids for start in range(0, len(pieces), _SLICE) for ids in read(list(pieces[start : start + _SLICE]))]
+
+    def _whole(self, pieces: list[str]) -> list[bytes]:
         try:
-            return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)]
+            encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
         except TypeError:  # how the library refuses half of a surrogate pair
             wrong = next(piece for piece in pieces if piece.encode("utf-8", "replace").decode() != piece)
             raise UsageError(f"{shown(wrong)} is not text: not all of it is UTF-8") from None
+        return [pack(encoding.ids) for encoding in encodings]
 
-    def _by_words(self, pieces: list[str]) -> list[list[int]]:
+    def _by_words(self, pieces: list[str]) -> list[bytes]:
         """Tokenise each word once: text repeats its words, and looking one up is many times faster.
 
         Words end at spaces and at ASCII punctuation, each mark a word: BERT's tokenizer always cuts there. A
@@ -201,9 +217,9 @@ class PieceTokenizer:
         new = list(set(itertools.chain.from_iterable(split)).difference(words))
         words.update(zip(new, self._ids_of_words(new), strict=True))
         self._held += sum(map(len, new))
-        return [list(itertools.chain.from_iterable(map(words.__getitem__, row))) for row in split]
+        return [b"".join(map(words.__getitem__, row)) for row in split]
 
-    def _ids_of_words(self, words: list[str]) -> list[list[int]]:
+    def _ids_of_words(self, words: list[str]) -> list[bytes]:
         """Return the ids of each word, many in one text with a mark between them: a text costs more than its words."""
         mark = next(filter(self.knows, _MARKS), None)
         if mark is None:
@@ -211,11 +227,14 @@ class PieceTokenizer:
         apart = [word for word in words if mark in word]
         ids_of = dict(zip(apart, self._whole(apart), strict=True))
         plain = [word for word in words if mark not in word]
-        end_of_word = self.id(mark)
         groups = [plain[start : start + _WORDS_A_TEXT] for start in range(0, len(plain), _WORDS_A_TEXT)]
-        for group, ids in zip(groups, self._whole([f" {mark} ".join(group) for group in groups]), strict=True):
-            ends = [place for place, token in enumerate(ids) if token == end_of_word]
-            for word, start, end in zip(group, [0, *(end + 1 for end in ends)], [*ends, len(ids)], strict=True):
+        if groups:
+            end_of_word = self.id(mark)
+            assert end_of_word is not None
+            ids = pack([end_of_word]).join(self._whole([f" {mark} ".join(group) for group in groups]))
+            ends = (np.flatnonzero(np.frombuffer(ids, np.intc) == end_of_word) * ID_BYTES).tolist()
+            starts = [0, *(end + ID_BYTES for end in ends)]
+            for word, start, end in zip(plain, starts, [*ends, len(ids)], strict=True):
                 ids_of[word] = ids[start:end]
         return [ids_of[word] for word in words]
 

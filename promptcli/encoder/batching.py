@@ -1,6 +1,5 @@
 """Batches of spliced inputs: sorted by length, under a token budget, so that little or nothing is padding."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from promptcli.backbones.states import Batch
+from promptcli.backbones.tokenizer import ID_BYTES
 from promptcli.errors import OutOfMemoryError, is_out_of_memory
 from promptcli.notes import note
 
@@ -191,14 +191,14 @@ def make_batch(
     return Batch(sent[0], sent[1], sent[2] if most else None, counts=lengths, rows=ids)
 
 
-def average_rows(bags: Sequence[Sequence[int]], matrix: torch.Tensor) -> torch.Tensor:
-    """Return the mean of rows of a matrix (v, d) in each of n bags, (n, d) float32; zeros for an empty bag."""
-    lengths = np.fromiter((len(bag) for bag in bags), np.int64, len(bags))
-    flat = np.fromiter(itertools.chain.from_iterable(bags), np.int64, int(lengths.sum()))
+def average_rows(bags: Sequence[bytes], matrix: torch.Tensor) -> torch.Tensor:
+    """Return the mean of rows of a matrix (v, d) in each of n packed bags, (n, d) float32; zeros for an empty bag."""
+    lengths = np.fromiter(map(len, bags), np.int64, len(bags)) // ID_BYTES
+    flat = np.frombuffer(b"".join(bags), np.intc)
     used = np.flatnonzero(np.bincount(flat, minlength=len(matrix)))  # few of the rows, so that these are made float32
-    place = np.empty(len(matrix), dtype=np.int64)
+    place = np.empty(len(matrix), dtype=np.int32)  # with 64 bits the sums take twice the time
     place[used] = np.arange(len(used))
-    ends = lengths.cumsum()
-    numbers, starts, rows = (to_device(array, matrix.device) for array in (place[flat], ends - lengths, used))
-    sums = torch.nn.functional.embedding_bag(numbers, matrix[rows].float(), starts, mode="sum")  # "mean" is far slower
+    starts = (lengths.cumsum() - lengths).astype(np.int32)
+    numbers, offsets, rows = (to_device(array, matrix.device) for array in (place[flat], starts, used))
+    sums = torch.nn.functional.embedding_bag(numbers, matrix[rows].float(), offsets, mode="sum")  # "mean" is far slower
     return sums / to_device(lengths.clip(1), matrix.device)[:, None]

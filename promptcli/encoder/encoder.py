@@ -22,6 +22,7 @@ from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
+from promptcli.backbones.tokenizer import ID_BYTES, pack, unpack
 from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import (
@@ -43,7 +44,7 @@ from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts import Prompt, build_prompt, mean_of, prompts_of_mean
-from promptcli.encoder.prompts.template import Inputs, lower, text_rule
+from promptcli.encoder.prompts.template import Inputs, PackedInputs, lower, text_rule
 from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, ahead, check_not_forked, in_streams
 from promptcli.encoder.transforms import Stage, Transform, build_transforms
 from promptcli.errors import UsageError, WrongKindError, unknown
@@ -53,7 +54,7 @@ from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
 Option = str | int | bool | Progress | None  #: a value of an argument of ``encode``
 TUNED = "backbone."  #: prefix of a tuned backbone's tensors
 LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
-_AT_ONCE = 4096  #: inputs averaged at once if no layer has to run
+_AT_ONCE = 16_384  #: inputs averaged at once if no layer has to run
 _PLANNED = 32_768  #: distinct sentences whose batches are planned together; the next ones are tokenised in the meantime
 _ENCODED = ("vectors", "truncated", "tokens")
 Fetch = Callable[[], dict[int, np.ndarray]]  #: waits for vectors from a device, by encoder number
@@ -445,6 +446,13 @@ class Encoder:
             self.pooling.weights.rewrite(self.pieces(sentences), self.backbone), self.max_length
         )
 
+    def packed_inputs(self, sentences: Sequence[str]) -> PackedInputs:
+        """Return ``inputs``, packed."""
+        if self.pooling.weights.rewriting:
+            inputs = self.inputs(sentences)
+            return PackedInputs(list(map(pack, inputs.rows)), inputs.truncated)
+        return self.template.splice_packed(self.backbone.tokenizer.packed(self.pieces(sentences)), self.max_length)
+
     def pieces(self, sentences: Sequence[str]) -> list[str]:
         """Return n sentences as the pieces to tokenise: with period and text rule, and what touches them.
 
@@ -484,10 +492,12 @@ class Encoder:
             return self.backbone.token_rows
         return self.backbone.head.rows if self.pooling.needs == Needs(decoder=True) else None
 
-    def average(self, rows: Sequence[Sequence[int]], lengths: np.ndarray, matrix: Tensor) -> np.ndarray:
-        """Return the vectors (n, d) float32 of n inputs from ``averaged_rows``, without batches or padding."""
+    def average(self, rows: Sequence[bytes], lengths: np.ndarray, matrix: Tensor) -> np.ndarray:
+        """Return the vectors (n, d) float32 of n packed inputs from ``averaged_rows``, without batches or padding."""
         inner = self.pooling.weights.averaged or slice(None)
-        vectors = average_rows([row[inner] for row in rows], matrix)
+        if inner != slice(None):
+            rows = [pack(unpack(row)[inner]) for row in rows]
+        vectors = average_rows(rows, matrix)
         return self.apply_transforms(vectors, lambda: lengths).cpu().numpy()
 
     def apply_transforms(self, vectors: Tensor, lengths: Callable[[], np.ndarray]) -> Tensor:
@@ -622,9 +632,9 @@ def encode_windows(
     for number, encoder in enumerate(single):
         groups.setdefault(encoder.input_key, []).append(number)
 
-    def read(window: Sequence[str]) -> tuple[np.ndarray, list[Inputs]]:
+    def read(window: Sequence[str]) -> tuple[np.ndarray, list[Inputs | PackedInputs]]:
         unique, back = _distinct(window)
-        return back, [single[members[0]].inputs(unique) for members in groups.values()]
+        return back, [_inputs([single[number] for number in members], unique) for members in groups.values()]
 
     for window, (back, inputs) in ahead(read, windows):
         share = Share(progress, len(window), sum(len(each.rows) for each in inputs))
@@ -637,14 +647,24 @@ def encode_windows(
         yield [Encoded(result.vectors[back], result.truncated[back], result.tokens[back]) for result in rows]
 
 
-def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progress, most: int | None) -> list[Encoded]:
+def _inputs(encoders: Sequence["Encoder"], sentences: Sequence[str]) -> Inputs | PackedInputs:
+    """Return the inputs of encoders with the same ``input_key``, packed if none of them needs a layer."""
+    if any(encoder.averaged_rows() is None for encoder in encoders):
+        return encoders[0].inputs(sentences)
+    return encoders[0].packed_inputs(sentences)
+
+
+def _encode_group(
+    encoders: Sequence["Encoder"], inputs: Inputs | PackedInputs, progress: Progress, most: int | None
+) -> list[Encoded]:
     count = len(inputs.rows)
     if not count:
         return [
             Encoded(np.empty((0, encoder.width), np.float32), np.empty(0, bool), np.empty(0, np.int64))
             for encoder in encoders
         ]
-    lengths = np.fromiter((len(row) for row in inputs.rows), np.int64, count)
+    packed = inputs.rows if isinstance(inputs, PackedInputs) else []
+    lengths = np.fromiter(map(len, inputs.rows), np.int64, count) // (ID_BYTES if packed else 1)
     vectors: dict[int, np.ndarray] = {}
     deep = {}
     with torch.inference_mode():
@@ -653,11 +673,12 @@ def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progr
             if matrix is None:
                 deep[number] = encoder
             else:
+                packed = packed or list(map(pack, inputs.rows))
                 chunks = (slice(start, start + _AT_ONCE) for start in range(0, count, _AT_ONCE))
                 vectors[number] = np.concatenate(
-                    [encoder.average(inputs.rows[chunk], lengths[chunk], matrix) for chunk in chunks]
+                    [encoder.average(packed[chunk], lengths[chunk], matrix) for chunk in chunks]
                 )
-        if deep:
+        if isinstance(inputs, Inputs):
             vectors |= _gather(_run_batches(deep, inputs.rows, lengths, most), count, progress)
         else:
             progress(count)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from promptcli.backbones import tokenizer as tokenizer_module
 from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.tokenizer import pack, unpack
 from promptcli.encoder.batching import average_rows
 from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
 from promptcli.recipe import Recipe
@@ -31,14 +32,14 @@ def test_the_ids_of_words_are_those_of_the_text(name, pieces, tokens_of):
     tokens = tokens_of[name]
     marks = [mark for mark in tokenizer_module._MARKS if tokens.knows(mark)]
     assert marks[:1] == (["^"] if name == "mini-bert" else [])
-    assert tokens.splits_at_blanks and tokens.encode(pieces) == tokens._whole(pieces)
+    assert tokens.splits_at_blanks and tokens.packed(pieces) == tokens._whole(pieces)
 
 
 def test_words_are_forgotten_before_they_fill_the_memory(tiny_backbone, monkeypatch):
     monkeypatch.setattr(tokenizer_module, "_KEPT_CHARACTERS", 20)
     tokens = tiny_backbone("bert").tokenizer
     for sentence in [*SENTENCES, *ODD, *SENTENCES]:
-        assert tokens.encode([sentence]) == tokens._whole([sentence])
+        assert tokens.packed([sentence]) == tokens._whole([sentence])
         assert sum(map(len, tokens._words)) < 20 + 150
 
 
@@ -70,12 +71,19 @@ RECIPES = {
 def test_averages_equal_the_batches(name, family, tiny_backbone, monkeypatch):
     encoder = build_encoder(RECIPES[name], backbone=tiny_backbone(family))
     assert encoder.averaged_rows() is not None
-    short = encoder.encode([*SENTENCES, *ODD])
+    sentences = [*SENTENCES, *ODD, "the " * 600]
+    report = encoder.encode_report(sentences)
+    short, packed = report.vectors, encoder.packed_inputs(sentences)
+    assert list(map(unpack, packed.rows)) == encoder.inputs(sentences).rows
     done = []
-    assert np.array_equal(encoder.encode(ODD, progress=done.append), short[len(SENTENCES) :]) and sum(done) == len(ODD)
+    assert np.array_equal(encoder.encode(ODD, progress=done.append), short[len(SENTENCES) : -1])
+    assert sum(done) == len(ODD)
     assert encoder.encode([]).shape == (0, encoder.width)
     monkeypatch.setattr(Encoder, "averaged_rows", lambda self: None)
-    assert np.abs(encoder.encode([*SENTENCES, *ODD]) - short).max() < 1e-6
+    batched = encoder.encode_report(sentences)
+    assert np.abs(batched.vectors - short).max() < 1e-6
+    assert report.truncated[-1] == (name != "unbiased") and np.array_equal(batched.truncated, report.truncated)
+    assert np.array_equal(batched.tokens, report.tokens)
 
 
 def test_others_of_the_same_input_still_take_the_layers(tiny_backbone):
@@ -94,5 +102,5 @@ def test_the_mean_of_rows(dtype):
     matrix = torch.randn(50, 3, generator=generator).to(dtype)
     bags = [[7, 7, 49], [], [0], list(range(50))]
     expected = [sum((matrix[i].float() for i in bag), torch.zeros(3)) / max(len(bag), 1) for bag in bags]
-    assert torch.allclose(average_rows(bags, matrix), torch.stack(expected), atol=1e-6)
-    assert torch.equal(average_rows([[], []], matrix), torch.zeros(2, 3))
+    assert torch.allclose(average_rows(list(map(pack, bags)), matrix), torch.stack(expected), atol=1e-6)
+    assert torch.equal(average_rows([b"", b""], matrix), torch.zeros(2, 3))

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.tokenizer import ID_BYTES, PieceTokenizer, pack, unpack
 from promptcli.errors import UsageError, WrongKindError, look_up
 from promptcli.recipe import MASK, SLOT
 
@@ -19,6 +19,14 @@ class Inputs:
 
     rows: list[list[int]]  #: n lists of token ids, specials included
     truncated: list[bool]  #: per row, whether the sentence lost tokens
+
+
+@dataclass(frozen=True)
+class PackedInputs:
+    """``Inputs`` with rows packed."""
+
+    rows: list[bytes]
+    truncated: list[bool]
 
 
 class Template:
@@ -115,6 +123,18 @@ class Template:
         rows = [[*self.prefix, *cut(ids), *self.suffix] for ids in pieces]
         # where neither tokenizer nor template adds a token, an empty sentence has none: it becomes one of padding
         return Inputs([row or [self._tokenizer.pad] for row in rows], [len(ids) > room for ids in pieces])
+
+    def splice_packed(self, pieces: Sequence[bytes], max_length: int) -> PackedInputs:
+        """``splice`` for packed ids."""
+        self.check_room(max_length)
+        before, after = pack(self.prefix), pack(self.suffix)
+        longest = max_length * ID_BYTES - len(before) - len(after)
+        truncated = [len(ids) > longest for ids in pieces]
+        rows = [before + ids + after for ids in pieces]
+        for row, cut in enumerate(truncated):
+            if cut or not rows[row]:
+                rows[row] = pack(self.splice([unpack(pieces[row])], max_length).rows[0])
+        return PackedInputs(rows, truncated)
 
     def _side(self, text: str, *, starts_input: bool, keep_blank: bool = False) -> list[int]:
         ids: list[int] = []
