@@ -205,9 +205,12 @@ def _perplexity(file: str) -> TaskRow:
 
 
 #: Word before a colon -> the task of the argument after it: ``retrieval:FILE`` (or ``FILE:query,document,grade``, or a
-#: folder of BEIR or MS MARCO); ``perplexity:FILE``; ``mteb:TASK``, whose data mteb has.
+#: folder of BEIR or MS MARCO), and the same ranked by words, or by both; ``perplexity:FILE``; ``mteb:TASK``, whose data
+#: mteb has.
 FAMILIES: dict[str, Callable[[str], TaskRow]] = {
     "retrieval": _retrieval,
+    "lexical": _retrieval,
+    "hybrid": _retrieval,
     "perplexity": _perplexity,
     "mteb": lambda name: TaskRow("mteb", lambda _: {}, text="as mteb has it"),
 }

@@ -133,9 +133,10 @@ class RetrievalTask:
     documents: list[str]  # m distinct ones
     grades: list[dict[int, float]]  # by query: number of a document -> its grade above 0
     same: list[set[int]]  # by query: numbers of the documents that are the query itself
+    ranking: str = "retrieval"  # by vectors; "lexical": by words; "hybrid": by both
 
     @classmethod
-    def of(cls, name: str, rows: Sequence[GoldRow]) -> "RetrievalTask":
+    def of(cls, name: str, rows: Sequence[GoldRow], ranking: str = "retrieval") -> "RetrievalTask":
         """Return the task of rows (query, document, grade).
 
         A document of grade 0 is irrelevant, one of grade NaN is the query itself, as is one of the same text.
@@ -152,12 +153,14 @@ class RetrievalTask:
                 grades[number] = max(grade, grades.get(number, 0.0))
         if not relevant:
             raise UsageError(f"{name}: no query has a document with a grade above 0")
-        return cls(name, list(relevant), list(documents), list(relevant.values()), [same[query] for query in relevant])
+        own = [same[query] for query in relevant]
+        return cls(name, list(relevant), list(documents), list(relevant.values()), own, ranking)
 
     def sentences(self) -> Iterator[str]:
-        """Yield every query and document."""
-        yield from self.queries
-        yield from self.documents
+        """Yield every query and document that a model encodes."""
+        if self.ranking != "lexical":
+            yield from self.queries
+            yield from self.documents
 
     def sha256(self) -> str:
         """Return the hex SHA-256 over queries, documents and grades."""
@@ -320,7 +323,7 @@ def _task(name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, 
         case "accuracy":
             return TransferTask(name.task, {split: _labelled(examples) for split, examples in parts.items()})
         case "ndcg@10":
-            return RetrievalTask.of(str(name), every)
+            return RetrievalTask.of(str(name), every, name.task)
         case "perplexity":
             return PerplexityTask(str(name), [line for line, *_ in every])
     local = [TaskName(MTEB_LOCAL[name.split])] if folder is not None and name.split in MTEB_LOCAL else []

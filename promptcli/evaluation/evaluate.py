@@ -40,7 +40,8 @@ def evaluate(
             files (CSV, TSV, JSONL, Parquet) of graded pairs, ``FILE`` with columns sentence1, sentence2, score or
             ``FILE:first,second,gold`` (Spearman x 100); ``MR``, ``CR``, ``SUBJ``, ``MPQA``, ``SST-2``, ``TREC``,
             ``MRPC`` (``transfer``: all; accuracy x 100 of SentEval's classifier); ``retrieval:FILE`` with columns
-            query, document, grade (nDCG@10 x 100, recall); ``perplexity:FILE`` of held-out lines; ``mteb:NAME``, run by
+            query, document, grade (nDCG@10 x 100, recall), and the same ranked by words, ``lexical:FILE``, or by both,
+            ``hybrid:FILE`` (as in ``search_index``); ``perplexity:FILE`` of held-out lines; ``mteb:NAME``, run by
             mteb. Default: the seven STS tasks with a ``data_dir``, else ``demo``.
         data_dir: SentEval's ``downstream`` folder; without it STS tasks are fetched from the hub.
         protocol: ``senteval``, or ``mteb``: SICK-R with all its pairs, raw text.

@@ -24,10 +24,12 @@ from promptcli.data.tasks import (
     TransferTask,
 )
 from promptcli.data.vectors import read_vectors
+from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import classifier, statistics
 from promptcli.evaluation.classifier import FULL, PROTOCOLS, SEED, ClassifierTraining
+from promptcli.evaluation.lexical import Lexical, joined
 from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
 from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.evaluation.scores import (
@@ -275,15 +277,8 @@ def _classify(each: Embedded, task: TransferTask, rows: Rows, settings: EvalSett
 
 
 def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSettings) -> RetrievalScore:
-    def side(role: str, texts: list[str]) -> NDArray[Any]:
-        if each.encoder is None or not _has_roles(each.encoder):
-            return each.vectors[[rows[text] for text in texts]]
-        with working(f"encode {role}", len(texts)) as advance:
-            return each.encoder.in_role(role, report=True).encode(texts, progress=advance)
-
-    queries, documents = side("query", task.queries), side("document", task.documents)
     excluded = max(map(len, task.same)) if settings.exclude_queries else 0
-    ranked = statistics.nearest(queries, documents, 100 + excluded)
+    ranked = _ranked(each, task, rows, 100 + excluded)
     if excluded:  # no document takes their place, at the end
         own = np.array([np.isin(row, list(same)) for row, same in zip(ranked, task.same, strict=True)])
         ranked = np.take_along_axis(np.where(own, -1, ranked), np.argsort(own, axis=1, kind="stable"), axis=1)[:, :100]
@@ -296,10 +291,37 @@ def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSet
         ci95=(100 * low, 100 * high),
         recall_at_10=100 * float(statistics.recall(ranked, task.grades, 10).mean()),
         recall_at_100=100 * float(statistics.recall(ranked, task.grades, 100).mean()),
-        queries=len(queries),
-        documents=len(documents),
+        queries=len(task.queries),
+        documents=len(task.documents),
         gains=gains,
     )
+
+
+def _ranked(each: Embedded, task: RetrievalTask, rows: Rows, depth: int) -> NDArray[np.int64]:
+    """Return the numbers of the best documents for each query, best first; -1: no further one."""
+
+    def side(role: str, texts: list[str]) -> NDArray[Any]:
+        if each.encoder is None or not _has_roles(each.encoder):
+            return each.vectors[[rows[text] for text in texts]]
+        with working(f"encode {role}", len(texts)) as advance:
+            return each.encoder.in_role(role, report=True).encode(texts, progress=advance)
+
+    rankings = []
+    if task.ranking != "retrieval":
+        words = Lexical.build(task.documents, np.arange(len(task.documents)))
+        rankings = [words.rank(query, depth, None) for query in task.queries]
+    if task.ranking != "lexical":
+        queries, documents = side("query", task.queries), side("document", task.documents)
+        ranked = statistics.nearest(queries, documents, depth)
+        if task.ranking == "retrieval":
+            return ranked
+        queries, documents = unit(queries), unit(documents)
+        nearest = [(near, documents[near] @ query) for near, query in zip(ranked, queries, strict=True)]
+        rankings = [joined(*both, depth) for both in zip(nearest, rankings, strict=True)]
+    ranked = np.full((len(rankings), depth), -1)
+    for row, (numbers, _) in zip(ranked, rankings, strict=True):
+        row[: len(numbers)] = numbers
+    return ranked
 
 
 def _predict(each: Embedded, task: PerplexityTask, rows: Rows, settings: EvalSettings) -> PerplexityScore:

@@ -64,8 +64,8 @@ def build_index(
     Raises:
         UsageError: A file that cannot be read, vectors of another or an unknown encoder, or an index that exists.
     """
+    from promptcli.evaluation.lexical import load_library
     from promptcli.index import inputs, stored
-    from promptcli.index.lexical import load_library
     from promptcli.index.vector_index import VectorIndex
     from promptcli.models import loading as encoders
     from promptcli.models.entries import utc_now
@@ -136,8 +136,8 @@ def add_to_index(
         UsageError: Vectors of another encoder, or rows without ids to replace by.
         CheckFailedError: The encoder of the index has changed.
     """
+    from promptcli.evaluation.lexical import load_library
     from promptcli.index import inputs, stored
-    from promptcli.index.lexical import load_library
 
     folder = Path(folder)
     origin = stored.read_manifest(folder)

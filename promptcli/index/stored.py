@@ -14,8 +14,8 @@ import numpy as np
 
 import promptcli
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.evaluation.lexical import Lexical, load_library
 from promptcli.index.factory import Effort, Recall, faiss, make
-from promptcli.index.lexical import Lexical, load_library
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.recipe import Prompts

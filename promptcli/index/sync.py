@@ -50,9 +50,9 @@ def sync_index(
         NotFoundError: No such file.
         UsageError: A file that is being written to, no line to index, or an index of other rows.
     """
+    from promptcli.evaluation.lexical import load_library
     from promptcli.index import inputs, stored
     from promptcli.index.indexing import size_of
-    from promptcli.index.lexical import load_library
     from promptcli.models import loading
 
     folder, room, model = Path(folder), size_of(memory), Choice() if model is None else model

@@ -18,6 +18,7 @@ from promptcli.data.dialect import CELLS
 from promptcli.data.vectors.formats import BLOCK, Floats
 from promptcli.embedding.splitting import PART
 from promptcli.errors import PromptcliError, UsageError
+from promptcli.evaluation.lexical import DEPTH, Lexical, joined
 from promptcli.index.factory import (
     Effort,
     Recall,
@@ -35,7 +36,6 @@ from promptcli.index.factory import (
     training_size,
     tune,
 )
-from promptcli.index.lexical import DEPTH, Lexical, joined
 from promptcli.index.rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
 from promptcli.index.segment import Segment, join_labels, label_table
 from promptcli.index.where import Condition, columns_of, shown_cells

@@ -4,11 +4,13 @@ import math
 import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import promptcli as pc
 from promptcli.errors import UsageError
-from promptcli.index.lexical import Lexical, joined
+from promptcli.evaluation.lexical import Lexical, joined
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
 from promptcli.index.vector_index import VectorIndex
@@ -147,3 +149,25 @@ def test_stored_searched_and_refused(tmp_path, monkeypatch):
         pc.add_to_index(tmp_path / "idx", file)
     with pytest.raises(UsageError, match=r"promptcli\[lexical\]"), change(tmp_path / "idx"):
         pass
+
+
+def test_eval_ranks_documents_as_an_index_does(tmp_path):
+    documents = list(dict.fromkeys(f"{text} {number % 40}" for number, text in enumerate(random_texts(200))))
+    queries = {f"{text}?": documents[number] for number, text in enumerate(random_texts(20, seed=1))}
+    rows = [*queries.items(), *(("", document) for document in documents)]
+    table = pa.table({"query": [row[0] for row in rows], "document": [row[1] for row in rows]})
+    pq.write_table(
+        table.append_column("grade", pa.array([float(bool(row[0])) for row in rows])), tmp_path / "r.parquet"
+    )
+    encoder = pc.load("mini-static")
+    index = VectorIndex.build(ArrayRows(encoder.encode(documents), documents, documents), lexical=True)
+    queried = encoder.encode(list(queries))
+    for ranking, units in (("hybrid", queried), ("lexical", None)):
+        [score] = pc.evaluate(encoder, [f"{ranking}:{tmp_path / 'r.parquet'}"])
+        found = index.search(units, 10, words=list(queries))
+        places = [
+            next((place for place, hit in enumerate(hits, 2) if hit.id == wanted), math.inf)
+            for hits, wanted in zip(found, queries.values(), strict=True)
+        ]
+        assert score.gains == pytest.approx([1 / np.log2(place) for place in places])
+        assert 0 < score.value < 100

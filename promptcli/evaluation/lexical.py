@@ -1,4 +1,4 @@
-"""BM25 over the texts of an index, by bm25s (extra ``lexical``): it finds the names and codes that vectors miss."""
+"""BM25 over texts, by bm25s (extra ``lexical``): it finds the names and codes that vectors miss."""
 
 import importlib
 import re
@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import require
-from promptcli.index.rows import Mask, RowNumbers
+
+Numbers = NDArray[np.int64]
 
 #: Files of a stored index.
 FILES = {
@@ -27,14 +29,14 @@ DEPTH = 100
 
 
 class Lexical:
-    """BM25 (Lucene's, k1 1.5, b 0.75) of m texts, which are rows of an index."""
+    """BM25 (Lucene's, k1 1.5, b 0.75) of m texts."""
 
-    def __init__(self, model: Any, rows: RowNumbers) -> None:
+    def __init__(self, model: Any, rows: Numbers) -> None:
         self._model, self._rows = model, rows
 
     @classmethod
-    def build(cls, texts: Sequence[str], rows: RowNumbers) -> "Lexical":
-        """Count the words of texts, (m,), whose numbers in the index are ``rows``, ascending."""
+    def build(cls, texts: Sequence[str], rows: Numbers) -> "Lexical":
+        """Count the words of texts, (m,), whose numbers are ``rows``, ascending."""
         bm25s = load_library()
         vocabulary, ids = dict[str, int](), list[list[int]]()  # bm25s numbers words in no certain order
         for text in texts:
@@ -48,12 +50,12 @@ class Lexical:
         self._model.save(folder, show_progress=False, **FILES)
 
     @classmethod
-    def read(cls, folder: Path, rows: RowNumbers) -> "Lexical":
+    def read(cls, folder: Path, rows: Numbers) -> "Lexical":
         """Open its files, memory-mapped."""
         bm25s = load_library()
         return cls(bm25s.BM25.load(folder, mmap=True, show_progress=False, verbosity=0, **FILES), rows)
 
-    def rank(self, query: str, k: int, allowed: Mask | None) -> tuple[RowNumbers, Floats]:
+    def rank(self, query: str, k: int, allowed: NDArray[np.bool_] | None) -> tuple[Numbers, Floats]:
         """Return the k rows with the highest scores, above 0, best first; equal scores by row."""
         known = [self._model.vocab_dict[word] for word in words(query) if word in self._model.vocab_dict]
         if not known:
@@ -79,7 +81,7 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def joined(vectors: tuple[RowNumbers, Floats], words: tuple[RowNumbers, Floats], k: int) -> tuple[RowNumbers, Floats]:
+def joined(vectors: tuple[Numbers, Floats], words: tuple[Numbers, Floats], k: int) -> tuple[Numbers, Floats]:
     """Return the k rows with the highest sum of 0.6 cosine and 0.4 BM25, best first, equal ones by row.
 
     BM25 is divided by the query's best. A row that only words found has the lowest cosine of those that vectors found.
