@@ -25,7 +25,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import TABLE, Backbone, Provenance
 from promptcli.backbones.checking import TABLE_MATRICES, TABLE_ROWS, opening, read_config
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.tokenizer import PieceTokenizer, pack
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import note
 from promptcli.storage.documents import parse_json
@@ -54,6 +54,10 @@ class WordTokenizer(PieceTokenizer):
         """Return the ids of every sentence's known words; ``[0]`` if a sentence has none."""
         known = ([self._row_of[word] for word in piece.lower().split() if word in self._row_of] for piece in pieces)
         return [ids or [_NOTHING] for ids in known]
+
+    def packed(self, pieces: Sequence[str]) -> list[bytes]:
+        """Return ``encode``, each list packed."""
+        return list(map(pack, self.encode(pieces)))
 
 
 class TableTokenizer(WordTokenizer):
