@@ -50,14 +50,10 @@ class WordTokenizer(PieceTokenizer):
         self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
         self._row_of = row_of
 
-    def encode(self, pieces: Sequence[str]) -> list[list[int]]:
-        """Return the ids of every sentence's known words; ``[0]`` if a sentence has none."""
-        known = ([self._row_of[word] for word in piece.lower().split() if word in self._row_of] for piece in pieces)
-        return [ids or [_NOTHING] for ids in known]
-
     def packed(self, pieces: Sequence[str]) -> list[bytes]:
-        """Return ``encode``, each list packed."""
-        return list(map(pack, self.encode(pieces)))
+        """Return the ids of every sentence's known words, packed; ``[0]`` if a sentence has none."""
+        known = ([self._row_of[word] for word in piece.lower().split() if word in self._row_of] for piece in pieces)
+        return [pack(ids or [_NOTHING]) for ids in known]
 
 
 class TableTokenizer(WordTokenizer):
@@ -75,10 +71,10 @@ class TableTokenizer(WordTokenizer):
         text = getattr(self._tokenizer.model, "unk_token", None) or parse_json(definition)["model"].get("unk_token")
         self.unk = None if unknown or text is None else self._tokenizer.token_to_id(text)
 
-    def encode(self, pieces: Sequence[str]) -> list[list[int]]:
-        """Return the ids of every sentence's tokens, without those that have no row in the table."""
+    def packed(self, pieces: Sequence[str]) -> list[bytes]:
+        """Return the ids of every sentence's tokens, packed, without those that have no row in the table."""
         encoded = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
-        return [[token for token in encoding.ids if token != self.unk] or [self.pad] for encoding in encoded]
+        return [pack([token for token in encoding.ids if token != self.unk] or [self.pad]) for encoding in encoded]
 
 
 class WordVectors(Backbone):

@@ -704,7 +704,7 @@ def _run_batches(
         if first.graph is not None:
             by_graph = dict.fromkeys(encoders, first.graph.run(batch))
             return lambda: by_graph
-        hidden = first.backbone.run(first.prompt.attach(replace(batch, shared=shared)), needs)
+        hidden = first.run(replace(batch, shared=shared), needs)
         results = {}
         for number, encoder in encoders.items():
             pooled = encoder.pooling.pool(batch, hidden)
