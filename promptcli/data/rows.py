@@ -543,6 +543,7 @@ def _read_parquet(
         columns = fields.choose(parquet.schema_arrow.names, name, tell=bad.tell)
         read = list(dict.fromkeys(columns.values()))
         others = [column for column in parquet.schema_arrow.names if column not in read] if fields.cells else []
+        in_batch = columns | {CELLS: CELLS} if fields.cells else columns
         sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
 
     def batches() -> Iterator[Batch]:
@@ -554,9 +555,11 @@ def _read_parquet(
                 wanted = batch.slice(max(start - row, 0))
                 row = max(start, row)
                 values = {column: values_of(wanted, column, name) for column in read + others}
-                cells = [{column: values[column][place] for column in others} for place in range(len(wanted))]
-                in_batch = columns | {CELLS: CELLS} if fields.cells else columns
-                chosen = [values[column] for column in columns.values()] + [cells] * fields.cells
+                chosen = [values[column] for column in columns.values()]
+                if fields.cells:
+                    chosen.append(
+                        [{column: values[column][place] for column in others} for place in range(len(wanted))]
+                    )
                 yield _batch(in_batch, chosen, "row", range(row + 1, row + 1 + len(wanted)), bad)
                 row += len(wanted)
 

@@ -17,7 +17,6 @@ from promptcli.data.vectors.precision import unit
 from promptcli.embedding.splitting import Splitter
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.index.rows import Mask
-from promptcli.index.where import Condition
 from promptcli.notes import note
 
 if TYPE_CHECKING:
@@ -72,7 +71,11 @@ def search(
     if not query.strip():
         raise UsageError("the query is empty; give a few words, or a sentence")
     named = find_files(files)
-    condition = None if where is None else Condition(where)
+    condition = None
+    if where is not None:
+        from promptcli.index.where import Condition  # pyarrow.compute, which a search without a condition does not need
+
+        condition = Condition(where)
     nearest = _Nearest(open_model(model, dtype="auto", rows=_WINDOW), query, k, split=split)
     unreadable: list[str] = []
     for file, in_folder in named.items():

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.notes import note, note_counts
@@ -275,8 +275,7 @@ def search_index(
         raise UsageError("`hybrid` and `lexical` are two rankings; give one")
     if hybrid or lexical:
         _ = held.index.words  # refused before anything is encoded
-    rows: dict[str, Any] = {"allow": _read_ids(allow), "deny": _read_ids(deny), "where": where}
-    held.index.allowed(**rows)  # refused before anything is encoded
+    among = held.index.allowed(_read_ids(allow), _read_ids(deny), where)  # refused before anything is encoded
 
     def opener() -> "Encoder":
         return inputs.encoder_of(held.origin, model)
@@ -284,7 +283,7 @@ def search_index(
     batches = _queries(query, text_field, held.origin, None if lexical else opener, with_words=hybrid or lexical)
     for texts, vectors in batches:
         words = texts if hybrid or lexical else None
-        answers = held.index.search(vectors, k, words=words, nprobe=nprobe, ef=ef, **rows)
+        answers = held.index.search(vectors, k, words=words, nprobe=nprobe, ef=ef, among=among)
         for text, hits in zip(texts, answers, strict=True):
             yield text, [hit for hit in hits if min_score is None or hit.score >= min_score]
 

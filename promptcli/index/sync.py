@@ -167,7 +167,7 @@ def _live(index: "VectorIndex") -> dict[Row, int]:
     from promptcli.data.dialect import CELLS
 
     ids, texts = (index.labels.column(name).to_pylist() for name in ("id", "text"))
-    cells = index.labels.column(CELLS).to_pylist() if index.columns else repeat((), len(ids))
+    cells = index.labels.column(CELLS).to_pylist() if CELLS in index.labels.column_names else repeat((), len(ids))
     rows = dict(zip(zip(ids, texts, (tuple(row or ()) for row in cells), strict=True), range(len(ids)), strict=True))
     return {row: number for row, number in rows.items() if not index.masked[number]} if index.masked.any() else rows
 

@@ -272,6 +272,7 @@ class VectorIndex:
         allow: Collection[int | str] | None = None,
         deny: Collection[int | str] | None = None,
         where: str | None = None,
+        among: Mask | None = None,
     ) -> list[list[Hit]]:
         """Return the k nearest rows of each of q queries, best first; all n if k is larger.
 
@@ -286,6 +287,7 @@ class VectorIndex:
             allow: Only rows with these ids may be answers; a few are compared one by one.
             deny: Rows with these ids may not.
             where: Condition that answers fulfil, such as ``year > 2020 and lang = "en"``; see ``where.Condition``.
+            among: What ``allowed`` returned for these three, if it is known.
         """
         if not isinstance(k, int | np.integer) or k < 1:
             raise UsageError(f"k is {k!r}; give an integer, at least 1")
@@ -293,7 +295,7 @@ class VectorIndex:
             raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
         effort = adjusted(self.effort, self.empty, self.factory, nprobe=nprobe, ef=ef)
         units = None if queries is None else unit_rows(queries, "query")[0]
-        allowed = self.allowed(allow, deny, where)
+        allowed = self.allowed(allow, deny, where) if among is None else among
         answers = self._best_parts(lambda count: self._rank(units, words, count, allowed, effort), k)
         return [self.hits(*answer) for answer in answers]
 

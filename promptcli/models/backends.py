@@ -6,7 +6,7 @@ probes are compared with torch's in float32.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -100,15 +100,19 @@ def build_on(
     ``build_encoder``; dtype ``auto`` takes bfloat16 if the processor computes in it and its vectors are close enough to
     float32's, ``int8`` takes 8 bits whatever they lose.
     """
+
+    @cache
+    def opened() -> Encoder:
+        return build_encoder(recipe, device="cpu", dtype="float32", **options)
+
+    def kept() -> bool:
+        return all(_folder_of(member, "openvino", folder).is_dir() for member in opened().members or [opened()])
+
     if backend == "auto":
-        installed = [name for name, row in BACKENDS.items() if not lacking(*row.libraries)]
-
-        def kept() -> bool:
-            encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
-            return all(_folder_of(member, "openvino", folder).is_dir() for member in encoder.members or [encoder])
-
-        backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows, kept=kept)
-        if choose_device(device) != "cpu":
+        if choose_device(device) == "cpu":
+            installed = [name for name, row in BACKENDS.items() if not lacking(*row.libraries)]
+            backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows, kept=kept)
+        else:
             backend, why = "torch", "graphs run on processors, not on a GPU"
         note(f"backend {backend}: {why}")
     if backend == "torch":
@@ -120,7 +124,7 @@ def build_on(
         raise UsageError(
             f"backend {backend} runs on the processor, not on {device!r}; leave out `device`, or `backend`"
         )
-    encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
+    encoder = opened()
     members = encoder.members or [encoder]
     precisions = _dtypes(backend, dtype)
     calibration = list(islice(calibration, CALIBRATION)) if "int8" in precisions else ()  # lazy: a file may be long
