@@ -1,7 +1,7 @@
 """A causal model's sentences a second, next to transformers' own batches of equal size, in turns.
 
 promptcli eval --task STS-B --data-dir DATA --list-sentences > sentences.txt
-python benchmarks/causal_speed.py MODEL sentences.txt [--recipe prompteol] [--sentences 512] [--batch 32] [--dtype auto]
+python benchmarks/causal_speed.py MODEL sentences.txt [--sentences 512] [--batch 32] [--dtype bfloat16] [--backend openvino]
 
 The peer reads the same filled templates in the order of the file, padded to the longest of a batch, and takes the last
 token of the last layer. Both compute in the same precision, with the same threads; processor time stands next to the
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from promptcli.encoder.encoder import build_encoder
+import promptcli as pc
 from promptcli.recipe import RECIPES
 
 
@@ -48,14 +48,17 @@ def main():
     parser.add_argument("--sentences", type=int, default=512)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--dtype", default="stored", help="stored, float32 or bfloat16")
+    parser.add_argument("--backend", default="torch", help="torch, openvino or openvino-int8")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     with open(options.sentences_file, encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file][: options.sentences]
-    encoder = build_encoder(RECIPES[options.recipe].replace(backbone=options.model), dtype=options.dtype)
-    peer = Peer(options.model, encoder.backbone.dtype, options.batch)
+    recipe = RECIPES[options.recipe].replace(backbone=options.model)
+    encoder = pc.load(recipe, device="cpu", dtype=options.dtype, backend=options.backend)
+    stored = encoder.backbone.dtype if options.backend == "torch" else torch.bfloat16
+    peer = Peer(options.model, stored, options.batch)
     rows = encoder.inputs(lines).rows
     texts = peer.tokenizer.batch_decode(rows)
     assert [peer.tokenizer(text)["input_ids"] for text in texts[:50]] == rows[:50]
@@ -70,7 +73,9 @@ def main():
             clock[name] += time.perf_counter() - began
             used[name] += time.process_time() - processor
     one, other = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in vectors.values())
-    print(f"{len(lines)} sentences, {np.mean([len(row) for row in rows]):.1f} tokens each, {encoder.backbone.dtype}")
+    print(
+        f"{len(lines)} sentences, {np.mean([len(row) for row in rows]):.1f} tokens each, {options.backend}, {options.dtype}"
+    )
     for name in work:
         rates = f"{options.rounds * len(lines) / clock[name]:.1f} sentences/s,"
         print(f"{name}: {rates} {options.rounds * len(lines) / used[name]:.1f} by processor time")
