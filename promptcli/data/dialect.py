@@ -89,7 +89,7 @@ Tell = Callable[[str], None]
 class Dialect:
     """How the rows of a file are written."""
 
-    format: str  #: ``text``, ``jsonl``, ``json`` (one array), ``table`` or ``parquet``
+    format: str  #: ``text``, ``jsonl``, ``array`` (one of JSON) or ``table``: a method of ``rows._Reader``
     delimiter: str = ","
     quoted: bool = True  #: whether cells may be in double quotes
     skipped: int = 0  #: lines before the table
@@ -330,7 +330,7 @@ def dialect_of(path: str | Path, text: Text, fields: Fields, name: str, tell: Te
         form = "jsonl" if start[:1] in ("{", "[") else "csv"
     if form == "jsonl" and start.startswith("["):
         tell(f"{name}: read as one JSON array")
-        return Dialect("json")
+        return Dialect("array")
     if form == "text" and _is_object(start.partition("\n")[0]):
         tell(f"{name}: read as JSON lines")
         return Dialect("jsonl")

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, cast
 
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean, one_line
 
-#: The longest line in bytes. Longer "lines" come from files that are not text, and would fill the memory.
+#: The longest line in characters. Longer "lines" come from files that are not text, and would fill the memory.
 LONGEST_LINE = 64 << 20
 #: The path of standard input and of standard output.
 STANDARD = Path("-")
@@ -31,11 +31,9 @@ STANDARD = Path("-")
 LOOK = 1 << 16
 
 _BUFFER = 1 << 20
-_BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: First bytes of files that are not text, and what to do with them.
 _OTHER_KINDS = {
-    **dict.fromkeys(_UTF16, "UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8 IN > OUT"),
     b"\x1f\x8b": "gzip data; name the file .gz, or pipe it through gunzip -c",
     b"PK\x03\x04": "an Excel workbook or a zip archive, not text; save the table as CSV, or unpack it",
 }
@@ -55,34 +53,9 @@ COMPRESSED: dict[str, Callable[[Any], Any]] = {
     ".xz": lzma.LZMAFile,
     ".zst": _open_zstd,
 }
-_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, OSError)
 _WILDCARDS = "*?["
 #: File systems of fsspec on this machine.
 _LOCAL = ("memory", "file", "local")
-
-
-class HashedBytes(io.RawIOBase):
-    """A stream that hashes the bytes it passes on, so that a pipe, too, is read only once."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._hash = hashlib.sha256()
-        self.live = not stream.seekable()  #: a pipe, whose next rows may be a long time coming
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill ``buffer`` with the bytes that have arrived, at least one before the end; return how many."""
-        data = getattr(self._stream, "read1", self._stream.read)(len(buffer))
-        buffer[: len(data)] = data
-        self._hash.update(data)
-        return len(data)
-
-    def sha256(self) -> str:
-        """Return the hex SHA-256 of the bytes read so far."""
-        return self._hash.hexdigest()
 
 
 def is_remote(name: str | Path) -> bool:
@@ -128,151 +101,136 @@ def open_file(name: str | Path) -> Iterator[BinaryIO]:
         yield file
 
 
-class _Recoded(io.RawIOBase):
-    r"""A stream that begins with bytes read before; UTF-16 becomes UTF-8 and, if it ends lines alone, ``\r`` ``\n``."""
+class _HashedBytes(io.RawIOBase):
+    """A stream that hashes the bytes it passes on, so that a pipe, too, is read only once."""
 
-    def __init__(self, head: bytes, stream: Any, *, utf16: bool, returns: bool) -> None:
-        self._head, self._stream, self._returns = head, stream, returns
-        self._decoder = codecs.getincrementaldecoder("utf-16")("surrogatepass") if utf16 else None
-        self._ready = b""
+    def __init__(self, stream: BinaryIO) -> None:
+        self._read = getattr(stream, "read1", stream.read)
+        self.hash = hashlib.sha256()
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill ``buffer``; return how many bytes."""
-        while not self._ready:
-            data, self._head = self._head, b""
-            data = data or self._stream.read1(len(buffer))
-            self._ready = data if self._decoder is None else self._utf8(data)
-            if self._returns:
-                self._ready = self._ready.replace(b"\r", b"\n")
-            if not data:
-                break
-        count = min(len(buffer), len(self._ready))
-        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
-        return count
-
-    def _utf8(self, data: bytes) -> bytes:
-        assert self._decoder is not None
-        if not data and self._decoder.getstate()[0]:
-            self._decoder.reset()
-            return b"\xff"  # half a character at the end: refused with its line
-        return self._decoder.decode(data).encode("utf-8", "surrogatepass")
+        """Fill ``buffer`` with the bytes that have arrived, at least one before the end; return how many."""
+        data = self._read(len(buffer))
+        buffer[: len(data)] = data
+        self.hash.update(data)
+        return len(data)
 
 
 @dataclass(frozen=True)
 class Text:
     """An open file of text after a first look."""
 
-    head: str  #: its first ``LOOK`` bytes
+    head: str  #: its first ``LOOK`` bytes; of a pipe those that have arrived
     complete: bool  #: whether that is all of it
     plain: bool  #: whether its lines can be counted by the line feeds of the file
-    lines: Iterator[str]  #: as ``read_lines`` yields them
+    lines: Iterator[str]  #: with their line ends, ``\\n`` if it has others
+    sha256: Callable[[], str]  #: hex SHA-256 of the bytes read so far
 
 
-def open_text(
-    file: BinaryIO | io.RawIOBase, name: str, ending: str, tell: Callable[[str], None], *, lenient: bool = False
-) -> Text:
+def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None], *, lenient: bool = False) -> Text:
     """Look at the beginning of a file, which may be a pipe; ``tell`` is called if it is not plain UTF-8.
 
-    ``ending`` is a key of ``COMPRESSED``, or any other one; ``lenient`` is that of ``read_lines``.
+    ``ending`` is a key of ``COMPRESSED``, or any other one. A file that is not UTF-8, but looks like text of Western
+    Europe's Windows, is read as such. If ``lenient``, a line with NUL bytes keeps them, and one that cannot be decoded
+    has lone surrogates.
     """
-    stream: Any = io.BufferedReader(file, _BUFFER) if isinstance(file, io.RawIOBase) else file
-    live = ending not in COMPRESSED and getattr(file, "live", False)
+    raw = _HashedBytes(file)
+    stream = io.BufferedReader(raw, _BUFFER)
     if ending in COMPRESSED:
-        stream = COMPRESSED[ending](stream)
-    try:
-        head = stream.read1(LOOK) if live else stream.read(LOOK)
-        while live and b"\n" not in head and len(head) < LOOK and (more := stream.read1(LOOK - len(head))):
-            head += more
-    except _DAMAGED as error:
-        if ending not in COMPRESSED:
-            raise
-        raise UsageError(f"{name}: line 1: {_damaged(ending, error)}") from None
+        stream = io.BufferedReader(COMPRESSED[ending](stream), _BUFFER)
+    with _damage_named(name, ending):
+        head = stream.peek(LOOK)[:LOOK]
+    for first, kind in _OTHER_KINDS.items():
+        if head.startswith(first):
+            raise UsageError(f"{name}: line 1: {kind}")
     utf16 = head[:2] in _UTF16
+    encoding = "utf-16" if utf16 else "utf-8-sig"
+    text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
     if utf16:
         tell(f"{name}: read as UTF-16")
-    text = codecs.getincrementaldecoder("utf-16" if utf16 else "utf-8")("replace").decode(head)
-    complete = len(head) < LOOK and not live
-    returns = "\r" in text.removesuffix("\r" if not complete else "") and "\n" not in text
+    elif "\ufffd" in text and _is_western(head):
+        text = head.decode("cp1252")
+    returns = "\r" in text.removesuffix("\r") and "\n" not in text
     if returns:
         tell(f"{name}: its lines end with a carriage return alone")
-        text = text.replace("\r", "\n")
-    elif "\ufffd" in text:
-        text = head.decode("cp1252", "replace") if _is_western(head) else text
-    stream = io.BufferedReader(_Recoded(head, stream, utf16=utf16, returns=returns), _BUFFER)
-    lines = read_lines(stream, name, sample=None if utf16 else head, tell=tell, ending=ending, lenient=lenient)
-    return Text(text.removeprefix("\ufeff"), complete, not (utf16 or returns or ending in COMPRESSED), lines)
+    errors, newline = "surrogatepass" if utf16 else "surrogateescape", None if returns else "\n"
+    lines = io.TextIOWrapper(stream, encoding, errors, newline)
+    return Text(
+        text.replace("\r", "\n") if returns else text,
+        len(head) < LOOK and file.seekable(),
+        not (utf16 or returns or ending in COMPRESSED),
+        _checked(lines, name, None if utf16 else head, tell, ending=ending, lenient=lenient),
+        lambda: raw.hash.hexdigest(),
+    )
 
 
-def read_lines(
-    file: Any,
+def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:
+    """Yield the lines of a local file with their line ends, without a byte order mark."""
+    with open_file(path) as file:
+        yield from _checked(io.TextIOWrapper(file, encoding, "surrogateescape", "\n"), str(path))
+
+
+def _checked(
+    text: io.TextIOWrapper,
     name: str,
-    *,
-    encoding: str = "utf-8",
-    sample: bytes | None = None,
+    head: bytes | None = None,
     tell: Callable[[str], None] = lambda message: None,
+    *,
     ending: str = "",
     lenient: bool = False,
 ) -> Iterator[str]:
-    """Yield lines with their line endings, without a byte order mark; messages call the file ``name``.
+    """Yield lines that are whole and well encoded; with a ``head`` they may be cp1252."""
+    number, encoding = 1, "" if head is not None else text.encoding.removesuffix("-sig")
+    with _damage_named(name, ending, lambda: number):
+        try:
+            while line := text.readline(LONGEST_LINE + 1):
+                if len(line) > LONGEST_LINE:
+                    size = f"{LONGEST_LINE >> 20} MiB"
+                    raise UsageError(f"{name}: line {number} is longer than {size}; give one row a line")
+                if "\0" in line and not lenient:
+                    raise UsageError(f"{name}: line {number}: a NUL byte; if it is UTF-16: iconv -f UTF-16")
+                if not line.isascii():
+                    data = line.encode("utf-8", text.errors or "strict")
+                    if not encoding:  # the first line that is not ASCII decides
+                        encoding = _encoding_of(data, head or b"")
+                        if encoding == "cp1252":
+                            tell(f"{name}: not UTF-8; read as Windows' cp1252, e.g. line {number}: {_excerpt(data)}")
+                    if encoding == "cp1252" or not lenient:
+                        line = data.decode("cp1252" if encoding == "cp1252" else "utf-8")
+                yield line
+                number += 1
+        except UnicodeError:
+            raise UsageError(f"{name}: line {number}: not {encoding.upper()}; {_CONVERT}") from None
 
-    With a ``sample`` a file that is not UTF-8, but looks like text of Western Europe's Windows, is read as such. If
-    ``lenient``, a line with NUL bytes keeps them, and one that cannot be decoded has lone surrogates.
-    """
-    errors = "surrogateescape" if lenient else "strict"
-    number, encoding = 1, encoding if sample is None else "ascii"  # the first line that is not decides
+
+@contextlib.contextmanager
+def _damage_named(name: str, ending: str, line: Callable[[], int] = lambda: 1) -> Iterator[None]:
+    """Name the file and the line at which compressed data are damaged."""
     try:
-        while line := file.readline(LONGEST_LINE + 1):
-            if number == 1:
-                line = _first_line(line, name)
-            if len(line) > LONGEST_LINE:
-                size = f"{LONGEST_LINE >> 20} MiB"
-                raise UsageError(f"{name}: line {number} is longer than {size}; give one row a line")
-            if b"\0" in line and not lenient:
-                raise UsageError(f"{name}: line {number}: a NUL byte, so not text; if it is UTF-16: iconv -f UTF-16")
-            try:
-                text = line.decode(encoding, "strict" if encoding == "ascii" else errors)
-            except UnicodeDecodeError:
-                if sample is None or encoding != "ascii":
-                    raise
-                encoding = _encoding_of(line, sample, lambda shown: tell(f"{name}: not UTF-8; {shown}"), number)
-                text = line.decode(encoding, errors)
-            yield text
-            number += 1
-    except UnicodeDecodeError:
-        raise UsageError(f"{name}: line {number}: not {encoding.upper()}; {_CONVERT}") from None
-    except _DAMAGED as error:
-        if ending not in COMPRESSED or isinstance(error, PromptcliError):
+        yield
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if ending not in COMPRESSED:
             raise
-        raise UsageError(f"{name}: line {number}: {_damaged(ending, error)}") from None
+        problem = f"damaged or cut-off {ending} data ({one_line(error, 100)})"
+        raise UsageError(f"{name}: line {line()}: {problem}; compress it again") from None
 
 
-def _first_line(line: bytes, name: str) -> bytes:
-    for first, kind in _OTHER_KINDS.items():
-        if line.startswith(first):
-            raise UsageError(f"{name}: line 1: {kind}")
-    return line.removeprefix(_BOM)
-
-
-def _damaged(ending: str, error: BaseException) -> str:
-    return f"damaged or cut-off {ending} data ({one_line(error, 100)}); compress it again"
-
-
-def _encoding_of(line: bytes, sample: bytes, tell: Callable[[str], None], number: int) -> str:
+def _encoding_of(line: bytes, head: bytes) -> str:
     try:
         line.decode()
     except UnicodeDecodeError:
-        if not _is_western(line if sample.isascii() else sample):
-            return "utf-8"
-        text = line.decode("cp1252", "replace").strip()
-        place = next((place for place, sign in enumerate(text) if not sign.isascii()), 0)
-        shown = text[max(place - 30, 0) : place + 30]
-        tell(f"read as Windows' cp1252, e.g. line {number}: {shown}; if that is wrong, {_CONVERT}")
-        return "cp1252"
+        return "cp1252" if _is_western(line if head.isascii() else head) else "utf-8"
     return "utf-8"
+
+
+def _excerpt(line: bytes) -> str:
+    """Return a line of cp1252 around its first letter that is not ASCII, and what to do if that letter is wrong."""
+    text = line.decode("cp1252", "replace").strip()
+    place = next((place for place, sign in enumerate(text) if not sign.isascii()), 0)
+    return f"{text[max(place - 30, 0) : place + 30]}; if that is wrong, {_CONVERT}"
 
 
 #: Signs that other encodings of one byte have for letters: not inside a word, or not at this end of one.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from promptcli.data.dialect import Fields
-from promptcli.data.files import open_file, read_lines
+from promptcli.data.files import read_lines
 from promptcli.data.given import finite_number
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import GoldRow
@@ -68,11 +68,10 @@ def _texts(path: Path) -> dict[str, str]:
 
 def _judgements(path: Path) -> Iterator[tuple[int, str, str, float]]:
     """Yield line, query, document and grade: BEIR's three columns below a header, TREC's four without."""
-    with open_file(path) as file:
-        for number, line in enumerate(read_lines(file, str(path)), 1):
-            cells = line.split("\t") if "\t" in line else line.split()
-            grade = finite_number(cells[-1]) if len(cells) in (3, 4) else None
-            if grade is not None:
-                yield number, cells[0], cells[-2], grade
-            elif number > 1 and line.strip():
-                raise UsageError(f"{path}: line {number}: give query, document and grade, separated by tabs")
+    for number, line in enumerate(read_lines(path), 1):
+        cells = line.split("\t") if "\t" in line else line.split()
+        grade = finite_number(cells[-1]) if len(cells) in (3, 4) else None
+        if grade is not None:
+            yield number, cells[0], cells[-2], grade
+        elif number > 1 and line.strip():
+            raise UsageError(f"{path}: line {number}: give query, document and grade, separated by tabs")

@@ -36,7 +36,6 @@ from promptcli.data.dialect import (
 from promptcli.data.files import (
     LONGEST_LINE,
     STANDARD,
-    HashedBytes,
     check_file,
     count_lines,
     is_remote,
@@ -228,11 +227,12 @@ def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) ->
             fields = Fields(file.text, file.id, skip_bad=file.skip_bad)
             begin = 0 if file.skip_bad else lower  # only what is read tells which rows are left out
             with _open(file.path, fields, start=begin, tell=lambda message: None) as rows:
-                batches = _after(rows.batches, lower - begin)
-                for batch in _numbered(batches, first + lower):
-                    yield batch.slice(0, upper - lower)
-                    lower += len(batch)
-                    if lower >= upper:
+                row = begin
+                for batch in _numbered(rows.batches, first + begin):
+                    if row + len(batch) > lower:
+                        yield batch.slice(max(lower - row, 0), upper - max(lower, row))
+                    row += len(batch)
+                    if row >= upper:
                         break
         first += file.rows
 
@@ -246,62 +246,32 @@ def _open(
 ) -> Iterator[Rows]:
     """Open the rows of a file from row ``start`` on, without ids if it has none; ``tell`` gets what is guessed."""
     name, (form, ending) = _called(path), format_of(path)
-    bad = _BadRows(name, fields.skip_bad, tell)
-    local = None if stdin is not None or is_remote(path) else Path(path)
-    if form == "parquet":
-        if local is not None:
-            check_file(local, regular=True)
-        with open_file(path) as file:
-            columns, batches, count = _read_parquet(file, fields, name, start, bad)
-            yield Rows(str(path), columns, bad.told(batches), lambda: _sha256(path), lambda: count)
-        return
+    reader = _Reader(name, fields, tell)
+    if form == "parquet" and not is_remote(path):
+        check_file(Path(path), regular=True)
     with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
-        raw = HashedBytes(file)
-        text = open_text(raw, name, ending, tell, lenient=fields.skip_bad)
+        if form == "parquet":
+            columns, batches, count = reader.parquet(file, start)
+            yield Rows(str(path), columns, reader.told(batches), lambda: _sha256(path), lambda: count)
+            return
+        text = open_text(file, name, ending, tell, lenient=fields.skip_bad)
         if not text.head:
-            yield Rows(str(path), {}, iter(()), raw.sha256, lambda: 0)
+            yield Rows(str(path), {}, iter(()), text.sha256, lambda: 0)
             return
         dialect = dialect_of(path, text, fields, name, tell)
-        for _ in range(dialect.skipped):
-            next(text.lines)
-        header, rows = _READERS[dialect.format](text.lines, name, dialect, bad)
-        if dialect.format == "jsonl" and header and _BEIR <= set(header) and fields.text in (None, TEXT):
-            tell(f"{name}: a BEIR corpus; title and text are read as one")
-            rows = ((number, row and {**row, TEXT: titled(row)}) for number, row in rows)
+        lines = itertools.islice(text.lines, dialect.skipped, None)
+        header, rows = getattr(reader, dialect.format)(lines, dialect)
         columns = fields.choose(header, name, dialect, tell)
-        rows = itertools.islice(rows, start, None)
-        batches = bad.told(_batches(rows, header, columns, name, bad, with_cells=fields.cells))
+        batches = reader.batches(itertools.islice(rows, start, None), header, columns)
 
         def total() -> int | None:
-            if local is None or not text.plain or dialect.format == "json" or not local.is_file():
-                return None  # counting would empty a pipe
+            local = stdin is None and not is_remote(path) and Path(path).is_file()  # counting would empty a pipe
+            if not local or not text.plain or dialect.format == "array":
+                return None
             above = dialect.skipped + (dialect.format == "table" and not dialect.header)
-            return max(count_lines(local) - above, 0)
+            return max(count_lines(Path(path)) - above, 0)
 
-        yield Rows(str(path), columns, batches, raw.sha256, total)
-
-
-class _BadRows:
-    """What becomes of a row that cannot be read: it is refused, or left out and counted."""
-
-    def __init__(self, name: str, skip: bool, tell: Tell) -> None:
-        self.name, self.skip, self.tell = name, skip, tell
-        self.lines = 0
-        self.first: UsageError | None = None
-
-    def leave_out(self, error: UsageError, lines: int = 1) -> None:
-        """Leave out a row of ``lines`` lines, unless such rows are refused."""
-        if not self.skip:
-            raise error
-        self.first = self.first or error
-        self.lines += lines
-
-    def told(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Yield batches, then report how many lines were left out."""
-        yield from batches
-        if self.lines:
-            first = str(self.first).removeprefix(f"{self.name}: ")
-            self.tell(f"{self.name}: lines that cannot be read, left out: {self.lines:,}; the first is {first}")
+        yield Rows(str(path), columns, reader.told(batches), text.sha256, total)
 
 
 def _called(path: str | Path) -> str:
@@ -327,14 +297,6 @@ def _numbered(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
         row += len(batch)
 
 
-def _after(batches: Iterator[Batch], rows: int) -> Iterator[Batch]:
-    """Yield the rows after the first ``rows``."""
-    for batch in batches:
-        if rows < len(batch):
-            yield batch.slice(rows)
-        rows = max(rows - len(batch), 0)
-
-
 def _without_blank(batches: Iterator[Batch]) -> Iterator[Batch]:
     import pyarrow.compute as pc
 
@@ -344,226 +306,235 @@ def _without_blank(batches: Iterator[Batch]) -> Iterator[Batch]:
             yield with_text
 
 
-def _read_text(lines: Iterator[str], name: str, dialect: Dialect, bad: _BadRows) -> tuple[None, _Numbered]:
-    return None, ((number, [line.removesuffix("\n").removesuffix("\r")]) for number, line in enumerate(lines, 1))
-
-
-def _read_jsonl(lines: Iterator[str], name: str, dialect: Dialect, bad: _BadRows) -> tuple[list[str] | None, _Numbered]:
-    rows = _json_objects(lines, name, bad)
-    begin = list[tuple[int, Any]]()
-    for number, row in rows:  # the first object has the columns
-        begin.append((number, row))
-        if row is not None:
-            return list(row), itertools.chain(begin, rows)
-    return None, iter(begin)
-
-
-def _json_objects(lines: Iterator[str], name: str, bad: _BadRows) -> _Numbered:
-    for number, line in enumerate(lines, 1):
-        try:
-            row = _json_object(line, name, number) if line.strip() else None
-        except UsageError as error:
-            bad.leave_out(error)
-        else:
-            if row is not None and isinstance(row.get("pos"), list):
-                yield from ((number, triplet) for triplet in _triplets(row))
-            else:
-                yield number, row
-
-
-def _triplets(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a query with each of its positives and a negative; retrieval trainers store lists, pos and neg."""
-    negatives = row.get("neg") or [None]
-    for number, positive in enumerate(row["pos"]):
-        yield {"query": row.get("query"), "positive": positive, "negative": negatives[number % len(negatives)]}
-
-
-def _json_object(line: str, name: str, number: int) -> dict[str, Any]:
-    import msgspec
-
-    values: Any
-    try:
-        values = msgspec.json.decode(line)
-    except (msgspec.DecodeError, ValueError, RecursionError):  # it is strict: NaN, say, is a number to Python's own
-        try:
-            values = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            hint = "give one object a line, or one array of them"
-            raise UsageError(f"{name}: line {number}: malformed JSON: {error}; {hint}") from None
-    if not isinstance(values, dict):
-        example = 'give one object a line, e.g. {"text": "..."}'
-        raise UsageError(f"{name}: line {number}: {shown(values)} is not a JSON object; {example}")
-    return values
-
-
 #: Columns of a document in BEIR's data sets.
 _BEIR = {"_id", "title", TEXT}
 
 
-def titled(row: dict[str, Any]) -> Any:
+class _Reader:
+    """Reads a file called ``name`` in messages; a row that cannot be read is refused, or left out and counted.
+
+    A method for each format returns the columns, None if there are none, and the rows.
+    """
+
+    def __init__(self, name: str, fields: Fields, tell: Tell) -> None:
+        self.name, self.fields, self.tell = name, fields, tell
+        self._left_out, self._first = 0, ""
+
+    def bad(self, problem: str, lines: int = 1) -> None:
+        """Refuse a row of ``lines`` lines, or leave it out."""
+        if not self.fields.skip_bad:
+            raise UsageError(f"{self.name}: {problem}")
+        self._first = self._first or problem
+        self._left_out += lines
+
+    def told(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield batches, then report how many lines were left out."""
+        yield from batches
+        if self._left_out:
+            count = f"{self.name}: lines that cannot be read, left out: {self._left_out:,}"
+            self.tell(f"{count}; the first is {self._first}")
+
+    def text(self, lines: Iterator[str], dialect: Dialect) -> tuple[None, _Numbered]:
+        return None, ((number, [line.removesuffix("\n").removesuffix("\r")]) for number, line in enumerate(lines, 1))
+
+    def jsonl(self, lines: Iterator[str], dialect: Dialect) -> tuple[list[str] | None, _Numbered]:
+        rows = self._objects(lines)
+        begin = list[tuple[int, Any]]()
+        for number, row in rows:  # the first object has the columns
+            begin.append((number, row))
+            if row is not None:
+                break
+        header = list(begin[-1][1]) if begin and begin[-1][1] is not None else None
+        rows = itertools.chain(begin, rows)
+        if header and _BEIR <= set(header) and self.fields.text in (None, TEXT):
+            self.tell(f"{self.name}: a BEIR corpus; title and text are read as one")
+            rows = ((number, row and {**row, TEXT: _titled(row)}) for number, row in rows)
+        return header, rows
+
+    def _objects(self, lines: Iterator[str]) -> _Numbered:
+        for number, line in enumerate(lines, 1):
+            try:
+                row = _json(line) if line.strip() else None
+            except (ValueError, RecursionError) as error:
+                self.bad(f"line {number}: malformed JSON: {error}; give one object a line, or one array of them")
+                continue
+            if row is None or isinstance(row, dict):
+                yield number, row
+            else:
+                example = 'give one object a line, e.g. {"text": "..."}'
+                self.bad(f"line {number}: {shown(row)} is not a JSON object; {example}")
+
+    def array(self, lines: Iterator[str], dialect: Dialect) -> tuple[list[str] | None, _Numbered]:
+        """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
+        held, size = list[str](), 0
+        for line in lines:
+            held.append(line)
+            size += len(line)
+            if size > LONGEST_LINE:
+                cure = "make lines of it: jq -c '.[]' IN > OUT.jsonl"
+                raise UsageError(f"{self.name}: a JSON array of more than 64 MiB; {cure}")
+        try:
+            items = json.loads("".join(held))
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{self.name}: malformed JSON: {error}") from None
+        rows = list[tuple[int, Any]]()
+        for number, item in enumerate(items, 1):
+            if isinstance(item, dict | str):
+                rows.append((number, {TEXT: item} if isinstance(item, str) else item))
+            else:
+                self.bad(f"row {number}: {shown(item)} is not a JSON object or a sentence")
+        return list(rows[0][1]) if rows else None, iter(rows)
+
+    def table(self, lines: Iterator[str], dialect: Dialect) -> tuple[list[str], _Numbered]:
+        rows = (self._quoted if dialect.quoted else self._plain)(lines, dialect)
+        header = list(dialect.header) or next(rows, (0, []))[1]
+        if not header:
+            raise UsageError(f"{self.name} is empty; give a header and at least one row")
+        header = [column or str(number) for number, column in enumerate(header, 1)]  # pandas: a nameless index
+        return header, self._even(rows, header, dialect)
+
+    def _even(self, rows: Iterator[tuple[int, list[str]]], header: list[str], dialect: Dialect) -> _Numbered:
+        """Yield the rows with as many cells as the header, and None for empty ones."""
+        width = len(header)
+        for number, row in rows:
+            cells = row[:width] if dialect.ragged else row
+            if len(cells) == width:
+                yield number, cells
+            elif any(map(str.strip, row)):
+                above = f"the first line has {width}" if dialect.header else f"the header has {width}"
+                columns = "" if dialect.header else f" ({', '.join(header)})"
+                counts = f"{len(row)} columns, but {above}{columns}; {_hint(dialect)}"
+                self.bad(f"line {number}: {counts}")
+            else:
+                yield number, None
+
+    def _plain(self, lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+        told = False
+        for number, line in enumerate(lines, 1 + dialect.skipped):
+            cells = line.removesuffix("\n").removesuffix("\r").split(dialect.delimiter)
+            if '""' in line and any(map(is_doubled, cells)):  # the first rows had no such cell
+                if not told:
+                    self.tell(f"{self.name}: cells with doubled quotes are read without them, first in line {number}")
+                    told = True
+                cells = [cell[1:-1].replace('""', '"') if is_doubled(cell) else cell for cell in cells]
+            yield number, cells
+
+    def _quoted(self, lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+        csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
+        reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True)
+        while True:
+            first = reader.line_num + 1
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                number = first + dialect.skipped
+                self.bad(f"line {number}: {error}; {_hint(dialect)}", reader.line_num + 1 - first)
+            else:
+                yield first + dialect.skipped, row
+
+    def batches(self, rows: _Numbered, header: list[str] | None, columns: Columns) -> Iterator[Batch]:
+        """Yield the chosen columns of rows, and the others as cells."""
+        in_file, with_cells = list(columns.values()), self.fields.cells  # one column may have two roles: id and text
+        places = [0 if header is None else header.index(column) for column in in_file]
+        in_batch = columns | {CELLS: CELLS} if with_cells else columns
+        needed = {*in_file} - {columns.get(OPTIONAL)}
+        numbers, cells, size = list[int](), list[Sequence[Any]](), 0
+        for number, row in rows:
+            values: list[Any] = [""] * len(places)
+            if isinstance(row, dict):
+                if lacking := next((column for column in in_file if column in needed and column not in row), None):
+                    self.bad(f"line {number}: no field {lacking!r}; its fields: {', '.join(row)}")
+                    continue
+                values = [row.get(column) for column in in_file]
+            elif row is not None:
+                values = [row[place] for place in places]
+            if with_cells:
+                named = row if isinstance(row, dict) else dict(zip(header or (), row or (), strict=False))
+                values.append({column: value for column, value in named.items() if column not in in_file})
+            numbers.append(number)
+            cells.append(values)
+            size += len(str(values[0]))
+            if len(cells) == BATCH or size >= _CHARACTERS:
+                yield self._batch(in_batch, list(zip(*cells, strict=True)), "line", numbers)
+                numbers, cells, size = [], [], 0
+        if cells:
+            yield self._batch(in_batch, list(zip(*cells, strict=True)), "line", numbers)
+
+    def parquet(self, file: BinaryIO, start: int) -> tuple[Columns, Iterator[Batch], int]:
+        """Return the columns, the batches from row ``start`` on, and the number of rows."""
+        opened = functools.partial(open_parquet, file, self.name, hint="give another file", error=UsageError)
+        with opened() as parquet:
+            columns = self.fields.choose(parquet.schema_arrow.names, self.name, tell=self.tell)
+            read = list(dict.fromkeys(columns.values()))
+            others = [column for column in parquet.schema_arrow.names if column not in read and self.fields.cells]
+            in_batch = columns | {CELLS: CELLS} if self.fields.cells else columns
+            sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+
+        def batches() -> Iterator[Batch]:
+            group = sum(end <= start for end in itertools.accumulate(sizes))  # the first one that is read
+            row, groups = sum(sizes[:group]), list(range(group, len(sizes)))
+            with opened() as parquet:
+                for batch in read_batches(parquet, BATCH, columns=read + others, row_groups=groups):
+                    wanted = batch.slice(max(start - row, 0))
+                    row = max(start, row)
+                    values = {column: values_of(wanted, column, self.name) for column in read + others}
+                    chosen = [values[column] for column in columns.values()]
+                    if self.fields.cells:
+                        rows = (
+                            zip(*(values[column] for column in others), strict=True) if others else [()] * len(wanted)
+                        )
+                        chosen.append([dict(zip(others, cells, strict=True)) for cells in rows])
+                    yield self._batch(in_batch, chosen, "row", range(row + 1, row + 1 + len(wanted)))
+                    row += len(wanted)
+
+        return columns, batches(), sum(sizes)
+
+    def _batch(self, columns: Columns, values: Sequence[Sequence[Any]], kind: str, numbers: Sequence[int]) -> Batch:
+        import pyarrow as pa
+
+        try:
+            texts = column_texts(columns, values, kind, numbers)
+        except ValueError:
+            rows = list[list[Any]]()
+            for number, cells in zip(numbers, zip(*values, strict=True), strict=True):
+                try:
+                    row = column_texts(columns, [[cell] for cell in cells], kind, [number])
+                    rows.append([text for (text,) in row.values()])
+                except ValueError as error:
+                    self.bad(str(error))
+            texts = {column: [row[place] for row in rows] for place, column in enumerate(columns)}
+        arrays = {}
+        for column, column_values in texts.items():
+            if column == CELLS:
+                arrays[column] = cells_array(column_values)
+                continue
+            builder = pa.lib.StringBuilder()  # pa.array would import pandas, which is slow to start
+            builder.append_values(column_values)
+            arrays[column] = builder.finish()
+        return pa.record_batch(arrays)
+
+
+def _json(line: str) -> Any:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, ValueError, RecursionError):  # it is strict: NaN, say, is a number to Python's own
+        return json.loads(line)
+
+
+def _titled(row: dict[str, Any]) -> Any:
     """Return the title and the text of a document, as BEIR joins them."""
     texts = [row.get("title"), row.get(TEXT)]
     return " ".join(filter(None, texts)) if all(isinstance(text, str) for text in texts) else texts[1]
 
 
-def _read_array(lines: Iterator[str], name: str, dialect: Dialect, bad: _BadRows) -> tuple[list[str] | None, _Numbered]:
-    """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
-    held, size = list[str](), 0
-    for line in lines:
-        held.append(line)
-        size += len(line)
-        if size > LONGEST_LINE:
-            raise UsageError(f"{name}: a JSON array of more than 64 MiB; make lines of it: jq -c '.[]' IN > OUT.jsonl")
-    try:
-        items = json.loads("".join(held))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name}: malformed JSON: {error}") from None
-    rows = list[tuple[int, Any]]()
-    for number, item in enumerate(items, 1):
-        if isinstance(item, dict | str):
-            rows.append((number, {TEXT: item} if isinstance(item, str) else item))
-        else:
-            bad.leave_out(UsageError(f"{name}: row {number}: {shown(item)} is not a JSON object or a sentence"))
-    return list(rows[0][1]) if rows else None, iter(rows)
-
-
-def _read_table(lines: Iterator[str], name: str, dialect: Dialect, bad: _BadRows) -> tuple[list[str], _Numbered]:
-    hint = (
-        "a text with tabs cannot be in it"
-        if not dialect.quoted
-        else f"a text with {dialect.delimiter!r} or quotes is written in double quotes"
-    )
-    rows = _quoted_rows(lines, name, dialect, hint, bad) if dialect.quoted else _plain_rows(lines, dialect, bad)
-    if dialect.header:
-        width = len(dialect.header) if dialect.ragged else None
-        rows = itertools.chain([(0, list(dialect.header))], ((number, row[:width]) for number, row in rows))
-    return _below_header(rows, name, hint, bad, headless=bool(dialect.header))
-
-
-def _plain_rows(lines: Iterator[str], dialect: Dialect, bad: _BadRows) -> Iterator[tuple[int, list[str]]]:
-    told = False
-    for number, line in enumerate(lines, 1 + dialect.skipped):
-        cells = line.removesuffix("\n").removesuffix("\r").split(dialect.delimiter)
-        if '""' in line and any(map(is_doubled, cells)):  # the first rows had no such cell
-            if not told:
-                bad.tell(f"{bad.name}: cells with doubled quotes are read without them, first in line {number}")
-                told = True
-            cells = [cell[1:-1].replace('""', '"') if is_doubled(cell) else cell for cell in cells]
-        yield number, cells
-
-
-def _quoted_rows(
-    lines: Iterator[str], name: str, dialect: Dialect, hint: str, bad: _BadRows
-) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
-    reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True)
-    while True:
-        number = reader.line_num + 1 + dialect.skipped
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            lines_read = reader.line_num + 1 + dialect.skipped - number
-            bad.leave_out(UsageError(f"{name}: line {number}: {error}; {hint}"), lines_read)
-        else:
-            yield number, row
-
-
-def _below_header(
-    rows: Iterator[tuple[int, list[str]]], name: str, hint: str, bad: _BadRows, *, headless: bool
-) -> tuple[list[str], _Numbered]:
-    _, header = next(rows, (0, []))
-    if not header:
-        raise UsageError(f"{name} is empty; give a header and at least one row")
-    header = [column or str(number) for number, column in enumerate(header, 1)]  # pandas leaves the index nameless
-
-    def checked() -> _Numbered:
-        for number, row in rows:
-            if len(row) == len(header):
-                yield number, row
-            elif any(map(str.strip, row)):
-                above = f"the header has {len(header)} ({', '.join(header)})"
-                counts = f"{len(row)} columns, but {'the first line has ' + str(len(header)) if headless else above}"
-                bad.leave_out(UsageError(f"{name}: line {number}: {counts}; {hint}"))
-            else:
-                yield number, None
-
-    return header, checked()
-
-
-_READERS: dict[str, Callable[[Iterator[str], str, Dialect, _BadRows], tuple[list[str] | None, _Numbered]]] = {
-    "text": _read_text,
-    "jsonl": _read_jsonl,
-    "json": _read_array,
-    "table": _read_table,
-}
-
-
-def _batches(
-    rows: _Numbered, header: list[str] | None, columns: Columns, name: str, bad: _BadRows, *, with_cells: bool
-) -> Iterator[Batch]:
-    """Yield the chosen columns of rows, and the others as cells."""
-    in_file = list(columns.values())  # one column may have two roles: id and text
-    places = [0 if header is None else header.index(column) for column in in_file]
-    blank: list[Any] = [""] * len(places)
-    in_batch = columns | {CELLS: CELLS} if with_cells else columns
-    needed = {*in_file} - {columns.get(OPTIONAL)}
-    numbers, cells, size = list[int](), list[Sequence[Any]](), 0
-    for number, row in rows:
-        if row is None:
-            values = blank
-        elif isinstance(row, dict):
-            if not needed <= row.keys():
-                lacking = next(column for column in in_file if column in needed and column not in row)
-                fields = ", ".join(row)
-                bad.leave_out(UsageError(f"{name}: line {number}: no field {lacking!r}; its fields: {fields}"))
-                continue
-            values = [row.get(column) for column in in_file]
-        else:
-            values = [row[place] for place in places]
-        if with_cells:
-            named = row if isinstance(row, dict) else dict(zip(header or (), row or (), strict=False))
-            values = [*values, {column: value for column, value in named.items() if column not in in_file}]
-        numbers.append(number)
-        cells.append(values)
-        size += len(str(values[0]))
-        if len(cells) == BATCH or size >= _CHARACTERS:
-            yield _batch(in_batch, list(zip(*cells, strict=True)), "line", numbers, bad)
-            numbers, cells, size = [], [], 0
-    if cells:
-        yield _batch(in_batch, list(zip(*cells, strict=True)), "line", numbers, bad)
-
-
-def _read_parquet(
-    file: BinaryIO, fields: Fields, name: str, start: int, bad: _BadRows
-) -> tuple[Columns, Iterator[Batch], int]:
-    opened = functools.partial(open_parquet, file, name, hint="give another file", error=UsageError)
-    with opened() as parquet:
-        columns = fields.choose(parquet.schema_arrow.names, name, tell=bad.tell)
-        read = list(dict.fromkeys(columns.values()))
-        others = [column for column in parquet.schema_arrow.names if column not in read] if fields.cells else []
-        in_batch = columns | {CELLS: CELLS} if fields.cells else columns
-        sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
-
-    def batches() -> Iterator[Batch]:
-        group = sum(end <= start for end in itertools.accumulate(sizes))  # the first one that is read
-        row = sum(sizes[:group])
-        groups = list(range(group, len(sizes)))
-        with opened() as parquet:
-            for batch in read_batches(parquet, BATCH, columns=read + others, row_groups=groups):
-                wanted = batch.slice(max(start - row, 0))
-                row = max(start, row)
-                values = {column: values_of(wanted, column, name) for column in read + others}
-                chosen = [values[column] for column in columns.values()]
-                if fields.cells:
-                    chosen.append(
-                        [{column: values[column][place] for column in others} for place in range(len(wanted))]
-                    )
-                yield _batch(in_batch, chosen, "row", range(row + 1, row + 1 + len(wanted)), bad)
-                row += len(wanted)
-
-    return columns, batches(), sum(sizes)
+def _hint(dialect: Dialect) -> str:
+    if not dialect.quoted:
+        return "a text with tabs cannot be in it"
+    return f"a text with {dialect.delimiter!r} or quotes is written in double quotes"
 
 
 @contextlib.contextmanager
@@ -607,33 +578,6 @@ def values_of(batch: Batch, column: str, name: Path | str) -> list[Any]:
         raise UsageError(f"{name}: column {column!r} of {array.type} {why}") from None
 
 
-def _batch(
-    columns: Columns, values: Sequence[Sequence[Any]], kind: str, numbers: Sequence[int], bad: _BadRows
-) -> Batch:
-    import pyarrow as pa
-
-    try:
-        texts = column_texts(columns, values, bad.name, kind, numbers)
-    except UsageError:
-        rows = list[list[str]]()
-        for number, cells in zip(numbers, zip(*values, strict=True), strict=True):
-            try:
-                row = column_texts(columns, [[cell] for cell in cells], bad.name, kind, [number])
-                rows.append([text for (text,) in row.values()])
-            except UsageError as error:
-                bad.leave_out(error)
-        texts = {column: [row[place] for row in rows] for place, column in enumerate(columns)}
-    arrays = {}
-    for column, column_values in texts.items():
-        if column == CELLS:
-            arrays[column] = cells_array(column_values)
-            continue
-        builder = pa.lib.StringBuilder()  # pa.array would import pandas, which is slow to start
-        builder.append_values(column_values)
-        arrays[column] = builder.finish()
-    return pa.record_batch(arrays)
-
-
 def cells_array(rows: Sequence[Any]) -> Any:
     """Return the cells of rows as an Arrow array of maps."""
     import pyarrow as pa
@@ -642,34 +586,33 @@ def cells_array(rows: Sequence[Any]) -> Any:
 
 
 def column_texts(
-    columns: Columns, values: Sequence[Sequence[Any]], name: str, kind: str, numbers: Sequence[int]
-) -> dict[str, list[str]]:
-    """Return columns as texts; ``numbers`` are those of the lines or rows (``kind``), for messages."""
+    columns: Columns, values: Sequence[Sequence[Any]], kind: str, numbers: Sequence[int]
+) -> dict[str, list[Any]]:
+    """Return columns as texts; ValueError with the number of the line or row (``kind``) that is wrong."""
     checked = {}
     for (column, in_file), cells in zip(columns.items(), values, strict=True):
-        as_text: Callable[[Any, str], Any] = _CELLS.get(column, _sentence_text)
-        plain, texts = column == ID or column not in _CELLS, list[str]()
+        as_text: Callable[[Any], Any] = _CELLS.get(column, _sentence_text)
+        plain, texts = column == ID or column not in _CELLS, list[Any]()
         for number, cell in zip(numbers, cells, strict=True):
+            if plain and type(cell) is str and cell.isascii() and "\0" not in cell:
+                texts.append(cell)
+                continue
             try:
-                texts.append(
-                    cell
-                    if type(cell) is str and cell.isascii() and "\0" not in cell and plain
-                    else as_text(cell, in_file)
-                )
+                texts.append(as_text(cell))
             except ValueError as problem:
-                raise UsageError(f"{name}: {kind} {number}: {in_file!r} {problem}") from None
+                raise ValueError(f"{kind} {number}: {in_file!r} {problem}") from None
         checked[column] = texts
     return checked
 
 
-def id_text(value: Any, column: str = ID) -> str:
+def id_text(value: Any) -> str:
     """Return an id as text; raise ``ValueError`` unless it is text or a whole number."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(f"is {shown(value)}; an id is text or a whole number")
-    return _sentence_text(str(value), column)
+    return _sentence_text(str(value))
 
 
-def _sentence_text(value: Any, column: str) -> str:
+def _sentence_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"is {shown(value)}; a sentence is text")
     if "\0" in value:
@@ -679,28 +622,28 @@ def _sentence_text(value: Any, column: str) -> str:
     return value
 
 
-def _optional_text(value: Any, column: str) -> str:
+def _optional_text(value: Any) -> str:
     """Return a sentence that may be missing as pandas writes it, too."""
     missing = value is None or (isinstance(value, float) and math.isnan(value))
-    text = "" if missing else _sentence_text(value, column)
+    text = "" if missing else _sentence_text(value)
     return "" if text.strip().lower() in ("", "nan", "none", "null") else text
 
 
-def _label_text(value: Any, column: str) -> str:
+def _label_text(value: Any) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError("is empty; give text or a number")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"is {shown(value)}; a label or a score is text or a number")
-    return _sentence_text(str(value), column)
+    return _sentence_text(str(value))
 
 
-def _score_text(value: Any, column: str) -> str:
+def _score_text(value: Any) -> str:
     """Return a score as text; true and false, as of duplicates, are 1 and 0."""
     word = str(value).lower()
-    return str(int(word == "true")) if word in ("true", "false") else _label_text(value, column)
+    return str(int(word == "true")) if word in ("true", "false") else _label_text(value)
 
 
-def cells_of(row: Mapping[str, Any], column: str = CELLS) -> Cells:
+def _cells_of(row: Mapping[str, Any]) -> Cells:
     """Return the cells of a row that are not empty as texts; what is neither text nor a number is written as JSON."""
     cells = list[tuple[str, str]]()
     for name, value in row.items():
@@ -712,9 +655,9 @@ def cells_of(row: Mapping[str, Any], column: str = CELLS) -> Cells:
 
 
 #: Column of a batch -> how a cell becomes text; the others hold sentences.
-_CELLS: dict[str, Callable[[Any, str], Any]] = {
+_CELLS: dict[str, Callable[[Any], Any]] = {
     ID: id_text,
-    CELLS: cells_of,
+    CELLS: _cells_of,
     OPTIONAL: _optional_text,
     "label": _label_text,
     "score": _score_text,

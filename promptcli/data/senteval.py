@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from promptcli.data.files import open_file, read_lines
+from promptcli.data.files import read_lines
 from promptcli.data.given import finite_number
 from promptcli.errors import NotFoundError, UsageError
 
@@ -71,10 +71,9 @@ def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
     )
 
 
-def _lines(path: Path, encoding: str = "utf-8") -> list[str]:
+def _lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:
     """Return the text between line feeds, an empty one after the last: it may be the place of a missing score."""
-    with open_file(path) as file:
-        lines = list(read_lines(file, str(path), encoding=encoding))
+    lines = list(read_lines(path, encoding))
     return [line.removesuffix("\n") for line in lines] + [""] * (not lines or lines[-1].endswith("\n"))
 
 
@@ -200,7 +199,7 @@ def read_paraphrases(path: Path) -> Iterator[GoldRow]:
         yield _words(fields[3]), _words(fields[4]), _label(fields[0], path, number)
 
 
-def _table(path: Path, columns: int, *, start: int = 1, encoding: str = "utf-8") -> Iterator[tuple[int, list[str]]]:
+def _table(path: Path, columns: int, *, start: int = 1, encoding: str = "utf-8-sig") -> Iterator[tuple[int, list[str]]]:
     """Yield number and fields of the lines from ``start`` on, without empty ones; quotes are text, often unbalanced."""
     for number, line in enumerate(_lines(path, encoding), start=1):
         if number < start or not line.strip():

@@ -168,7 +168,10 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
     names = Fields(layouts=tuple(layouts), remedy="rename them").choose(list(table), name)
     names.pop(ID, None)
     cells = [table[column] for column in names.values()]
-    texts = list(zip(*column_texts(names, cells, name, "row", range(1, len(cells[0]) + 1)).values(), strict=True))
+    try:
+        texts = list(zip(*column_texts(names, cells, "row", range(1, len(cells[0]) + 1)).values(), strict=True))
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
     digest = hashlib.sha256("\0".join("\0".join(row) for row in texts).encode()).hexdigest()
     return _examples(texts, SENTENCES if TEXT in names else tuple(names), name, lambda: digest)
 

@@ -92,7 +92,7 @@ def test_missing_files_and_folders(tmp_path):
         ("a.txt", "one\nСобака бежит.\n".encode("cp1251"), ["a.txt: line 2: not UTF-8", "iconv -f CP1252"]),
         ("a.txt", "é\n".encode() + b"caf\xe9 au lait\n", ["a.txt: line 2: not UTF-8"]),
         ("a.txt", b"caf\xe9 au lait\n" * 6000 + b"\x81\n", ["a.txt: line 6001: not CP1252"]),
-        ("a.txt", "one\ntwo\n".encode("utf-16")[:-1], ["a.txt: line 2: not UTF-8"]),
+        ("a.txt", "one\ntwo\n".encode("utf-16")[:-1], ["not UTF-16"]),
         ("a.xlsx", b"PK\x03\x04", ["an Excel workbook", "CSV"]),
         ("a.txt", "café\n".encode("utf-16-le"), ["line 1", "NUL", "iconv -f UTF-16"]),
         ("a.txt", "one\ntwo\0\n", ["a.txt: line 2: a NUL byte"]),

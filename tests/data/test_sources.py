@@ -213,8 +213,6 @@ TRIPLET_ROWS = (["A cat.", "It rains."], ["A cat sleeps.", "Rain falls."], ["A d
         ("a.csv", "1,A cat.,A cat sleeps.,A dog.\n2,It rains.,Rain falls.,null\n", ":2,3,4"),
         ("a.json", json.dumps([dict(zip(TRIPLETS, row, strict=True)) for row in zip(*TRIPLET_ROWS, strict=True)]), ""),
         ("a.jsonl", f'{FIRST}\n{{"q": "It rains.", "p": "Rain falls."}}', ":q,p,n"),
-        ("a.jsonl", '{"query": "A cat.", "pos": ["A cat sleeps."], "neg": ["A dog."]}\n'
-         '{"query": "It rains.", "pos": ["Rain falls."], "neg": []}', ""),
         ("a.jsonl", f'{FIRST}\n{{"q": "It rains.", "p": "Rain falls.", "n": NaN}}', ":q,p,n"),
     ],
 )  # fmt: skip

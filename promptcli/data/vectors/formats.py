@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.dialect import CELLS
-from promptcli.data.files import open_file, read_lines
+from promptcli.data.files import read_lines
 from promptcli.data.rows import Batch, id_text, open_parquet, read_batches, values_of
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.extensions import Table
@@ -137,28 +137,25 @@ def _read_jsonl(path: Path) -> Content:
     rows: list[Floats] = []
     ids: list[Any] = []
     texts: list[Any] = []
-    with open_file(path) as raw:
-        for number, line in enumerate(read_lines(raw, str(path)), 1):
-            try:
-                values = json.loads(line)
-                with np.errstate(over="ignore"):
-                    rows.append(np.asarray(values[COLUMN], dtype=np.float32))
-            except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-                raise CheckFailedError(f"{path}: line {number}: not an object with {COLUMN!r}: {error!r}") from None
-            if rows[-1].shape != rows[0].shape or rows[-1].ndim != 1:
-                raise UsageError(f"{path}: line {number}: {COLUMN!r} is not a list of as many numbers as in line 1")
-            ids.append(values.get("id", number - 1))
-            texts.append(values.get("text"))
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            values = json.loads(line)
+            with np.errstate(over="ignore"):
+                rows.append(np.asarray(values[COLUMN], dtype=np.float32))
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise CheckFailedError(f"{path}: line {number}: not an object with {COLUMN!r}: {error!r}") from None
+        if rows[-1].shape != rows[0].shape or rows[-1].ndim != 1:
+            raise UsageError(f"{path}: line {number}: {COLUMN!r} is not a list of as many numbers as in line 1")
+        ids.append(values.get("id", number - 1))
+        texts.append(values.get("text"))
     stored = None if all(text is None for text in texts) else texts
     _check_texts(stored, path)
     return _ids_of(ids, 0, path), stored, np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
 
 def _jsonl_columns(path: Path) -> Sequence[str]:
-    with open_file(path) as raw:
-        line = next(read_lines(raw, str(path)), "{}")
     try:
-        return list(json.loads(line))
+        return list(json.loads(next(read_lines(path), "{}")))
     except (ValueError, TypeError, RecursionError):
         return []  # not a vector file; the reader of sentences says what is wrong
 
