@@ -1,7 +1,8 @@
 """A causal model's sentences a second, next to transformers' own batches of equal size, in turns.
 
 promptcli eval --task STS-B --data-dir DATA --list-sentences > sentences.txt
-python benchmarks/causal_speed.py MODEL sentences.txt [--sentences 512] [--batch 32] [--dtype bfloat16] [--backend openvino]
+python benchmarks/causal_speed.py MODEL sentences.txt [--sentences 512] [--batch 32] [--dtype bfloat16]
+    [--backend openvino]
 
 The peer reads the same filled templates in the order of the file, padded to the longest of a batch, and takes the last
 token of the last layer. Both compute in the same precision, with the same threads; processor time stands next to the
@@ -73,9 +74,8 @@ def main():
             clock[name] += time.perf_counter() - began
             used[name] += time.process_time() - processor
     one, other = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in vectors.values())
-    print(
-        f"{len(lines)} sentences, {np.mean([len(row) for row in rows]):.1f} tokens each, {options.backend}, {options.dtype}"
-    )
+    tokens = np.mean([len(row) for row in rows])
+    print(f"{len(lines)} sentences, {tokens:.1f} tokens each, {options.backend}, {options.dtype}")
     for name in work:
         rates = f"{options.rounds * len(lines) / clock[name]:.1f} sentences/s,"
         print(f"{name}: {rates} {options.rounds * len(lines) / used[name]:.1f} by processor time")
