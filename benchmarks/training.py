@@ -43,7 +43,7 @@ def ours(name: str, folder: str, batch: int, mixed: bool) -> tuple[Gradients, li
     template = learner.views[0].template
 
     def tokens(lines: list[str]) -> int:
-        return 2 * sum(len(row) for row in template.splice(learner.backbone.tokenizer.encode(lines), 512).rows)
+        return 2 * sum(len(row) for row in template.splice(learner.backbone.tokenizer.packed(lines), 512).rows)
 
     return lambda lines: [step.gradients(0, [lines])] and None, list(learner.trainable().values()), tokens
 

@@ -44,7 +44,7 @@ from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts import Prompt, build_prompt, mean_of, prompts_of_mean
-from promptcli.encoder.prompts.template import Inputs, PackedInputs, lower, text_rule
+from promptcli.encoder.prompts.template import Inputs, lower, text_rule
 from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, ahead, check_not_forked, in_streams
 from promptcli.encoder.transforms import Stage, Transform, build_transforms
 from promptcli.errors import UsageError, WrongKindError, unknown
@@ -442,16 +442,8 @@ class Encoder:
         """Return the model inputs of n sentences; the mean of several prompts, which have one each, is refused."""
         if self.members:
             raise UsageError(f"this works with one template, not with the mean of {len(self.members)}")
-        return self.template.splice(
-            self.pooling.weights.rewrite(self.pieces(sentences), self.backbone), self.max_length
-        )
-
-    def packed_inputs(self, sentences: Sequence[str]) -> PackedInputs:
-        """Return ``inputs``, packed."""
-        if self.pooling.weights.rewriting:
-            inputs = self.inputs(sentences)
-            return PackedInputs(list(map(pack, inputs.rows)), inputs.truncated)
-        return self.template.splice_packed(self.backbone.tokenizer.packed(self.pieces(sentences)), self.max_length)
+        ids = self.pooling.weights.rewrite(self.pieces(sentences), self.backbone)
+        return self.template.splice(ids, self.max_length)
 
     def pieces(self, sentences: Sequence[str]) -> list[str]:
         """Return n sentences as the pieces to tokenise: with period and text rule, and what touches them.
@@ -632,12 +624,12 @@ def encode_windows(
     for number, encoder in enumerate(single):
         groups.setdefault(encoder.input_key, []).append(number)
 
-    def read(window: Sequence[str]) -> tuple[np.ndarray, list[Inputs | PackedInputs]]:
+    def read(window: Sequence[str]) -> tuple[np.ndarray, list[Inputs]]:
         unique, back = _distinct(window)
-        return back, [_inputs([single[number] for number in members], unique) for members in groups.values()]
+        return back, [single[members[0]].inputs(unique) for members in groups.values()]
 
     for window, (back, inputs) in ahead(read, windows):
-        share = Share(progress, len(window), sum(len(each.rows) for each in inputs))
+        share = Share(progress, len(window), sum(len(each.packed) for each in inputs))
         encoded: dict[int, Encoded] = {}
         for members, group_inputs in zip(groups.values(), inputs, strict=True):
             results = _encode_group([single[number] for number in members], group_inputs, share, most)
@@ -647,24 +639,16 @@ def encode_windows(
         yield [Encoded(result.vectors[back], result.truncated[back], result.tokens[back]) for result in rows]
 
 
-def _inputs(encoders: Sequence["Encoder"], sentences: Sequence[str]) -> Inputs | PackedInputs:
-    """Return the inputs of encoders with the same ``input_key``, packed if none of them needs a layer."""
-    if any(encoder.averaged_rows() is None for encoder in encoders):
-        return encoders[0].inputs(sentences)
-    return encoders[0].packed_inputs(sentences)
-
-
 def _encode_group(
-    encoders: Sequence["Encoder"], inputs: Inputs | PackedInputs, progress: Progress, most: int | None
+    encoders: Sequence["Encoder"], inputs: Inputs, progress: Progress, most: int | None
 ) -> list[Encoded]:
-    count = len(inputs.rows)
+    packed, count = inputs.packed, len(inputs.packed)
     if not count:
         return [
             Encoded(np.empty((0, encoder.width), np.float32), np.empty(0, bool), np.empty(0, np.int64))
             for encoder in encoders
         ]
-    packed = inputs.rows if isinstance(inputs, PackedInputs) else []
-    lengths = np.fromiter(map(len, inputs.rows), np.int64, count) // (ID_BYTES if packed else 1)
+    lengths = np.fromiter(map(len, packed), np.int64, count) // ID_BYTES
     vectors: dict[int, np.ndarray] = {}
     deep = {}
     with torch.inference_mode():
@@ -673,12 +657,11 @@ def _encode_group(
             if matrix is None:
                 deep[number] = encoder
             else:
-                packed = packed or list(map(pack, inputs.rows))
                 chunks = (slice(start, start + _AT_ONCE) for start in range(0, count, _AT_ONCE))
                 vectors[number] = np.concatenate(
                     [encoder.average(packed[chunk], lengths[chunk], matrix) for chunk in chunks]
                 )
-        if isinstance(inputs, Inputs):
+        if deep:
             vectors |= _gather(_run_batches(deep, inputs.rows, lengths, most), count, progress)
         else:
             progress(count)

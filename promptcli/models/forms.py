@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from promptcli.backbones.checking import opening
 from promptcli.backbones.saving import head_tensors, tokenizer_definition
-from promptcli.backbones.tokenizer import adding_no_blank
+from promptcli.backbones.tokenizer import adding_no_blank, unpack
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts import Prompt
@@ -366,7 +366,7 @@ def _rewritten(encoder: Encoder, mapped: Tensor) -> Tensor:
     rows = torch.zeros_like(mapped)
     items = [(token, text) for token, text in tokens.items().items() if not text.startswith("##") or text == "##"]
     rewritten = weights.rewrite([text for _, text in items], encoder.backbone)
-    for (token, _), ids in zip(items, rewritten, strict=True):
+    for (token, _), ids in zip(items, map(unpack, rewritten), strict=True):
         if ids != [tokens.pad]:
             rows[token] = mapped[ids].sum(0)
     return rows

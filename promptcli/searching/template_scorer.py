@@ -124,8 +124,8 @@ class TemplateScorer:
         names = {"label": label, "recipe": fields, "fingerprint": encoder.fingerprint}
         return spearman_score(self.task, cosines, (low / 100, high / 100), names)
 
-    def ids(self, pieces: Sequence[str], encoder: Encoder) -> list[list[int]]:
-        """Return the token ids of sentence pieces; each distinct one is tokenised once."""
+    def ids(self, pieces: Sequence[str], encoder: Encoder) -> list[bytes]:
+        """Return the packed token ids of sentence pieces; each distinct one is tokenised once."""
         if self.backbone.tokenizer.splits_punctuation:  # such a tokenizer ignores spaces, so both forms share an entry
             pieces = [piece.strip() for piece in pieces]
         missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]

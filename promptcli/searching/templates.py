@@ -138,7 +138,7 @@ def _notes(backbone: "Backbone") -> list[str]:
 
 def _input(template: "Template", backbone: "Backbone", sentence: str, limit: int) -> tuple[list[int], int | None, bool]:
     """Return the ids of a filled template, its first mask's position, and whether the sentence was cut."""
-    inputs = template.splice(backbone.tokenizer.encode(template.pieces([sentence], True)), limit)
+    inputs = template.splice(backbone.tokenizer.packed(template.pieces([sentence], True)), limit)
     row = inputs.rows[0]
     return row, next(iter(template.mask_slots(len(row))), None), inputs.truncated[0]
 

@@ -117,7 +117,7 @@ def test_any_white_space_in_a_template_is_tokenised_as_in_the_filled_string(fami
     before, after = ("".join(itertools.chain(*data.draw(parts))) for _ in range(2))
     tokens = tiny_backbone(family).tokenizer
     template, sentence = Template(f"{before}[X]{after}", tokens), data.draw(st.sampled_from(SENTENCES))
-    row = template.splice(tokens.encode(template.pieces([sentence], False)), 10_000).rows[0]
+    row = template.splice(tokens.packed(template.pieces([sentence], False)), 10_000).rows[0]
     filled = f"{before}{sentence}{after}".rstrip()
     assert row == [*tokens.start, *whole(tiny_folder(family))(filled, add_special_tokens=False).input_ids, *tokens.end]
 

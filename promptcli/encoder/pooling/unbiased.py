@@ -3,7 +3,6 @@
 The published figures rewrite the sentence first: filter, lower-case and re-tokenise it.
 """
 
-import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates
-from promptcli.backbones.tokenizer import PieceTokenizer
+from promptcli.backbones.tokenizer import PieceTokenizer, pack, unpack
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import unknown
@@ -73,7 +72,7 @@ class Unbiased(Weights):
         self._convention = _BYTE_LEVEL if context.backbone.tokenizer.byte_level else _WORDPIECE
         self._specials = len(context.backbone.tokenizer.start), len(context.backbone.tokenizer.end)
         self.spec = self.rewriting = f"unbiased:{last}"
-        self._rewritten: list[list[int]] | None = None
+        self._rewritten: list[bytes] | None = None
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         inner = batch.real()
@@ -83,34 +82,32 @@ class Unbiased(Weights):
         weights = inner.to(states.dtype)
         return weighted_sum(weights, states) / weights.sum(1, keepdim=True).clamp(min=1)
 
-    def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
-        """Return the ids that remain of each sentence; never empty."""
+    def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[bytes]:
+        """Return the ids that remain of each sentence, packed; never empty."""
         tokens = backbone.tokenizer
         if tokens.splits_at_blanks:
             rewritten = self._rewritten_tokens(tokens)
-            rows = (
-                list(itertools.chain.from_iterable(rewritten[token] for token in ids)) for ids in tokens.encode(pieces)
-            )
-            return [ids or [tokens.pad] for ids in rows]
-        lead = self._convention.lead
-        filtered = [self._filter(ids, tokens) for ids in tokens.encode([lead + piece.lstrip() for piece in pieces])]
-        if "case" not in self._on:
-            return [ids or [tokens.pad] for ids in filtered]
-        texts = [self._convention.join([tokens.text(token) for token in ids]) for ids in filtered]
-        return [ids or [tokens.pad] for ids in tokens.encode(texts)]
+            rows = [b"".join(map(rewritten.__getitem__, unpack(ids))) for ids in tokens.packed(pieces)]
+        else:
+            lead = self._convention.lead
+            filtered = [self._filter(ids, tokens) for ids in tokens.encode([lead + piece.lstrip() for piece in pieces])]
+            if "case" in self._on:
+                rows = tokens.packed([self._convention.join(list(map(tokens.text, ids))) for ids in filtered])
+            else:
+                rows = list(map(pack, filtered))
+        return [ids or pack([tokens.pad]) for ids in rows]
 
-    def _rewritten_tokens(self, tokens: PieceTokenizer) -> list[list[int]]:
+    def _rewritten_tokens(self, tokens: PieceTokenizer) -> list[bytes]:
         """Return the rewriting of each token of the vocabulary, by id: tokens joined by spaces are independent."""
         if self._rewritten is None:
-            rows: list[list[int]] = [[] for _ in range(tokens.highest + 1)]
-            for token in self._filter(list(tokens.items()), tokens):
-                rows[token] = [token]
+            remaining = self._filter(list(tokens.items()), tokens)
             if "case" in self._on:
-                remaining = [row[0] for row in rows if row]
-                lowered = tokens.encode([tokens.text(token).lower() for token in remaining])
-                for token, ids in zip(remaining, lowered, strict=True):
-                    rows[token] = ids
-            self._rewritten = rows
+                rewritten = tokens.packed([tokens.text(token).lower() for token in remaining])
+            else:
+                rewritten = [pack([token]) for token in remaining]
+            self._rewritten = [b""] * (tokens.highest + 1)
+            for token, ids in zip(remaining, rewritten, strict=True):
+                self._rewritten[token] = ids
         return self._rewritten
 
     def _filter(self, ids: list[int], tokens: PieceTokenizer) -> list[int]:

@@ -37,9 +37,9 @@ class Weights(ABC):
         """Return the fitted tensors by name."""
         return {}
 
-    def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[list[int]]:
-        """Return each sentence's token ids, without specials."""
-        return backbone.tokenizer.encode(pieces)
+    def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[bytes]:
+        """Return each sentence's token ids, packed, without specials."""
+        return backbone.tokenizer.packed(pieces)
 
 
 def weighted_sum(weights: Tensor, states: Tensor) -> Tensor:

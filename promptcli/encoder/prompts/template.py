@@ -1,5 +1,6 @@
 """Template: a text with one [X] for the sentence and any number of [MASK]s; its ids equal the filled string's."""
 
+import functools
 import re
 import string
 import unicodedata
@@ -17,16 +18,13 @@ _LAST_WORD, _FIRST_WORD = re.compile(r"\S*\Z"), re.compile(r"\S*")
 class Inputs:
     """Spliced sentences."""
 
-    rows: list[list[int]]  #: n lists of token ids, specials included
+    packed: list[bytes]  #: n rows of packed token ids, specials included
     truncated: list[bool]  #: per row, whether the sentence lost tokens
 
-
-@dataclass(frozen=True)
-class PackedInputs:
-    """``Inputs`` with rows packed."""
-
-    rows: list[bytes]
-    truncated: list[bool]
+    @functools.cached_property
+    def rows(self) -> list[list[int]]:
+        """The rows as lists."""
+        return list(map(unpack, self.packed))
 
 
 class Template:
@@ -108,33 +106,20 @@ class Template:
             room = f"leaves no room for a sentence in {max_length}; give a shorter one or a larger `max_length`"
             raise UsageError(f"template {self.text!r} takes {self.length} tokens, which {room}")
 
-    def splice(self, pieces: Sequence[list[int]], max_length: int) -> Inputs:
-        """Put the template's ids around each piece's ids; cut the sentence, never the template."""
+    def splice(self, pieces: Sequence[bytes], max_length: int) -> Inputs:
+        """Put the template's ids around each piece's packed ids; cut the sentence, never the template."""
         self.check_room(max_length)
-        room = max_length - len(self.prefix) - len(self.suffix)
-
-        def cut(ids: list[int]) -> list[int]:
-            if len(ids) <= room:
-                return ids
-            if self._tokenizer.cuts_left:
-                return [*self._before_ids, *ids[len(ids) - room + len(self._before_ids) :]]
-            return [*ids[: room - len(self._after_ids)], *self._after_ids]
-
-        rows = [[*self.prefix, *cut(ids), *self.suffix] for ids in pieces]
-        # where neither tokenizer nor template adds a token, an empty sentence has none: it becomes one of padding
-        return Inputs([row or [self._tokenizer.pad] for row in rows], [len(ids) > room for ids in pieces])
-
-    def splice_packed(self, pieces: Sequence[bytes], max_length: int) -> PackedInputs:
-        """``splice`` for packed ids."""
-        self.check_room(max_length)
-        before, after = pack(self.prefix), pack(self.suffix)
-        longest = max_length * ID_BYTES - len(before) - len(after)
-        truncated = [len(ids) > longest for ids in pieces]
-        rows = [before + ids + after for ids in pieces]
-        for row, cut in enumerate(truncated):
-            if cut or not rows[row]:
-                rows[row] = pack(self.splice([unpack(pieces[row])], max_length).rows[0])
-        return PackedInputs(rows, truncated)
+        prefix, before, after, suffix = map(pack, (self.prefix, self._before_ids, self._after_ids, self.suffix))
+        room = max_length * ID_BYTES - len(prefix) - len(suffix)
+        left = self._tokenizer.cuts_left
+        truncated = [len(ids) > room for ids in pieces]
+        rows = [prefix + ids + suffix for ids in pieces]
+        for row in (row for row, cut in enumerate(truncated) if cut):
+            ids = pieces[row]
+            cut = before + ids[len(ids) - room + len(before) :] if left else ids[: room - len(after)] + after
+            rows[row] = prefix + cut + suffix
+        # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one of padding
+        return Inputs([row or pack([self._tokenizer.pad]) for row in rows], truncated)
 
     def _side(self, text: str, *, starts_input: bool, keep_blank: bool = False) -> list[int]:
         ids: list[int] = []

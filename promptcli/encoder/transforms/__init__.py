@@ -6,6 +6,7 @@ predictions, ``vector`` the result.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from torch import Tensor
 
@@ -25,10 +26,11 @@ class Transform:
     stages: Sequence[Stage]  #: name and function of each step, in order
     ordered = False  #: whether columns are sorted by falling variance, so that the first k of them are a usable vector
     takes: int | None = None  #: width d of the vectors that it takes; None for any
+    _tensors: Mapping[str, Tensor] = MappingProxyType({})
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the learned or fitted tensors by name."""
-        return {}
+        return dict(self._tensors)
 
 
 TRANSFORMS: Table[Callable[[BuildContext], Transform]] = Table(

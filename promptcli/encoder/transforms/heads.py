@@ -41,10 +41,6 @@ class Dense(Transform):
         self.takes = weight.size(1)
         self.stages = [("vector", lambda vectors: activate(functional.linear(vectors.float(), weight, bias)))]
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Return weight (d', d) and bias (d',)."""
-        return self._tensors
-
 
 class Normalize(Transform):
     """x / |x|; a vector of zeros stays one."""
