@@ -16,7 +16,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional
 
-from promptcli.backbones.dropout import dropped_sum
+from promptcli.backbones.dropout import dropout
 from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.seam import SeamCall, attend, attention, with_prefix
 from promptcli.storage.documents import convert
@@ -148,7 +148,7 @@ class _Residual(nn.Module):
 
     def forward(self, states: Tensor, before: Tensor) -> Tensor:
         probability = self.dropout.p if self.training else 0.0
-        normed: Tensor = self.LayerNorm(dropped_sum(self.dense(states), before, probability))
+        normed: Tensor = self.LayerNorm(dropout(self.dense(states), probability, before=before))
         return normed
 
 

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from logging import CRITICAL
 from pathlib import Path
@@ -267,25 +268,16 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
 
 def _twice(folder: Path) -> str | None:
     """Return an item that the vocabulary file has twice, of the file that is read."""
-    repeated: list[str] = []
-
-    def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) < len(pairs):
-            repeated.append(_repeated([key for key, _ in pairs]) or "")
-        return dict(pairs)
-
-    if (folder / "tokenizer.json").is_file():
-        content = json.loads((folder / "tokenizer.json").read_bytes(), object_pairs_hook=note)
-        items = content["model"]["vocab"]
-        return _repeated([piece for piece, _ in items]) if isinstance(items, list) else next(iter(repeated), None)
+    if (folder / "tokenizer.json").is_file():  # an object is read as its pairs
+        content = json.loads((folder / "tokenizer.json").read_bytes(), object_pairs_hook=list)
+        return _repeated(piece for piece, _ in dict(dict(content)["model"])["vocab"])
     if (folder / "vocab.txt").is_file():
         return _repeated((folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n"))
     return None
 
 
-def _repeated(items: Sequence[str]) -> str | None:
-    seen: set[str] = set()
-    return next((item for item in items if item in seen or seen.add(item)), None)  # type: ignore[func-returns-value]
+def _repeated(items: Iterable[str]) -> str | None:
+    return next((item for item, times in Counter(items).items() if times > 1), None)
 
 
 def _made_up(folder: Path, added: Sequence[str]) -> list[str]:

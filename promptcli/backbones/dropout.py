@@ -35,16 +35,16 @@ class FastDropout(nn.Dropout):
         return dropout(input, self.p) if self.training else input
 
 
-def dropout(numbers: Tensor, probability: float, draws: torch.Generator | None = None) -> Tensor:
-    """Return ``numbers`` with dropout; on a processor its mask follows from ``draws``, or torch's own generator."""
-    if not probability:
-        return numbers
-    if numbers.device.type != "cpu":
-        return functional.dropout(numbers, probability)
-    dropped: Tensor = _Masked.apply(  # type: ignore[no-untyped-call]
-        numbers, _keep(numbers.shape, probability, draws), 1 / (1 - probability)
-    )
-    return dropped
+def dropout(
+    numbers: Tensor, probability: float, draws: torch.Generator | None = None, before: Tensor | None = None
+) -> Tensor:
+    """Return ``numbers`` with dropout, plus ``before``; on a processor the mask follows from ``draws``."""
+    if probability and numbers.device.type == "cpu":
+        kept, scale = _keep(numbers.shape, probability, draws), 1 / (1 - probability)
+        masked: Tensor = _Masked.apply(numbers, kept, scale, before)  # type: ignore[no-untyped-call]
+        return masked
+    dropped = functional.dropout(numbers, probability) if probability else numbers
+    return dropped if before is None else dropped + before
 
 
 def dropped_copies(numbers: Tensor, count: int, probability: float) -> Tensor:
@@ -54,51 +54,26 @@ def dropped_copies(numbers: Tensor, count: int, probability: float) -> Tensor:
     copies = copied.expand(-1, count, *(-1 for _ in numbers.shape[1:]))
     if not on_cpu:
         return functional.dropout(copies, probability)
-    dropped: Tensor = _Masked.apply(copies, _keep(copies.shape, probability), 1.0)  # type: ignore[no-untyped-call]
+    dropped: Tensor = _Masked.apply(copies, _keep(copies.shape, probability), 1, None)  # type: ignore[no-untyped-call]
     return dropped
 
 
 class _Masked(torch.autograd.Function):
-    """numbers x kept x scale; keeps one byte a number for the backward pass, a product would keep the number."""
+    """numbers x kept x scale, plus ``before``; keeps a byte a number for the backward pass, not the numbers."""
 
     @staticmethod
-    def forward(ctx: Any, numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
+    def forward(ctx: Any, numbers: Tensor, kept: Tensor, scale: float, before: Tensor | None) -> Tensor:
         ctx.save_for_backward(kept)
-        ctx.scale = scale
-        return _scaled(numbers, kept, scale)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (kept,) = ctx.saved_tensors
-        return _scaled(gradients[0], kept, ctx.scale), None, None
-
-
-def dropped_sum(numbers: Tensor, before: Tensor, probability: float) -> Tensor:
-    """Return ``dropout(numbers, probability) + before``, one pass over the numbers less."""
-    if not probability:
-        return numbers + before
-    if numbers.device.type != "cpu":
-        return functional.dropout(numbers, probability) + before
-    added: Tensor = _MaskedSum.apply(  # type: ignore[no-untyped-call]
-        numbers, before, _keep(numbers.shape, probability), 1 / (1 - probability)
-    )
-    return added
-
-
-class _MaskedSum(torch.autograd.Function):
-    """numbers x kept x scale + before."""
-
-    @staticmethod
-    def forward(ctx: Any, numbers: Tensor, before: Tensor, kept: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(kept)
-        ctx.scale, ctx.dtype = scale, numbers.dtype
+        ctx.scale, ctx.dtype, ctx.added = scale, numbers.dtype, before is not None
+        if before is None:
+            return _scaled(numbers, kept, scale)
         return torch.add(before, _zeroed(numbers, _bits(kept, numbers)), alpha=scale)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, Tensor | None]:
         (kept,) = ctx.saved_tensors
-        scaled = gradients[0].mul(ctx.scale).to(ctx.dtype)
-        return _zero(scaled, _bits(kept, scaled)), gradients[0], None, None
+        scaled = _scaled(gradients[0].to(ctx.dtype), kept, ctx.scale)
+        return scaled, None, None, gradients[0] if ctx.added else None
 
 
 def dropped_product(
@@ -148,8 +123,7 @@ def _zero(numbers: Tensor, bits: Tensor) -> Tensor:
 
 def _scaled(numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
     """Return numbers x kept x scale; a scale of 1 costs no pass over them."""
-    bits = _bits(kept, numbers)
-    return _zeroed(numbers, bits) if scale == 1 else _zero(numbers.mul(scale), bits)
+    return _zeroed(numbers, _bits(kept, numbers)) if scale == 1 else _zero(numbers.mul(scale), _bits(kept, numbers))
 
 
 def _keep(shape: torch.Size, probability: float, draws: torch.Generator | None = None) -> Tensor:

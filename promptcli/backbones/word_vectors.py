@@ -5,12 +5,10 @@ model of model2vec. For a file of word vectors the sentence is lower-cased and s
 tokenised already. The file is text in word2vec's format, with a header, or in GloVe's, without; both also .gz.
 """
 
-import contextlib
 import gzip
 import hashlib
 import math
 import re
-import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,6 +24,7 @@ from promptcli.backbones.backbone import TABLE, Backbone, Provenance
 from promptcli.backbones.checking import TABLE_MATRICES, TABLE_ROWS, opening, read_config
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer, pack
+from promptcli.data.files import read_lines
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import note
 from promptcli.storage.documents import parse_json
@@ -34,7 +33,7 @@ from promptcli.storage.files import sha256
 _FAMILY = "glove"
 _PREFIX = "glove:"
 _BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0
-_LONGEST_COUNT = 18  # digits
+_NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+(e[-+]?[0-9]+)?", re.IGNORECASE)
 _NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros
 
 
@@ -147,35 +146,30 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
     Two whole numbers in the first line are word2vec's header (words, width). A word is all that precedes the last d
     numbers: GloVe's largest file has words with spaces inside.
     """
-    words: list[str] = []
+    row_of: dict[str, int] = {}
     numbers = array("f")
-    width: int | None = None
-    header: tuple[int, int] | None = None
+    width = rows = 0
+    said: int | None = None  # words, by the header
     for number, line in _lines(path):
-        place = f"{path}: line {number}"
-        fields = line.strip(_BLANKS).split(" ") if width is None else line.strip(_BLANKS).rsplit(" ", width)
-        if number == 1 and len(fields) == 2 and all(re.fullmatch("0*[1-9][0-9]*", field) for field in fields):
-            if max(map(len, fields)) > _LONGEST_COUNT:
-                raise UsageError(f"{place}: more than {_LONGEST_COUNT} digits, expected a word and its numbers")
-            header = (int(fields[0]), int(fields[1]))
-            width = header[1]
+        place, line = f"{path}: line {number}", line.strip(_BLANKS)
+        if number == 1 and (header := re.fullmatch("([0-9]{1,18}) 0*([1-9][0-9]{0,17})", line)):
+            said, width = int(header[1]), int(header[2])
             continue
-        width = width or len(fields) - 1
-        _, *inside = fields[0].split(" ")  # numbers, if the first line, which sets the width, has lost some
-        count = len(fields) - 1 + (len(inside) if inside and all(map(_is_number, inside)) else 0)
+        word, *fields = line.rsplit(" ", width) if width else line.split(" ")
+        inside = word.split(" ")[1:]  # numbers, if the first line, which sets the width, has lost some
+        count = len(fields) + (len(inside) if all(map(_NUMBER.fullmatch, inside)) else 0)
+        width = width or count
         if count != width or width < 1:
             raise UsageError(f"{place}: {count} numbers after a word, expected {width or 'some'}")
-        if not words:
+        if not rows:
             numbers.extend([0.0] * width)
-        words.append(fields[0])
-        numbers.extend(_numbers(fields[1:], place))
-    if not words or width is None:
+        rows += 1
+        row_of.setdefault(word, rows)
+        numbers.extend(_numbers(fields, place))
+    if not rows:
         raise UsageError(f"{path} holds no word vectors; give a text file with a word and its numbers a line")
-    if header is not None and header[0] != len(words):
-        raise UsageError(f"{path}: its first line says {header[0]:,} words, but it holds {len(words):,}; is it whole?")
-    row_of: dict[str, int] = {}
-    for row, word in enumerate(words, start=1):
-        row_of.setdefault(word, row)
+    if said not in (None, rows):
+        raise UsageError(f"{path}: its first line says {said:,} words, but it holds {rows:,}; is it whole?")
     return row_of, np.frombuffer(numbers, dtype=np.float32).reshape(-1, width)
 
 
@@ -189,28 +183,13 @@ def _numbers(fields: list[str], place: str) -> list[float]:
     return values
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line number from 1, line)."""
-    opened = gzip.open if path.suffix.lower() == ".gz" else open
-    number = 0
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(opened(path, "rb"))
-            for number, line in enumerate(file, start=1):
-                yield number, line.decode("utf-8" if number > 1 else "utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise UsageError(f"{path}: line {number}, byte {error.start + 1}: not UTF-8 text") from None
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise UsageError(f"{path}: line {number + 1}: damaged or cut-off gzip data ({error})") from None
-        except FileNotFoundError:
-            raise NotFoundError(f"no file of word vectors {str(path)!r}; give `backbone` glove:FILE") from None
-        except OSError as error:
-            raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+    ending = path.suffix.lower()
+    try:
+        with (gzip.open if ending == ".gz" else open)(path, "rb") as file:
+            yield from enumerate(read_lines(file, str(path), ending=ending), start=1)
+    except FileNotFoundError:
+        raise NotFoundError(f"no file of word vectors {str(path)!r}; give `backbone` glove:FILE") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -639,9 +639,7 @@ def encode_windows(
         yield [Encoded(result.vectors[back], result.truncated[back], result.tokens[back]) for result in rows]
 
 
-def _encode_group(
-    encoders: Sequence["Encoder"], inputs: Inputs, progress: Progress, most: int | None
-) -> list[Encoded]:
+def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progress, most: int | None) -> list[Encoded]:
     packed, count = inputs.packed, len(inputs.packed)
     if not count:
         return [

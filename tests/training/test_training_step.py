@@ -16,7 +16,6 @@ from promptcli.backbones.dropout import (
     dropout,
     dropped_copies,
     dropped_product,
-    dropped_sum,
     install_fast_dropout,
 )
 from promptcli.backbones.loading import load_backbone
@@ -289,7 +288,7 @@ def test_quick_dropout_drops_a_tenth_and_scales_the_rest():
     ("quick", "plain", "shapes"),
     [
         (lambda one, other: dropped_product(one, other, 0.3), torch.matmul, [(2, 3, 5, 7), (2, 3, 7, 4)]),
-        (lambda one, other: dropped_sum(one, other, 0.3), torch.add, [(5, 7)] * 2),
+        (lambda one, other: dropout(one, 0.3, before=other), torch.add, [(5, 7)] * 2),
         (lambda one, other: dropped_copies(one, 6, 0.3) * other, torch.mul, [(2, 3, 4), (2, 6, 3, 4)]),
     ],
     ids=["product", "sum", "copies"],
