@@ -5,7 +5,6 @@ model of model2vec. For a file of word vectors the sentence is lower-cased and s
 tokenised already. The file is text in word2vec's format, with a header, or in GloVe's, without; both also .gz.
 """
 
-import gzip
 import hashlib
 import math
 import re
@@ -24,8 +23,8 @@ from promptcli.backbones.backbone import TABLE, Backbone, Provenance
 from promptcli.backbones.checking import TABLE_MATRICES, TABLE_ROWS, opening, read_config
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer, pack
-from promptcli.data.files import read_lines
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.data.files import open_file, open_text
+from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.storage.documents import parse_json
 from promptcli.storage.files import sha256
@@ -150,7 +149,7 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
     numbers = array("f")
     width = rows = 0
     said: int | None = None  # words, by the header
-    for number, line in _lines(path):
+    for number, line in enumerate(_lines(path), start=1):
         place, line = f"{path}: line {number}", line.strip(_BLANKS)
         if number == 1 and (header := re.fullmatch("([0-9]{1,18}) 0*([1-9][0-9]{0,17})", line)):
             said, width = int(header[1]), int(header[2])
@@ -183,13 +182,6 @@ def _numbers(fields: list[str], place: str) -> list[float]:
     return values
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, line)."""
-    ending = path.suffix.lower()
-    try:
-        with (gzip.open if ending == ".gz" else open)(path, "rb") as file:
-            yield from enumerate(read_lines(file, str(path), ending=ending), start=1)
-    except FileNotFoundError:
-        raise NotFoundError(f"no file of word vectors {str(path)!r}; give `backbone` glove:FILE") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+def _lines(path: Path) -> Iterator[str]:
+    with open_file(path) as file:
+        yield from open_text(file, str(path), path.suffix.lower(), note).lines

@@ -48,7 +48,7 @@ class TemplateScorer:
         self._first = np.array([row_of[sentence] for sentence in pairs.first])
         self._second = np.array([row_of[sentence] for sentence in pairs.second])
         self._all = np.arange(self.size)
-        self._pieces: dict[str, list[int]] = {}
+        self._pieces: dict[str, bytes] = {}
         context = {  # everything except template and pair that a cosine depends on
             "promptcli": promptcli.__version__,
             "weights": backbone.provenance.weights_sha256,

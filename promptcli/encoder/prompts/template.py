@@ -1,6 +1,7 @@
 """Template: a text with one [X] for the sentence and any number of [MASK]s; its ids equal the filled string's."""
 
 import functools
+import itertools
 import re
 import string
 import unicodedata
@@ -111,11 +112,11 @@ class Template:
         self.check_room(max_length)
         prefix, before, after, suffix = map(pack, (self.prefix, self._before_ids, self._after_ids, self.suffix))
         room = max_length * ID_BYTES - len(prefix) - len(suffix)
-        left = self._tokenizer.cuts_left
         truncated = [len(ids) > room for ids in pieces]
         rows = [prefix + ids + suffix for ids in pieces]
-        for row in (row for row, cut in enumerate(truncated) if cut):
+        for row in itertools.compress(range(len(rows)), truncated):
             ids = pieces[row]
+            left = self._tokenizer.cuts_left
             cut = before + ids[len(ids) - room + len(before) :] if left else ids[: room - len(after)] + after
             rows[row] = prefix + cut + suffix
         # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one of padding
