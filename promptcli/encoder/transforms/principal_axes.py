@@ -133,7 +133,8 @@ class Whitening(FittedAxes):
     def of_axes(basis: Array, variances: Array) -> Array:
         """Leave out directions of rounding alone: LayerNorm loses one, the mean, which s^-1/2 would blow up."""
         varying = variances > variances[0] * NOISE
-        return basis[:, varying] / np.sqrt(variances[varying])
+        whitened: Array = basis[:, varying] / np.sqrt(variances[varying])
+        return whitened
 
 
 fit_all_but_the_top, fit_spectral, fit_whitening = AllButTheTop.fit, Spectral.fit, Whitening.fit
