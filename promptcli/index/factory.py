@@ -115,20 +115,17 @@ def _keeps_cosines(index: Any) -> bool:
     return isinstance(index, numbers) if storage is None else _keeps_cosines(storage)
 
 
-def check_training(index: Any, rows: int, factory: str) -> None:
-    """Refuse a factory that needs more vectors to train on, before FAISS warns on stderr."""
+def training_size(index: Any, rows: int, factory: str) -> int:
+    """Return the number of vectors to train an index on; fewer are refused before FAISS warns on stderr."""
     rotation = [(256, rows)] if re.search(r"(^|,)OPQ", factory) else []  # trained with a product quantizer of 8 bits
-    for centroids, points in [*rotation, *_clusterings(index, rows)]:
+    clusterings = [*rotation, *_clusterings(index, rows)]
+    for centroids, points in clusterings:
         if points < _POINTS * centroids:
             raise UsageError(
                 f"factory {factory!r} needs {_POINTS * centroids} vectors to train on, {_POINTS} for each of"
                 f" {centroids} centroids; there are {points}: take a smaller one, or Flat"
             )
-
-
-def training_size(index: Any) -> int:
-    """Return the number of vectors that an index needs to be trained on."""
-    return max(256, _POINTS * max((centroids for centroids, _ in _clusterings(index, 0)), default=0))
+    return max([256, *(_POINTS * centroids for centroids, _ in clusterings)])
 
 
 def copy(index: Any) -> Any:
@@ -199,20 +196,14 @@ def explain(error: Exception) -> str:
 def _clusterings(index: Any, rows: int) -> Iterator[tuple[int, int]]:
     """Yield the number of centroids and of points of each k-means in the training of an index on n rows."""
     for inner in _nested(index):
-        yield _centroids(inner), rows
+        for quantizer in (getattr(inner, name, None) for name in ("pq", "rq", "lsq", "prq", "plsq")):
+            if isinstance(quantizer, faiss.ProductQuantizer):
+                yield quantizer.ksub, rows
+            elif isinstance(quantizer, faiss.AdditiveQuantizer):
+                yield 1 << int(faiss.vector_to_array(quantizer.nbits).max()), rows
         if isinstance(inner, faiss.IndexIVF):
             yield inner.nlist, rows
             yield from _clusterings(inner.quantizer, inner.nlist)  # trained on the centroids
-
-
-def _centroids(index: Any) -> int:
-    """Return the number of centroids that the quantizer of an index is trained for; 0 without one."""
-    quantizers = [getattr(index, name, None) for name in ("pq", "rq", "lsq", "prq", "plsq")]
-    products = [q.ksub for q in quantizers if isinstance(q, faiss.ProductQuantizer)]
-    sums = [
-        1 << int(faiss.vector_to_array(q.nbits).max()) for q in quantizers if isinstance(q, faiss.AdditiveQuantizer)
-    ]
-    return int(max([0, *products, *sums]))
 
 
 def _nested(index: Any) -> list[Any]:
@@ -237,7 +228,7 @@ class Truth:
     """The exact nearest rows of q queries among n rows, which are compared block by block as they pass."""
 
     def __init__(self, asked: RowNumbers, vectors: Floats) -> None:
-        self.units = unit_rows(vectors)[0]  #: (q, d)
+        self.units = unit_rows(vectors)  #: (q, d)
         self.rows = 0
         self._asked, self._own = asked, np.full(len(asked), -1)
         self._scores = np.empty((len(asked), 0), np.float32)

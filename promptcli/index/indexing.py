@@ -1,24 +1,24 @@
 """Stored indexes of sentences: built, changed and searched by their folders. ``SentenceIndex`` is one in memory."""
 
-import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from promptcli.errors import CheckFailedError, UsageError
-from promptcli.notes import note, note_counts
+from promptcli.data.given import check_encodable, note_no_file
+from promptcli.errors import UsageError
+from promptcli.evaluation.lexical import load_library
+from promptcli.index import stored
+from promptcli.index.rows import Hit
+from promptcli.index.stored import IndexManifest, StoredIndex
+from promptcli.index.vector_index import TARGET, VectorIndex
+from promptcli.models.entries import utc_now
+from promptcli.notes import note
 from promptcli.recipe import Choice
 
-if TYPE_CHECKING:
-    from promptcli.data.vectors.formats import Floats
-    from promptcli.encoder.encoder import Encoder
-    from promptcli.index.inputs import Incoming
+if TYPE_CHECKING:  # these load torch
     from promptcli.index.neighbours import Pair
-    from promptcli.index.rows import Hit
-    from promptcli.index.stored import IndexManifest, Origin
-    from promptcli.index.vector_index import VectorIndex
     from promptcli.models.loading import Model
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -30,7 +30,7 @@ def build_index(
     model: "Model | None" = None,
     *,
     factory: str | None = None,
-    target_recall: float = 0.95,
+    target_recall: float = TARGET,
     memory: str | int = "4GB",
     texts: str | Path | None = None,
     text_field: str | None = None,
@@ -39,11 +39,10 @@ def build_index(
     split: bool = False,
     lexical: bool = False,
     force: bool = False,
-) -> "IndexManifest":
+) -> IndexManifest:
     """Index sentences, or vectors that ``embed`` wrote, for search by cosine.
 
-    The same call again, for the same bytes, leaves the index unchanged. Rows with a blank text are left out.
-    The other columns of a table are kept, for searches with ``where``.
+    Rows with a blank text are left out. The other columns of a table are kept, for searches with ``where``.
 
     Args:
         file: Sentences as for ``embed`` (- for standard input), or vectors that it wrote: a file, or a folder of
@@ -64,49 +63,21 @@ def build_index(
     Raises:
         UsageError: A file that cannot be read, vectors of another or an unknown encoder, or an index that exists.
     """
-    from promptcli.evaluation.lexical import load_library
-    from promptcli.index import inputs, stored
-    from promptcli.index.vector_index import VectorIndex
-    from promptcli.models import loading as encoders
-    from promptcli.models.entries import utc_now
+    from promptcli.index import inputs
 
-    folder, room, model = Path(folder), size_of(memory), Choice() if model is None else model
-    files, named = inputs.RowFiles(file, texts, text_field, id_field, folder, skip_bad, split), inputs.is_named(model)
-    opener = functools.cache(lambda: encoders.open_model(model, dtype="auto"))
-    source = files.source()
-    if source is not None:
-        source |= {"factory": factory, "recall": target_recall, "lexical": lexical}
-    if not force and source is not None and (folder / stored.MANIFEST).is_file():
-        with suppress(CheckFailedError):
-            before = stored.read_manifest(folder)
-            by_manifest = files.are_vectors and not named
-            same = before.source == source
-            if same and (by_manifest or inputs.documents_of(before, opener()).fingerprint == before.fingerprint):
-                note(f"{folder} exists, unchanged")
-                return before
+    folder, room = Path(folder), size_of(memory)
+    files = inputs.RowFiles(file, texts, text_field, id_field, folder, skip_bad, split)
     if split and files.are_vectors:
         raise UsageError(f"`split` is for sentences, and {file} holds vectors; give it to `embed`")
     if lexical:
         load_library()
     stored.check_target(folder, force=force)
-    incoming, origin = inputs.rows_to_build(files, opener, named=named, model=inputs.registered(model))
+    rows, origin = inputs.rows_to_build(files, Choice() if model is None else model)
     with stored.create(folder, force=force) as writer:
         index = VectorIndex.build(
-            incoming.rows,
-            factory,
-            target=target_recall,
-            memory=room,
-            store=writer.segment,
-            split=split,
-            lexical=lexical,
+            rows, factory, target=target_recall, memory=room, store=writer.segment, split=split, lexical=lexical
         )
-        manifest = writer.finish(stored.StoredIndex(index, origin, utc_now(), source))
-    if not index.exact and index.why:
-        note(index.why)
-    _note_rows(incoming, index)
-    if index.recall is not None and index.recall.at_10 < target_recall:
-        note(f"recall@10 is below {target_recall:g}; a finer `factory` reaches more")
-    return manifest
+        return writer.finish(StoredIndex(index, origin, utc_now()))
 
 
 def add_to_index(
@@ -119,7 +90,7 @@ def add_to_index(
     texts: str | Path | None = None,
     text_field: str | None = None,
     id_field: str | None = None,
-) -> "IndexManifest":
+) -> IndexManifest:
     """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row.
 
     Args:
@@ -136,8 +107,7 @@ def add_to_index(
         UsageError: Vectors of another encoder, or rows without ids to replace by.
         CheckFailedError: The encoder of the index has changed.
     """
-    from promptcli.evaluation.lexical import load_library
-    from promptcli.index import inputs, stored
+    from promptcli.index import inputs
 
     folder = Path(folder)
     origin = stored.read_manifest(folder)
@@ -145,24 +115,21 @@ def add_to_index(
         load_library()
     files = inputs.RowFiles(file, texts, text_field, id_field, folder, split=origin.split)
     if files.are_vectors:
-        incoming = files.stored(origin)
+        rows, _ = files.stored(origin)
     else:
-        incoming = files.encode(lambda: inputs.encoder_of(origin, model), plain=origin.prompt is None)
-    if replace and not any(isinstance(name, str) for block in incoming.rows.blocks() for name in block.ids):
+        rows, _ = files.encode(lambda: inputs.encoder_of(origin, model), plain=origin.prompt is None)
+    if replace and not any(isinstance(name, str) for block in rows.blocks() for name in block.ids):
         raise UsageError(f"{files.file} has no ids to replace rows by; name their column as `id_field`")
     with stored.change(folder, memory=size_of(memory)) as held:  # another process may have changed it in the meantime
         inputs.check_same(held.origin.fingerprint, origin.fingerprint, str(folder))
         if replace:
-            note(f"{held.index.upsert(incoming.rows):,} of {incoming.rows.shape[0]:,} rows replace others")
+            note(f"{held.index.upsert(rows):,} of {rows.shape[0]:,} rows replace others")
         else:
-            held.index.add(incoming.rows)
-    _note_rows(incoming, held.index)
+            held.index.add(rows)
     return stored.read_manifest(folder)
 
 
-def delete_from_index(
-    folder: str | Path, ids: Sequence[str] = (), *, file: str | Path | None = None
-) -> "IndexManifest":
+def delete_from_index(folder: str | Path, ids: Sequence[str] = (), *, file: str | Path | None = None) -> IndexManifest:
     """Delete rows by their ids: they no longer appear in results; compacting the index frees their space.
 
     Args:
@@ -170,8 +137,6 @@ def delete_from_index(
         ids: Ids of the rows.
         file: File of ids, one a line.
     """
-    from promptcli.index import stored
-
     wanted = [*ids, *(_read_ids(file) or ())]
     if not wanted:
         raise UsageError("no ids are given; give some, or a file of them")
@@ -180,21 +145,19 @@ def delete_from_index(
     return stored.read_manifest(Path(folder))
 
 
-def compact_index(folder: str | Path, *, memory: str | int = "4GB") -> "IndexManifest":
+def compact_index(folder: str | Path, *, memory: str | int = "4GB") -> IndexManifest:
     """Rewrite an index without its deleted rows, in as few segments as the memory allows.
 
     Args:
         folder: Folder of the index.
         memory: Memory that the process may take, e.g. 4GB or 800MB.
     """
-    from promptcli.index import stored
-
     with stored.change(Path(folder), memory=size_of(memory)) as held:
         held.index.compact()
     return stored.read_manifest(Path(folder))
 
 
-def check_index(folder: str | Path) -> "IndexManifest":
+def check_index(folder: str | Path) -> IndexManifest:
     """Compare the sizes of an index's files with its manifest, and open it.
 
     Args:
@@ -203,21 +166,19 @@ def check_index(folder: str | Path) -> "IndexManifest":
     Raises:
         CheckFailedError: A file is damaged.
     """
-    from promptcli.index import stored
-
     stored.load(Path(folder))
     manifest = index_info(folder)
     note(f"{len(manifest.files):,} files, {sum(file.size for file in manifest.files.values()):,} bytes: complete")
     return manifest
 
 
-def index_info(folder: str | Path) -> "IndexManifest":
+def index_info(folder: str | Path) -> IndexManifest:
     """Print what an index holds.
 
     Args:
         folder: Folder of the index.
     """
-    from promptcli.index import inputs, stored
+    from promptcli.index import inputs
 
     manifest = stored.read_manifest(Path(folder))
     if (name := inputs.missing_model(manifest)) is not None:
@@ -241,7 +202,7 @@ def search_index(
     deny: str | Path | None = None,
     where: str | None = None,
     text_field: str | None = None,
-) -> "Iterator[tuple[str, list[Hit]]]":
+) -> Iterator[tuple[str, list[Hit]]]:
     """Yield each query with the k rows of an index that are nearest to it, best first, with their cosine.
 
     With ``lexical`` the score is that of BM25; with ``hybrid`` 0.6 cosine + 0.4 BM25 / the query's best BM25.
@@ -268,56 +229,38 @@ def search_index(
         UsageError: An effort that the index does not have, an index without BM25, a condition that does not fit
             its columns, or an empty query.
     """
-    from promptcli.index import inputs, stored
-
-    held = stored.load(Path(folder))
-    if hybrid and lexical:
-        raise UsageError("`hybrid` and `lexical` are two rankings; give one")
-    if hybrid or lexical:
-        _ = held.index.words  # refused before anything is encoded
-    among = held.index.allowed(_read_ids(allow), _read_ids(deny), where)  # refused before anything is encoded
-
-    def opener() -> "Encoder":
-        return inputs.encoder_of(held.origin, model)
-
-    batches = _queries(query, text_field, held.origin, None if lexical else opener, with_words=hybrid or lexical)
-    for texts, vectors in batches:
-        words = texts if hybrid or lexical else None
-        answers = held.index.search(vectors, k, words=words, nprobe=nprobe, ef=ef, among=among)
-        for text, hits in zip(texts, answers, strict=True):
-            yield text, [hit for hit in hits if min_score is None or hit.score >= min_score]
-
-
-def _queries(
-    query: str | Path | BinaryIO | Sequence[str],
-    text_field: str | None,
-    origin: "Origin",
-    opener: "Callable[[], Encoder] | None",
-    *,
-    with_words: bool,
-) -> "Iterator[tuple[list[str], Floats | None]]":
-    """Yield queries and, with an ``opener``, their vectors."""
-    from promptcli.data.given import check_encodable, note_no_file
     from promptcli.index import inputs
 
+    if hybrid and lexical:
+        raise UsageError("`hybrid` and `lexical` are two rankings; give one")
+    held, with_words = stored.load(Path(folder)), hybrid or lexical
+    if with_words:
+        _ = held.index.words  # refused before anything is encoded
+    among = held.index.allowed(_read_ids(allow), _read_ids(deny), where)  # this, too
+    opener = None if lexical else lambda: inputs.encoder_of(held.origin, model)
     if isinstance(query, str) and not is_query_file(query):
         note_no_file(query)
         query = [query]
-    if isinstance(query, Sequence) and not isinstance(query, str):
+    if isinstance(query, str | Path) or not isinstance(query, Sequence):
+        files = inputs.RowFiles(query, text_field=text_field)
+        if with_words and files.are_vectors:
+            raise UsageError(f"{files.file} holds vectors; `hybrid` and `lexical` need the sentences")
+        batches = inputs.read_queries(files, held.origin, opener)
+    else:
         for sentence in query:
             if not sentence.strip():
                 raise UsageError("the query is empty; give a sentence, or a file of them")
             check_encodable(sentence)
         vectors = None if opener is None else opener().in_role("query", report=True).encode(list(query))
-        yield list(query), vectors
-        return
-    files = inputs.RowFiles(query, text_field=text_field)
-    if with_words and files.are_vectors:
-        raise UsageError(f"{files.file} holds vectors; `hybrid` and `lexical` need the sentences")
-    yield from inputs.read_queries(files, origin, opener)
+        batches = iter([(list(query), vectors)])
+    for texts, vectors in batches:
+        words = texts if with_words else None
+        answers = held.index.search(vectors, k, words=words, nprobe=nprobe, ef=ef, among=among)
+        for text, hits in zip(texts, answers, strict=True):
+            yield text, [hit for hit in hits if min_score is None or hit.score >= min_score]
 
 
-def find_dups(folder: str | Path, threshold: float | None = None) -> "tuple[list[list[Hit]], int]":
+def find_dups(folder: str | Path, threshold: float | None = None) -> tuple[list[list[Hit]], int]:
     """Print groups of near-duplicates, the largest first: rows linked by a cosine of at least the threshold.
 
     Args:
@@ -337,10 +280,8 @@ def find_pairs(folder: str | Path, k: int = 10, threshold: float | None = None) 
     return neighbours.pairs(_documents(folder), k, threshold)
 
 
-def _documents(folder: str | Path) -> "VectorIndex":
+def _documents(folder: str | Path) -> VectorIndex:
     """Return the rows of an index, after the prompt of its model that they begin with was reported."""
-    from promptcli.index import stored
-
     held = stored.load(Path(folder))
     if held.origin.prompt is not None:
         note(f"documents begin with the model's prompt {held.origin.text}")
@@ -373,14 +314,3 @@ def _read_ids(path: str | Path | None) -> list[str] | None:
     if not ids:
         raise UsageError(f"{path} holds no ids; give one a line")
     return ids
-
-
-def _note_rows(incoming: "Incoming", index: "VectorIndex") -> None:
-    from promptcli.index.rows import named_rows
-
-    if index.blank:
-        note(f"{index.blank:,} of {incoming.rows.shape[0]:,} rows are blank and were left out")
-    if incoming.report is not None:
-        note_counts(incoming.report.rows, blank=0, truncated=incoming.report.truncated)
-    if index.zero_rows:
-        note(f"{named_rows(index.zero_rows)}: the vector is zero, so its score is always 0")

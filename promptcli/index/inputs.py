@@ -3,11 +3,12 @@
 And the encoder that they come from: remembered at the build, made again for a search, compared with others.
 """
 
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from promptcli.data.dialect import CELLS, Fields
 from promptcli.data.files import STANDARD
 from promptcli.data.rows import Batch, open_rows, windows
-from promptcli.data.vectors import EmbedReport, Manifest, holds_vectors, read_vectors
+from promptcli.data.vectors import Manifest, holds_vectors, read_vectors
 from promptcli.data.vectors.formats import Floats, ParquetRows, open_sink
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
@@ -28,9 +29,9 @@ from promptcli.index.stored import Origin
 from promptcli.models import loading as encoders
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.models.registry import Registry, portable
-from promptcli.notes import is_shown, note, working
+from promptcli.notes import is_shown, note, note_counts, working
 from promptcli.recipe import Choice, Recipe
-from promptcli.storage.files import real_path, sha256
+from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
@@ -41,15 +42,6 @@ _WINDOW = 1024
 
 #: Makes an encoder, after the input was checked.
 Opener = Callable[[], "Encoder"]
-
-
-@dataclass(frozen=True)
-class Incoming:
-    """Rows to be indexed."""
-
-    rows: Rows
-    origin: Origin | None = None  #: The encoder that they come from; None if it is unknown.
-    report: EmbedReport | None = None  #: The report of their encoding; None for stored vectors.
 
 
 class RowFiles:
@@ -70,10 +62,8 @@ class RowFiles:
     ) -> None:
         self.stdin: BinaryIO | None = None if isinstance(file, str | Path) else file
         self.file = Path(file) if isinstance(file, str | Path) else STANDARD
-        self.texts, self.fields = (
-            None if texts is None else Path(texts),
-            Fields(text_field, id_field, skip_bad=skip_bad),
-        )
+        self.texts = None if texts is None else Path(texts)
+        self.fields = Fields(text_field, id_field, skip_bad=skip_bad)
         self.near, self.split = near, split
 
     @property
@@ -83,25 +73,10 @@ class RowFiles:
             return is_part_folder(self.file) or any(path.suffix == ".parquet" for path in self.file.iterdir())
         return self.file != STANDARD and holds_vectors(self.file)
 
-    def source(self) -> dict[str, Any] | None:
-        """Return hashes and columns of the files, JSON-ready; None for a stream or a folder."""
-        if not self.file.is_file() or (self.texts is not None and not self.texts.is_file()):
-            return None
-        texts = None if self.texts is None else sha256(self.texts)
-        columns = {"text_field": self.fields.text, "id_field": self.fields.id}
-        return {
-            "file": sha256(self.file),
-            "texts": texts,
-            **columns,
-            "skip_bad": self.fields.skip_bad,
-            "split": self.split,
-        }
+    def encode(self, opener: Opener, model: "Model | None" = None, *, plain: bool = False) -> tuple[Rows, Origin]:
+        """Return the rows of a file of sentences, encoded, and the ``model`` that they come from.
 
-    def encode(self, opener: Opener, model: str | None = None, *, plain: bool = False) -> Incoming:
-        """Return the rows of a file of sentences, encoded window by window into a nameless file.
-
-        ``model`` is the registry's model that holds the encoder's fitted numbers; ``plain``: without the prompt for
-        documents.
+        ``plain``: without the prompt for documents.
         """
         if self.texts is not None:
             raise UsageError(f"`texts` is for vectors, and {self.file} holds sentences")
@@ -111,40 +86,39 @@ class RowFiles:
             batches, total = iter(source), source.total() if is_shown() else None
             if self.split:
                 batches, total = Splitter(documents).batches(source), None
-            rows, report = spooled(documents, batches, self.near, total)
-        return Incoming(rows, origin_of(encoder, documents, model), report)
+            return spooled(documents, batches, self.near, total), origin_of(encoder, documents, model)
 
-    def stored(self, origin: Origin | None = None) -> Incoming:
-        """Return the rows of vectors; they must come from the encoder of ``origin``, if that is given."""
+    def stored(self, origin: Origin | None = None) -> tuple[Rows, Origin | None]:
+        """Return the rows of vectors and their encoder, None if unknown; with ``origin`` it must be that."""
         if self.texts is None and self.fields != Fields():
             raise UsageError(
                 f"`text_field`, `id_field` and `skip_bad` are for sentences, and {self.file} holds vectors"
             )
-        incoming = self._read_folder() if self.file.is_dir() else self._read_file()
+        rows, manifest = self._read()
+        made_by = None
+        if manifest is not None:
+            recipe = portable(Recipe.from_dict(manifest.recipe)).to_dict()
+            made_by = Origin(manifest.fingerprint, recipe, None, manifest.model, manifest.prompts)
         if origin is not None:
-            if incoming.origin is None:
+            if made_by is None:
                 raise UsageError(f"{self.file} has no manifest, so its encoder is unknown; embed the sentences again")
-            check_same(incoming.origin.fingerprint, origin.fingerprint, str(self.file))
-        return incoming
+            check_same(made_by.fingerprint, origin.fingerprint, str(self.file))
+        return rows, made_by
 
-    def _read_folder(self) -> Incoming:
-        if self.texts is not None:
-            raise UsageError(f"leave out `texts`: the parts in {self.file} hold their own")
-        if is_part_folder(self.file):
-            parts = PartFolder(self.file)
-            return Incoming(parts, _origin(parts.manifest))
-        inside = (path for path in self.file.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
-        return Incoming(ParquetRows(sorted(inside)))
-
-    def _read_file(self) -> Incoming:
-        vectors = read_vectors(self.file)
+    def _read(self) -> tuple[Rows, Manifest | None]:
+        if self.file.is_dir() and self.texts is None:
+            if is_part_folder(self.file):
+                parts = PartFolder(self.file)
+                return parts, parts.manifest
+            inside = (path for path in self.file.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
+            return ParquetRows(sorted(inside)), None
+        vectors = None if self.file.is_dir() else read_vectors(self.file)
+        if vectors is None or (self.texts is not None and vectors.texts is not None):
+            raise UsageError(f"leave out `texts`: {self.file} holds its own")
         if PRECISIONS[vectors.precision].packed:
             raise UsageError(f"{self.file} holds binary vectors; embed again with `precision` float32, float16 or int8")
-        manifest = vectors.manifest
         if self.texts is None:
-            return Incoming(ArrayRows(vectors.matrix, vectors.ids, vectors.texts), _origin(manifest))
-        if vectors.texts is not None:
-            raise UsageError(f"leave out `texts`: {self.file} holds its own")
+            return ArrayRows(vectors.matrix, vectors.ids, vectors.texts), vectors.manifest
         with open_rows(self.texts, replace(self.fields, cells=True)) as source:
             table = pa.Table.from_batches(source)
             digest = source.sha256()
@@ -152,54 +126,48 @@ class RowFiles:
             raise UsageError(
                 f"{self.texts} has {len(table):,} sentences, {self.file} has {len(vectors.matrix):,} vectors"
             )
-        if manifest is not None and manifest.input.sha256 != digest:
+        if vectors.manifest is not None and vectors.manifest.input.sha256 != digest:
             raise CheckFailedError(f"{self.file} was made from another file than {self.texts} (by its sha256)")
         ids = range(len(table)) if table.column("id").type == pa.int64() else table.column("id").to_pylist()
         cells = table.column(CELLS).combine_chunks() if CELLS in table.column_names else None
-        return Incoming(ArrayRows(vectors.matrix, ids, table.column("text").to_pylist(), cells), _origin(manifest))
+        return ArrayRows(vectors.matrix, ids, table.column("text").to_pylist(), cells), vectors.manifest
 
 
-def spooled(
-    documents: "Encoder", batches: Iterable[Batch], near: Path | None, total: int | None
-) -> tuple[ParquetRows, EmbedReport]:
+def spooled(documents: "Encoder", batches: Iterable[Batch], near: Path | None, total: int | None) -> ParquetRows:
     """Encode batches window by window into a nameless file on the disk of the index ``near``."""
     place = next((folder for folder in real_path(near).parents if folder.is_dir()), None) if near else None
     with working("index", total) as advance:
         spool = cast(BinaryIO, tempfile.TemporaryFile(dir=place))
         with open_sink(spool, ".parquet", documents.width) as sink:
             report = embed_stream(documents, batches, sink, progress=advance)
-    return ParquetRows({Path("the rows"): spool}), report
+    note_counts(report.rows, blank=0, truncated=report.truncated)
+    return ParquetRows({Path("the rows"): spool})
 
 
-def _origin(manifest: Manifest | None) -> Origin | None:
-    if manifest is None:
-        return None
-    recipe = portable(Recipe.from_dict(manifest.recipe))
-    return Origin(manifest.fingerprint, recipe.to_dict(), None, manifest.model, manifest.prompts)
-
-
-def rows_to_build(files: RowFiles, opener: Opener, *, named: bool, model: str | None) -> tuple[Incoming, Origin]:
+def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin]:
     """Return the rows of a new index, and the encoder they come from.
 
-    The encoder is not opened for vectors whose manifest tells it, unless the user ``named`` one.
+    For vectors whose manifest tells it, the encoder is not opened, unless the user named one.
     """
-    incoming = files.stored() if files.are_vectors else files.encode(opener, model)
-    origin, width = incoming.origin, incoming.rows.shape[1]
-    if files.are_vectors and named:
+    opener = functools.partial(encoders.open_model, model, dtype="auto")
+    if not files.are_vectors:
+        return files.encode(opener, model)
+    rows, origin = files.stored()
+    if is_named(model):
         encoder = opener()
         documents = encoder.in_role("document", report=origin is None)
         if origin is not None:
             documents = documents if documents.fingerprint == origin.fingerprint else encoder
             check_same(origin.fingerprint, documents.fingerprint, str(files.file), "the encoder you name")
-        if width != encoder.width:
-            raise UsageError(f"{files.file}: vectors of width {width}, but the encoder's are {encoder.width}")
+        if rows.shape[1] != encoder.width:
+            raise UsageError(f"{files.file}: vectors of width {rows.shape[1]}, but the encoder's are {encoder.width}")
         origin = origin_of(encoder, documents, model)
     if origin is None:
         raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; give its name as `model`")
     text = origin.prompts.texts.get(origin.prompts.of("document") or "")
-    if files.are_vectors and origin.prompt is None and text and text != origin.prompts.text:
+    if origin.prompt is None and text and text != origin.prompts.text:
         note(f"{files.file} was made without the model's prompt for documents, {text!r}; an index of sentences uses it")
-    return incoming, origin
+    return rows, origin
 
 
 def read_queries(files: RowFiles, origin: Origin, opener: Opener | None) -> Iterator[tuple[list[str], Floats | None]]:
@@ -208,7 +176,7 @@ def read_queries(files: RowFiles, origin: Origin, opener: Opener | None) -> Iter
     Without an ``opener`` they have no vectors.
     """
     if files.are_vectors:
-        for block in files.stored(origin).rows.blocks():
+        for block in files.stored(origin)[0].blocks():
             yield list(block.texts or map(str, block.ids)), block.vectors
         return
     with open_rows(files.file, files.fields, stdin=files.stdin) as source:
@@ -224,24 +192,16 @@ def is_named(model: "Model | None") -> bool:
     return not (model is None or unchanged)
 
 
-def registered(model: "Model") -> str | None:
-    """Return the name of the registry's model, if one is named."""
-    word = model.model if isinstance(model, Choice) else model
-    if not isinstance(word, str):
-        return None
-    registry = encoders.open_registry()
-    name = registry.aliases().get(word, word)
-    return name if name in registry.names() else None
-
-
-def origin_of(encoder: "Encoder", documents: "Encoder", model: str | None = None) -> Origin:
-    """Return what an index remembers of a model and of its encoder in the role of the rows.
-
-    ``model`` is the registry's that holds its fitted numbers.
-    """
-    model, prompts = model if encoder.tensors() else None, encoder.texts
-    prompt = None if documents is encoder else prompts.of("document")
-    return Origin(documents.fingerprint, portable(encoder.recipe).to_dict(), model, encoder.provenance, prompts, prompt)
+def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = None) -> Origin:
+    """Return what an index remembers of a model, which ``model`` named, and of its encoder in the role of the rows."""
+    word, entry = model.model if isinstance(model, Choice) else model, None
+    if isinstance(word, str) and encoder.tensors():  # the registry holds its fitted numbers
+        registry = encoders.open_registry()
+        name = registry.aliases().get(word, word)
+        entry = name if name in registry.names() else None
+    prompt = None if documents is encoder else encoder.texts.of("document")
+    recipe = portable(encoder.recipe).to_dict()
+    return Origin(documents.fingerprint, recipe, entry, encoder.provenance, encoder.texts, prompt)
 
 
 def documents_of(origin: Origin, encoder: "Encoder") -> "Encoder":

@@ -23,8 +23,6 @@ _FIRST, _MORE = 16, 8
 _ANSWERS, _LINKS = 1 << 20, 1 << 22
 #: Cosines closer than this are equal for copies: the vectors may be kept in half precision.
 _COPIES = 1e-3
-#: Rows sampled before the work, and the average number of neighbours that is refused.
-_SAMPLED, _CROWD = 200, 1000
 
 
 class Pair(NamedTuple):
@@ -47,7 +45,6 @@ def dups(index: VectorIndex, threshold: float) -> list[list[Hit]]:
     rows = index.live()
     if not len(rows):
         return []
-    _check_crowd(index, rows, threshold)
     label, asked = np.arange(len(index.masked)), rows
     if threshold <= 1 - _COPIES:
         label = _first_copies(index, rows)
@@ -113,22 +110,6 @@ def _neighbours(
                 yield near[kept], others[kept], scores[kept]
             waiting, k = np.concatenate(again), k * _MORE
         advance(count)
-
-
-def _check_crowd(index: VectorIndex, rows: RowNumbers, threshold: float) -> None:
-    """Refuse a threshold that would link nearly everything."""
-    k = 2 * _CROWD
-    if index.rows < k:
-        return
-    sample = np.sort(np.random.default_rng(0).choice(rows, min(_SAMPLED, len(rows)), replace=False))
-    answers = index.nearest(index.vectors(sample), k)
-    near = float(np.mean([(scores >= threshold).sum() for _, scores in answers]))
-    if near > _CROWD:
-        enough = float(np.median([scores[10] for _, scores in answers if len(scores) > 10]))
-        raise UsageError(
-            f"`threshold` {threshold:g} links a row to {near:,.0f} others on average; half the rows have ten neighbours"
-            f" above {enough:.3f}: give more than that"
-        )
 
 
 def _first_copies(index: VectorIndex, rows: RowNumbers) -> RowNumbers:

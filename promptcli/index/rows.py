@@ -16,9 +16,6 @@ Ids = Sequence[int | str]
 RowNumbers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-#: Rows named in a message.
-_NAMED = 5
-
 
 class Hit(NamedTuple):
     """One answer: rank from 1, the row's id and text (None in an index without texts), cosine, and other columns."""
@@ -74,25 +71,16 @@ class ArrayRows:
 Rows = ArrayRows | ParquetRows
 
 
-def unit_rows(vectors: Floats, name: str = "row", start: int = 0) -> tuple[Floats, list[int]]:
-    """Return vectors (n, d) scaled to length 1, and the rows that are zero and stay so, counted from ``start``."""
+def unit_rows(vectors: Floats, name: str = "rows", start: int = 0) -> Floats:
+    """Return vectors (n, d) scaled to length 1; zero vectors stay so. Rows are counted from ``start`` in messages."""
     vectors = as_floats(vectors)
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(wrong):
-        rows = named_rows((start + wrong).tolist(), name)
-        raise UsageError(f"{rows}: the vector has a NaN or an infinity; embed it again")
-    units = unit(vectors)
-    return units, (start + np.flatnonzero(~units.any(axis=1))).tolist()
-
-
-def named_rows(rows: Sequence[int], name: str = "row") -> str:
-    """Return ``row 3`` or ``7 rows (3, 4, 5, 8, 9, ...)``."""
-    if len(rows) == 1:
-        return f"{name} {rows[0]}"
-    plural = {"row": "rows", "query": "queries"}[name]
-    return f"{len(rows):,} {plural} ({listed(rows)})"
+        rows = listed((start + wrong).tolist())
+        raise UsageError(f"{len(wrong):,} {name} ({rows}) hold a NaN or an infinity; embed again")
+    return unit(vectors)
 
 
 def listed(values: Sequence[object]) -> str:
     """Return ``3, 4, 5, 8, 9, ...``."""
-    return ", ".join(map(str, values[:_NAMED])) + (", ..." if len(values) > _NAMED else "")
+    return ", ".join(map(str, values[:5])) + (", ..." if len(values) > 5 else "")

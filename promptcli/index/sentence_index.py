@@ -62,7 +62,7 @@ class SentenceIndex:
         opened = encoders.open_model(encoder, dtype="auto")
         documents = opened.in_role("document", report=True)
         index = VectorIndex.build(_rows(sentences, documents, ids), factory, target=target_recall)
-        return cls(StoredIndex(index, origin_of(opened, documents), utc_now()), opened)
+        return cls(StoredIndex(index, origin_of(opened, documents, encoder), utc_now()), opened)
 
     def __len__(self) -> int:
         return self.vectors.rows

@@ -4,6 +4,7 @@ Every change writes a new folder, to which the segments that do not change are l
 """
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from promptcli.evaluation.lexical import Lexical, load_library
 from promptcli.index.factory import Effort, Recall, faiss, make
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
+from promptcli.index.where import columns_of
 from promptcli.recipe import Prompts
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import check_name, hold, real_path, remove_leftovers, write_text
@@ -49,12 +51,11 @@ class Origin:
 
 @dataclass(frozen=True)
 class StoredIndex:
-    """An index, the encoder of its vectors, when it was built and from what."""
+    """An index, the encoder of its vectors, and when it was built."""
 
     index: VectorIndex
     origin: Origin
     created: str
-    source: dict[str, Any] | None = None  #: What a build read, and how; None once the index was changed.
     synced: bool = False  #: Whether its rows are those of files, see ``sync``.
 
 
@@ -76,12 +77,62 @@ class IndexManifest(Origin):
     split: bool = False  #: Whether long rows are in parts with the ids ROW#PART.
     lexical: bool = False  #: Whether BM25 is in the folder.
     columns: list[str] = field(default_factory=list)  #: Names of the further columns, for conditions.
-    source: dict[str, Any] | None = None
     synced: bool = False
     segments: list[str] = field(default_factory=list)
     files: dict[str, StoredFile] = field(default_factory=dict)
     promptcli: str = field(default_factory=lambda: promptcli.__version__)
     metric: str = "inner product of unit vectors"
+
+
+class Writer:
+    """Writes an index into the folder ``new``; unchanged segments are linked from ``old``."""
+
+    def __init__(self, new: Path, old: Path | None = None) -> None:
+        self._new, self._old = new, old
+        self._paths = (new / f"segment-{number}" for number in itertools.count(1))
+
+    def segment(self, segment: Segment) -> Segment:
+        """Write a segment and return it as read from the new folder."""
+        return segment.write(next(self._paths))
+
+    def _place(self, segment: Segment) -> str:
+        """Return the name of a segment in the new folder, after it was linked or written if need be."""
+        path = segment.path
+        if path is not None and path.parent == self._new:
+            return path.name
+        placed = next(self._paths)
+        if path is None or path.parent != self._old:
+            segment.write(placed)
+        else:
+            for suffix in SUFFIXES:
+                link_file(path.with_suffix(suffix), placed.with_suffix(suffix))
+        return placed.name
+
+    def finish(self, stored: StoredIndex) -> IndexManifest:
+        """Write the rest of an index, and its manifest, which is returned."""
+        index, deleted = stored.index, np.flatnonzero(stored.index.masked)
+        segments = [self._place(segment) for segment in index.segments]
+        if len(deleted):
+            np.save(self._new / DELETED, deleted)
+        if index.lexical and index.rows:
+            index.words.write(self._new)
+        if not make(index.factory, index.width).is_trained:
+            write_faiss(index.empty, self._new / TRAINED)
+        manifest = IndexManifest(
+            **vars(stored.origin),
+            **{name: getattr(index, name) for name in ("rows", "factory", "recall", "numbered", "split", "lexical")},
+            **vars(index.effort),
+            dim=index.width,
+            texts=index.has_texts,
+            columns=columns_of(index.labels),
+            created=stored.created,
+            synced=stored.synced,
+            deleted=len(deleted),
+            segments=segments,
+            files=list_files(self._new),
+        )
+        write_text(self._new / MANIFEST, to_json(manifest))
+        return manifest
 
 
 def check_target(folder: Path, *, force: bool) -> None:
@@ -103,7 +154,7 @@ def save(folder: Path, stored: StoredIndex, *, force: bool = False) -> IndexMani
 
 
 @contextlib.contextmanager
-def create(folder: Path, *, force: bool = False) -> "Iterator[Writer]":
+def create(folder: Path, *, force: bool = False) -> Iterator[Writer]:
     """Yield the writer of a new index, which takes the folder's place when the block ends well."""
     check_target(folder, force=force)
     folder = real_path(folder)
@@ -137,7 +188,7 @@ def load(folder: Path) -> StoredIndex:
     """Open an index; its segments are memory-mapped."""
     folder = real_path(folder)
     with reading_folder(folder):
-        manifest = _read_manifest(folder)
+        manifest = read_manifest(folder)
         try:
             trained = TRAINED in manifest.files
             index = VectorIndex(
@@ -155,23 +206,19 @@ def load(folder: Path) -> StoredIndex:
             raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
         if manifest.lexical and index.rows:
             with contextlib.suppress(UsageError):  # without bm25s its vectors are searched
-                index.words = Lexical.read(folder, index.live())
+                index.counted = Lexical.read(folder, index.live())
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
-    return StoredIndex(index, origin, manifest.created, synced=manifest.synced)
+    return StoredIndex(index, origin, manifest.created, manifest.synced)
 
 
 def read_manifest(folder: Path) -> IndexManifest:
     """Return the manifest of an index, after a look at the sizes of its files."""
     folder = real_path(folder)
     with reading_folder(folder):
-        return _read_manifest(folder)
-
-
-def _read_manifest(folder: Path) -> IndexManifest:
-    if not (folder / MANIFEST).exists():
-        raise NotFoundError(f"no index in {folder}; build one: `promptcli index build FILE -o {folder}`")
-    manifest = read_document(folder / MANIFEST, IndexManifest, hint=_HINT)
-    check_files(folder, manifest.files, hint=_HINT)
+        if not (folder / MANIFEST).exists():
+            raise NotFoundError(f"no index in {folder}; build one: `promptcli index build FILE -o {folder}`")
+        manifest = read_document(folder / MANIFEST, IndexManifest, hint=_HINT)
+        check_files(folder, manifest.files, hint=_HINT)
     return manifest
 
 
@@ -184,67 +231,6 @@ def _replacing(folder: Path) -> Iterator[Path]:
         yield new
         if locked:  # the new folder has the same lock, for which other writers wait already
             link_file(folder / _LOCK, new / _LOCK)
-
-
-@dataclass
-class Writer:
-    """Writes an index into a new folder."""
-
-    new: Path
-    old: Path | None = None  #: The folder from which unchanged segments may be linked.
-    _written: int = 0
-
-    def segment(self, segment: Segment) -> Segment:
-        """Write a segment and return it as read from the new folder."""
-        return segment.write(self._next_path())
-
-    def _next_path(self) -> Path:
-        self._written += 1
-        return self.new / f"segment-{self._written}"
-
-    def _place(self, segment: Segment) -> str:
-        """Return the name of a segment in the new folder, after it was linked or written if need be."""
-        if segment.path is None or segment.path.parent not in (self.new, self.old):
-            segment = self.segment(segment)
-        elif segment.path.parent == self.old:
-            path = self._next_path()
-            for suffix in SUFFIXES:
-                link_file(segment.path.with_suffix(suffix), path.with_suffix(suffix))
-            return path.name
-        return segment.path.name  # type: ignore[union-attr]
-
-    def finish(self, stored: StoredIndex) -> IndexManifest:
-        """Write the rest of an index, and its manifest, which is returned."""
-        index = stored.index
-        segments = [self._place(segment) for segment in index.segments]
-        deleted = np.flatnonzero(index.masked)
-        if len(deleted):
-            np.save(self.new / DELETED, deleted)
-        if index.lexical and index.rows:
-            index.words.write(self.new)
-        if not make(index.factory, index.width).is_trained:
-            write_faiss(index.empty, self.new / TRAINED)
-        manifest = IndexManifest(
-            **vars(stored.origin),
-            rows=index.rows,
-            dim=index.width,
-            factory=index.factory,
-            texts=index.has_texts,
-            recall=index.recall,
-            created=stored.created,
-            numbered=index.numbered,
-            deleted=len(deleted),
-            **vars(index.effort),
-            split=index.split,
-            lexical=index.lexical,
-            columns=index.columns,
-            source=stored.source,
-            synced=stored.synced,
-            segments=segments,
-            files=list_files(self.new),
-        )
-        write_text(self.new / MANIFEST, to_json(manifest))
-        return manifest
 
 
 def _check_ours(folder: Path) -> None:

@@ -2,25 +2,36 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
+from promptcli.data.dialect import CELLS, ID, TEXT, split_columns
+from promptcli.data.files import state_of
+from promptcli.data.rows import BATCH, Batch, Cells, cells_array
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError
-from promptcli.notes import note, note_counts
+from promptcli.evaluation.lexical import load_library
+from promptcli.index import file_search, stored
+from promptcli.index.indexing import size_of
+from promptcli.index.rows import ArrayRows
+from promptcli.index.stored import IndexManifest, StoredIndex
+from promptcli.index.vector_index import VectorIndex
+from promptcli.models.entries import utc_now
+from promptcli.notes import note
 from promptcli.recipe import Choice
+from promptcli.storage.files import real_path
 
-if TYPE_CHECKING:
-    from promptcli.data.rows import Batch, Cells
+if TYPE_CHECKING:  # these load torch
     from promptcli.encoder.encoder import Encoder
-    from promptcli.index.stored import IndexManifest, StoredIndex
-    from promptcli.index.vector_index import VectorIndex
     from promptcli.models.loading import Model
 
 #: The id of a row, ``file:line``, its text, and its other columns.
-Row = tuple[str, str, "Cells"]
+Row = tuple[str, str, Cells]
 
 
 def sync_index(
@@ -31,7 +42,7 @@ def sync_index(
     split: bool = False,
     lexical: bool = False,
     memory: str | int = "4GB",
-) -> "IndexManifest":
+) -> IndexManifest:
     """Make an index equal to files: their lines and rows, and no others, under the ids FILE:LINE.
 
     Only new and changed texts are encoded. If nothing has changed, the index stays unchanged; with another model all is
@@ -50,9 +61,7 @@ def sync_index(
         NotFoundError: No such file.
         UsageError: A file that is being written to, no line to index, or an index of other rows.
     """
-    from promptcli.evaluation.lexical import load_library
-    from promptcli.index import inputs, stored
-    from promptcli.index.indexing import size_of
+    from promptcli.index import inputs
     from promptcli.models import loading
 
     folder, room, model = Path(folder), size_of(memory), Choice() if model is None else model
@@ -60,11 +69,12 @@ def sync_index(
     if not rows:
         raise UsageError(f"no line to index in {', '.join(map(str, files))}; give texts, tables, or folders of them")
     manifest = stored.read_manifest(folder) if (folder / stored.MANIFEST).is_file() else None
-    if manifest is not None:
-        _check_synced(manifest, folder)
-        split, lexical = split or manifest.split, lexical or manifest.lexical
-    else:
+    if manifest is None:
         stored.check_target(folder, force=False)
+    elif not manifest.synced:
+        raise UsageError(f"{folder} holds rows that `index sync` did not put there; give another folder")
+    else:
+        split, lexical = split or manifest.split, lexical or manifest.lexical
     if lexical:
         load_library()
 
@@ -81,37 +91,32 @@ def sync_index(
     if manifest is None or (
         inputs.is_named(model) and inputs.documents_of(manifest, encoder()).fingerprint != manifest.fingerprint
     ):
-        return _build(folder, rows, encoder(), inputs.registered(model), room, split=split, lexical=lexical)
+        documents = encoder().in_role("document", report=True)
+        encoded = inputs.spooled(documents, _batches(list(rows)), folder, len(rows))
+        with stored.create(folder, force=True) as writer:
+            index = VectorIndex.build(encoded, memory=room, store=writer.segment, split=split, lexical=lexical)
+            origin = inputs.origin_of(encoder(), documents, model)
+            note(f"{len(rows):,} rows added")
+            return writer.finish(StoredIndex(index, origin, utc_now(), synced=True))
     same = (manifest.split, manifest.lexical) == (split, lexical)
     if same and _live(stored.load(folder).index).keys() == rows.keys():
         note(f"{len(rows):,} rows, unchanged")
         return manifest
     with stored.change(folder, memory=room) as held:
-        _check_synced(held, folder)
         held.index.split, held.index.lexical = split, lexical
         _apply(held, rows, folder, encoder)
     return stored.read_manifest(folder)
 
 
-def _check_synced(stored: "StoredIndex | IndexManifest", folder: Path) -> None:
-    if not stored.synced:
-        raise UsageError(f"{folder} holds rows that `index sync` did not put there; give another folder")
-
-
 def _read(files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
     """Yield the rows of files, those of the index itself left out."""
-    from promptcli.data.dialect import CELLS, TEXT, split_columns
-    from promptcli.data.files import state_of
-    from promptcli.index.file_search import find_files, read_lines
-    from promptcli.storage.files import real_path
-
     unreadable, target = list[str](), real_path(folder)
-    for file, in_folder in find_files(files).items():
+    for file, in_folder in file_search.find_files(files).items():
         path = split_columns(file)[0]
         if target in real_path(Path(path)).parents:
             continue
         before = state_of(path)
-        if (lines := read_lines(file, unreadable if in_folder else None, cells=True)) is None:
+        if (lines := file_search.read_lines(file, unreadable if in_folder else None, cells=True)) is None:
             continue
         if state_of(path) != before:
             raise UsageError(f"{file} is being written to; try again when it is complete")
@@ -123,67 +128,32 @@ def _read(files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
         note(f"files that are not read: {len(unreadable):,}, e.g. {unreadable[0]}")
 
 
-def _batches(rows: Sequence[Row]) -> "Iterator[Batch]":
-    import pyarrow as pa
-
-    from promptcli.data.dialect import CELLS, ID, TEXT
-    from promptcli.data.rows import BATCH, cells_array
-
+def _batches(rows: Sequence[Row]) -> Iterator[Batch]:
     for start in range(0, len(rows), BATCH):
         ids, texts, cells = zip(*rows[start : start + BATCH], strict=True)
         columns = {ID: pa.array(ids, pa.string()), TEXT: pa.array(texts, pa.string()), CELLS: cells_array(cells)}
         yield pa.record_batch(columns)
 
 
-def _build(
-    folder: Path,
-    rows: Iterable[Row],
-    encoder: "Encoder",
-    model: str | None,
-    memory: int,
-    *,
-    split: bool,
-    lexical: bool,
-) -> "IndexManifest":
-    """Make an index of all rows, in the place of one that may exist."""
-    from promptcli.index import inputs, stored
-    from promptcli.index.vector_index import VectorIndex
-    from promptcli.models.entries import utc_now
-
-    rows = list(rows)
-    documents = encoder.in_role("document", report=True)
-    encoded, report = inputs.spooled(documents, _batches(rows), folder, len(rows))
-    with stored.create(folder, force=True) as writer:
-        index = VectorIndex.build(encoded, memory=memory, store=writer.segment, split=split, lexical=lexical)
-        origin = inputs.origin_of(encoder, documents, model)
-        manifest = writer.finish(stored.StoredIndex(index, origin, utc_now(), synced=True))
-    note_counts(report.rows, blank=0, truncated=report.truncated)
-    note(f"{len(rows):,} rows added")
-    return manifest
-
-
-def _live(index: "VectorIndex") -> dict[Row, int]:
+def _live(index: VectorIndex) -> dict[Row, int]:
     """Return the rows of an index that are not deleted, and their numbers."""
-    from promptcli.data.dialect import CELLS
-
     ids, texts = (index.labels.column(name).to_pylist() for name in ("id", "text"))
     cells = index.labels.column(CELLS).to_pylist() if CELLS in index.labels.column_names else repeat((), len(ids))
-    rows = dict(zip(zip(ids, texts, (tuple(row or ()) for row in cells), strict=True), range(len(ids)), strict=True))
-    return {row: number for row, number in rows.items() if not index.masked[number]} if index.masked.any() else rows
+    rows = zip(ids, texts, (tuple(row or ()) for row in cells), strict=True)
+    return {row: number for number, row in enumerate(rows) if not index.masked[number]}
 
 
-def _apply(held: "StoredIndex", rows: dict[Row, None], folder: Path, opener: "Callable[[], Encoder]") -> None:
+def _apply(held: StoredIndex, rows: dict[Row, None], folder: Path, opener: "Callable[[], Encoder]") -> None:
     """Change an index to these rows; a text that it has under another id is not encoded again."""
-    import numpy as np
-
-    from promptcli.data.rows import cells_array
     from promptcli.index import inputs
-    from promptcli.index.rows import ArrayRows
+
+    def line(name: str) -> str:
+        return re.sub(PART, "", name)
 
     index, before = held.index, _live(held.index)
-    changed = {_line(name) for name, *_ in before.keys() ^ rows.keys()}  # of a line in parts all are replaced
-    added = [row for row in rows if _line(row[0]) in changed]
-    removed = [name for name, *_ in before if _line(name) in changed]
+    changed = {line(name) for name, *_ in before.keys() ^ rows.keys()}  # of a line in parts all are replaced
+    added = [row for row in rows if line(row[0]) in changed]
+    removed = [name for name, *_ in before if line(name) in changed]
     numbers = {text: number for (_, text, _), number in before.items()} if index.keeps_vectors else {}
     moved = [row for row in added if row[1] in numbers]
     vectors = index.vectors(np.array([numbers[text] for _, text, _ in moved], np.int64)) if moved else None
@@ -194,15 +164,8 @@ def _apply(held: "StoredIndex", rows: dict[Row, None], folder: Path, opener: "Ca
         index.add(ArrayRows(vectors, names, texts, cells_array(cells)))
     if new := [row for row in added if row[1] not in numbers]:
         documents = inputs.documents_of(held.origin, opener())
-        encoded, report = inputs.spooled(documents, _batches(new), folder, len(new))
-        index.add(encoded)
-        note_counts(report.rows, blank=0, truncated=report.truncated)
+        index.add(inputs.spooled(documents, _batches(new), folder, len(new)))
     if index.masked.sum() > index.rows:
         index.compact()
     counts = f"{len(added):,} rows added, {len(removed):,} removed, {len(rows) - len(added):,} unchanged"
     note(counts + (f"; {len(moved):,} of those added are not encoded again" if moved else ""))
-
-
-def _line(name: str) -> str:
-    """Return the id of a row without the number of a part."""
-    return re.sub(PART, "", name)

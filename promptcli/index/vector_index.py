@@ -5,14 +5,13 @@ segments; a deleted row stays in its segment, masked, until the segments are rew
 """
 
 import contextlib
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from promptcli.data.dialect import CELLS
 from promptcli.data.vectors.formats import BLOCK, Floats
@@ -24,7 +23,6 @@ from promptcli.index.factory import (
     Recall,
     Truth,
     adjusted,
-    check_training,
     choose,
     copy,
     explain,
@@ -38,7 +36,8 @@ from promptcli.index.factory import (
 )
 from promptcli.index.rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
 from promptcli.index.segment import Segment, join_labels, label_table
-from promptcli.index.where import Condition, columns_of, shown_cells
+from promptcli.index.where import Condition, shown_cells
+from promptcli.notes import note
 
 #: The default recall@10 of an approximate index.
 TARGET = 0.95
@@ -53,7 +52,6 @@ _FEW = 20_000
 _STARTED = 600 << 20
 #: FAISS's vectors double when they are full, so that for a moment they take three times their size.
 _GROWTH = 3
-
 #: Parts that are ranked for each row that is asked for, first.
 _PARTS = 4
 
@@ -62,44 +60,42 @@ Answer = tuple[RowNumbers, Floats]
 Store = Callable[[Segment], Segment]
 
 
-@dataclass
+def _in_memory(segment: Segment) -> Segment:
+    return segment
+
+
 class Builder:
-    """Turns blocks into segments that fit the memory, and stores each when it is full."""
+    """Turns blocks into segments that fit the memory, and stores each when it is full.
 
-    empty: Any  #: FAISS's index, trained, without rows.
-    store: Store = lambda segment: segment
-    memory: int | None = None  #: Bytes that the process may take; None: no limit.
-    segments: list[Segment] = field(default_factory=list)
+    ``empty`` is FAISS's index, trained, without rows; ``memory`` the bytes that the process may take, None: no limit.
+    """
 
-    def __post_init__(self) -> None:
-        self._bytes = _GROWTH * row_bytes(self.empty)
+    def __init__(self, empty: Any, store: Store = _in_memory, memory: int | None = None) -> None:
+        self._empty, self._store = empty, store
+        self._bytes = _GROWTH * row_bytes(empty)
         least = _STARTED + self._bytes * BLOCK
-        if self.memory is not None and self.memory < least:
-            raise UsageError(f"memory of {self.memory >> 20} MB is too little; give at least {-(-least >> 20)}MB")
-        self._room = None if self.memory is None else self.memory - least
-        self._index: Any = None
-        self._labels: list[pa.Table] = []
-        self._held = 0
+        if memory is not None and memory < least:
+            raise UsageError(f"memory of {memory >> 20} MB is too little; give at least {-(-least >> 20)}MB")
+        self._room = math.inf if memory is None else memory - least
+        self._index, self._labels, self._held = copy(empty), list[pa.Table](), 0
+        self._segments: list[Segment] = []
 
     def add(self, units: Floats, labels: pa.Table) -> None:
         """Take unit vectors (m, d) and their labels."""
         if not len(units):
             return
-        if self._index is None:
-            self._index = copy(self.empty)
         self._index.add(units)
         self._labels.append(labels)
         self._held += self._bytes * len(units) + 3 * labels.nbytes  # Arrow's columns are joined, then written
-        if self._room is not None and self._held > self._room:
+        if self._held > self._room:
             self.finish()
 
     def finish(self) -> list[Segment]:
         """Store the rows that are held, and return all segments."""
-        if self._index is not None:
-            segment = Segment(self._index, join_labels(self._labels))
-            self._index, self._labels, self._held = None, [], 0
-            self.segments.append(self.store(segment))
-        return self.segments
+        if self._labels:
+            self._segments.append(self._store(Segment(self._index, join_labels(self._labels))))
+            self._index, self._labels, self._held = copy(self._empty), [], 0
+        return self._segments
 
 
 class VectorIndex:
@@ -127,11 +123,8 @@ class VectorIndex:
         self.factory = factory  #: FAISS's description of the index.
         self.recall = recall  #: recall@10 as measured at the build; None for an exact index.
         self.effort = effort  #: The default effort of a search.
-        self.why = ""  #: How the factory was chosen, if the user named none.
         self.numbered = len(masked) if numbered is None else numbered  #: The number of the next row without an id.
-        self.zero_rows: list[int] = []  #: Zero vectors among the rows added last; their score is always 0.
-        self.blank = 0  #: Rows left out of those added last, since their text is blank.
-        self.store: Store = lambda segment: segment  #: Writes a segment that is complete.
+        self.store: Store = _in_memory  #: Writes a segment that is complete, and returns it as read from the disk.
         self.memory: int | None = None  #: Bytes that the process may take; None: no limit.
 
     @classmethod
@@ -142,30 +135,30 @@ class VectorIndex:
         *,
         target: float = TARGET,
         memory: int | None = None,
-        store: Store = lambda segment: segment,
+        store: Store = _in_memory,
         split: bool = False,
         lexical: bool = False,
     ) -> "VectorIndex":
-        """Index rows in one pass; an approximate index is trained on a sample of them, and tuned for a recall@10.
-
-        ``store`` writes a segment that is complete, and returns it as read from the disk.
-        """
+        """Index rows in one pass; an approximate index is trained on a sample of them, and tuned for a recall@10."""
         if not 0 < target <= 1:
             raise UsageError(f"target recall is {target}; give a number above 0 and at most 1")
-        count, width = rows.shape
-        chosen, why = (factory, "") if factory is not None else choose(count, width, target)
+        if lexical and not rows.has_texts:
+            raise UsageError("BM25 is over texts, and these rows have none; give them as `texts`")
+        chosen, why = (factory, "") if factory is not None else choose(*rows.shape, target)
         index = cls([], _trained(chosen, rows), chosen, split=split, lexical=lexical)
-        index.why, index.store, index.memory = why, store, memory
-        truth = None if index.exact else Truth(*rows.sample(queries_for(count)))
+        index.store, index.memory = store, memory
+        truth = None if index.exact else Truth(*rows.sample(queries_for(rows.shape[0])))
         index._append(rows, truth)
         if not index.rows:
             raise UsageError("every text is blank; give at least one sentence")
-        if lexical and not index.has_texts:
-            raise UsageError("BM25 is over texts, and these rows have none; give them as `texts`")
         if truth is not None:
+            if why:
+                note(why)
             index.recall, index.effort = tune(
                 truth, lambda units, k, effort: index.nearest(units, k, effort=effort), index.empty, target
             )
+            if index.recall.at_10 < target:
+                note(f"recall@10 is below {target:g}; a finer `factory` reaches more")
         return index
 
     def _set_segments(self, segments: list[Segment], masked: Mask) -> None:
@@ -175,7 +168,7 @@ class VectorIndex:
         self._set_masked(masked)
 
     def _set_masked(self, masked: Mask) -> None:
-        self._words: Lexical | None = None
+        self.counted: Lexical | None = None  #: ``words``, if they have been counted.
         self.masked = masked  #: Over all rows, whether each is deleted.
         self.rows = len(masked) - int(np.count_nonzero(masked))  #: Number of rows that are not deleted, n.
 
@@ -183,11 +176,6 @@ class VectorIndex:
     def has_texts(self) -> bool:
         """Whether the rows have texts."""
         return "text" in self.labels.column_names
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of further columns."""
-        return columns_of(self.labels)
 
     @property
     def text_ids(self) -> bool:
@@ -202,15 +190,11 @@ class VectorIndex:
                 "the index has no BM25; add it: `promptcli index build FILE -o DIR --lexical --force`, or"
                 " `promptcli index sync DIR FILE --lexical`"
             )
-        if self._words is None:
+        if self.counted is None:
             live = self.live()
             texts = self.labels.column("text").to_pylist() if self.has_texts else []
-            self._words = Lexical.build([texts[row] for row in live], live)
-        return self._words
-
-    @words.setter
-    def words(self, stored: Lexical) -> None:
-        self._words = stored
+            self.counted = Lexical.build([texts[row] for row in live], live)
+        return self.counted
 
     @property
     def width(self) -> int:
@@ -221,6 +205,13 @@ class VectorIndex:
     def exact(self) -> bool:
         """Whether every vector is compared, in full precision."""
         return is_exact(self.empty)
+
+    @property
+    def keeps_vectors(self) -> bool:
+        """Whether vectors come back at half precision or better, so that they may be indexed again."""
+        index = faiss.downcast_index(self.empty)
+        finest = index.refine_index if isinstance(index, faiss.IndexRefine) else getattr(index, "storage", index)
+        return int(getattr(faiss.downcast_index(finest), "code_size", 0)) >= 2 * self.width
 
     def add(self, rows: Rows) -> None:
         """Append rows; row numbers as ids go on from the last row, and rows with a blank text are left out."""
@@ -248,8 +239,7 @@ class VectorIndex:
         """Delete the rows with these ids and return how many they were; if an id is unknown, nothing is deleted."""
         names = _names(ids)
         rows = self.find(names)
-        known = self._row_names(self.labels.column("id").take(rows).cast(pa.large_string()))
-        if unknown := sorted(set(self._row_names(names).to_pylist()).difference(known.to_pylist())):
+        if unknown := sorted(set(self._row_names(names).to_pylist()).difference(self._rows_of(rows))):
             shown = listed([repr(name[:40]) for name in unknown])
             count = f"{len(unknown):,} of {len(names):,} ids"
             raise UsageError(f"{count} are not in the index: {shown}; nothing was deleted")
@@ -294,41 +284,33 @@ class VectorIndex:
         if queries is not None and (queries.ndim != 2 or queries.shape[1] != self.width):
             raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
         effort = adjusted(self.effort, self.empty, self.factory, nprobe=nprobe, ef=ef)
-        units = None if queries is None else unit_rows(queries, "query")[0]
+        units = None if queries is None else unit_rows(queries, "queries")
         allowed = self.allowed(allow, deny, where) if among is None else among
-        answers = self._best_parts(lambda count: self._rank(units, words, count, allowed, effort), k)
-        return [self.hits(*answer) for answer in answers]
 
-    def _rank(
-        self, units: Floats | None, words: Sequence[str] | None, k: int, allowed: Mask | None, effort: Effort
-    ) -> list[Answer]:
-        """Return the k best rows of each query by vectors, by words, or by both."""
-        if words is None:
-            assert units is not None
-            return self.nearest(units, k, allowed, effort)
-        depth = k if units is None else max(k, DEPTH)
-        lexical = [self.words.rank(text, depth, allowed) for text in words]
-        if units is None:
-            return lexical
-        nearest = self.nearest(units, depth, allowed, effort)
-        return [joined(*rankings, k) for rankings in zip(nearest, lexical, strict=True)]
+        def rank(count: int) -> list[Answer]:
+            depth = count if units is None or words is None else max(count, DEPTH)
+            nearest = None if units is None else self.nearest(units, depth, allowed, effort)
+            lexical = None if words is None else [self.words.rank(text, depth, allowed) for text in words]
+            if nearest is not None and lexical is not None:
+                return [joined(*rankings, count) for rankings in zip(nearest, lexical, strict=True)]
+            return nearest or lexical or []
+
+        return [self.hits(*answer) for answer in (self._best_parts(rank, k) if self.split else rank(k))]
 
     def _best_parts(self, rank: Callable[[int], list[Answer]], k: int) -> list[Answer]:
-        """Return the k best rows of each query; in an index of parts the best part of each row."""
-        if not self.split:
-            return rank(k)
+        """Return the best part of each of the k best rows for each query."""
         count = min(_PARTS * k, self.rows)
         answers = rank(count)
-        while count < self.rows and any(len(set(self._rows_of(rows))) < k for rows, _ in answers):
+        while count < self.rows and any(len(set(self._rows_of(parts))) < k for parts, _ in answers):
             count = min(_PARTS * count, self.rows)
             answers = rank(count)
         best = []
-        for rows, scores in answers:
+        for parts, scores in answers:
             first = dict[str, int]()
-            for place, name in enumerate(self._rows_of(rows)):
+            for place, name in enumerate(self._rows_of(parts)):
                 first.setdefault(name, place)
             places = list(first.values())[:k]
-            best.append((rows[places], scores[places]))
+            best.append((parts[places], scores[places]))
         return best
 
     def _rows_of(self, parts: RowNumbers) -> list[str]:
@@ -366,14 +348,17 @@ class VectorIndex:
             return [(few[rows], scores) for rows, scores in answers]
         if allowed is None and self.rows < len(self.masked):
             allowed = ~self.masked
-        by_segment = []
+        by_segment = [[(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in units]]
         for start, segment in self._placed():
             mask = None if allowed is None else allowed[start : start + len(segment)]
             answers = segment.search(units, k, None if mask is None or mask.all() else mask, effort)
-            by_segment.append([(start + rows, scores) for rows, scores in answers] if start else answers)
-        if len(by_segment) == 1:
-            return by_segment[0]
-        return [_merged([answers[query] for answers in by_segment], k) for query in range(len(units))]
+            by_segment.append([(start + rows, scores) for rows, scores in answers])
+        merged = []
+        for parts in zip(*by_segment, strict=True):
+            rows, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
+            order = np.lexsort((rows, -scores))[:k]
+            merged.append((rows[order], scores[order]))
+        return merged
 
     def hits(self, rows: RowNumbers, scores: Floats) -> list[Hit]:
         """Return rows and their scores, best first, as hits."""
@@ -411,52 +396,64 @@ class VectorIndex:
         self, rows: Rows, truth: Truth | None = None, *, name: Callable[[Any], int | str] | None = None
     ) -> None:
         """Append rows, joined with the small segments at the end; ``name`` converts given ids, which must be new."""
-        total, first, before = rows.shape[0], len(self.segments), self.numbered
+        total, first = rows.shape[0], len(self.segments)
         while first and len(self.segments[first - 1]) <= max(_SMALL, 2 * total) and self.keeps_vectors:
             first -= 1
             total += len(self.segments[first])
-        start, highest, keys = 0, -1, list[NDArray[np.int64]]()
-        self.zero_rows, self.blank = [], 0
+        joined_rows = int(np.count_nonzero(~self.masked[sum(map(len, self.segments[:first])) :]))
+        start, blank, highest = 0, 0, -1
         with _refusals(self.factory, rows.shape):
             builder = self._rewriting(first)
             for block in rows.blocks():
-                units, zero = unit_rows(block.vectors, start=start)
+                units, source = unit_rows(block.vectors, start=start), start + np.arange(len(block.vectors))
                 ids: Any = block.ids if name is None else [name(given) for given in block.ids]
-                labels = label_table(ids, block.texts, before, block.cells)
-                source = np.arange(start, start + len(units))
+                labels = label_table(ids, block.texts, self.numbered, block.cells)
                 kept = np.array([bool(text.strip()) for text in block.texts or ()], bool)
                 if not kept.all():
                     units, labels, source = units[kept], labels.filter(pa.array(kept)), source[kept]
-                if not isinstance(ids, range):
-                    names = labels.column("id").cast(pa.large_string())
-                    keys.append(self._new_keys(names))
-                    highest = max([highest, *_numbers(names).to_pylist()])
+                    blank += len(kept) - len(units)
                 builder.add(units, labels)
                 if truth is not None:
                     truth.add(units, source)
-                self.zero_rows += [before + row for row in zero]
-                self.blank += len(kept) - int(kept.sum())
                 start += len(block.vectors)
             segments = builder.finish()
-        del block  # which may be large, and the rows are read again if an id is given twice
-        _check_distinct(keys, rows, _FIRST_PART if self.split else "")
+        if segments and not isinstance(ids, range):
+            highest = self._check_new(join_labels([segment.labels for segment in segments])["id"][joined_rows:])
         self._replace(first, segments)
-        self.numbered = max(before + start, 1 + highest)
+        self.numbered = max(self.numbered + start, 1 + highest)
+        if blank and self.rows:
+            note(f"{blank:,} of {start:,} rows are blank and were left out")
 
-    def _new_keys(self, names: Any) -> NDArray[np.int64]:
-        """Return a number for each id of an Arrow column of texts; one that the index has is refused.
+    def _check_new(self, ids: Any) -> int:
+        """Refuse ids that are given twice or that the index has; return the highest number among them, or -1.
 
-        The first part of a row and the row itself have the same.
+        The first part of a row and the row itself have the same. Of each id only a hash is kept in memory.
         """
-        same = [names]
-        if self.split:
-            names = pc.replace_substring_regex(names, f"{_FIRST_PART}$", "")
-            same = [names, pc.replace_substring_regex(names, "$", _FIRST_PART)]
-        found = pa.chunked_array([chunk for column in same for chunk in column.chunks], pa.large_string())
-        if self.rows and len(known := self.find(found, exact=True)):
-            held = self.labels.column("id")[int(known[0])].as_py()
-            raise UsageError(f"the index has the id {held!r}; `replace` its row (Python: upsert), or give another id")
-        return np.fromiter(map(hash, names.to_pylist()), np.int64, len(names))
+
+        def names(chunk: Any) -> Any:
+            texts = chunk.cast(pa.large_string())
+            return pc.replace_substring_regex(texts, f"{_FIRST_PART}$", "") if self.split else texts
+
+        keys, highest = [np.empty(0, np.int64)], -1
+        for chunk in map(names, ids.chunks):
+            parts = [pc.replace_substring_regex(chunk, "$", _FIRST_PART)] if self.split else []
+            if self.rows and len(known := self.find(pa.concat_arrays([chunk, *parts]), exact=True)):
+                held = self.labels.column("id")[int(known[0])].as_py()
+                raise UsageError(
+                    f"the index has the id {held!r}; `replace` its row (Python: upsert), or give another id"
+                )
+            keys.append(np.fromiter(map(hash, chunk.to_pylist()), np.int64, len(chunk)))
+            highest = max([highest, *_numbers(chunk).to_pylist()])
+        hashes = np.sort(np.concatenate(keys))
+        repeated, seen = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist()), set[str]()
+        for name in (name for chunk in ids.chunks if repeated for name in names(chunk).to_pylist()):
+            if name in seen:
+                raise UsageError(
+                    f"the id {name!r} is given twice; give each row its own, or number the rows: `id_field` -"
+                )
+            if hash(name) in repeated:
+                seen.add(name)
+        return highest
 
     def _rewriting(self, first: int) -> Builder:
         """Return a builder that has taken the rows of the segments from ``first`` on that are not deleted."""
@@ -481,13 +478,6 @@ class VectorIndex:
         if self.rows and rows.has_texts != self.has_texts:
             which = "has texts, the new rows have none" if self.has_texts else "has no texts, the new rows do"
             raise UsageError(f"the index {which}; build it again from all rows")
-
-    @property
-    def keeps_vectors(self) -> bool:
-        """Whether vectors come back at half precision or better, so that they may be indexed again."""
-        index = faiss.downcast_index(self.empty)
-        finest = index.refine_index if isinstance(index, faiss.IndexRefine) else getattr(index, "storage", index)
-        return int(getattr(faiss.downcast_index(finest), "code_size", 0)) >= 2 * self.width
 
     def _mask(self, rows: RowNumbers) -> None:
         for segment in self.segments[: len(rows)][:1]:  # FAISS cannot mask rows of every kind of index
@@ -523,11 +513,10 @@ class VectorIndex:
 
 def _trained(factory: str, rows: Rows) -> Any:
     """Return the index of a factory string without rows, trained on a sample of them."""
-    count, width = rows.shape
-    index = make(factory, width)
-    check_training(index, count, factory)
+    index = make(factory, rows.shape[1])
+    size = training_size(index, rows.shape[0], factory)
     if not index.is_trained:
-        units, _ = unit_rows(rows.sample(max(BLOCK, training_size(index)))[1])
+        units = unit_rows(rows.sample(max(BLOCK, size))[1])
         with _refusals(factory, rows.shape):
             index.train(units)
     return index
@@ -540,27 +529,6 @@ def _refusals(factory: str, shape: tuple[int, int]) -> Iterator[None]:
         yield
     except (RuntimeError, MemoryError) as error:
         raise UsageError(f"factory {factory!r} does not index {shape} vectors: {explain(error)}") from None
-
-
-def _check_distinct(keys: list[NDArray[np.int64]], rows: Rows, ending: str) -> None:
-    """Refuse an id, without an ending, that is given twice, by a number for each; equal ones are read again."""
-    numbers = np.sort(np.concatenate([np.empty(0, np.int64), *keys]))
-    repeated, seen = set(numbers[1:][numbers[1:] == numbers[:-1]].tolist()), dict[str, int]()
-    for block in rows.blocks() if repeated else ():
-        for place, name in enumerate(str(given).removesuffix(ending) for given in block.ids):
-            if hash(name) in repeated and (block.texts is None or block.texts[place].strip()):
-                if seen.setdefault(name, block.row + place) != block.row + place:
-                    raise UsageError(
-                        f"the id {name!r} is given twice, to rows {seen[name]:,} and {block.row + place:,}; give each"
-                        " its own, or number the rows of a table: `id_field` -"
-                    )
-
-
-def _merged(answers: list[Answer], k: int) -> Answer:
-    rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in answers)])
-    scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in answers)])
-    order = np.lexsort((rows, -scores))[:k]
-    return rows[order], scores[order]
 
 
 def _numbers(names: Any) -> Any:

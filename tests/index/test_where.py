@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import promptcli as pc
-from promptcli.data.rows import cells_array, cells_of
+from promptcli.data.rows import cells_array
 from promptcli.errors import UsageError
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import StoredIndex, load, save
@@ -59,7 +59,17 @@ def random_rows(n, seed):
 
 
 def given_rows(matrix, ids, rows):
-    return ArrayRows(matrix, ids, [f"text {name}" for name in ids], cells_array([cells_of(row) for row in rows]))
+    written = [
+        {
+            name: str(cell).lower() if cell in (True, False) else str(cell)
+            for name, cell in row.items()
+            if cell is not None and cell == cell
+        }
+        for row in rows
+    ]
+    return ArrayRows(
+        matrix, ids, [f"text {name}" for name in ids], cells_array([tuple(row.items()) for row in written])
+    )
 
 
 def started(factory="Flat", n=60):
