@@ -3,10 +3,11 @@
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 
 from promptcli.data.senteval import senteval_folder
@@ -23,9 +24,8 @@ from promptcli.data.tasks import (
 )
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError
-from promptcli.evaluation.evaluator import EvalSettings, distinct_sentences, embed_tasks, score_vectors, spearman_score
+from promptcli.evaluation.evaluator import EvalSettings, distinct_sentences, embed_tasks, score_vectors
 from promptcli.evaluation.scores import (
-    NAMING,
     AccuracyScore,
     Label,
     PerplexityScore,
@@ -224,51 +224,37 @@ def _scored(
 class _Finished:
     """The scores of an evaluation on disk until it ends, so that one that was stopped goes on where it was."""
 
-    def __init__(self, settings: EvalSettings, *, used: bool) -> None:
-        self._cache = Cache(loading.home_folder() / "cache" / "eval")
-        self._used, self._setting = used, {**vars(settings.training), "seed": settings.seed}
-        self._setting["exclude_queries"] = settings.exclude_queries
-        self._keys: list[dict[str, Any]] = []
+    #: Tasks whose scores are stored; others run anew.
+    _KINDS: ClassVar[dict[type, type[Score]]] = {
+        STSTask: SpearmanScore,
+        TransferTask: AccuracyScore,
+        RetrievalTask: RetrievalScore,
+        PerplexityTask: PerplexityScore,
+    }
 
-    def _key(self, reader: _Reader, task: AnyTask) -> dict[str, Any] | None:
-        """Return what determines a score; None: it is not kept."""
-        if not (self._used and isinstance(task, STSTask | TransferTask | RetrievalTask | PerplexityTask)):
-            return None
+    def __init__(self, settings: EvalSettings, *, used: bool) -> None:
+        self._cache, self._kinds = Cache(loading.home_folder() / "cache" / "eval"), self._KINDS if used else {}
+        choices = {"seed": settings.seed, "exclude_queries": settings.exclude_queries}
+        self._setting, self._keys = {**vars(settings.training), **choices}, list[dict[str, Any]]()
+
+    def _key(self, reader: _Reader, task: Any) -> dict[str, Any]:
         how = {"backend": reader.backend, "dtype": str(reader.encoder.backbone.dtype), "setting": self._setting}
         return {"fingerprint": reader.encoder.fingerprint, "task": task.name, "data": task.sha256(), **how}
 
     def score(self, reader: _Reader, task: AnyTask) -> Score | None:
         """Return a score of the evaluation that was stopped."""
-        key, encoder = self._key(reader, task), reader.encoder
-        values = None if key is None else self._cache.get(key)
-        if values is None:
+        kind = self._kinds.get(type(task))
+        values = None if kind is None else self._cache.get(self._key(reader, task))
+        if kind is None or values is None:
             return None
-        names: dict[str, Any] = {"label": reader.label, "recipe": encoder.recipe.to_dict()}
-        names["fingerprint"] = encoder.fingerprint
-        if isinstance(task, STSTask):
-            return spearman_score(task, np.array(values["cosines"]), values["interval"], names, values["zero_vectors"])
-        if isinstance(task, RetrievalTask):
-            values |= {"gains": np.array(values["gains"]), "ci95": tuple(values["ci95"])}
-        kinds: dict[type, type[Score]] = {
-            TransferTask: AccuracyScore,
-            RetrievalTask: RetrievalScore,
-            PerplexityTask: PerplexityScore,
-        }
-        return kinds[type(task)](**names, **values)
+        score = msgspec.convert(values, kind, dec_hook=lambda _, numbers: np.array(numbers))
+        return replace(score, label=reader.label, recipe=reader.encoder.recipe.to_dict())
 
     def add(self, reader: _Reader, task: AnyTask, score: Score) -> None:
-        key = self._key(reader, task)
-        if key is None:
-            return
-        if isinstance(score, SpearmanScore):
-            interval = [bound / 100 for bound in score.ci95]
-            values = {"cosines": score.cosines.tolist(), "interval": interval, "zero_vectors": score.zero_vectors}
-        else:
-            values = {item.name: getattr(score, item.name) for item in fields(score) if item.name not in NAMING[:3]}
-            values |= {"gains": score.gains.tolist()} if isinstance(score, RetrievalScore) else {}
-        self._keys.append(key)
-        with contextlib.suppress(OSError):  # a home that cannot be written
-            self._cache.put(key, values)
+        if type(task) in self._kinds:
+            self._keys.append(self._key(reader, task))
+            with contextlib.suppress(OSError):  # a home that cannot be written
+                self._cache.put(self._keys[-1], msgspec.to_builtins(score, enc_hook=lambda array: array.tolist()))
 
     def __enter__(self) -> "_Finished":
         return self
