@@ -113,11 +113,6 @@ class TransferTask:
             yield from examples.first
             yield from examples.second or ()
 
-    def sha256(self) -> str:
-        """Return the hex SHA-256 over the splits' sentences and labels."""
-        parts = [(split, part.first, part.second, part.labels.tolist()) for split, part in self.splits.items()]
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
-
     def unexpected_counts(self) -> dict[str, tuple[int, int]]:
         """Return the number of examples and the printed number of each split in which they differ."""
         counts = {split: (len(self.splits[split]), size) for split, size in TASKS[self.name].sizes.items()}
@@ -162,10 +157,6 @@ class RetrievalTask:
             yield from self.queries
             yield from self.documents
 
-    def sha256(self) -> str:
-        """Return the hex SHA-256 over queries, documents and grades."""
-        return _sha256(self.queries, self.documents, self.grades, self.same)
-
 
 @dataclass(frozen=True)
 class PerplexityTask:
@@ -177,10 +168,6 @@ class PerplexityTask:
     def sentences(self) -> Iterator[str]:
         """Yield nothing: lines have no vectors."""
         return iter(())
-
-    def sha256(self) -> str:
-        """Return the hex SHA-256 over the lines."""
-        return _sha256(self.lines)
 
 
 @dataclass(frozen=True)
@@ -352,13 +339,6 @@ def _text_of(row: TaskRow, parts: Parts) -> str:
     if not any(side and _UPPER_CASE.search(side) for side in sides):
         return "as in the folder, lower-cased"
     return "as in the folder, cased" if row.cased else "raw text, as in the folder"
-
-
-def _sha256(*lists: list[Any]) -> str:
-    digest = hashlib.sha256()
-    for item in itertools.chain(*lists):
-        digest.update(f"{item!r}\n".encode())
-    return digest.hexdigest()
 
 
 def _labelled(rows: Sequence[GoldRow]) -> LabelledExamples:

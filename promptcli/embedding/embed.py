@@ -46,7 +46,6 @@ def embed(
     normalize: bool = False,
     precision: str = "float32",
     batch_size: int | None = None,
-    with_text: bool = True,
     force: bool = False,
 ) -> Embedded:
     """Encode the sentences of a file. Row i of the output is line i of the input, from 0; blank lines keep their row.
@@ -68,7 +67,6 @@ def embed(
         precision: float32, float16, int8 (256 steps between a dimension's extremes), binary or ubinary (packed signs).
             The loss is measured and printed.
         batch_size: Largest batch. Default: as many sentences as fit a budget of tokens.
-        with_text: Store the sentences, in formats with room for them.
         force: Replace the output.
 
     Raises:
@@ -84,7 +82,7 @@ def embed(
     from promptcli.data.vectors.precision import PRECISIONS
     from promptcli.storage.files import check_output
 
-    settings = EmbedSettings(text_field, id_field, normalize, precision, with_text, skip_bad, split)
+    settings = EmbedSettings(text_field, id_field, normalize, precision, skip_bad, split)
     ranged = look_up("precision", precision, PRECISIONS).ranged
     path, stdin = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
     before = target = stream = None
@@ -122,7 +120,7 @@ def embed(
                 report = embed_file(encoder, source, target, settings, batch_size=batch_size, progress=advance)
             else:
                 assert stream is not None
-                with open_sink(stream, ".jsonl", encoder.width, with_text=with_text) as sink:
+                with open_sink(stream, ".jsonl", encoder.width) as sink:
                     report = embed_stream(encoder, source, sink, settings, batch_size=batch_size, progress=advance)
         return Embedded(target, encoder, report, time.perf_counter() - start)
 
@@ -166,7 +164,6 @@ def embed_parts(
     skip_bad: bool = False,
     normalize: bool = False,
     precision: str = "float32",
-    with_text: bool = True,
     force: bool = False,
 ) -> EmbeddedParts:
     """Encode files into a folder of Parquet parts, by one process or many; parts that exist are not made again.
@@ -185,7 +182,6 @@ def embed_parts(
         skip_bad: See ``embed``.
         normalize: See ``embed``.
         precision: float32 or float16.
-        with_text: See ``embed``.
         force: Delete the folder's parts and begin again.
 
     Raises:
@@ -199,7 +195,7 @@ def embed_parts(
     from promptcli.data.vectors import part_folder as parts_of
     from promptcli.storage.files import remove_folder, remove_leftovers
 
-    folder, settings = Path(folder), EmbedSettings(text_field, id_field, normalize, precision, with_text, skip_bad)
+    folder, settings = Path(folder), EmbedSettings(text_field, id_field, normalize, precision, skip_bad)
     _check_together(engine, address, shard, shards, many=(workers, engine, force) != (None, "local", False))
     parts_of.check_folder(folder, precision)
     remote = needs_network([str(file) for file in files])

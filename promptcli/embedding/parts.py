@@ -55,7 +55,7 @@ class PartJob:
         with (
             atomic_path(self.folder / part_name(shard, self.manifest.shards)) as temporary,
             temporary.open("xb") as file,
-            opened(ParquetSink(file, self.manifest.dim, self.manifest.settings.with_text)) as sink,
+            opened(ParquetSink(file, self.manifest.dim)) as sink,
         ):
             batches = read_range(self.inputs, start, stop, str(self.folder))
             report = embed_stream(encoder, batches, sink, self.manifest.settings, first=start, progress=progress)

@@ -49,7 +49,7 @@ def embed_file(
     manifest = manifest_path(target)
     with atomic_path(manifest) as beside, atomic_path(target) as temporary:
         with temporary.open("xb") as file:
-            with open_sink(file, kind_of(target), encoder.width, with_text=settings.with_text) as sink:
+            with open_sink(file, kind_of(target), encoder.width) as sink:
                 report = embed_stream(encoder, source, sink, settings, batch_size=batch_size, progress=progress)
         document = VectorManifest(
             **vars(manifest_of(encoder, settings)),

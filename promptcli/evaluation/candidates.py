@@ -1,6 +1,7 @@
 """Models to score: opening them by name, scoring one group and task after the other, storing scores."""
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -237,9 +238,10 @@ class _Finished:
         choices = {"seed": settings.seed, "exclude_queries": settings.exclude_queries}
         self._setting, self._keys = {**vars(settings.training), **choices}, list[dict[str, Any]]()
 
-    def _key(self, reader: _Reader, task: Any) -> dict[str, Any]:
+    def _key(self, reader: _Reader, task: AnyTask) -> dict[str, Any]:
+        data = hashlib.sha256(msgspec.json.encode(task, enc_hook=np.ndarray.tolist)).hexdigest()
         how = {"backend": reader.backend, "dtype": str(reader.encoder.backbone.dtype), "setting": self._setting}
-        return {"fingerprint": reader.encoder.fingerprint, "task": task.name, "data": task.sha256(), **how}
+        return {"fingerprint": reader.encoder.fingerprint, "data": data, **how}
 
     def score(self, reader: _Reader, task: AnyTask) -> Score | None:
         """Return a score of the evaluation that was stopped."""
@@ -254,7 +256,7 @@ class _Finished:
         if type(task) in self._kinds:
             self._keys.append(self._key(reader, task))
             with contextlib.suppress(OSError):  # a home that cannot be written
-                self._cache.put(self._keys[-1], msgspec.to_builtins(score, enc_hook=lambda array: array.tolist()))
+                self._cache.put(self._keys[-1], msgspec.to_builtins(score, enc_hook=np.ndarray.tolist))
 
     def __enter__(self) -> "_Finished":
         return self

@@ -149,8 +149,8 @@ def test_a_pipe_holds_sentences_and_no_vectors(tmp_path):
 TEXTS = ["one", "", 'three "quoted"', "vier \u2028 ü 😀", "five"]
 
 
-def write(path, rows, vectors, *, with_text=True, parts=2):
-    with path.open("wb") as file, open_sink(file, path.suffix, vectors.shape[1], with_text=with_text) as sink:
+def write(path, rows, vectors, *, parts=2):
+    with path.open("wb") as file, open_sink(file, path.suffix, vectors.shape[1]) as sink:
         for part in np.array_split(np.arange(len(rows)), parts):
             sink.write(rows.take(part), vectors[part])
     return path
@@ -168,11 +168,8 @@ def test_what_is_written_is_read(tmp_path, kind, parts):
 
 
 @pytest.mark.parametrize("kind", [".parquet", ".jsonl"])
-def test_ids_and_missing_texts(tmp_path, kind):
-    path = write(tmp_path / f"v{kind}", batch(TEXTS, "abcde"), matrix(5), with_text=False)
-    found = read_vectors(path)
-    assert found.ids == list("abcde")
-    assert found.texts is None
+def test_ids_of_text(tmp_path, kind):
+    assert read_vectors(write(tmp_path / f"v{kind}", batch(TEXTS, "abcde"), matrix(5))).ids == list("abcde")
 
 
 def test_npy_is_numpys_own_and_mapped(tmp_path):
@@ -189,8 +186,7 @@ def test_parquet_columns(tmp_path):
     assert schema.field("embedding").type == pa.list_(pa.float32(), 3)
     assert schema.field("id").type == pa.int64()
     assert schema.names == ["id", "text", "embedding"]
-    named = write(tmp_path / "w.parquet", batch(TEXTS, "abcde"), matrix(5), with_text=False)
-    assert pq.read_schema(named).names == ["id", "embedding"]
+    named = write(tmp_path / "w.parquet", batch(TEXTS, "abcde"), matrix(5))
     assert pq.read_schema(named).field("id").type == pa.string()
 
 

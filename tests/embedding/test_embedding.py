@@ -109,7 +109,7 @@ def test_a_file_and_its_manifest(tmp_path, kind):
     assert {"promptcli", "torch", "transformers"} <= set(versions) and all(versions.values())
     manifest.pop("schema_version", None)
     settings = {"text_field": None, "id_field": None, "normalize": False, "precision": "float32"}
-    settings |= {"with_text": True, "skip_bad": False, "split": False}
+    settings |= {"skip_bad": False, "split": False}
     assert manifest == {
         "dim": 8,
         "prompts": {"texts": {}, "default": None, "counted": True},

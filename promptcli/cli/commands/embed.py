@@ -41,7 +41,6 @@ _NAME_OF_FILE = re.compile(r"^\S+(/\S*|\.[a-z][a-z0-9]+)$")
         ),
         "output": Flag("--output -o", added="formats"),
         "folder": None,
-        "with_text": "--text/--no-text",
         "batch_size": Flag(min=1),
         "shards": Flag(min=1, max=99_999, panel="Parts"),
         "shard": Flag(panel="Parts"),

@@ -54,7 +54,7 @@ class VectorFormat:
     """A row of the table of formats."""
 
     read: Callable[[Path], Content]
-    open: Callable[[BinaryIO, int, bool], Sink]  #: file, width d, whether to store texts
+    open: Callable[[BinaryIO, int], Sink]  #: file, width d
     #: The names of a file's columns, if the format stores ids and texts; such a file may also hold sentences.
     columns: Callable[[Path], Sequence[str]] | None = None
 
@@ -110,7 +110,7 @@ class _NpySink(Sink):
     numpy pads the header so that the first axis can grow: its length is the same for any number of rows.
     """
 
-    def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
+    def __init__(self, file: BinaryIO, width: int) -> None:
         self._file, self._width, self._rows, self._dtype = file, width, 0, np.dtype("<f4")
         self._write_header()
 
@@ -161,13 +161,13 @@ def _jsonl_columns(path: Path) -> Sequence[str]:
 
 
 class _JsonlSink(Sink):
-    """One object a line: id, text (unless left out), embedding, in digits that give the same number."""
+    """One object a line: id, text, embedding, in digits that give the same number."""
 
-    def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
-        self._file, self._with_text = file, with_text
+    def __init__(self, file: BinaryIO, width: int) -> None:
+        self._file = file
 
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
-        columns = batch.select(["id", "text"] if self._with_text else ["id"])
+        columns = batch.select(["id", "text"])
         for start in range(0, len(batch), _JSON_ROWS):
             heads = (json.dumps(row, ensure_ascii=False)[:-1] for row in columns.slice(start, _JSON_ROWS).to_pylist())
             numbers = _digits(vectors[start : start + _JSON_ROWS])
@@ -334,10 +334,10 @@ def _parquet_columns(path: Path) -> Sequence[str]:
 
 
 class ParquetSink(Sink):
-    """Columns id (int64 row numbers, or text), text (unless left out), embedding: fixed_size_list."""
+    """Columns id (int64 row numbers, or text), text, embedding: fixed_size_list."""
 
-    def __init__(self, file: BinaryIO, width: int, with_text: bool) -> None:
-        self._file, self._with_text = file, with_text
+    def __init__(self, file: BinaryIO, width: int) -> None:
+        self._file = file
         self.about: str | None = None  #: metadata of the file; may be set until it is closed
         self._writer: Any = None
 
@@ -347,8 +347,8 @@ class ParquetSink(Sink):
         import pyarrow.parquet as pq
 
         numbers = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-        wanted = ("id", "text", CELLS) if self._with_text else ("id",)
-        batch = batch.select([name for name in wanted if name in batch.schema.names]).append_column(COLUMN, numbers)
+        names = [name for name in ("id", "text", CELLS) if name in batch.schema.names]
+        batch = batch.select(names).append_column(COLUMN, numbers)
         table = pa.Table.from_batches([batch])
         if self._writer is None:  # the first window shows the type of the ids
             self._writer = pq.ParquetWriter(
@@ -387,6 +387,6 @@ def opened(sink: AnySink) -> Iterator[AnySink]:
     sink.close()
 
 
-def open_sink(file: BinaryIO, kind: str, width: int, *, with_text: bool = True) -> AbstractContextManager[Sink]:
+def open_sink(file: BinaryIO, kind: str, width: int) -> AbstractContextManager[Sink]:
     """Open a writer on an open binary file, seekable for .npy; the file is complete when the block has ended well."""
-    return opened(FORMATS[kind].open(file, width, with_text))
+    return opened(FORMATS[kind].open(file, width))
