@@ -136,9 +136,8 @@ def read_splits(
     label.
     """
     paths = {split: [root / folder / file for file in files] for split, files in splits.items()}
-    for path in itertools.chain(*paths.values()):
-        if not path.exists():
-            raise NotFoundError(f"{path} is missing")
+    if missing := next((path for path in itertools.chain(*paths.values()) if not path.exists()), None):
+        raise NotFoundError(f"{missing} is missing")
     parts = {split: [row for path in listed for row in read(path)] for split, listed in paths.items()}
     for split, rows in parts.items():
         if not any(row[0] for row in rows):
@@ -237,13 +236,9 @@ def moses(sentences: Sequence[str], *, lower: bool) -> list[str]:
     """
     from sacremoses import MosesTokenizer  # slow to import, and text of a folder does not need it
 
-    tokenizer = MosesTokenizer(lang="en")
-    done: dict[str, str] = {}
-    for sentence in dict.fromkeys(sentences):
-        once = tokenizer.tokenize(sentence, return_str=True, escape=False)
-        twice = tokenizer.tokenize(once, return_str=True, escape=False)
-        done[sentence] = twice.lower() if lower else twice
-    return [done[sentence] for sentence in sentences]
+    once = functools.partial(MosesTokenizer(lang="en").tokenize, return_str=True, escape=False)
+    twice = {sentence: once(once(sentence)) for sentence in dict.fromkeys(sentences)}
+    return [twice[sentence].lower() if lower else twice[sentence] for sentence in sentences]
 
 
 def _shown(byte: int) -> str:

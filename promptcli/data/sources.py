@@ -186,66 +186,55 @@ def _examples(
     """Return the complete rows, in columns."""
     complete: list[tuple[str, ...]] = []
     blank = unlabelled = commas = bad = 0
-    read = _LABEL_READERS.get(layout)
+    read, hint = _JUDGEMENTS.get(layout, (None, ""))
+    needed = {TRIPLETS: 2}.get(layout)
     for number, row in enumerate(rows, 1):
         if read is not None:
             if row[-1].strip() in _UNLABELLED:
                 unlabelled += 1
                 continue
             commas += "," in row[-1]
-            label = _unless_bad(read, row[-1], f"{name}: row {number}", skip_bad)
+            label = read(row[-1])
+            if label is None and not skip_bad:
+                raise UsageError(f"{name}: row {number} has the {layout[-1]} {row[-1]!r}; {hint}")
             if label is None:
                 bad += 1
                 continue
             row = (*row[:-1], label)
-        if all(text.strip() for text in (row[:2] if layout == TRIPLETS else row)):
+        if all(map(str.strip, row[:needed])):
             complete.append(row)
         else:
             blank += 1
     if bad:
         note(f"{name}: {bad:,} rows whose {layout[-1]} cannot be read are left out")
     note_commas(commas, name)
-    _check_learnable(complete, layout, name)
-    columns = tuple(list(column) for column in zip(*complete, strict=True))
-    if layout == TRIPLETS and not any(columns[2]):
-        columns, layout = columns[:2], PAIRS
+    columns, layout = _columns(complete, layout, name)
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 
-def _unless_bad(read: Callable[[str, str], str], label: str, row: str, skip_bad: bool) -> str | None:
-    try:
-        return read(label, row)
-    except UsageError:
-        if not skip_bad:
-            raise
-    return None
-
-
-def _check_learnable(rows: Sequence[tuple[str, ...]], layout: tuple[str, ...], name: str) -> None:
+def _columns(rows: Sequence[tuple[str, ...]], layout: tuple[str, ...], name: str) -> tuple[Any, tuple[str, ...]]:
+    """Return the columns of rows that something can be learned from; triplets without a negative are pairs."""
     if not rows:
         raise UsageError(f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on")
-    if layout in _LABEL_READERS and len({row[-1] for row in rows}) == 1:
+    if layout in _JUDGEMENTS and len({row[-1] for row in rows}) == 1:
         raise UsageError(f"{name}: all {len(rows):,} {layout[-1]}s are {rows[0][-1]!r}; give two different ones")
+    columns = tuple(list(column) for column in zip(*rows, strict=True))
+    return (columns[:2], PAIRS) if layout == TRIPLETS and not any(columns[2]) else (columns, layout)
 
 
-def _label(text: str, row: str) -> str:
-    label = _LABELS.get(text.strip().lower())
-    if label is None:
-        raise UsageError(
-            f"{row} has the label {text!r}; give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
-        )
-    return label
-
-
-def _score(text: str, row: str) -> str:
+def _score(text: str) -> str | None:
     number = finite_number(text)
-    if number is None or number < 0:
-        raise UsageError(f"{row} has the score {text!r}; a score is a number from 0, such as 3.8")
-    return repr(number)
+    return None if number is None or number < 0 else repr(number)
 
 
-#: Layout whose last column is a label or a score -> its reader.
-_LABEL_READERS: dict[tuple[str, ...], Callable[[str, str], str]] = {LABELLED_PAIRS: _label, GRADED_PAIRS: _score}
+#: Layout whose last column is a judgement -> its reader, and what it takes.
+_JUDGEMENTS: dict[tuple[str, ...], tuple[Callable[[str], str | None], str]] = {
+    LABELLED_PAIRS: (
+        lambda text: _LABELS.get(text.strip().lower()),
+        "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none",
+    ),
+    GRADED_PAIRS: (_score, "a score is a number from 0, such as 3.8"),
+}
 
 
 def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
@@ -340,9 +329,7 @@ def _task(name: TaskName) -> STSTask:
 
 def _training_file(name: str) -> Path:
     """Return the demo sentences, a file of the papers fetched by its name, or a file that may be missing."""
-    if name == DEMO:
-        return demo.SENTENCES
-    return hub_file(name) if is_fetched(name) else Path(name)
+    return demo.SENTENCES if name == DEMO else hub_file(name) if is_fetched(name) else Path(name)
 
 
 def _is_file(name: str) -> bool:
