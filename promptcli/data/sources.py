@@ -187,7 +187,7 @@ def _examples(
     complete: list[tuple[str, ...]] = []
     blank = unlabelled = commas = bad = 0
     read, hint = _JUDGEMENTS.get(layout, (None, ""))
-    needed = {TRIPLETS: 2}.get(layout)
+    needed = 2 if layout == TRIPLETS else None
     for number, row in enumerate(rows, 1):
         if read is not None:
             if row[-1].strip() in _UNLABELLED:
