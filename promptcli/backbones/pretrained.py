@@ -29,6 +29,7 @@ from promptcli.backbones.checking import (
     reason,
     transformers,
 )
+from promptcli.backbones.convert import is_gguf
 from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
@@ -161,8 +162,10 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
         if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
             note(f"{name} is a folder here, and folders go first; the hub's model of that name: {name}@main")
         return Path(name), None
-    if name.endswith(".gguf") and Path(name).is_file():
-        raise UsageError(f"{name!r} is a GGUF file; take the safetensors folder or hub id that it was made from")
+    if is_gguf(name):
+        raise UsageError(
+            f"{name!r} is a GGUF file; make a model of it: `promptcli models import {name} --name NAME --convert`"
+        )
     repository, _, wanted = name.partition("@")
     if name.startswith((".", "/", "~")) or repository.count("/") > 1:
         raise NotFoundError(f"no backbone folder {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or hub id")
