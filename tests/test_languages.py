@@ -1,7 +1,5 @@
 """More than one language: end marks by script, templates in any script, the tokenizers of multilingual models."""
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -144,16 +142,3 @@ def test_an_end_mark_is_put_once_and_ascii_follows_the_published_rule(text):
     if text.isascii() and text:
         assert with_period(text) == (text if text[-1] in ".?\"'" else text + ".")
     assert {ending.stop for ending in ENDINGS.values()} >= {".", "。", "।", ""}
-
-
-def test_own_pairs_across_languages(run, tmp_path, multilingual):
-    """STS17's cross-lingual form: the sides of a pair in two languages; right-to-left text is unchanged."""
-    rows = [(one, SENTENCES[9 - row], row) for row, one in enumerate(SENTENCES[:8])]
-    lines = [{"sentence1": one, "sentence2": other, "score": score} for one, other, score in rows]
-    file = tmp_path / "paare.jsonl"
-    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in lines))
-    recipe = ("--backbone", multilingual[0], "--prompt", 'تعني "[X]" [MASK] .', "--pooling", "last/mask", "--offline")
-    (score,) = json.loads(run("eval", "--task", file, *recipe, "--json").out)["results"]
-    assert score["pairs"] == 8 and score["recipe_fields"]["prompt"] == 'تعني "[X]" [MASK] .'
-    listed = run("eval", "--task", file, "--list-sentences").out.splitlines()
-    assert set(listed) == {side for one, other, _ in rows for side in (one, other)}

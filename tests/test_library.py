@@ -206,17 +206,6 @@ def test_similarity_pairs_what_it_is_given(encoder):
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_train_and_fit_return_encoders_and_save_them():
-    sentences = [f"{sentence} {number}" for number in range(4) for sentence in SENTENCES]
-    settings = {"batch_size": 8, "epochs": 0.3, "eval_steps": 1, "prefix_length": 2}
-    trained = pc.train("dcpcse", data=sentences, name="mine", **settings)
-    assert [score.step for score in trained.curve] == [0, 1, 2] and list(trained.scores) == ["demo:dev", "demo"]
-    assert np.array_equal(pc.load("mine", device="cpu").encode(SENTENCES), trained.encoder.encode(SENTENCES))
-    fitted = pc.fit("first-last-tfidf", on=sentences, name="idf")
-    assert np.array_equal(pc.load("idf", device="cpu").encode(SENTENCES), fitted.encode(SENTENCES))
-
-
-@pytest.mark.usefixtures("few_demo_pairs")
 def test_train_is_the_command(run, tiny_folder, tmp_path):
     data = tmp_path / "text.txt"
     data.write_text("\n".join(f"{sentence} {number}" for number in range(4) for sentence in SENTENCES))

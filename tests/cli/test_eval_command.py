@@ -7,7 +7,7 @@ import torch
 
 from promptcli.cli.tables import table_names
 from promptcli.data.task_table import TEST_TASKS
-from promptcli.data.tasks import PerplexityTask, RetrievalTask
+from promptcli.data.tasks import PerplexityTask, RetrievalTask, STSTask
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.perplexity import PredictionAccuracy
@@ -167,33 +167,17 @@ def test_a_task_that_a_model_cannot_take_leaves_its_other_figures(score, fake, t
     assert "cls is not complete: nothing predicts; give MODEL" in ran.out
 
 
-def test_an_evaluation_that_was_stopped_goes_on_where_it_was(score, fake, monkeypatch):
-    plain = evaluator.encode_together
-    chosen = ("cls", "last-avg", "--task", "STS12", "--task", "STS14", "--json")
-
-    def stop_at_the_last(encoders, sentences, *, progress):
-        if len(fake["encoded"]) == 1:
-            raise KeyboardInterrupt
-        return plain(encoders, sentences, progress=progress)
-
-    monkeypatch.setattr(evaluator, "encode_together", stop_at_the_last)
-    stopped = score(*chosen)
-    assert stopped.code == 130 and "the same command goes on where it was" in stopped.err
-    monkeypatch.setattr(evaluator, "encode_together", plain)
-    resumed = score(*chosen).json
-    assert len(fake["encoded"]) == 2  # one task before, the other one now
-    assert score(*chosen).json == resumed and len(fake["encoded"]) == 4  # nothing is kept of one that ended
-
-
 @pytest.mark.parametrize(
-    ("family", "kind", "column", "words"),
+    ("kind", "tasks", "words"),
     [
-        ("retrieval", RetrievalTask, "query", ["--compare", "last-avg"]),
-        ("perplexity", PerplexityTask, "text", ["last-avg"]),
+        (STSTask, ["STS12", "STS14"], ["last-avg"]),
+        (RetrievalTask, ["retrieval:one.csv", "retrieval:two.csv"], ["--compare", "last-avg"]),
+        (PerplexityTask, ["perplexity:one.csv", "perplexity:two.csv"], ["last-avg"]),
     ],
 )
-def test_so_does_one_of_retrieval_or_perplexity(score, fake, tmp_path, monkeypatch, family, kind, column, words):
+def test_an_evaluation_that_was_stopped_goes_on_where_it_was(score, fake, tmp_path, monkeypatch, kind, tasks, words):
     monkeypatch.setattr(evaluator, "prediction_accuracy", lambda *_, **__: PredictionAccuracy(50.0, 3.5, 4, 2))
+    monkeypatch.chdir(tmp_path)
     plain, called = evaluator.METRICS[kind], []
 
     def stop_at_the_second(embedded, task, *rest):
@@ -203,14 +187,15 @@ def test_so_does_one_of_retrieval_or_perplexity(score, fake, tmp_path, monkeypat
         return plain(embedded, task, *rest)
 
     monkeypatch.setitem(evaluator.METRICS, kind, stop_at_the_second)
-    names = [f"{family}:{tmp_path / name}" for name in ("one.csv", "two.csv")]
-    for name in names:
-        Path(name.partition(":")[2]).write_text(f"{column},document,grade\nab,abc,1\nab,xyz,0\nxy,xyz,2\n")
-    chosen = ("cls", *words, "--task", names[0], "--task", names[1], "--json")
-    assert score(*chosen).code == 130
+    column = "query" if kind is RetrievalTask else "text"
+    for name in ("one.csv", "two.csv"):
+        Path(name).write_text(f"{column},document,grade\nab,abc,1\nab,xyz,0\nxy,xyz,2\n")
+    chosen = ("cls", *words, "--task", tasks[0], "--task", tasks[1], "--json")
+    stopped = score(*chosen)
+    assert stopped.code == 130 and "the same command goes on where it was" in stopped.err
     resumed = score(*chosen).json
-    assert called == [names[0], names[1], names[1]]
-    assert score(*chosen).json == resumed and len(called) == 5
+    assert called == [tasks[0], tasks[1], tasks[1]]
+    assert score(*chosen).json == resumed and len(called) == 5  # nothing is kept of one that ended
 
 
 def test_constant_cosines_are_told(score, fake, monkeypatch):

@@ -1,7 +1,5 @@
 """A user's own file of graded pairs as a task, for scoring and for choosing by."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,15 +65,3 @@ def test_a_missing_file(tmp_path):
 def test_a_file_and_its_columns_are_told_apart(names):
     names = [name.replace(",", "").replace(":", "").strip() for name in names]
     assert split_columns(f"some/file.csv:{','.join(names)}")[1] == tuple(names)
-
-
-def test_scores_of_eval_and_the_choice_of_a_search(run, tiny_folder, tmp_path):
-    path = write_table(tmp_path / "own.csv", COLUMNS, ROWS)
-    backbone = ["--backbone", tiny_folder("bert"), "--offline"]
-    ran = run("eval", "--model", "cls", *backbone, "--task", path, "--task", "demo:dev", "--json", "-q")
-    ours = {result["task"]: result for result in json.loads(ran.out)["results"]}[str(path)]
-    assert (ours["pairs"], ours["text"], ours["metric"]) == (4, "own pairs, unchanged", "spearman")
-    shown = run("eval", "--model", "cls", *backbone, "--task", f"{path}:sentence2,sentence1,score")
-    assert shown.code == 0 and "Avg" not in shown.out and "not comparable" not in shown.out
-    found = run("ditto-search", *backbone, "--on", path, "-q")
-    assert found.code == 0, found.err

@@ -109,15 +109,6 @@ def test_windows_share_the_ranges_of_the_first_and_a_sample_of_all():
     assert Measured("int8").loss() is None
 
 
-def test_the_sample_is_drawn_from_every_window(monkeypatch):
-    monkeypatch.setattr("promptcli.data.vectors.precision.SAMPLE", 50)
-    measured = Measured("float16")
-    for number in range(10):
-        measured(np.full((100, 2), number, np.float32))
-    drawn = measured._rows[:, 0]
-    assert len(drawn) == 50 and len(set(drawn.tolist())) >= 7
-
-
 @pytest.fixture(autouse=True)
 def lines(fake):
     Path("a.txt").write_text("\n".join(LINES) + "\n")

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptcli.data.dialect import GRADED_PAIRS, LABELLED_PAIRS, PAIRS, TRIPLETS
-from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import development_task, examples_of, fitting_sentences, read_examples, training_examples
 from promptcli.data.tasks import any_task_names, load_any
 from promptcli.errors import NotFoundError, UsageError
@@ -62,20 +61,6 @@ def test_both_sides_of_a_parquet_file_and_one_side_by_its_name(tmp_path):
 def test_files_of_sentences_stay_files_of_sentences(name, text, sentences, tmp_path):
     (tmp_path / name).write_text(text)
     assert fitting_sentences(str(tmp_path / name)) == sentences
-
-
-def test_all_splits_of_a_task(tmp_path):
-    for split, sentence in (("train", "a"), ("dev", "b"), ("test", "c")):
-        path = tmp_path / "STS" / "STSBenchmark" / f"sts-{split}.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"g\tf\ty\t1\t3\t{sentence}\tother {sentence}\n")
-    with tasks_from(tmp_path):
-        assert fitting_sentences("STS-B:all") == ["a", "b", "c", "other a", "other b", "other c"]
-        assert fitting_sentences("STS-B") == ["c", "other c"]
-        with pytest.raises(NotFoundError, match="task SICK-R:all is missing: "):
-            fitting_sentences("SICK-R:all")
-        with pytest.raises(NotFoundError, match="no file 'STS12:all' with sentences, and unknown task"):
-            fitting_sentences("STS12:all")
 
 
 LINES = [f"sentence number {number} of many" for number in range(20_000)]

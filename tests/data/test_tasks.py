@@ -166,32 +166,6 @@ def test_wrong_tasks_are_one_line(encoder, task, message):
     assert "\n" not in str(caught.value)
 
 
-def test_missing_tasks_may_be_skipped_where_another_is_there(encoder, caplog):
-    caplog.set_level("INFO")
-    [score] = pc.evaluate(encoder, ["MR", "demo"], skip_missing=True)
-    assert score.task == "demo" and "MR is missing" in caplog.text
-    with pytest.raises(pc.PromptcliError, match="MR is missing"):
-        pc.evaluate(encoder, ["MR", "demo"])
-
-
-@pytest.mark.usefixtures("few_demo_pairs")
-def test_eval_takes_tasks_of_every_kind(run, tiny_folder, documents, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("\n".join(SENTENCES))
-    given = ["eval", "last-avg", "--backbone", tiny_folder("bert"), "--task", f"retrieval:{documents}"]
-    others = ["--task", "demo", "--task", f"perplexity:{text}"]
-    ran = run(*given, *others, "--json")
-    assert ran.code == 0, ran.err
-    rows = json.loads(ran.out)["results"]
-    assert [row["metric"] for row in rows] == ["spearman", "ndcg@10", "perplexity"]
-    table = run(*given, *others)
-    assert table.code == 0 and "demo" in table.out.splitlines()[2]
-    assert f"{rows[1]['value']:.2f}" in table.out and f"{rows[2]['value']:.2f}" in table.out
-    alone = run(*given, "--compare", "cls")
-    assert alone.code == 0 and "last-avg - cls" in alone.out
-    assert all(metric in alone.out for metric in ("ndcg@10", "recall@10 ", "recall@100"))
-
-
 #: Queries, documents and judgements as BEIR and MS MARCO distribute them.
 BEIR = {
     "corpus.jsonl": '{"_id": "d1", "title": "Cats", "text": "They purr."}\n'

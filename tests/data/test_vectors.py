@@ -190,14 +190,6 @@ def test_parquet_columns(tmp_path):
     assert pq.read_schema(named).field("id").type == pa.string()
 
 
-def test_jsonl_lines(tmp_path):
-    path = write(tmp_path / "v.jsonl", batch(TEXTS), matrix(5))
-    lines = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
-    assert [list(line) for line in lines] == [["id", "text", "embedding"]] * 5
-    assert [line["text"] for line in lines] == TEXTS
-    assert "😀" in path.read_text()
-
-
 @settings(max_examples=50, deadline=None)
 @given(st_numpy.arrays(np.float32, (3, 4), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
 def test_jsonl_numbers_come_back_exactly(vectors):

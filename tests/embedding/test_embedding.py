@@ -58,23 +58,6 @@ def test_blank_and_cut_sentences_are_counted(monkeypatch):
     assert (report.rows, report.blank, report.truncated) == (6, 2, 2)
 
 
-def test_only_one_window_is_read_ahead(monkeypatch):
-    monkeypatch.setattr(writing, "WINDOW", 4)
-    read = []
-
-    def counted():
-        for sentence in SENTENCES:
-            read.append(sentence)
-            yield batch([sentence])
-
-    class Stopping(Kept):
-        def write(self, rows, vectors):
-            raise RuntimeError(f"{len(read)} read")
-
-    with pytest.raises(RuntimeError, match=r"^4 read$"):
-        embed_stream(FakeEncoder(), counted(), Stopping())
-
-
 def test_normalize():
     sink = Kept()
     embed_stream(FakeEncoder(), [batch(SENTENCES)], sink, EmbedSettings(normalize=True))

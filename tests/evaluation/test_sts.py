@@ -324,16 +324,6 @@ def test_a_data_set_in_the_cache_is_read_without_the_network(cache, tmp_path, mo
     assert load_tasks(None, task_names(["STS12"]), "mteb").tasks[0].pairs().gold.tolist() == [4.0, 0.5]
 
 
-def test_every_task_has_a_data_set_under_every_protocol():
-    others = (TaskName("STS-B", "dev"), TaskName("STS-B", "train"))
-    names = {str(name) for name in (*task_names([]), *others, *ALL_SPLITS)}
-    for protocol in PROTOCOLS:
-        by_label = {label: task_row(TaskName(*label.split(":")), protocol) for label in TASKS}
-        assert {label for label, row in by_label.items() if row.hub is not None} == names
-        sized = {label for label, row in by_label.items() if row.metric == "spearman" and row.sizes["all"]}
-        assert sized == {*names, "demo", "demo:dev"}
-
-
 @pytest.mark.data
 def test_real_pair_counts(data_folder):
     loaded = load(data_folder, *(str(name) for name in task_names([])), "STS-B:dev", "STS-B:train")

@@ -14,8 +14,8 @@ import promptcli as pc
 from promptcli.data.senteval import treebank, visible
 from promptcli.data.task_table import TRANSFER_TASKS
 from promptcli.data.tasks import load_transfer
-from promptcli.encoder.encoder import Encoded, Encoder
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.encoder.encoder import Encoded
+from promptcli.errors import UsageError
 from promptcli.evaluation import classifier, evaluator, statistics
 from promptcli.evaluation.classifier import DECAYS, FAST, FULL, ClassifierSetting, cross_validated, nested, official
 from promptcli.models.registry import Entry, Registry
@@ -139,15 +139,6 @@ def test_a_malformed_file_is_named_with_its_line(data, name, files, content, mes
         load_transfer(data, [name])
 
 
-def test_missing_files_are_named(data):
-    (data / "data/downstream/SST/binary/sentiment-dev").unlink()
-    loaded = load_transfer(data, ["SST-2", "MR"])
-    assert [task.name for task in loaded.tasks] == ["MR"]
-    assert "sentiment-dev is missing" in loaded.missing["SST-2"]
-    with pytest.raises(NotFoundError, match="no MR or CR or SUBJ or MPQA or SST or TREC or MRPC folder"):
-        load_transfer(data / "data" / "downstream" / "TREC", ["MR"])
-
-
 # --- folds
 
 
@@ -242,17 +233,6 @@ def test_correlations_are_the_official_ones(precision):
     assert statistics.spearman(*together) == pytest.approx(expected["all"]["spearman"]["all"], abs=1e-9)
 
 
-def test_nothing_global_is_seeded():
-    torch.manual_seed(3)
-    np.random.seed(3)  # noqa: NPY002
-    expected = torch.rand(1), np.random.rand()  # noqa: NPY002
-    torch.manual_seed(3)
-    np.random.seed(3)  # noqa: NPY002
-    features, labels = points(40)
-    official({"train": (features, labels), "dev": points(20), "test": points(20)}, ClassifierSetting(SMALL, 2))
-    assert (torch.rand(1), np.random.rand()) == expected  # noqa: NPY002
-
-
 @pytest.mark.parametrize(
     ("splits", "training", "message"),
     [
@@ -315,21 +295,6 @@ def test_the_table_says_what_is_missing_and_averages_the_rest(run, document, bac
     assert float(mean) == pytest.approx((float(first) + float(second)) / 2, abs=0.006)
     assert "CR is missing: " in ran.err and "custrev.pos is missing" in ran.err
     assert document(*chosen)[0]["missing"].keys() == {"CR"}
-
-
-def test_the_figures_are_those_of_the_encoders_vectors(document, backbone, data, tiny_backbone):
-    found, said = document("--task", "MRPC", "--model", "cls", "-q", "--seed", "3", *backbone)
-    encoder = Encoder(RECIPES["cls"].replace(backbone="tiny"), tiny_backbone("bert"), {})
-    splits = {}
-    for name, part in load(data, "MRPC").splits.items():
-        one, other = encoder.encode(part.first), encoder.encode(part.second)
-        splits[name] = np.hstack([np.abs(one - other), one * other]), part.labels
-    drawn = functools.partial(classifier.stratified_folds, folds=5, seed=3)
-    test, dev = plain.plain_cross_validated(splits["train"], splits["test"], drawn, FAST, 2, 3)
-    (row,) = found["results"]
-    assert row["value"] == pytest.approx(test, abs=10.01)  # one of ten examples may stand on the line
-    assert row["dev"] == pytest.approx(dev, abs=2.51)
-    assert said == ""
 
 
 def test_a_model_may_hold_another_recipe_for_transfer_tasks(document, backbone, data, home):

@@ -6,7 +6,6 @@ import pytest
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import remove_folder
 from promptcli.storage.folders import (
     StoredFile,
     atomic_folder,
@@ -63,15 +62,6 @@ def test_an_interrupt_at_any_step_leaves_the_old_thing_or_the_new(tmp_path):
         [text] = read_thing(folder / "thing")
         texts.append(text)
     assert texts == sorted(texts, reverse=True) and set(texts) == {"old", "new"} and step < 99
-
-
-def test_an_interrupted_removal_leaves_nothing_temporary(tmp_path):
-    for step in range(100):
-        write_thing(tmp_path / "thing", "old")
-        if not interrupted(step, lambda: remove_folder(tmp_path / "thing")):
-            break
-        assert not list(tmp_path.glob(".*.tmp"))
-    assert 3 < step < 99
 
 
 def _write_often(folder, done):

@@ -124,15 +124,6 @@ def test_any_value_in_any_field_is_read_or_refused(kind, data):
 
 
 @relaxed
-@given(st.sampled_from([one.name for one in fields(Recipe)]), json_values)
-def test_any_value_in_a_recipe_is_read_or_refused(name, value):
-    try:
-        Recipe.from_text(json.dumps({name: value}))
-    except UsageError as error:
-        assert "\n" not in str(error)
-
-
-@relaxed
 @given(st.binary(max_size=200))
 def test_any_bytes_are_refused_in_one_line(content):
     for name in ("FILE.json", "FILE.toml"):
