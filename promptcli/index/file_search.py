@@ -1,8 +1,9 @@
 """Search in files without an index: every line of a text, and every row of a table, is compared with the query."""
 
 import glob
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,10 @@ from promptcli.data.rows import open_rows
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.splitting import Splitter
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.index.rows import Mask
+from promptcli.index.where import Condition
 from promptcli.notes import note
 
 if TYPE_CHECKING:
-    from promptcli.encoder.encoder import Encoder
     from promptcli.models.loading import Model
 
 _WINDOW = 16_384  # lines that are encoded together
@@ -70,81 +70,50 @@ def search(
 
     if not query.strip():
         raise UsageError("the query is empty; give a few words, or a sentence")
-    named = find_files(files)
-    condition = None
-    if where is not None:
-        from promptcli.index.where import Condition  # pyarrow.compute, which a search without a condition does not need
-
-        condition = Condition(where)
-    nearest = _Nearest(open_model(model, dtype="auto", rows=_WINDOW), query, k, split=split)
-    unreadable: list[str] = []
-    for file, in_folder in named.items():
-        if (rows := read_lines(file, unreadable if in_folder else None, cells=where is not None)) is not None:
-            nearest.add(file, rows[TEXT], None if condition is None else condition.rows(pa.table(rows)))
-    nearest.rank()
+    named, unreadable = find_files(files), list[str]()
+    condition = None if where is None else Condition(where)
+    encoder = open_model(model, dtype="auto", rows=_WINDOW)
+    documents = encoder.in_role("document", report=True)
+    asked = unit(encoder.in_role("query", report=True).encode([query]))[0]
+    splitter = Splitter(documents) if split else None
+    candidates, best, count = _candidates(named, unreadable, condition), list[Line](), 0
+    while window := list(itertools.islice(candidates, _WINDOW)):
+        texts, rows = [lines[number].strip() for _, number, lines in window], list(range(len(window)))
+        if splitter is not None:
+            _, texts, rows = splitter.rows(rows, texts)
+        scores = unit(documents.encode(texts)) @ asked
+        nearest = dict[int, int]()  # number of a line in the window -> its best text
+        for place in np.argsort(-scores, kind="stable").tolist():
+            nearest.setdefault(rows[place], place)
+            if len(nearest) == k:
+                break
+        for row, place in nearest.items():
+            file, number, lines = window[row]
+            text = lines[number] if splitter is None else texts[place]
+            before, after = lines[max(0, number - context) : number], lines[number + 1 : number + 1 + context]
+            best.append(Line(file, number + 1, float(scores[place]), text, tuple(before), tuple(after)))
+        best = sorted(best, key=lambda line: -line.score)[:k]
+        count += len(window)
     if condition is not None:
         condition.check()
     skipped = f"; {len(unreadable):,} not read, e.g. {unreadable[0]}" if unreadable else ""
-    if not nearest.count and condition is None:
+    if not count and condition is None:
         raise UsageError(f"no line to search in {', '.join(map(str, files))}{skipped}")
-    note(f"searched {nearest.count:,} lines; files: {len(named) - len(unreadable):,}{skipped}")
-    return [
-        Line(
-            file,
-            number + 1,
-            score,
-            text,
-            before=tuple(lines[max(0, number - context) : number]),
-            after=tuple(lines[number + 1 : number + 1 + context]),
-        )
-        for score, file, number, text in nearest.best
-        if (lines := nearest.lines[file]) and (min_score is None or score >= min_score)
-    ]
+    note(f"searched {count:,} lines; files: {len(named) - len(unreadable):,}{skipped}")
+    return [line for line in best if min_score is None or line.score >= min_score]
 
 
-class _Nearest:
-    """The k lines that are nearest to a query so far."""
-
-    def __init__(self, encoder: "Encoder", query: str, k: int, *, split: bool) -> None:
-        self.k, self.count = k, 0
-        self.best: list[tuple[float, str, int, str]] = []  #: cosine, file, number of the line from 0, its text
-        self.lines: dict[str, list[str]] = {}  #: of the files that hold a line in ``best``
-        self._documents = encoder.in_role("document", report=True)
-        self._query = unit(encoder.in_role("query", report=True).encode([query]))[0]
-        self._splitter = Splitter(self._documents) if split else None
-        self._waiting: list[tuple[str, int]] = []
-
-    def add(self, file: str, lines: list[str], chosen: Mask | None) -> None:
-        """Compare the lines of a file, those of the files before it at the latest when a window is full."""
-        self.lines[file] = lines
-        for number, line in enumerate(lines):
-            if line.strip() and (chosen is None or chosen[number]):
-                self._waiting.append((file, number))
-            if len(self._waiting) == _WINDOW:
-                self.rank()
-                self.lines[file] = lines
-
-    def rank(self) -> None:
-        """Compare the lines that are waiting."""
-        lines = [self.lines[file][number] for file, number in self._waiting]
-        texts, rows = [line.strip() for line in lines], list(range(len(lines)))
-        if self._splitter is not None:
-            _, texts, rows = self._splitter.rows(rows, texts)
-        if texts:
-            scores = unit(self._documents.encode(texts)) @ self._query
-            best = dict[int, int]()  # number of a line -> its best text
-            for place in np.argsort(-scores, kind="stable").tolist():
-                best.setdefault(rows[place], place)
-                if len(best) == self.k:
-                    break
-            ranked = [
-                (float(scores[place]), *self._waiting[row], lines[row] if self._splitter is None else texts[place])
-                for row, place in best.items()
-            ]
-            self.best = sorted([*self.best, *ranked], key=lambda each: -each[0])[: self.k]
-        self.count += len(lines)
-        self.lines = {file: self.lines[file] for _, file, *_ in self.best}
-        self._waiting = []
+def _candidates(
+    named: dict[str, bool], unreadable: list[str], condition: Condition | None
+) -> Iterator[tuple[str, int, list[str]]]:
+    """Yield the file, number and neighbours of every line that is not blank and fulfils the condition."""
+    for file, in_folder in named.items():
+        rows = read_lines(file, unreadable if in_folder else None, cells=condition is not None)
+        if rows is not None:
+            chosen = itertools.repeat(True) if condition is None else condition.rows(pa.table(rows))
+            for number, (line, wanted) in enumerate(zip(rows[TEXT], chosen, strict=False)):
+                if wanted and line.strip():
+                    yield file, number, rows[TEXT]
 
 
 def find_files(names: Sequence[str | Path]) -> dict[str, bool]:

@@ -76,15 +76,12 @@ class Condition:
     # depends on an empty cell
 
     def _either(self) -> Any:
-        rows = self._both()
-        while self._take("or"):
-            rows = pc.or_kleene(rows, self._both())
-        return rows
+        return self._joined("or", pc.or_kleene, lambda: self._joined("and", pc.and_kleene, self._single))
 
-    def _both(self) -> Any:
-        rows = self._single()
-        while self._take("and"):
-            rows = pc.and_kleene(rows, self._single())
+    def _joined(self, word: str, join: Callable[[Any, Any], Any], read: Callable[[], Any]) -> Any:
+        rows = read()
+        while self._take(word):
+            rows = join(rows, read())
         return rows
 
     def _single(self) -> Any:
@@ -111,9 +108,7 @@ class Condition:
             rows = pc.match_like(cells, _unquoted(self._read("text")))
         elif self._take("in"):
             self._expect("(")
-            rows = self._compared(name, cells, pc.equal)
-            while self._take(","):
-                rows = pc.or_kleene(rows, self._compared(name, cells, pc.equal))
+            rows = self._joined(",", pc.or_kleene, lambda: self._compared(name, cells, pc.equal))
             self._expect(")")
         elif negative:
             raise self._unreadable()
@@ -128,14 +123,14 @@ class Condition:
             value = _unquoted(token) if token[0] in "\"'" else float(token)
         if cells.null_count == len(cells):  # of no type
             return pa.nulls(len(cells), pa.bool_())
-        kind = next(kind for kind, (pattern, _) in _TYPES.items() if pc.all(_fitting(cells, pattern)).as_py())
+        kind = next(kind for kind, (form, _) in _TYPES.items() if pc.all(pc.match_substring_regex(cells, form)).as_py())
         if isinstance(value, bool) and kind == "true and false":
             return compare(pc.equal(pc.utf8_lower(cells), "true"), value)
         if not isinstance(value, str | bool) and kind == "numbers":
             return compare(cells.cast(pa.float64()), value)
         if isinstance(value, str) and kind == "texts":
             return compare(cells, value)
-        other = cells.filter(pc.invert(_fitting(cells, _NUMBER)))  # why it does not hold numbers
+        other = cells.filter(pc.invert(pc.match_substring_regex(cells, _NUMBER)))  # why it does not hold numbers
         example = (other if len(other) else cells.drop_null())[0].as_py()
         raise self._refusal(f"column {name!r} holds {kind}, e.g. {example!r:.40}; compare it with {_TYPES[kind][1]}")
 
@@ -162,10 +157,6 @@ class Condition:
 
     def _refusal(self, why: str) -> UsageError:
         return UsageError(f"`where` {self._text!r:.80}: {why:.300}")
-
-
-def _fitting(cells: Any, pattern: str) -> Any:
-    return pc.match_substring_regex(cells, pattern)
 
 
 def _unquoted(token: str) -> str:

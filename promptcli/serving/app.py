@@ -103,19 +103,13 @@ async def embeddings(service: Service, request: Request) -> Response:
 
 def _width(encoder: Encoder, dimensions: int | None) -> int:
     """Return how many columns to send; fewer than all only if they are ordered, or the model was trained for it."""
-    if dimensions is None or dimensions == encoder.width or dimensions in encoder.recipe.dims:
-        return dimensions or encoder.width
-    refused = functools.partial(RequestError, 400, param="dimensions")
-    if not 1 <= dimensions <= encoder.width:
-        raise refused(f"dimensions {dimensions} is not allowed; give 1 to {encoder.width}, or leave it out")
-    if not (encoder.transforms and encoder.transforms[-1].ordered):
-        remedy = "serve a whitened model (`promptcli fit --model whitening`), or leave dimensions out"
-        if encoder.recipe.dims:
-            remedy = f"it was trained for {', '.join(map(str, encoder.recipe.dims))}"
-        raise refused(
-            f"dimensions {dimensions} is not allowed: this model's {encoder.width} columns are not ordered by variance;"
-            f" {remedy}"
-        )
+    if dimensions is None:
+        return encoder.width
+    ordered = bool(encoder.transforms) and encoder.transforms[-1].ordered
+    allowed = f"1 to {encoder.width}" if ordered else ", ".join(map(str, [*encoder.recipe.dims, encoder.width]))
+    if dimensions not in (*encoder.recipe.dims, encoder.width) and not (ordered and 1 <= dimensions <= encoder.width):
+        message = f"dimensions {dimensions} is not allowed for this model; give {allowed}, or serve a whitened one"
+        raise RequestError(400, f"{message} (`promptcli fit --model whitening`)", param="dimensions")
     return dimensions
 
 
@@ -179,9 +173,7 @@ async def similarity(service: Service, request: Request) -> Response:
     body = await service.read(request, SimilarityRequest)
     left, right = service.texts(body.a, "a"), service.texts(body.b, "b")
     if len(left) != len(right):
-        raise RequestError(
-            400, f"a has {len(left)} texts and b {len(right)}, which are not pairs; give lists of the same length"
-        )
+        raise RequestError(400, f"a has {len(left)} texts, b {len(right)}: not pairs; give lists of the same length")
     encoder = service.model(body.model)
     encoded = await service.encode(request, encoder, [*left, *right])
     vectors = unit(encoded.vectors)
@@ -299,12 +291,9 @@ class _Guard:
         if scope["path"] in _OPEN:
             return None
         if not self._service.admits(Headers(scope=scope).get("authorization", "")):
-            message, headers = (
-                "wrong or missing API key; send Authorization: Bearer KEY",
-                {"WWW-Authenticate": "Bearer"},
-            )
-            return RequestError(401, message, headers=headers)
+            message = "wrong or missing API key; send Authorization: Bearer KEY"
+            return RequestError(401, message, headers={"WWW-Authenticate": "Bearer"})
         if self._in_work > self._service.settings.max_requests:
-            message, headers = "the server is busy; try again", {"Retry-After": "1"}
-            return RequestError(429, message, code="too_many_requests", headers=headers)
+            message = "the server is busy; try again"
+            return RequestError(429, message, code="too_many_requests", headers={"Retry-After": "1"})
         return None

@@ -1,6 +1,7 @@
 """The page and its routes: recipes compared, tokens coloured, templates' mask tokens, an index as a map."""
 
 import base64
+import contextlib
 import functools
 import hashlib
 import re
@@ -103,16 +104,27 @@ async def compare(service: Service, request: Request) -> Response:
     texts = [*service.texts(body.a, "a"), *service.texts(body.b, "b")]
 
     def cosines() -> list[dict[str, Any]]:
-        encoders = service.compared(body.model)
+        encoder = service.model(body.model)
+        encoders = {body.model or next(iter(service.models)): encoder, **_on_its_backbone(encoder)}
         rows = []
-        for name, encoded in zip(encoders, encode_together(list(encoders.values()), texts), strict=True):
-            vectors = unit(encoded.vectors)
-            recipe = encoders[name].recipe
-            method = f"{recipe.prompt} {recipe.pooling}"
+        for (name, compared), encoded in zip(
+            encoders.items(), encode_together(list(encoders.values()), texts), strict=True
+        ):
+            vectors, method = unit(encoded.vectors), f"{compared.recipe.prompt} {compared.recipe.pooling}"
             rows.append({"name": name, "method": method, "similarity": (vectors[1:] @ vectors[0]).tolist()})
         return rows
 
     return answer({"recipes": await service.work(request, cosines)})
+
+
+@functools.cache
+def _on_its_backbone(encoder: Encoder) -> dict[str, Encoder]:
+    """Return an encoder of every named recipe that runs on the backbone without fitting."""
+    encoders = {}
+    for name, recipe in RECIPES.items():
+        with contextlib.suppress(UsageError):  # it needs fitted numbers, or a part that the backbone lacks
+            encoders[name] = Encoder(recipe.replace(backbone=encoder.recipe.backbone), encoder.backbone, {})
+    return encoders
 
 
 async def tokens(service: Service, request: Request) -> Response:
@@ -175,9 +187,10 @@ async def index_map(service: Service, request: Request) -> Response:
     """Answer ``GET /map?index=NAME``: rows of an index in a plane where similar ones are near, clustered."""
     name = request.query_params.get("index")
     [(name, index), *_] = service.searched(None if name is None else [name]).items()
-    return answer(await service.once(request, f"map of {name}", lambda: {"index": name, **_map(index.vectors)}))
+    return answer({"index": name, **await service.work(request, lambda: _map(index.vectors), beside=True)})
 
 
+@functools.cache
 def _map(index: VectorIndex) -> dict[str, Any]:
     numbers = np.unique(np.linspace(0, max(index.rows - 1, 0), min(index.rows, _MOST_POINTS)).astype(np.int64))
     rows = index.live()[numbers]

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
@@ -70,9 +70,7 @@ def serve(
         """Uvicorn's server; a signal first lets clients end their connections, so that no request is lost."""
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            if service.stopping:
-                self.force_exit = self.should_exit = True
-            service.stopping = True
+            self.force_exit, service.stopping = service.stopping, True
             threading.Timer(_CLOSING_SECONDS, setattr, (self, "should_exit", True)).start()
 
     settings = settings or ServeSettings()
@@ -83,15 +81,9 @@ def serve(
         if key is None and settings.host not in LOOPBACK:
             note(f"no API key: anyone who can reach {settings.host} can use it (set PROMPTCLI_API_KEY)")
         service = Service(opened, searched, settings, normalize=normalize, key=key, threads=threads)
-        config = uvicorn.Config(
-            make_app(service),
-            http="h11",
-            ws="none",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            timeout_graceful_shutdown=_DRAIN_SECONDS,
-        )
+        quiet: dict[str, Any] = {"log_config": None, "log_level": "critical", "access_log": False}
+        app = make_app(service)
+        config = uvicorn.Config(app, http="h11", ws="none", timeout_graceful_shutdown=_DRAIN_SECONDS, **quiet)
         shown = ", ".join([*opened, *(f"index {name}" for name in searched)])
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         note(f"serving {shown} at http://{host}:{listening.getsockname()[1]}")
@@ -105,19 +97,15 @@ def serve(
 def _listen(settings: ServeSettings) -> socket.socket:
     """Return a socket that listens on the settings' address."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.create_server(address, family=family)
+        addresses = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        listening = socket.create_server(addresses[0][-1], family=addresses[0][0])
         # accepted sockets inherit it; without it the body of an answer waits 40 ms for the client's acknowledgement
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except (OSError, ValueError) as error:  # ValueError: not a host name
         reason = getattr(error, "strerror", None) or "not a host name"
-        where = f"{settings.host[:80]} port {settings.port}"
-        raise PromptcliError(
-            f"cannot listen on {where}: {reason}; give another `port` (0: a free one) or `host`"
-        ) from None
+        message = f"cannot listen on {settings.host[:80]} port {settings.port}: {reason}"
+        raise PromptcliError(f"{message}; give another `port` (0: a free one) or `host`") from None
 
 
 def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":

@@ -21,10 +21,10 @@ from starlette.requests import ClientDisconnect, Request
 
 from promptcli.encoder.batching import Encoded
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import PromptcliError, UsageError, one_line
+from promptcli.errors import PromptcliError, one_line
 from promptcli.index.factory import faiss
 from promptcli.index.sentence_index import SentenceIndex
-from promptcli.recipe import RECIPES, ROLES
+from promptcli.recipe import ROLES
 from promptcli.serving.settings import ServeSettings
 
 Result = TypeVar("Result")
@@ -63,25 +63,17 @@ class Metrics:
     """A server's counters, for Prometheus."""
 
     def __init__(self) -> None:
-        self.registry = registry = prometheus_client.CollectorRegistry()
-        self.answers = Counter(
-            "promptcli_requests", "Requests answered, by path and status.", ["path", "status"], registry=registry
-        )
-        self.answer_seconds = Histogram(
-            "promptcli_request_seconds",
-            "Seconds until a request was answered.",
-            ["path"],
-            buckets=_BUCKETS,
-            registry=registry,
-        )
-        self.texts = Counter("promptcli_texts", "Texts encoded.", registry=registry)
-        self.tokens = Counter("promptcli_tokens", "Tokens encoded, including those of templates.", registry=registry)
-        self.rounds = Counter("promptcli_rounds", "Rounds of batches that requests shared.", registry=registry)
-        self.seconds = Counter("promptcli_encoding_seconds", "Seconds spent encoding.", registry=registry)
-        self.waiting = Gauge("promptcli_waiting_texts", "Texts waiting to be encoded.", registry=registry)
-        self.in_work = Gauge(
-            "promptcli_requests_in_work", "Requests in progress, including this one.", registry=registry
-        )
+        self.registry = prometheus_client.CollectorRegistry()
+        common: dict[str, Any] = {"namespace": "promptcli", "registry": self.registry}
+        self.answers = Counter("requests", "Requests answered, by path and status.", ["path", "status"], **common)
+        seconds = "Seconds until a request was answered."
+        self.answer_seconds = Histogram("request_seconds", seconds, ["path"], buckets=_BUCKETS, **common)
+        self.texts = Counter("texts", "Texts encoded.", **common)
+        self.tokens = Counter("tokens", "Tokens encoded, including those of templates.", **common)
+        self.rounds = Counter("rounds", "Rounds of batches that requests shared.", **common)
+        self.seconds = Counter("encoding_seconds", "Seconds spent encoding.", **common)
+        self.waiting = Gauge("waiting_texts", "Texts waiting to be encoded.", **common)
+        self.in_work = Gauge("requests_in_work", "Requests in progress, including this one.", **common)
 
 
 @dataclass(eq=False)
@@ -93,10 +85,6 @@ class _Job:
     result: "asyncio.Future[Encoded]"
     taken: int = 0  #: texts that a round has taken
     encoded: list[Encoded] = field(default_factory=list)
-
-
-#: Texts of a round and the requests they belong to, by encoder.
-_Round = dict[Encoder, list[tuple[_Job, str]]]
 
 
 class Batcher:
@@ -133,23 +121,23 @@ class Batcher:
         while round_ := self._next_round():
             self._metrics.rounds.inc()
             for encoder, turns in round_.items():
-                start, texts = time.perf_counter(), [text for _, text in turns]
+                start, texts, jobs = time.perf_counter(), [text for _, text in turns], [job for job, _ in turns]
                 try:
                     encoding = asyncio.get_running_loop().run_in_executor(self._thread, encoder.encode_report, texts)
                     encoded = await encoding
                 except Exception as error:
-                    for job, _ in turns:
+                    for job in jobs:
                         if not job.result.done():
                             job.result.set_exception(error)
                     continue
                 self._metrics.tokens.inc(int(encoded.tokens.sum()))
                 self._metrics.texts.inc(len(texts))
                 self._metrics.seconds.inc(time.perf_counter() - start)
-                _hand_out(encoded, [job for job, _ in turns])
+                _hand_out(encoded, jobs)
 
-    def _next_round(self) -> _Round:
-        """Take texts from the queue, one of each request in turn; cancelled requests leave it."""
-        round_: _Round = defaultdict(list)
+    def _next_round(self) -> dict[Encoder, list[tuple[_Job, str]]]:
+        """Take texts from the queue by encoder, one of each request in turn; cancelled requests leave it."""
+        round_: dict[Encoder, list[tuple[_Job, str]]] = defaultdict(list)
         room = ROUND
         while room > 0 and not self._queue.empty():
             job = self._queue.get_nowait()
@@ -215,8 +203,6 @@ class Service:
         prepare = None if threads is None else functools.partial(faiss.omp_set_num_threads, threads)
         self._thread = ThreadPoolExecutor(1, "promptcli-analysis", prepare)
         self.in_role = functools.cache(_in_role)  #: one encoder for each role, so that requests share batches
-        self._compared: dict[str, dict[str, Encoder]] = {}
-        self._once: dict[str, asyncio.Task[Any]] = {}
 
     def model(self, name: str | None) -> Encoder:
         """Return the encoder of that name; None: the default."""
@@ -241,21 +227,6 @@ class Service:
                 raise RequestError(400, message, param="index")
         return {name: self.indexes[name] for name in wanted}
 
-    def compared(self, name: str | None) -> dict[str, Encoder]:
-        """Return a model, and every named recipe that runs on its backbone without fitting, by name."""
-        encoder = self.model(name)
-        label = name or next(iter(self.models))
-        if label not in self._compared:
-            encoders = {label: encoder}
-            for recipe_name, recipe in RECIPES.items():
-                try:
-                    placed = recipe.replace(backbone=encoder.recipe.backbone)
-                    encoders[recipe_name] = Encoder(placed, encoder.backbone, {})
-                except UsageError:  # it needs fitted numbers, or a part that the backbone lacks
-                    continue
-            self._compared[label] = encoders
-        return self._compared[label]
-
     def admits(self, authorization: str) -> bool:
         """Return whether an Authorization header holds the key."""
         return self._key is None or hmac.compare_digest(authorization.encode(), self._key)
@@ -278,9 +249,8 @@ class Service:
             message = f"{request.url.path} does not take this body: {one_line(error, _MESSAGE)}"
             raise RequestError(400, message) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            half = "; half a surrogate pair (\\ud800) is not text" if b"\\ud" in body.lower() else ""
-            reason = one_line(error, _MESSAGE)
-            raise RequestError(400, f"the body is not JSON: {reason}{half}", code="no_json") from None
+            message = f"the body is not JSON of UTF-8 text: {one_line(error, _MESSAGE)}"
+            raise RequestError(400, message, code="no_json") from None
 
     def texts(self, value: Any, param: str) -> list[str]:
         """Return a text or a list of texts as a list, each within the limits."""
@@ -289,37 +259,27 @@ class Service:
         if not texts:
             raise refused(f"{param} is empty; give a text or a list of texts")
         if len(texts) > self.settings.max_texts:
-            most = f"a request takes at most {self.settings.max_texts:,}"
-            raise refused(f"{param} has {len(texts):,} texts; {most}", code="too_many_texts")
+            message = f"{param} has {len(texts):,} texts; give at most {self.settings.max_texts:,}"
+            raise refused(message, code="too_many_texts")
         for number, text in enumerate(texts):
             if isinstance(text, int | list) and not isinstance(text, bool):
-                message = (
-                    f"{param} holds token ids of another model's vocabulary; send text"
-                    " (LangChain: check_embedding_ctx_length=False)"
-                )
-                raise refused(message, code="tokens_refused")
-            if not isinstance(text, str):
-                raise refused(f"{param}[{number}] is not a text; give a text or a list of texts")
-            if not text:
-                raise refused(f"{f'{param}[{number}]' if isinstance(value, list) else param} is empty; give a text")
+                message = f"{param} holds token ids of another vocabulary; send text"
+                raise refused(f"{message} (LangChain: check_embedding_ctx_length=False)", code="tokens_refused")
+            if not isinstance(text, str) or not text:
+                raise refused(f"{param}[{number}] is empty or not a text; give a text or a list of texts")
             if len(text) > self.settings.max_characters:
-                most = f"a text takes at most {self.settings.max_characters:,}"
-                raise refused(f"{param}[{number}] has {len(text):,} characters; {most}", code="text_too_long")
+                message = f"{param}[{number}] has {len(text):,} characters"
+                raise refused(f"{message}; give at most {self.settings.max_characters:,}", code="text_too_long")
         return texts
 
     async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
         """Return n texts encoded, in batches shared with other requests."""
         return await _unless_left(request, self.batcher.encode(encoder, texts))
 
-    async def work(self, request: Request, function: Callable[[], Result]) -> Result:
-        """Return a function's result, computed on the thread of searches and analyses."""
-        return await _unless_left(request, asyncio.get_running_loop().run_in_executor(self._thread, function))
-
-    async def once(self, request: Request, name: str, function: Callable[[], Result]) -> Result:
-        """Return a function's result, computed for the first request of that name only, beside all other work."""
-        if name not in self._once:
-            self._once[name] = asyncio.create_task(asyncio.to_thread(function))
-        return await _unless_left(request, asyncio.shield(self._once[name]))
+    async def work(self, request: Request, function: Callable[[], Result], *, beside: bool = False) -> Result:
+        """Return a function's result, computed on the thread of searches and analyses, or ``beside`` all other work."""
+        thread = None if beside else self._thread
+        return await _unless_left(request, asyncio.get_running_loop().run_in_executor(thread, function))
 
 
 def _in_role(encoder: Encoder, role: str) -> Encoder:
