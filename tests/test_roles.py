@@ -175,7 +175,7 @@ def test_a_server(folder):
 
 def test_an_index_without_its_model_names_it_and_the_option(run, folder, text, tmp_path):
     assert run("models", "import", folder, "--name", "mine").code == 0
-    assert "'document': 'flowers : '" in run("models", "show", "mine").out
+    assert "'flowers : '" in run("models", "show", "mine").out
     for model in (folder, "mine"):
         assert run("index", "build", text, "-o", tmp_path / "i", "-m", model, "--dtype", "float32", "--force").code == 0
         wanted = run("index", "search", tmp_path / "i", "A cat.").out

@@ -33,14 +33,9 @@ from promptcli.notes import offline, showing
 
 
 class Listed(TyperCommand):
-    """A row of the table of commands; the command itself is imported when it is asked for.
+    """A row of the table of commands; the command itself, ``module.function``, is imported when it is asked for.
 
-    Args:
-        name: As it is typed.
-        target: ``module.function`` of promptcli.cli.commands.
-        short_help: In the list of commands.
-        word: First argument of the target, if the name implies it.
-        ends: Function of the module that makes the last section of the help page.
+    ``word`` is its first argument, if the name implies it; ``ends`` makes the last section of its help page.
     """
 
     def __init__(self, name: str, target: str, short_help: str, *, word: str = "", ends: str = "") -> None:
@@ -63,12 +58,6 @@ class Listed(TyperCommand):
 
 class Commands(TyperGroup):
     """A table of commands: the program, or a group of it."""
-
-    @classmethod
-    def of(cls, name: str, about: str, *rows: Listed) -> "Commands":
-        """Make a group of commands."""
-        commands: Any = {row.name: row for row in rows}
-        return cls(name=name, help=about, commands=commands, no_args_is_help=True, rich_markup_mode="rich")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first word names, with its options."""
@@ -151,6 +140,11 @@ def _typed(parameter: Any) -> str:
     return str(max(parameter.opts, key=len))
 
 
+def _group(name: str, about: str, *rows: Listed) -> Commands:
+    commands: Any = {row.name: row for row in rows}
+    return Commands(name=name, help=about, commands=commands, no_args_is_help=True, rich_markup_mode="rich")
+
+
 #: Name, ``module.function`` of cli/commands, and help in the list: the commands of the papers' methods.
 _FIRST = (
     Listed("embed", "embed.embed", "Encode sentences into vectors."),
@@ -159,7 +153,7 @@ _FIRST = (
     Listed("search-templates", "searching.search_templates", "Find the template that suits a backbone best."),
     Listed("ditto-search", "searching.ditto_search", "Find the attention head that weighs tokens best."),
     Listed("optiprompt", "train.train", "Learn a template's words as vectors: train optiprompt.", word="optiprompt"),
-    Commands.of(
+    _group(
         "index",
         "Build, change and search an index of sentences.",
         Listed("build", "index.build", "Index sentences, or stored vectors, for search by cosine."),
@@ -188,7 +182,7 @@ _OTHERS = (
     Listed("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
     Listed("similarity", "embed.similarity", "Compare two sentences, or the rows of two files, by cosine."),
     Listed("templates", "templates.templates", "List templates, or show what one becomes for a backbone."),
-    Commands.of(
+    _group(
         "models",
         "List, show, import, remove and alias models.",
         Listed("list", "models.list_models", "List the models: shipped with promptcli, and saved by you."),
@@ -206,13 +200,10 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-    *,
-    runtime: Runtime,
-) -> None:
+_Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
+
+
+def _root(version: _Version = False, *, runtime: Runtime) -> None:
     """Strong sentence encoders from pre-trained language models, by prompts."""
 
 

@@ -5,7 +5,7 @@ Colours by Okabe and Ito, or of cividis: safe for the colour-blind; in the termi
 
 import contextlib
 import importlib
-import importlib.util
+import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ from rich.text import Text
 
 from promptcli.cli.console import note
 from promptcli.cli.options import option_in
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, require
+from promptcli.recipe import last_part
 from promptcli.storage.files import atomic_path, check_output
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def text_bar(share: float, width: int = 30) -> str:
 # --- plots ---
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#BBBBBB"
+MARKERS = "osD^vPX*"
 #: Kinds of picture, by file extension.
 PICTURES = (".png", ".svg")
 _option = option_in("Picture")
@@ -116,8 +118,7 @@ class PictureOptions:
         if self.plot.suffix not in PICTURES:
             raise UsageError(f"--plot {self.plot}: not a picture; give a name that ends in {' or '.join(PICTURES)}")
         check_output(self.plot, force=self.force, option="--plot")
-        if importlib.util.find_spec("matplotlib") is None:
-            raise UsageError("--plot needs matplotlib, which is not installed: pip install 'promptcli[plot]'")
+        require("matplotlib", extra="plot")
 
     def draw(self, paint: Callable[..., None], *given: Any) -> None:
         """Draw the plot, if one is asked for."""
@@ -170,39 +171,12 @@ def draw_scores(path: Path, evaluation: "Evaluation") -> None:
             best = min(values) if metric == "perplexity" else max(values)
             dots = [None if score is None else (score.value, *(score.ci95 or 2 * (score.value,))) for score in row]
             draw_dots(panel, dots, [len(values) > 1 and score is not None and score.value == best for score in row])
-            panel.set_title(f"{_end(column)}, {metric}", fontsize="medium")
+            panel.set_title(f"{last_part(column)}, {metric}", fontsize="medium")
         for panel in panels.flat[len(tasks) :]:
             panel.set_axis_off()
         panels[0][0].set_yticks(range(len(names)), names)
         models = ", ".join(dict.fromkeys(label.end for label in evaluation.rows))
         figure_title(figure, f"{models}: 95% intervals, the best of a task in orange")
-
-
-#: Positions of a label next to its point: offset in points, and its alignment.
-_PLACES = [
-    (distance * right, distance * up, ("right", "center", "left")[1 + right], ("top", "center", "bottom")[1 + up])
-    for distance in (6, 14, 24)
-    for right, up in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
-]
-
-
-def _label(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    renderer = importlib.import_module("matplotlib.backends.backend_agg").FigureCanvasAgg(panel.figure).get_renderer()
-    boxes: Any = importlib.import_module("matplotlib.transforms").Bbox
-    taken = [
-        boxes.from_bounds(x - 6, y - 6, 12, 12) for x, y in panel.transData.transform(list(points.values())).tolist()
-    ]
-    frame = panel.get_window_extent(renderer)
-    for name, point in points.items():
-        for place in _PLACES:
-            right, up, across, along = place
-            text = panel.annotate(name, point, (right, up), textcoords="offset points", ha=across, va=along, fontsize=9)
-            box = text.get_window_extent(renderer)
-            free = not any(box.overlaps(other) for other in taken)
-            if place == _PLACES[-1] or (free and frame.contains(*box.p0) and frame.contains(*box.p1)):
-                taken.append(box)
-                break
-            text.remove()
 
 
 def draw_head_maps(path: Path, search: "Search") -> None:
@@ -233,7 +207,7 @@ def draw_head_maps(path: Path, search: "Search") -> None:
             figure.colorbar(image, ax=panel).ax.axhline(plain, color=RED, linewidth=4)
         end = ": a frame is the best head, a line in the scale the plain average"
         figure_title(
-            figure, f"{_end(search.recipe.backbone)} on {search.task.label}, Spearman x 100 of every head{end}"
+            figure, f"{last_part(search.recipe.backbone)} on {search.task.label}, Spearman x 100 of every head{end}"
         )
 
 
@@ -248,7 +222,9 @@ def draw_templates(path: Path, searches: Sequence["Search"]) -> None:
             for item, style in zip(search.baseline.values(), ("--", ":"), strict=True):
                 panel.axvline(item.value, color=RED, linestyle=style, label=f"{item.choice} {item.value:.1f}")
             panel.set_yticks(range(len(best)), [textwrap.shorten(item.choice, 60) for item in search.ranked])
-            panel.set_title(f"{_end(search.recipe.backbone)} on {search.task.label}, Spearman x 100", fontsize="medium")
+            panel.set_title(
+                f"{last_part(search.recipe.backbone)} on {search.task.label}, Spearman x 100", fontsize="medium"
+            )
             panel.legend(loc="upper left", bbox_to_anchor=(0, -0.1 - 0.5 / len(best)), ncols=2, frameon=False)
 
 
@@ -268,10 +244,6 @@ def draw_dots(panel: Any, figures: Sequence[tuple[float, float, float] | None], 
 def figure_title(figure: Any, title: str) -> None:
     """Write a title over all panels, in as many lines as the width needs."""
     figure.suptitle(textwrap.fill(title, int(12.5 * figure.get_figwidth())), fontsize="medium")
-
-
-def _end(model: str) -> str:
-    return model.rstrip("/\\").split("/")[-1]
 
 
 # --- plots of analyses ---
@@ -371,17 +343,19 @@ def draw_map(path: Path, plane: "SentenceMap", model: str) -> None:
 
 
 def draw_uniformity(path: Path, results: Mapping[str, "Uniformity"], title: str) -> None:
-    """Draw each encoder as a labelled point; labels cover neither points nor each other."""
-    points = {name: (result.uniformity, result.alignment) for name, result in results.items()}
-    with drawing(path, 6.8, 5.0) as figure:
+    """Draw each encoder as a mark, named in the legend."""
+    with drawing(path, 8.0, 5.0) as figure:
         panel = figure.subplots()
-        panel.scatter(*zip(*points.values(), strict=True), color=BLUE, zorder=2)
+        styles = itertools.product(MARKERS, (BLUE, ORANGE, GREEN, RED))
+        for (name, result), (marker, colour) in zip(results.items(), styles, strict=False):
+            panel.plot(
+                result.uniformity, result.alignment, marker, color=colour, linestyle="", label=name, markersize=8
+            )
         panel.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
-        figure_title(figure, title)
-        panel.margins(0.18)
+        panel.margins(0.1)
         panel.grid(alpha=0.3)
-        figure.draw_without_rendering()
-        _label(panel, points)
+        figure.legend(loc="outside right upper", frameon=False)
+        figure_title(figure, title)
 
 
 def _draw_token_map(panel: Any, tokens: Sequence[str], values: Sequence[Sequence[float]]) -> Any:

@@ -32,7 +32,6 @@ def build_index(
     factory: str | None = None,
     target_recall: float = TARGET,
     memory: str | int = "4GB",
-    texts: str | Path | None = None,
     text_field: str | None = None,
     id_field: str | None = None,
     skip_bad: bool = False,
@@ -52,7 +51,6 @@ def build_index(
         factory: FAISS factory string, e.g. Flat (exact), HNSW32 or IVF256,SQ8. Default: by the number of rows.
         target_recall: recall@10 to tune an approximate index for; 1: exact.
         memory: Memory that the process may take, e.g. 4GB or 800MB.
-        texts: The sentences that an .npy file of vectors was made from.
         text_field: Column of the sentence.
         id_field: Column of the id, or - for row numbers. Default: ``id``, else row numbers.
         skip_bad: Leave out lines that cannot be read, and count them.
@@ -66,7 +64,7 @@ def build_index(
     from promptcli.index import inputs
 
     folder, room = Path(folder), size_of(memory)
-    files = inputs.RowFiles(file, texts, text_field, id_field, folder, skip_bad, split)
+    files = inputs.RowFiles(file, text_field, id_field, folder, skip_bad, split)
     if split and files.are_vectors:
         raise UsageError(f"`split` is for sentences, and {file} holds vectors; give it to `embed`")
     if lexical:
@@ -87,7 +85,6 @@ def add_to_index(
     *,
     replace: bool = False,
     memory: str | int = "4GB",
-    texts: str | Path | None = None,
     text_field: str | None = None,
     id_field: str | None = None,
 ) -> IndexManifest:
@@ -99,7 +96,6 @@ def add_to_index(
         model: The encoder of the index. Default: made again from what the index remembers.
         replace: Rows replace those with the same ids; others are added.
         memory: Memory that the process may take, e.g. 4GB or 800MB.
-        texts: The sentences that an .npy file of vectors was made from.
         text_field: Column of the sentence.
         id_field: Column of the id, or - for row numbers. Default: ``id``, else row numbers.
 
@@ -113,7 +109,7 @@ def add_to_index(
     origin = stored.read_manifest(folder)
     if origin.lexical:
         load_library()
-    files = inputs.RowFiles(file, texts, text_field, id_field, folder, split=origin.split)
+    files = inputs.RowFiles(file, text_field, id_field, folder, split=origin.split)
     if files.are_vectors:
         rows, _ = files.stored(origin)
     else:
@@ -209,8 +205,7 @@ def search_index(
 
     Args:
         folder: Folder of the index.
-        query: A sentence, or a list of them; a file of sentences or of vectors that ``embed`` wrote, if one has that
-            name; - for standard input.
+        query: A sentence, or a list of them; a file of sentences, if one has that name; - for standard input.
         k: Results per query.
         model: The encoder of the index. Default: made again from what the index remembers.
         hybrid: Rank by cosine and by words (BM25), joined: for exact names and codes. The index needs ``lexical``.
@@ -242,10 +237,7 @@ def search_index(
         note_no_file(query)
         query = [query]
     if isinstance(query, str | Path) or not isinstance(query, Sequence):
-        files = inputs.RowFiles(query, text_field=text_field)
-        if with_words and files.are_vectors:
-            raise UsageError(f"{files.file} holds vectors; `hybrid` and `lexical` need the sentences")
-        batches = inputs.read_queries(files, held.origin, opener)
+        batches = inputs.read_queries(query, text_field, opener)
     else:
         for sentence in query:
             if not sentence.strip():

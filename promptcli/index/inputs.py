@@ -12,9 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-import pyarrow as pa
-
-from promptcli.data.dialect import CELLS, Fields
+from promptcli.data.dialect import Fields
 from promptcli.data.files import STANDARD
 from promptcli.data.rows import Batch, open_rows, windows
 from promptcli.data.vectors import Manifest, holds_vectors, read_vectors
@@ -45,15 +43,14 @@ Opener = Callable[[], "Encoder"]
 
 
 class RowFiles:
-    """The files that the rows of an index come from: sentences as for ``embed``, or vectors.
+    """The file that the rows of an index come from: sentences as for ``embed``, or vectors.
 
-    Encoded rows wait on the disk of the index ``near``. ``texts``: the sentences that a file of vectors was made from.
+    Encoded rows wait on the disk of the index ``near``.
     """
 
     def __init__(
         self,
         file: str | Path | BinaryIO,
-        texts: str | Path | None = None,
         text_field: str | None = None,
         id_field: str | None = None,
         near: Path | None = None,
@@ -62,7 +59,6 @@ class RowFiles:
     ) -> None:
         self.stdin: BinaryIO | None = None if isinstance(file, str | Path) else file
         self.file = Path(file) if isinstance(file, str | Path) else STANDARD
-        self.texts = None if texts is None else Path(texts)
         self.fields = Fields(text_field, id_field, skip_bad=skip_bad)
         self.near, self.split = near, split
 
@@ -78,8 +74,6 @@ class RowFiles:
 
         ``plain``: without the prompt for documents.
         """
-        if self.texts is not None:
-            raise UsageError(f"`texts` is for vectors, and {self.file} holds sentences")
         with open_rows(self.file, replace(self.fields, cells=True), stdin=self.stdin) as source:
             encoder = opener()
             documents = encoder if plain else encoder.in_role("document", report=True)
@@ -90,11 +84,24 @@ class RowFiles:
 
     def stored(self, origin: Origin | None = None) -> tuple[Rows, Origin | None]:
         """Return the rows of vectors and their encoder, None if unknown; with ``origin`` it must be that."""
-        if self.texts is None and self.fields != Fields():
+        if self.fields != Fields():
             raise UsageError(
                 f"`text_field`, `id_field` and `skip_bad` are for sentences, and {self.file} holds vectors"
             )
-        rows, manifest = self._read()
+        rows: Rows
+        manifest: Manifest | None
+        if is_part_folder(self.file):
+            parts = PartFolder(self.file)
+            rows, manifest = parts, parts.manifest
+        elif self.file.is_dir():
+            inside = (path for path in self.file.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
+            rows, manifest = ParquetRows(sorted(inside)), None
+        else:
+            vectors = read_vectors(self.file)
+            if PRECISIONS[vectors.precision].packed:
+                allowed = "`precision` float32, float16 or int8"
+                raise UsageError(f"{self.file} holds binary vectors; embed again with {allowed}")
+            rows, manifest = ArrayRows(vectors.matrix, vectors.ids, vectors.texts), vectors.manifest
         made_by = None
         if manifest is not None:
             recipe = portable(Recipe.from_dict(manifest.recipe)).to_dict()
@@ -104,33 +111,6 @@ class RowFiles:
                 raise UsageError(f"{self.file} has no manifest, so its encoder is unknown; embed the sentences again")
             check_same(made_by.fingerprint, origin.fingerprint, str(self.file))
         return rows, made_by
-
-    def _read(self) -> tuple[Rows, Manifest | None]:
-        if self.file.is_dir() and self.texts is None:
-            if is_part_folder(self.file):
-                parts = PartFolder(self.file)
-                return parts, parts.manifest
-            inside = (path for path in self.file.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
-            return ParquetRows(sorted(inside)), None
-        vectors = None if self.file.is_dir() else read_vectors(self.file)
-        if vectors is None or (self.texts is not None and vectors.texts is not None):
-            raise UsageError(f"leave out `texts`: {self.file} holds its own")
-        if PRECISIONS[vectors.precision].packed:
-            raise UsageError(f"{self.file} holds binary vectors; embed again with `precision` float32, float16 or int8")
-        if self.texts is None:
-            return ArrayRows(vectors.matrix, vectors.ids, vectors.texts), vectors.manifest
-        with open_rows(self.texts, replace(self.fields, cells=True)) as source:
-            table = pa.Table.from_batches(source)
-            digest = source.sha256()
-        if len(table) != len(vectors.matrix):
-            raise UsageError(
-                f"{self.texts} has {len(table):,} sentences, {self.file} has {len(vectors.matrix):,} vectors"
-            )
-        if vectors.manifest is not None and vectors.manifest.input.sha256 != digest:
-            raise CheckFailedError(f"{self.file} was made from another file than {self.texts} (by its sha256)")
-        ids = range(len(table)) if table.column("id").type == pa.int64() else table.column("id").to_pylist()
-        cells = table.column(CELLS).combine_chunks() if CELLS in table.column_names else None
-        return ArrayRows(vectors.matrix, ids, table.column("text").to_pylist(), cells), vectors.manifest
 
 
 def spooled(documents: "Encoder", batches: Iterable[Batch], near: Path | None, total: int | None) -> ParquetRows:
@@ -170,16 +150,12 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin]:
     return rows, origin
 
 
-def read_queries(files: RowFiles, origin: Origin, opener: Opener | None) -> Iterator[tuple[list[str], Floats | None]]:
-    """Yield the queries of a file (texts, or ids of vectors without) and their vectors (q, d), window by window.
-
-    Without an ``opener`` they have no vectors.
-    """
-    if files.are_vectors:
-        for block in files.stored(origin)[0].blocks():
-            yield list(block.texts or map(str, block.ids)), block.vectors
-        return
-    with open_rows(files.file, files.fields, stdin=files.stdin) as source:
+def read_queries(
+    file: str | Path | BinaryIO, text_field: str | None, opener: Opener | None
+) -> Iterator[tuple[list[str], Floats | None]]:
+    """Yield the queries of a file and their vectors (q, d), None without an ``opener``, window by window."""
+    path, stdin = (file, None) if isinstance(file, str | Path) else (STANDARD, file)
+    with open_rows(path, Fields(text_field), stdin=stdin) as source:
         encoder = opener().in_role("query", report=True) if opener is not None else None
         for window in windows(source, _WINDOW, WINDOW_CHARACTERS):
             texts = window.column("text").to_pylist()

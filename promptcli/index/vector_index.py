@@ -143,7 +143,9 @@ class VectorIndex:
         if not 0 < target <= 1:
             raise UsageError(f"target recall is {target}; give a number above 0 and at most 1")
         if lexical and not rows.has_texts:
-            raise UsageError("BM25 is over texts, and these rows have none; give them as `texts`")
+            raise UsageError(
+                "BM25 is over texts, and these rows have none; embed to .parquet or .jsonl, which hold texts"
+            )
         chosen, why = (factory, "") if factory is not None else choose(*rows.shape, target)
         index = cls([], _trained(chosen, rows), chosen, split=split, lexical=lexical)
         index.store, index.memory = store, memory

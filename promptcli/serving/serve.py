@@ -1,6 +1,5 @@
 """Serving models and indexes over HTTP until a signal."""
 
-import importlib.util
 import socket
 import threading
 from collections.abc import Sequence
@@ -8,7 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError, UsageError, require
 from promptcli.notes import note
 from promptcli.recipe import Choice
 from promptcli.serving.settings import LOOPBACK, ServeSettings
@@ -53,9 +52,7 @@ def serve(
         NotFoundError: A model or an index does not exist.
         PromptcliError: The address cannot be listened on, or a second signal ended it.
     """
-    needed = ("starlette", "uvicorn", "prometheus_client")
-    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
-        raise UsageError(f"serve needs {' and '.join(missing)}, which is not installed: pip install 'promptcli[serve]'")
+    require("starlette", "uvicorn", "prometheus_client", extra="serve")
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise UsageError("the API key must be ASCII characters without spaces")
     names = [real_path(Path(folder)).name for folder in indexes]

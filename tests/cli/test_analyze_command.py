@@ -4,8 +4,6 @@ import shlex
 
 import pytest
 
-from promptcli.analysis.geometry import Uniformity
-from promptcli.cli import pictures
 from promptcli.cli.pictures import text_bar, token_map
 from tests.embed_running import refused
 from tests.senteval import write_pairs
@@ -99,24 +97,8 @@ def test_refusals(arguments, code, message, analyze):
 
 
 def test_a_picture_needs_matplotlib(analyze, monkeypatch):
-    monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("promptcli.errors.lacking", lambda *names: list(names))
     refused(analyze("attention", "one", "--plot", "map.png"), 2, "pip install 'promptcli[plot]'")
-
-
-def test_no_two_labels_of_points_touch(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    boxes, label = [], pictures._label
-
-    def watched(panel, points):
-        label(panel, points)
-        boxes.extend(text.get_window_extent() for text in panel.texts)
-
-    monkeypatch.setattr(pictures, "_label", watched)
-    places = {"first of all": (0.0, 0.0), "second": (0.02, 0.0), "third one": (0.0, 0.02), "far": (1.0, 1.0)}
-    results = {name: Uniformity(across, up, 1, 2) for name, (across, up) in places.items()}
-    pictures.draw_uniformity(tmp_path / "points.png", results, "tiny, demo")
-    assert len(boxes) == 4
-    assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[:place])
 
 
 def test_maps_and_bars_read_without_colour():

@@ -81,7 +81,7 @@ def test_search_for_a_sentence_and_for_the_lines_of_a_file(run, search, built, t
         (line, line, row) for row, line in enumerate(SENTENCES)
     ]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
-    assert search(built, "-", "-k", 1) == search(built, embedded(run, text, "v.jsonl"), "-k", 1) == from_file
+    assert search(built, "-", "-k", 1) == from_file
     (tmp_path / "q.jsonl").write_text('{"question": "A cat sleeps.", "id": "q1"}\n')
     ran = run("index", "search", built, tmp_path / "q.jsonl", "--text-field", "question", "-k", 1)
     assert ran.out.splitlines()[0] == "query: A cat sleeps."
@@ -148,7 +148,6 @@ def test_ids_of_a_file_are_unique_or_left_out(run, fake, search, name, tmp_path)
         (["build", "none.txt", "-o", "i"], 3, "none.txt"),
         (["build", ".", "-o", "i"], 2, "folder"),
         (["build", "blank.txt", "-o", "i"], 2, "blank"),
-        (["build", "in.txt", "-o", "i", "--texts", "in.txt"], 2, "--texts"),
         (["build", "in.txt", "-o", "in.txt"], 2, "file"),
         (["build", "in.txt", "-o", "idx"], 2, "--force"),
         (["build", "in.txt", "-o", "i", "--memory", "much"], 2, "much"),
@@ -174,20 +173,18 @@ def test_mistakes_are_one_line_with_their_code(run, built, tmp_path, monkeypatch
 # Stored vectors
 
 
-@pytest.mark.parametrize("name", ["v.npy", "v.parquet", "v.jsonl", "parts"])
+@pytest.mark.parametrize("name", ["v.parquet", "v.jsonl", "parts"])
 def test_stored_vectors_are_not_encoded_again(run, fake, search, built, text, tmp_path, name):
     if name == "parts":
         embed(tmp_path / name, [str(text)], 3, encoder=fake)
     else:
         embedded(run, text, name)
     fake.opened.clear()
-    texts = ["--texts", text] if name == "v.npy" else []
-    assert run("index", "build", tmp_path / name, "-o", tmp_path / "i", *texts).code == 0
+    assert run("index", "build", tmp_path / name, "-o", tmp_path / "i").code == 0
     assert fake.opened == [], "no encoder is needed"
     assert search(built, SENTENCES[1]) == search(tmp_path / "i", SENTENCES[1])
-    if name != "v.npy":
-        assert run("index", "add", built, tmp_path / name, "--json").json["rows"] == 8
-        assert [hit["id"] for hit in search(built, SENTENCES[1], "-k", 2)] == [1, 5], "row numbers go on"
+    assert run("index", "add", built, tmp_path / name, "--json").json["rows"] == 8
+    assert [hit["id"] for hit in search(built, SENTENCES[1], "-k", 2)] == [1, 5], "row numbers go on"
 
 
 def test_vectors_without_texts_have_numbers(run, fake, search, text, tmp_path):
@@ -201,19 +198,11 @@ def test_vectors_without_texts_have_numbers(run, fake, search, text, tmp_path):
     assert run("index", "search", tmp_path / "i", SENTENCES[1], "-k", 1).out.split() == ["1", "1.0000", "1"]
 
 
-def test_vectors_have_the_texts_and_the_encoder_that_they_came_from(run, built, fake, text, tmp_path):
-    bare, whole, other = embedded(run, text, "v.npy"), embedded(run, text, "v.parquet"), tmp_path / "other.txt"
-    for texts, vectors, code, said in (
-        (text.read_text().upper(), bare, 4, "sha256"),
-        ("one\n", bare, 2, "1 sentences"),
-        (text.read_text(), whole, 2, "leave out"),
-    ):
-        other.write_text(texts)
-        refused(run("index", "build", vectors, "--texts", other, "-o", tmp_path / "i"), code, said)
+def test_vectors_of_another_encoder_are_refused(run, built, fake, text):
     fake.fingerprint = "e" * 64
     stored = embedded(run, text, "other.parquet")
     fake.fingerprint = "f" * 64
-    for arguments in (("add", built, stored), ("search", built, stored), ("build", stored, "-m", "mini", "-o", "i")):
+    for arguments in (("add", built, stored), ("build", stored, "-m", "mini", "-o", "i")):
         refused(run("index", *arguments), 2, "e" * 12, "f" * 12)
     assert load(built).index.rows == 4
 
@@ -285,7 +274,6 @@ def test_parts_that_do_not_fit_together_are_one_line(run, fake, tmp_path):
     few = plain_parts(tmp_path / "few", sizes=(2,), columns=("id",))
     last, build = parts / "part-2.parquet", ("index", "build", "-m", "mini", "-o", tmp_path / "i")
     refused(run(*build, empty), 2, "no rows")
-    refused(run(*build, parts, "--texts", tmp_path / "in.txt"), 2, "--texts")
     refused(run(*build, other), 2, "width 5")
     wrong = [(last.read_bytes()[:-9], 4), *(((folder / "part-0.parquet").read_bytes(), 2) for folder in (other, few))]
     for damaged, code in wrong:

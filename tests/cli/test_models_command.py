@@ -47,7 +47,7 @@ def test_a_damaged_entry_is_said_and_the_others_are_listed(run, registry, home):
 
 def test_show(run, registry):
     shown = run("models", "show", "white").out
-    for text in ("white", "whitening", "on", "demo", "71.5", "saved", "fitted"):
+    for text in ("white", "whitening", "on", "demo", "71.5", "saved", "tensors"):
         assert text in shown
     document = run("models", "show", "w", "--json").json
     assert document["name"] == "white" and document["aliases"] == ["w"] and document["tensors"] is True

@@ -77,7 +77,7 @@ def _share_backbone(patch):
 MADE = (
     *(f"embed text.txt -o bare.{kind} {TINY}" for kind in ("npy", "parquet", "jsonl")),
     f"embed text.txt -o v.npy {TINY}",
-    "index build v.npy --texts text.txt -o index -q",
+    "index build v.npy -o index -q",
     "models import st --name saved --offline -q",  # so that the registry exists
     "config backbone bert",
 )

@@ -69,16 +69,10 @@ def show(name: Name, json: Json = False) -> None:
     }
     if json:
         console.result_json(shown)
-        return
-    recipe, provenance, scores = shown.pop("recipe"), shown.pop("provenance"), shown.pop("scores")
-    del shown["method"], shown["backbone"]
-    shown["prompts"] = shown["prompts"] or "none"
-    shown["tensors"] = "fitted" if shown["tensors"] else "none: the recipe is complete"
-    _print_fields("", shown)
-    _print_fields("recipe", recipe)
-    _print_fields("from", provenance)
-    for number, score in enumerate(scores, 1):
-        _print_fields(f"score {number}", score)
+    else:
+        prompts = {name: repr(text) for name, text in card.prompts.texts.items()}  # spaces count
+        scores = {str(number): score for number, score in enumerate(card.scores, 1)}
+        _print_fields(shown | {"prompts": prompts, "scores": scores})
 
 
 def remove(name: Name) -> None:
@@ -130,21 +124,18 @@ def _row(registry: "Registry", card: Entry) -> dict[str, Any]:
     }
 
 
-def _print_fields(heading: str, fields: dict[str, Any]) -> None:
-    if heading and fields:
-        console.result(f"{heading}:")
-    width = max(map(len, fields), default=0)
+def _print_fields(fields: dict[str, Any], indent: str = "") -> None:
+    width = max(map(len, fields))
     for name, value in fields.items():
-        console.result(f"{'  ' if heading else ''}{name:<{width}}  {_cell(value)}")
+        if isinstance(value, dict) and value:
+            console.result(f"{indent}{name}:")
+            _print_fields(value, f"{indent}  ")
+        else:
+            console.result(f"{indent}{name:<{width}}  {_cell(value)}")
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(map(str, value)) or "-"
-    if isinstance(value, dict):  # rows of a table in it are only shown by --json
-        return str({key: len(item) if _is_table(item) else item for key, item in value.items()})
-    return "-" if value is None else str(value)
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, list) and any(isinstance(row, dict) for row in value)
+    if isinstance(value, list):  # rows of a table are only shown by --json
+        tabular = any(isinstance(row, dict) for row in value)
+        return f"{len(value)} rows" if tabular else " ".join(map(str, value)) or "-"
+    return "-" if value in (None, {}) else str(value)

@@ -24,7 +24,7 @@ from promptcli.cli.options import (
     set_help,
     value_typed,
 )
-from promptcli.cli.pictures import BLUE, RED, PictureOptions, drawing
+from promptcli.cli.pictures import BLUE, MARKERS, RED, PictureOptions, drawing
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import UsageError
 from promptcli.training import train as library
@@ -303,10 +303,9 @@ def _draw_sweep(axes: Any, runs: Sequence["Trained"], trials: Sequence[dict[str,
     for row in summary:
         rest = ", ".join(_typed({other: row["changes"][other] for other in others}))
         lines.setdefault(rest, []).append((str(row["changes"][name]), row["mean"], row["std"]))
-    markers = "osD^vPX*"
-    for number, (label, points) in enumerate(lines.items()):
+    for (label, points), marker in zip(lines.items(), itertools.cycle(MARKERS), strict=False):
         at, means, spreads = zip(*points, strict=True)
-        axes.errorbar(at, means, spreads, marker=markers[number % len(markers)], capsize=3, label=label or None)
+        axes.errorbar(at, means, spreads, marker=marker, capsize=3, label=label or None)
     axes.axhline(runs[0].untrained[on], color="0.5", linestyle=":", label="untrained")
     axes.set(xlabel=name.replace("_", " "), ylabel=f"Spearman x 100, {on}")
     axes.legend()
