@@ -1,10 +1,8 @@
 """How columns are measured, each kind by an entry of ``MEASURES``, and a table's overview and result document."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -18,7 +16,7 @@ from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
 from promptcli.data.tasks import STSTask, TransferTask, load_transfer
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
-from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SEED
 from promptcli.evaluation.evaluator import evaluate, read_embedded
@@ -57,14 +55,14 @@ Figures = dict[str, dict[str, Any]]  #: column -> its figure
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min}
 
 
-def figure(value: Value, ci95: tuple[float, float] | None = None, on: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a figure, JSON-ready: its value, 95% interval and the names of its data."""
-    return {"value": value, "ci95": None if ci95 is None else list(ci95), "on": list(on)}
+def figure(value: Value, on: Sequence[str] = (), ci95: tuple[float, float] | None = None) -> dict[str, Any]:
+    """Return a figure, JSON-ready: its value, the names of its data and its 95% interval."""
+    return {"value": value, "ci95": None if ci95 is None else [round(end, 4) for end in ci95], "on": list(on)}
 
 
-def rounded(value: float, ci95: tuple[float, float] | None = None, on: Sequence[str] = ()) -> dict[str, Any]:
+def rounded(value: float, on: Sequence[str] = (), ci95: tuple[float, float] | None = None) -> dict[str, Any]:
     """Return ``figure`` with the four decimals that results keep."""
-    return figure(round(value, 4), None if ci95 is None else (round(ci95[0], 4), round(ci95[1], 4)), on)
+    return figure(round(value, 4), on, ci95)
 
 
 def over_runs(runs: Sequence[Figures]) -> Figures:
@@ -72,11 +70,10 @@ def over_runs(runs: Sequence[Figures]) -> Figures:
     if len(runs) == 1:
         return runs[0]
     figures: Figures = {}
-    for column in runs[0]:
+    for column, first in runs[0].items():
         values = [run[column]["value"] for run in runs]
-        common = {"ci95": None, "on": runs[0][column]["on"], "runs": len(runs)}
-        mean, std = round(fmean(values), 4), round(stdev(values), 4)
-        figures[column] = {"value": mean, "std": std, **common}
+        common = {"ci95": None, "on": first["on"], "runs": len(runs)}
+        figures[column] = {"value": round(fmean(values), 4), "std": round(stdev(values), 4), **common}
         if column == "Avg":
             figures |= {name: {"value": round(of(values), 4), **common} for name, of in EXTREMES.items()}
     return figures
@@ -86,7 +83,7 @@ def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext
     """Yield each system's figure on every task with data, and their average."""
     tasks: list[STSTask] = data.content
     if systems[0].vectors is not None:  # a group by itself, since it is slow
-        scores = evaluator.score_vectors([_read(systems[0].vectors, tasks, systems[0].row)], tasks)
+        scores = evaluator.score_vectors([_read(systems[0], tasks)], tasks)
     else:
         scores = evaluate([system.encoder for system in systems], tasks)
     rows = [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
@@ -95,13 +92,14 @@ def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext
         [task.pairs().gold for task in tasks],
     )
     for row, (low, high) in zip(rows, intervals, strict=True):
-        figures = {score.column: rounded(score.value, score.ci95, [score.column]) for score in row}
-        yield {**figures, "Avg": rounded(evaluator.average(row), (100 * low, 100 * high), list(figures))}
+        figures = {score.column: rounded(score.value, [score.column], score.ci95) for score in row}
+        yield {**figures, "Avg": rounded(evaluator.average(row), list(figures), (100 * low, 100 * high))}
 
 
-def _read(path: Path, tasks: Sequence[STSTask] | Sequence[TransferTask], row: PublishedRow) -> evaluator.Embedded:
-    table = next(table.name for table in published_tables().values() if row in table.rows)
-    return read_embedded(path, tasks, f"`promptcli reproduce {table} --list-sentences`")
+def _read(system: MeasuredSystem, tasks: Sequence[STSTask] | Sequence[TransferTask]) -> evaluator.Embedded:
+    assert system.vectors is not None
+    table = next(table.name for table in published_tables().values() if system.row in table.rows)
+    return read_embedded(system.vectors, tasks, f"`promptcli reproduce {table} --list-sentences`")
 
 
 def transfer_data(context: MeasurementContext) -> MeasureData:
@@ -110,25 +108,23 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
         why = "it is read from a folder; give `data_dir` FOLDER, SentEval's `downstream`"
         return MeasureData(missing=dict.fromkeys(TRANSFER_TASKS, why))
     loaded = load_transfer(context.data_dir, TRANSFER_TASKS)
-    missing, tasks = dict(loaded.missing), []
+    data = MeasureData({}, dict(loaded.missing), [])
     for task in loaded.tasks:
         try:
             evaluator.check_tasks([task], FULL)
-            tasks.append(task)
-        except UsageError as error:
-            missing[task.name] = str(error)
-    return MeasureData({task.name: _transfer_facts(task) for task in tasks}, missing, tasks)
-
-
-def _transfer_facts(task: TransferTask) -> dict[str, Any]:
-    text = {split: [part.first, part.second or [], part.labels.tolist()] for split, part in sorted(task.splits.items())}
-    return {
-        "examples": {split: len(part) for split, part in task.splits.items()},
-        "unexpected": {split: list(counts) for split, counts in task.unexpected_counts().items()},
-        "sha256": hash_of(text),
-        "setting": FULL.caption(SEED),
-        "training": {**dataclasses.asdict(FULL), "weight_decays": list(DECAYS), "held_out": HELD_OUT, "seed": SEED},
-    }
+        except PromptcliError as error:
+            data.missing[task.name] = str(error)
+            continue
+        data.content.append(task)
+        splits = {name: [part.first, part.second or [], part.labels.tolist()] for name, part in task.splits.items()}
+        data.facts[task.name] = {
+            "examples": {split: len(part) for split, part in task.splits.items()},
+            "unexpected": {split: list(counts) for split, counts in task.unexpected_counts().items()},
+            "sha256": hash_of(splits),
+            "setting": FULL.caption(SEED),
+            "training": {**dataclasses.asdict(FULL), "weight_decays": list(DECAYS), "held_out": HELD_OUT, "seed": SEED},
+        }
+    return data
 
 
 def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
@@ -136,48 +132,25 @@ def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementCo
     tasks: list[TransferTask] = data.content
     for system in systems:
         if system.vectors is not None:
-            embedded = [_read(system.vectors, tasks, system.row)]
+            embedded = [_read(system, tasks)]
         else:
-            labels = [Label(context.backbone_name, system.row.label)]
             encoder = system.encoder
             if system.transfer is not None:
                 encoder = Encoder(system.transfer, encoder.backbone, encoder.tensors())
-            embedded = evaluator.embed_tasks([encoder], tasks, labels)
+            embedded = evaluator.embed_tasks([encoder], tasks, [Label(context.backbone_name, system.row.label)])
         scores = evaluator.score_vectors(embedded, tasks)
-        figures = {score.task: rounded(score.value, None, [score.task]) for score in scores}
-        yield {**figures, "transfer": rounded(evaluator.average(scores), None, list(figures))}
+        figures = {score.task: rounded(score.value, [score.task]) for score in scores}
+        yield {**figures, "transfer": rounded(evaluator.average(scores), list(figures))}
 
 
 _CORPUS = ["corpus"]
 _FIRST = 1000  #: number of sentences of the corpus for impact matrices
 
 
-def corpus_sentences(preparation: Preparation, described: str) -> Callable[[MeasurementContext], MeasureData]:
-    """Return the loader of the prepared sentences of a column of mean cosines; ``content`` is their list."""
-
-    def load(context: MeasurementContext) -> MeasureData:
-        sentences = preparation.apply(context.sentences)
-        check_enough(len(sentences))
-        setting = f"mean cosine over all pairs of {len(sentences):,} sentences {described} of Wikipedia"
-        facts = {"sentences": len(sentences), "sha256": hash_of(sentences), "setting": setting}
-        return MeasureData({"corpus": facts}, {}, sentences)
-
-    return load
-
-
-def measure_cosines(
-    systems: Systems, data: MeasureData, context: MeasurementContext, *, column: str
-) -> Iterator[Figures]:
-    """Yield the mean cosine of each system's sentence vectors (PromptBERT, table 1; Ditto, table 5)."""
-    for result in sentence_anisotropy([system.encoder for system in systems], data.content):
-        yield {column: rounded(result.value, None, _CORPUS)}
-
-
 def measure_vocabulary(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield the mean cosine of all rows of the backbone's word-embedding matrix (PromptBERT, table 2)."""
     value = token_anisotropy(context.backbone).value
-    for _ in systems:
-        yield {"vocabulary": rounded(value)}
+    yield from ({"vocabulary": rounded(value)} for _ in systems)
 
 
 def diagonal_data(context: MeasurementContext) -> MeasureData:
@@ -207,8 +180,7 @@ def impact_data(context: MeasurementContext) -> MeasureData:
 def measure_impact(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield the correlation of tokens' impacts with their TF-IDF, x 100 over all sentences (Ditto, table 3)."""
     study = compare_with_tfidf(context.backbone, data.content, context.sentences).correlation
-    for _ in systems:
-        yield _correlations("impact", study.pearson, study.spearman, _CORPUS)
+    yield from (_correlations("impact", study.pearson, study.spearman, _CORPUS) for _ in systems)
 
 
 def measure_tokens(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
@@ -243,11 +215,11 @@ def measure_pictures(systems: Systems, data: MeasureData, context: MeasurementCo
     assert context.draw is not None
     for system in systems:
         name = system.row.argument
-        yield {"picture": figure(context.draw(name, context), on=_DRAWN_ON.get(name, []))}
+        yield {"picture": figure(context.draw(name, context), _DRAWN_ON.get(name, []))}
 
 
 def _correlations(what: str, pearson: float, spearman: float, on: Sequence[str]) -> Figures:
-    return {f"{what}-pearson": rounded(100 * pearson, None, on), f"{what}-spearman": rounded(100 * spearman, None, on)}
+    return {f"{what}-pearson": rounded(100 * pearson, on), f"{what}-spearman": rounded(100 * spearman, on)}
 
 
 @dataclass(frozen=True)
@@ -269,6 +241,23 @@ class Measure:
     run: Callable[[Systems, MeasureData, MeasurementContext], Iterator[Figures]] | None = None
     load: Callable[[MeasurementContext], MeasureData] = lambda context: MeasureData()
     cached: bool = True
+
+
+def _mean_cosines(column: str, head: str, decimals: int, preparation: Preparation, described: str) -> Measure:
+    """Return a measure of the mean cosine of sentence vectors (PromptBERT, table 1; Ditto, table 5)."""
+
+    def load(context: MeasurementContext) -> MeasureData:
+        sentences = preparation.apply(context.sentences)
+        check_enough(len(sentences))
+        setting = f"mean cosine over all pairs of {len(sentences):,} sentences {described} of Wikipedia"
+        facts = {"sentences": len(sentences), "sha256": hash_of(sentences), "setting": setting}
+        return MeasureData({"corpus": facts}, {}, sentences)
+
+    def run(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+        for result in sentence_anisotropy([system.encoder for system in systems], data.content):
+            yield {column: rounded(result.value, _CORPUS)}
+
+    return Measure({column: Column(head, decimals)}, "corpus", run, load)
 
 
 _TESTS = tuple(str(name) for name in TEST_TASKS)
@@ -308,17 +297,9 @@ MEASURES: dict[str, Measure] = {
         measure_transfer,
         transfer_data,
     ),
-    "anisotropy": Measure(
-        {"anisotropy": Column("anisotropy", 4)},
-        "corpus",
-        functools.partial(measure_cosines, column="anisotropy"),
-        corpus_sentences(Preparation(), _FROM_THE_START),
-    ),
-    "mean-cosine": Measure(
-        {"mean-cosine": Column("cosine", 3)},
-        "corpus",
-        functools.partial(measure_cosines, column="mean-cosine"),
-        corpus_sentences(Preparation(sample=1000, lower=False, words=None), _AT_RANDOM),
+    "anisotropy": _mean_cosines("anisotropy", "anisotropy", 4, Preparation(), _FROM_THE_START),
+    "mean-cosine": _mean_cosines(
+        "mean-cosine", "cosine", 3, Preparation(sample=1000, lower=False, words=None), _AT_RANDOM
     ),
     "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", measure_vocabulary),
     "diagonals": Measure(
@@ -351,11 +332,6 @@ COLUMNS: dict[str, Column] = {name: column for measure in MEASURES.values() for 
 def data_of(measure: str, context: MeasurementContext) -> MeasureData:
     """Return the data of a measure, loaded the first time."""
     return context.once(measure, lambda: MEASURES[measure].load(context))
-
-
-# Tables
-
-_OF_TASKS = ("sts", "development", "transfer")  #: measures whose data are tasks
 
 
 @dataclass
@@ -396,15 +372,6 @@ def wanted_tables(
     return pairs
 
 
-def table_sentences(tables: Sequence[PublishedTable], context: MeasurementContext) -> list[str]:
-    """Return the distinct sentences of the tables' tasks that have data."""
-    measures = dict.fromkeys(MEASURE_OF[column] for table in tables for column in table.columns)
-    tasks = [task for measure in measures if measure in _OF_TASKS for task in data_of(measure, context).content or ()]
-    if not tasks:
-        raise NotFoundError(f"no task of {', '.join(table.name for table in tables)} has data; give `data_dir` FOLDER")
-    return evaluator.distinct_sentences(tasks)
-
-
 def _lacks_row(row: PublishedRow, table: PublishedTable, context: MeasurementContext) -> str | None:
     kind = SYSTEMS[row.kind]
     if kind.make is None or (kind.trains and not context.seeds):
@@ -440,36 +407,21 @@ def _lacks_measure(column: str, context: MeasurementContext) -> str | None:
     return f"no data: {', '.join(data.missing)}"
 
 
-@dataclass(frozen=True)
-class TableOverview:
-    """The needs of a table and the number of figures that can be measured in a context; JSON-ready by ``vars``."""
-
-    table: str
-    title: str
-    rows: int
-    figures: int  #: published
-    now: int  #: of them, measurable here
-    backbones: list[str]  #: of the published figures
-    data: list[str]  #: data sets of its columns
-    time: list[str]  #: of a row, once data and weights are local
-    lacks: dict[str, int]  #: reason -> number of figures that it prevents
-
-
-def overview(table: PublishedTable, context: MeasurementContext) -> TableOverview:
-    """Return the overview of a table; nothing is measured."""
+def overview(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:
+    """Return a table's needs and how many figures can be measured in a context, JSON-ready; nothing is measured."""
     lacks = grouped(reason for planned in plan_table(table, context) for reason in planned.lacks.values())
     figures = len(table.rows) * len(table.columns)
-    return TableOverview(
-        table=table.name,
-        title=table.title,
-        rows=len(table.rows),
-        figures=figures,
-        now=figures - sum(lacks.values()),
-        backbones=table.backbones,
-        data=list(filter(None, dict.fromkeys(MEASURES[MEASURE_OF[column]].takes for column in table.columns))),
-        time=[time for time in dict.fromkeys(SYSTEMS[row.kind].time for row in table.rows) if time != "-"],
-        lacks=lacks,
-    )
+    return {
+        "table": table.name,
+        "title": table.title,
+        "rows": len(table.rows),
+        "figures": figures,
+        "now": figures - sum(lacks.values()),
+        "backbones": table.backbones,
+        "data": list(filter(None, dict.fromkeys(MEASURES[MEASURE_OF[column]].takes for column in table.columns))),
+        "time": [time for time in dict.fromkeys(SYSTEMS[row.kind].time for row in table.rows) if time != "-"],
+        "lacks": lacks,
+    }
 
 
 def grouped(reasons: Iterable[str]) -> dict[str, int]:
@@ -525,27 +477,23 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
     }
 
 
-def _measure(name: str, systems: Sequence[MeasuredSystem], context: MeasurementContext) -> list[Figures]:
+def _measure(name: str, systems: Systems, context: MeasurementContext) -> list[Figures]:
     """Return each system's figures; equal systems are measured once, known figures come from the cache."""
     measure, data = MEASURES[name], data_of(name, context)
     assert measure.run is not None
     keys = [{"measure": name, **system.identity, "data": data.facts} for system in systems]
     hashes = [hash_of(key) for key in keys]
-    known: dict[str, Figures] = {}
-    todo: dict[str, int] = {}
-    for number, (key, digest) in enumerate(zip(keys, hashes, strict=True)):
-        cached = context.cache.get(key) if measure.cached else None
-        if cached is None:
-            todo.setdefault(digest, number)
-        else:
-            known[digest] = cached
-    for members in grouped_by_input([systems[number] for number in todo.values()]):
+    known: dict[str, Figures | None] = {
+        digest: context.cache.get(key) if measure.cached else None for digest, key in zip(hashes, keys, strict=True)
+    }
+    todo = [systems[hashes.index(digest)] for digest, figures in known.items() if figures is None]
+    for members in grouped_by_input(todo):
         for system, figures in zip(members, measure.run(members, data, context), strict=True):
             number = systems.index(system)
-            known[hashes[number]] = {column: figures[column] for column in figures if column in measure.columns}
+            known[hashes[number]] = kept = {name: row for name, row in figures.items() if name in measure.columns}
             if measure.cached:
-                context.cache.put(keys[number], known[hashes[number]])
-    return [known[digest] for digest in hashes]
+                context.cache.put(keys[number], kept)
+    return [known[digest] or {} for digest in hashes]
 
 
 def _texts(rows: Sequence[PlannedRow], trained: Sequence[PlannedRow], context: MeasurementContext) -> dict[str, Any]:
@@ -587,10 +535,9 @@ def _row(planned: PlannedRow, context: MeasurementContext, present: Mapping[str,
 
 def _same_tasks(row: PublishedRow, column: str, present: Sequence[str]) -> float | None:
     """Return the published average of the tasks with data, unless these are all or a figure is unknown."""
-    values = [float(value) for task in present if isinstance(value := row.published.get(task), (int, float))]
-    if not present or len(present) == len(COLUMNS[column].mean_of) or len(values) < len(present):
-        return None
-    return round(float(np.mean(values)), 2)
+    values = [row.published[task] for task in present if _is_number(row.published.get(task))]
+    fewer = 0 < len(values) == len(present) < len(COLUMNS[column].mean_of)
+    return round(float(np.mean(values)), 2) if fewer else None  # type: ignore[arg-type]
 
 
 def _differences(row: PublishedRow, figures: Figures, same_tasks: Mapping[str, float | None]) -> dict[str, float]:

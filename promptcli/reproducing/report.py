@@ -3,9 +3,8 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from promptcli.errors import CheckFailedError, NotFoundError
 from promptcli.reproducing.measures import COLUMNS, grouped
@@ -15,13 +14,10 @@ from promptcli.storage.documents import read_document
 from promptcli.storage.files import write_text
 
 
-@dataclass(frozen=True)
-class TableLine:
+class TableLine(NamedTuple):
     """One line of a table."""
 
-    #: ``measured``, ``interval``, ``published`` (on this backbone), ``other`` (on another backbone: grey),
-    #: ``difference``, ``reason``
-    kind: str
+    kind: str  #: a key of ``_NAMES``, or ``reason``; ``other`` is published for another backbone
     label: str
     cells: list[str]  #: one per column; for ``reason`` a single text
 
@@ -51,18 +47,18 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
 
 def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
     """Yield the lines of one row: measured, its intervals, published, the difference, or the reason."""
-    figures = row["figures"]
     label = row["method"] if row["setting"] == "learning-free" else f"{row['method']} ({row['setting']})"
-    shown = {column: figures[column] for column in columns if column in figures}
+    shown = {column: row["figures"][column] for column in columns if column in row["figures"]}
     if shown:
         values = {column: figure["value"] for column, figure in shown.items()}
         halves = {name: (figure["ci95"][1] - figure["ci95"][0]) / 2 for name, figure in shown.items() if figure["ci95"]}
         stds = {column: figure["std"] for column, figure in shown.items() if "std" in figure}
+        recipe = f"recipe {row['recipe_id']}" if row["recipe_id"] else "±"
         yield TableLine("measured", label, [_text(column, values.get(column)) or "-" for column in columns])
-        if halves:
-            yield _spread(f"recipe {row['recipe_id']}" if row["recipe_id"] else "±", halves, columns)
-        if stds:
-            yield _spread(f"recipe {row['recipe_id']}, std", stds, columns)
+        for name, spread in ((recipe, halves), (f"recipe {row['recipe_id']}, std", stds)):
+            if spread:
+                cells = [f"±{_text(column, spread[column])}" if column in spread else "" for column in columns]
+                yield TableLine("interval", name, cells)
     else:
         lacks = grouped(row["not_measured"].get(column, "not measured") for column in columns)
         yield TableLine("reason", label, ["; ".join(lacks)])
@@ -70,10 +66,6 @@ def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]
     if row["difference"]:
         cells = [_text(column, row["difference"].get(column), "+") for column in columns]
         yield TableLine("difference", "difference", cells)
-
-
-def _spread(label: str, values: Mapping[str, float], columns: list[str]) -> TableLine:
-    return TableLine("interval", label, [f"±{_text(name, values[name])}" if name in values else "" for name in columns])
 
 
 def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
@@ -89,12 +81,8 @@ def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[Tab
 def _text(column: str, value: Any, sign: str = "") -> str:
     """Return a value in its column's format, None as nothing; ``sign`` as in a format."""
     decimals = COLUMNS[column].decimals
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return ", ".join(value)
-    if isinstance(value, str):
-        return value
+    if value is None or isinstance(value, str | list):
+        return ", ".join([value] if isinstance(value, str) else value or [])
     if decimals is None:
         return f"{value:{sign}g}" if isinstance(value, float) else str(value)
     return f"{value:{sign}.{decimals}f}"
@@ -117,44 +105,30 @@ def notes(document: Mapping[str, Any]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(methods))}: {note}" for note, methods in methods_of.items()]
 
 
-#: Caption of the shipped backbone.
-_TAUGHT = "mini-bert was taught templates in pre-training: no evidence for the papers' claims about plain BERT"
-
-
 def caption(document: Mapping[str, Any]) -> list[str]:
     """Return the lines about backbone, weights, protocol, seeds and data."""
-    backbone = document["backbone"]
-    lines = []
+    backbone, data, lines = document["backbone"], document["data"], list[str]()
     if backbone is not None:
         lines.append(f"backbone {backbone['name']}, weights {backbone['weights_sha256'][:12]}, {backbone['dtype']}")
-        lines += [_TAUGHT] * (backbone["name"] == "mini-bert")
-    data = document["data"]
-    intervals = any(figure["ci95"] for row in document["rows"] for figure in row["figures"].values())
-    if intervals:
+        if backbone["name"] == "mini-bert":
+            taught = "was taught templates in pre-training: no evidence for the papers' claims about plain BERT"
+            lines.append(f"mini-bert {taught}")
+    if any(figure["ci95"] for row in document["rows"] for figure in row["figures"].values()):
         seed, resamples = document["seeds"]["bootstrap"], document["resamples"]
         interval = f"half of the 95% bootstrap interval ({resamples:,} resamples, seed {seed})"
         lines.append(f"protocol {document['protocol']}; ± {interval}")
-    lines += list(dict.fromkeys(facts["setting"] for facts in data.values() if "setting" in facts))
+    lines += dict.fromkeys(facts["setting"] for facts in data.values() if "setting" in facts)
     if data:
         lines.append("data " + ", ".join(f"{name} {facts['sha256'][:8]}" for name, facts in data.items()))
     if document["missing"]:
         lines.append(f"no data: {', '.join(document['missing'])}")
-    lines += [f"not comparable: {what}" for what in _other_sizes(data)] + list(_fitted_on(document))
+    lines += _about_data(document)
     if any("(" in head for head in heads(document)):
         lines.append("Avg: of the tasks that are there; the published one too if it is printed by task, else of all")
     published = [row["published"] for row in document["rows"] if row["figures"]]
     if any(printed["figures"] and not printed["own"] for printed in published):
         lines.append("published figures are of other models than this one, so no difference is taken")
     return lines
-
-
-def _other_sizes(data: Mapping[str, Any]) -> Iterator[str]:
-    for name, facts in data.items():
-        if facts.get("pairs") != facts.get("expected_pairs"):
-            yield f"{name} has {facts['pairs']} pairs, not {facts['expected_pairs']}"
-    for name, facts in data.items():
-        for split, (count, printed) in facts.get("unexpected", {}).items():
-            yield f"{name} has {count} examples in {split}, not {printed}"
 
 
 _EXAMPLES = {
@@ -164,19 +138,24 @@ _EXAMPLES = {
 }
 
 
-def _fitted_on(document: Mapping[str, Any]) -> Iterator[str]:
-    corpus = document["corpus"]
+def _about_data(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the data of other sizes than the papers', and those that rows were fitted and trained on."""
+    for name, facts in document["data"].items():
+        if facts.get("pairs") != facts.get("expected_pairs"):
+            yield f"not comparable: {name} has {facts['pairs']} pairs, not {facts['expected_pairs']}"
+        for split, (count, printed) in facts.get("unexpected", {}).items():
+            yield f"not comparable: {name} has {count} examples in {split}, not {printed}"
+    corpus, seeds = document["corpus"], document["seeds"].get("training")
     if corpus is not None:
         rows = [row for row in document["rows"] if row["setting"] != "sup" and row["figures"]]
         trained = "trained, " if any(row["run"].startswith("trained:") for row in rows) else ""
         done = "measured on" if "corpus" in document["data"] else f"{trained}fitted and counted on"
         yield f"{done} {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}"
-    if "training" in document["seeds"]:
-        seeds = document["seeds"]["training"]
+    if seeds is not None:
         listed = ", ".join(map(str, seeds))
-        runs = f"one run each, seed {listed}"
-        if len(seeds) > 1:
-            runs = f"{len(seeds)} runs each, seeds {listed}, mean ± std"
+        runs = (
+            f"{len(seeds)} runs each, seeds {listed}, mean ± std" if len(seeds) > 1 else f"one run each, seed {listed}"
+        )
         yield f"trained rows: {runs}; the notes say what the papers' are"
     for kind, what in _EXAMPLES.items():
         if (examples := document.get(kind)) is not None:
@@ -290,28 +269,12 @@ def write_page(folder: Path, page: Path) -> int:
     return len(documents)
 
 
-@dataclass(frozen=True)
-class Change:
-    """A figure that changed; None if it was not measured."""
+def compare_results(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare two result documents of one table; JSON-ready.
 
-    row: str  #: number, method
-    column: str
-    before: Any
-    after: Any
-
-
-@dataclass(frozen=True)
-class Repetition:
-    """The comparison of a result with its repetition."""
-
-    figures: int  #: number of figures compared
-    largest: float  #: largest difference of two numbers
-    changed: list[Change]  #: figures that differ by more than ``SAME``, or are missing on one side
-    inputs: list[str]  #: names of weights and data that differ
-
-
-def compare_results(before: Mapping[str, Any], after: Mapping[str, Any]) -> Repetition:
-    """Compare two result documents of the same table, figure by figure."""
+    Returns the number of ``figures``, the ``largest`` difference of two numbers, the figures that ``changed`` (by more
+    than ``SAME``, or missing on one side: row, column, before, after), and the names of ``inputs`` that differ.
+    """
     if len(before["rows"]) != len(after["rows"]):
         raise CheckFailedError(f"the file has {len(before['rows'])} rows, not {len(after['rows'])}; make it again")
     count, largest, changed = 0, 0.0, []
@@ -319,13 +282,12 @@ def compare_results(before: Mapping[str, Any], after: Mapping[str, Any]) -> Repe
         for column in dict.fromkeys([*old["figures"], *new["figures"]]):
             count += 1
             was, now = (side["figures"].get(column, {}).get("value") for side in (old, new))
-            same = was == now
-            if isinstance(was, float) and isinstance(now, float):
-                largest = max(largest, abs(now - was))
-                same = abs(now - was) <= SAME
-            if not same:
-                changed.append(Change(f"{number}. {old['method']}", column, was, now))
-    return Repetition(count, round(largest, 4), changed, list(_other_inputs(before, after)))
+            both_numbers = isinstance(was, float) and isinstance(now, float)
+            largest = max(largest, abs(now - was)) if both_numbers else largest
+            if abs(now - was) > SAME if both_numbers else was != now:
+                changed.append({"row": f"{number}. {old['method']}", "column": column, "before": was, "after": now})
+    inputs = list(_other_inputs(before, after))
+    return {"figures": count, "largest": round(largest, 4), "changed": changed, "inputs": inputs}
 
 
 def _other_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:

@@ -12,8 +12,6 @@ from promptcli.reproducing.published import Texts, find_tables, published_tables
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
-    from promptcli.reproducing.measures import TableOverview
-    from promptcli.reproducing.report import Repetition
     from promptcli.reproducing.systems import MeasurementContext
 
 Draw = Callable[[str, "MeasurementContext"], str]  #: draws a figure of the papers in a context; returns the file's name
@@ -33,9 +31,8 @@ class Reproduction:
     def message(self) -> str:
         if self.error is not None:
             return f"{self.label} is left out: {self.error}"
-        if self.file is None:
-            return f"{self.label}: no figure can be measured here, so no file is kept"
-        return f"{self.label}: kept in {self.file}"
+        kept = "no figure can be measured here, so no file is kept" if self.file is None else f"kept in {self.file}"
+        return f"{self.label}: {kept}"
 
 
 def reproduce(
@@ -105,8 +102,8 @@ def overviews(
     texts: Texts = Texts(),  # noqa: B008 - frozen
     vectors: str | Path | None = None,
     draw: Draw | None = None,
-) -> "list[TableOverview]":
-    """Return the needs of every table and the number of its figures that can be measured here, offline."""
+) -> list[dict[str, Any]]:
+    """Return the needs of every table and the number of its figures that can be measured here, offline; JSON-ready."""
     from promptcli.notes import offline
     from promptcli.reproducing.measures import overview
 
@@ -116,10 +113,17 @@ def overviews(
 
 
 def table_sentences(tables: str | Sequence[str]) -> list[str]:
-    """Return the distinct sentences of the tables' tasks, for another program to embed."""
-    from promptcli.reproducing import measures
+    """Return the distinct sentences of the tables' tasks that have data, for another program to embed."""
+    from promptcli.evaluation.evaluator import distinct_sentences
+    from promptcli.reproducing.measures import MEASURE_OF, data_of
 
-    return measures.table_sentences(find_tables(tables), open_context(Choice()))
+    context = open_context(Choice())
+    measures = dict.fromkeys(MEASURE_OF[column] for table in find_tables(tables) for column in table.columns)
+    of_tasks = (measure for measure in measures if measure in ("sts", "development", "transfer"))
+    tasks = [task for measure in of_tasks for task in data_of(measure, context).content or ()]
+    if not tasks:
+        raise NotFoundError(f"no task of {tables} has data; give `data_dir` FOLDER")
+    return distinct_sentences(tasks)
 
 
 def repeat(
@@ -128,7 +132,7 @@ def repeat(
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
     vectors: str | Path | None = None,
-) -> "tuple[dict[str, Any], Repetition]":
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Measure a result file of ``reproduce`` again, without the cache; return the new document and the comparison.
 
     ``backbone`` and ``texts`` are needed if they are not found under their names in the file.

@@ -25,19 +25,23 @@ from promptcli.reproducing.published import PublishedRow, Texts, same_backbone, 
 from promptcli.searching.searches import search_heads
 from promptcli.storage.cache import Cache
 from promptcli.storage.files import sha256
+from promptcli.training.batches import steps_of
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import find_method
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import TrainingSettings
+from promptcli.training.objectives import find_objective
+from promptcli.training.processes import start_processes
+from promptcli.training.run import TrainingRun
 
 PROTOCOL = "senteval"  #: the papers' pairs and text
 
-#: Training data by their option: the layouts allowed, in words, and their columns.
-EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str, str]] = {
-    "corpus": ((SENTENCES,), "sentences", ""),
-    "triplets": ((TRIPLETS, PAIRS), "pairs or triplets", "sent0, sent1 and perhaps hard_neg"),
-    "labelled": ((LABELLED_PAIRS,), "labelled pairs", "premise, hypothesis, label"),
-    "definitions": ((DEFINITIONS,), "definitions", "word, definition"),
+#: Training data by their option: the layouts allowed, and the columns in words.
+EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str]] = {
+    "corpus": ((SENTENCES,), "sentences alone"),
+    "triplets": ((TRIPLETS, PAIRS), "columns sent0, sent1 and perhaps hard_neg"),
+    "labelled": ((LABELLED_PAIRS,), "columns premise, hypothesis, label"),
+    "definitions": ((DEFINITIONS,), "columns word, definition"),
 }
 
 
@@ -95,15 +99,14 @@ class MeasurementContext:
 
     def examples(self, kind: str) -> TrainingExamples:
         """Return the training data of a kind in ``EXAMPLES``."""
-        source, (layouts, what, columns) = getattr(self.texts, kind), EXAMPLES[kind]
-        if source is None:
-            raise UsageError(f"supervised rows need `{kind}` with columns {columns}")
-        if kind not in self._examples:
-            known = dict.fromkeys([*layouts, *(layout for kinds, *_ in EXAMPLES.values() for layout in kinds)])
+        source, (layouts, columns) = getattr(self.texts, kind), EXAMPLES[kind]
+        if source is not None and kind not in self._examples:
+            known = dict.fromkeys([*layouts, *(layout for kinds, _ in EXAMPLES.values() for layout in kinds)])
             self._examples[kind] = training_examples(source, layouts=tuple(known))
-        examples = self._examples[kind]
-        if (examples.layout or SENTENCES) not in layouts:
-            raise UsageError(f"{kind} are {what}; {Path(source).name} is not")
+        examples = self._examples.get(kind)
+        if examples is None or (examples.layout or SENTENCES) not in layouts:
+            other = "" if source is None else f"; {Path(source).name} is not such a file"
+            raise UsageError(f"rows trained on `{kind}` need a file with {columns}{other}")
         return examples
 
     def example_facts(self, kind: str) -> dict[str, Any]:
@@ -120,10 +123,15 @@ class MeasurementContext:
 
         def load() -> MeasureData:
             loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL)
-            facts: dict[str, dict[str, Any]] = {}
-            for task in loaded.tasks:
-                size = {"pairs": len(task.pairs()), "expected_pairs": task.expected_pairs}
-                facts[task.label] = {**size, "text": task.text, "sha256": task.sha256()}
+            facts: dict[str, dict[str, Any]] = {
+                task.label: {
+                    "pairs": len(task.pairs()),
+                    "expected_pairs": task.expected_pairs,
+                    "text": task.text,
+                    "sha256": task.sha256(),
+                }
+                for task in loaded.tasks
+            }
             return MeasureData(facts, loaded.missing, loaded.tasks)
 
         return self.once(" ".join(names), load)
@@ -201,40 +209,29 @@ def recipe_id(system: MeasuredSystem) -> str:
     return hash_of({key: value for key, value in system.identity.items() if key not in _OF_BACKBONE})[:12]
 
 
-@dataclass(frozen=True)
-class TrainedForm:
-    """A method with changes of its settings."""
-
-    method: str
-    changes: dict[str, Any] = field(default_factory=dict)
-    then: str | None = None  #: recipe to fit afterwards on the sentences of the examples, on the tuned backbone
-
-
-#: DCPCSE's rows differ in the masked-LM term, whatever a backbone's own settings (its table 2).
-FORMS = {
+#: Method, changes of its settings, recipe fitted afterwards on the sentences of the examples. DCPCSE rows differ
+#: in the masked-LM term, whatever a backbone's own settings (its table 2).
+FORMS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     **{
-        name: TrainedForm(name)
+        name: (name, {}, None)
         for name in ("simcse", "promptbert", "cotbert", "isbert", "consert", "sbert", "defsent", "optiprompt", "scpcse")
     },
-    "promptbert-one-template": TrainedForm("promptbert", {"two_templates": False, "denoising": False}),
-    "promptbert-no-denoising": TrainedForm("promptbert", {"denoising": False}),
-    "sbert-flow": TrainedForm("sbert", then="flow"),
-    "sbert-whitening": TrainedForm("sbert", then="whitening"),
-    "defsent-cls": TrainedForm("defsent", {"pool": "cls"}),
-    "defsent-max": TrainedForm("defsent", {"pool": "max"}),
-    "dcpcse": TrainedForm("dcpcse", {"mlm_weight": 0.0}),
-    "dcpcse-mlm": TrainedForm("dcpcse", {"mlm_weight": 0.1}),
+    "promptbert-one-template": ("promptbert", {"two_templates": False, "denoising": False}, None),
+    "promptbert-no-denoising": ("promptbert", {"denoising": False}, None),
+    "sbert-flow": ("sbert", {}, "flow"),
+    "sbert-whitening": ("sbert", {}, "whitening"),
+    "defsent-cls": ("defsent", {"pool": "cls"}, None),
+    "defsent-max": ("defsent", {"pool": "max"}, None),
+    "dcpcse": ("dcpcse", {"mlm_weight": 0.0}, None),
+    "dcpcse-mlm": ("dcpcse", {"mlm_weight": 0.1}, None),
     **{
-        f"dcpcse-length-{length}": TrainedForm("dcpcse", {"mlm_weight": 0.0, "prefix_length": length})
+        f"dcpcse-length-{length}": ("dcpcse", {"mlm_weight": 0.0, "prefix_length": length}, None)
         for length in (1, 5, 10, 16)
     },
 }
 
 
-def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None:
-    """Return why a row cannot be trained here, or None."""
-    from promptcli.training.batches import steps_of
-
+def _lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None:
     try:
         steps_of(_method(row, context)[1], context.examples(examples_kind(row, context)).sizes)
         context.development()
@@ -244,7 +241,7 @@ def lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None
     return None
 
 
-def trained_system(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return a row's system; it is trained when its encoder is first used."""
     runs = [_run(row, context, seed) for seed in context.seeds]
     if len(runs) == 1:
@@ -259,8 +256,8 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
     examples, development = context.examples(examples_kind(row, context)), context.development()
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
-    mixed = "bfloat16" in str(choose_dtype("auto", str(backbone.device)))
     transfer = method.transfer_recipe(recipe, settings)
+    mixed = choose_dtype("auto", str(backbone.device)) == torch.bfloat16
     identity = {
         **identity_of(recipe, context),
         **({} if transfer is None else {"transfer": {**transfer.to_dict(), "backbone": None}}),
@@ -272,54 +269,42 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
 
     def make() -> Encoder:
         """Return the encoder of cached weights, or train and cache them, on a new copy of the backbone."""
-        from promptcli.training.objectives import find_objective
-        from promptcli.training.processes import start_processes
-        from promptcli.training.run import TrainingRun
-
         copy = context.open_backbone()
         tensors = context.cache.get_tensors(identity)
         if tensors is not None:
-            tuned = tuned_weights(tensors)
-            if tuned:
+            if tuned := tuned_weights(tensors):
                 copy.tune(tuned)
             return Encoder(recipe, copy, tensors)
-        run = TrainingRun(
-            method, settings, find_objective(method).choose(examples, settings, copy), "corpus", development
-        )
+        chosen = find_objective(method).choose(examples, settings, copy)
+        run = TrainingRun(method, settings, chosen, "corpus", development)
         with tempfile.TemporaryDirectory(prefix="promptcli-") as folder:
             processes = start_processes(str(copy.device), mixed=mixed, trackers=[], folder=Path(folder))
             encoder, trained = run.train(copy, Path(folder), processes)
         context.cache.put_tensors(identity, trained.tensors)
         return encoder
 
-    then = FORMS[row.argument].then
+    then = FORMS[row.argument][2]
     if then is None:
         return MeasuredSystem(row, identity, recipe, make, slow=True, transfer=transfer)
     last = RECIPES[then].replace(backbone=backbone.name).explicit()
     sentences = [text for column in examples.columns[:2] for text in column]
-    return MeasuredSystem(
-        row,
-        {**identity, "then": {**last.to_dict(), "backbone": None}},
-        last,
-        lambda: fit_recipe(last, sentences, backbone=make().backbone).encoder,
-        slow=True,
-    )
+    identity_of_both = {**identity, "then": {**last.to_dict(), "backbone": None}}
+    fit = lambda: fit_recipe(last, sentences, backbone=make().backbone).encoder  # noqa: E731
+    return MeasuredSystem(row, identity_of_both, last, fit, slow=True)
 
 
 def examples_kind(row: PublishedRow, context: MeasurementContext) -> str:
     """Return the kind of a trained row's data in ``EXAMPLES``."""
-    from promptcli.training.objectives import find_objective
-
     read = set(find_objective(_method(row, context)[0]).layouts)
-    kinds = [kind for kind, (layouts, *_) in EXAMPLES.items() if read & set(layouts)]
+    kinds = [kind for kind, (layouts, _) in EXAMPLES.items() if read & set(layouts)]
     return kinds[-1] if row.setting == "sup" else kinds[0]
 
 
 def _method(row: PublishedRow, context: MeasurementContext) -> tuple[Method, TrainingSettings]:
-    form = FORMS[row.argument]
-    method = find_method(form.method, supervised=row.setting == "sup")
+    name, changes, _ = FORMS[row.argument]
+    method = find_method(name, supervised=row.setting == "sup")
     settings = method.settings(short_name(context.backbone_name), context.backbone.width)
-    return method, settings.replace(**form.changes)
+    return method, settings.replace(**changes)
 
 
 Make = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
@@ -401,8 +386,7 @@ def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
     key = {"search": "heads", **weights_of(context), "data": facts, "corpus": context.corpus_facts["sha256"]}
     cached = context.cache.get(key)
     if cached is None:
-        encoder = Encoder(Recipe(backbone=backbone.name), backbone, {})
-        count = backbone.n_layers * backbone.n_heads
+        encoder, count = Encoder(Recipe(backbone=backbone.name), backbone, {}), backbone.n_layers * backbone.n_heads
         ranked = search_heads(encoder, task, context.sentences, states=["first-last"], top=count).ranked
         heads = [{"head": row.choice.partition(":")[2], "tfidf": row.tfidf and row.tfidf.to_dict()} for row in ranked]
         cached = {"heads": heads}
@@ -456,9 +440,7 @@ SYSTEMS: dict[str, RowKind] = {
         "seconds",
         backbone="none",
     ),
-    "trained": RowKind(
-        trained_system, "hours, GPU", "training: ask for it by `train`", lacks=lacks_training, trains=True
-    ),
+    "trained": RowKind(_trained, "hours, GPU", "training: ask for it by `train`", lacks=_lacks_training, trains=True),
     "vectors": RowKind(_external, "that program's", lacks=_lacks_vectors, backbone="none"),
     "list": RowKind(time="-", absent="a list of words, no figures: held in {}", backbone="none"),
 }

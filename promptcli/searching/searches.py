@@ -1,12 +1,15 @@
 """The searches for the best head, layer or template of a model. Imports nothing heavy: the command line reads it."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from promptcli.data.senteval import reads_data_dir, senteval_folder
+from promptcli.errors import UsageError
 from promptcli.notes import note
+from promptcli.recipe import last_part
 from promptcli.searching.search_settings import SEARCHED, SearchSettings, Setting
 from promptcli.settings import BARE, PAPER
 
@@ -141,10 +144,9 @@ def search_templates(
     from promptcli.storage.files import check_output, write_text
 
     settings = (settings or SearchSettings()).replace(**changes)
-    template_search.choose_strategy(settings)
+    template_search.choose_mode(settings)
     models = as_list(BARE.backbone if model is None else model)
-    backbones = [entry_of(backbone_model(model)).recipe.backbone for model in models]
-    names = template_search.entry_names(name or "template", backbones)
+    names = _entry_names(name or "template", [entry_of(backbone_model(model)).recipe.backbone for model in models])
     saving = [_saving(each if name else None, force) for each in names]
     if output is None and name:
         output = home_folder() / "templates" / f"{name}.toml"
@@ -193,3 +195,13 @@ def _saving(name: str | None, force: bool) -> "Callable[[Search], Search]":
         return dataclasses.replace(search, saved_as=name)
 
     return saved
+
+
+def _entry_names(name: str, backbones: Sequence[str]) -> list[str]:
+    """Return the name of each backbone's entry: ``name``, or of several ``name-BACKBONE``."""
+    if len(backbones) == 1:
+        return [name]
+    names = [f"{name}-{re.sub(r'[^A-Za-z0-9._-]', '-', last_part(backbone))}" for backbone in backbones]
+    if len(set(names)) < len(names):
+        raise UsageError(f"backbones {', '.join(map(repr, backbones))} would share a name; search them one by one")
+    return names

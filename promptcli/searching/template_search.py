@@ -2,9 +2,7 @@
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data import demo
@@ -14,8 +12,8 @@ from promptcli.errors import UsageError, unknown
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.models.loading import home_folder
 from promptcli.notes import note, working
-from promptcli.recipe import RECIPES, Recipe
-from promptcli.searching import generate_t5
+from promptcli.recipe import RECIPES
+from promptcli.searching.generate_t5 import Definition, choose_definitions, generate_templates, read_definitions
 from promptcli.searching.racing import race
 from promptcli.searching.search import Ranked, Search
 from promptcli.searching.search_settings import DRAWN, FINALISTS, SearchSettings
@@ -30,16 +28,8 @@ from promptcli.searching.template_space import (
 )
 from promptcli.storage.cache import Cache
 
-
-@dataclass(frozen=True)
-class SearchContext:
-    """The input of a strategy."""
-
-    scorer: TemplateScorer
-    settings: SearchSettings
-    candidates: Sequence[str] | None = None  #: the templates of the file of candidates
-
-
+#: By mode: how its templates are read.
+PROTOCOLS = {"greedy": PROTOCOL, "free": PROTOCOL, "demonstrations": DEMONSTRATIONS}
 Outcome = tuple[dict[str, list[Ranked]], str]  #: heading of a stage -> its templates; and the comparisons, in words
 
 
@@ -47,38 +37,43 @@ def search_templates(
     backbone: Backbone, task: STSTask, settings: SearchSettings, candidates: Sequence[str] | None = None
 ) -> Search:
     """Find the template that suits a backbone best; ``candidates`` are those of the settings' file."""
-    mode = choose_strategy(settings)
-    protocol = STRATEGIES[mode].protocol
-    recipe = protocol.replace(backbone=backbone.name, denoise=settings.denoise, period=settings.period)
+    mode = choose_mode(settings)
+    recipe = PROTOCOLS[mode].replace(backbone=backbone.name, denoise=settings.denoise, period=settings.period)
     scorer = TemplateScorer(backbone, task, recipe=recipe, cache=Cache(home_folder() / "cache" / "search"))
     if backbone.provenance.family == "electra":
         note(f"backbone {backbone.name!r}: an ELECTRA discriminator never saw a mask in training")
-    stages, compared = STRATEGIES[mode].search(SearchContext(scorer, settings, candidates))
+    if mode == "greedy":
+        space = greedy_space().extended(settings.relation, settings.prefix)
+        count = len(space.relations) + len(space.prefixes)
+        with working(f"search {backbone.name}", count * scorer.size) as advance:
+            stages, compared = search_greedily(lambda texts, stage: scorer.score(texts, stage, advance), space)
+    elif mode == "free":
+        stages, compared = _race(scorer, settings, "Free search", _candidates(settings, candidates, backbone))
+    else:  # one (text, word) example in front of the template, and none (PromptEOL, in-context learning)
+        plain = DEMONSTRATIONS.prompt
+        examples = demonstrations(_definitions(settings), DEMONSTRATIONS)
+        drawn = draw(examples, settings.limit or len(examples), settings.seed)
+        stages, compared = _race(scorer, settings, "Search for a demonstration", [plain, *drawn])
     ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)  # of equals the one tried first
-    best = ranked[0]
     reading = {"seed": settings.seed, "period": settings.period, "denoise": settings.denoise}
+    averages = {name: RECIPES[name].replace(backbone=backbone.name) for name in ("last-avg", "first-last-avg")}
+    scores = evaluate([Encoder(average, backbone, {}) for average in averages.values()], [task])
     return Search(
-        encoder=scorer.encoder(best.choice),
+        encoder=scorer.encoder(ranked[0].choice),
         task=task,
         ranked=ranked if len(stages) > 1 else ranked[: settings.top],
         about={"mode": mode, "compared": compared, **reading},
         stages=stages,
-        baseline=_averages(backbone, task),
-        score=scorer.full_score(best),
+        baseline={name: Ranked(name, row.value, row.ci95) for name, row in zip(averages, scores, strict=True)},
+        score=scorer.full_score(ranked[0]),
     )
 
 
-def _averages(backbone: Backbone, task: STSTask) -> dict[str, Ranked]:
-    recipes = {name: RECIPES[name].replace(backbone=backbone.name) for name in ("last-avg", "first-last-avg")}
-    scores = evaluate([Encoder(recipe, backbone, {}) for recipe in recipes.values()], [task])
-    return {name: Ranked(name, score.value, score.ci95) for name, score in zip(recipes, scores, strict=True)}
-
-
-def choose_strategy(settings: SearchSettings) -> str:
-    """Return the name of the strategy, after refusing settings that it would not read."""
+def choose_mode(settings: SearchSettings) -> str:
+    """Return the mode of a search, after refusing settings that it would not read."""
     mode = settings.mode or ("free" if settings.candidates or settings.t5 else "greedy")
-    if mode not in STRATEGIES:
-        raise unknown("mode", mode, STRATEGIES)
+    if mode not in PROTOCOLS:
+        raise unknown("mode", mode, PROTOCOLS)
     for item in dataclasses.fields(settings):
         modes = item.metadata.get("modes", (mode,))
         if mode not in modes and getattr(settings, item.name):
@@ -87,14 +82,6 @@ def choose_strategy(settings: SearchSettings) -> str:
     if settings.candidates and settings.t5:
         raise UsageError("`candidates` and `t5` exclude each other; leave one of them out")
     return mode
-
-
-def _search_greedily(context: SearchContext) -> Outcome:
-    scorer = context.scorer
-    space = greedy_space().extended(context.settings.relation, context.settings.prefix)
-    number = len(space.relations) + len(space.prefixes)
-    with working(f"search {scorer.backbone.name}", number * scorer.size) as advance:
-        return search_greedily(lambda texts, stage: scorer.score(texts, stage, advance), space)
 
 
 def search_greedily(score: Callable[[Sequence[str], str], list[Ranked]], space: GreedySpace) -> Outcome:
@@ -106,32 +93,27 @@ def search_greedily(score: Callable[[Sequence[str], str], list[Ranked]], space: 
     return stages, f"{len(relations) + len(prefixes)} templates, each on all pairs"
 
 
-def _race_freely(context: SearchContext) -> Outcome:
-    """Race the templates of a grammar or a file, or those that a T5 writes."""
-    settings, always = context.settings, list[str]()
+def _candidates(settings: SearchSettings, candidates: Sequence[str] | None, backbone: Backbone) -> list[str]:
+    """Return the templates of a free race: of a grammar or a file, or written by a T5."""
+    always: list[str] = []
     if settings.t5 is not None:
-        templates, source = _written_by_t5(context), "that t5 wrote"
-    elif context.candidates is not None:
-        templates, source = list(context.candidates), f"of {settings.candidates}"
+        from promptcli.backbones.t5 import load_t5
+
+        definitions = choose_definitions(_definitions(settings), backbone.tokenizer)
+        t5 = load_t5(settings.t5, device=str(backbone.device))
+        templates, source = generate_templates(t5, definitions, beam=settings.beam), "that t5 wrote"
+    elif candidates is not None:
+        templates, source = list(candidates), f"of {settings.candidates}"
     else:
         templates, source, always = grammar_templates(), "of the grammar", published_templates()
     drawn = draw(templates, settings.limit or (DRAWN if always else len(templates)), settings.seed, always)
     if len(drawn) < len(templates):
         note(f"{len(drawn):,} of the {len(templates):,} templates {source}; more: `limit`")
-    return _race(context, drawn, "Free search")
+    return drawn
 
 
-def _race_demonstrations(context: SearchContext) -> Outcome:
-    """Race (text, word) examples in front of the template, and no example (PromptEOL, in-context learning)."""
-    settings, plain = context.settings, DEMONSTRATIONS.prompt
-    templates = [plain, *demonstrations(_definitions(context), DEMONSTRATIONS)]
-    drawn = draw(templates, 1 + (settings.limit or len(templates)), settings.seed, [plain])
-    return _race(context, drawn, "Search for a demonstration")
-
-
-def _race(context: SearchContext, templates: Sequence[str], heading: str) -> Outcome:
-    finalists = max(FINALISTS, context.settings.top)
-    result = race(templates, context.scorer, seed=context.settings.seed, finalists=finalists)
+def _race(scorer: TemplateScorer, settings: SearchSettings, heading: str, templates: Sequence[str]) -> Outcome:
+    result = race(templates, scorer, seed=settings.seed, finalists=max(FINALISTS, settings.top))
     steps = [f"{rung.candidates} templates on {rung.pairs} pairs" for rung in result.rungs]
     compared = ", ".join([*steps, f"{len(result.finalists)} on all"])
     if result.twins:
@@ -139,43 +121,8 @@ def _race(context: SearchContext, templates: Sequence[str], heading: str) -> Out
     return {heading: result.finalists}, compared
 
 
-@dataclass(frozen=True)
-class Strategy:
-    """A way to search."""
-
-    search: Callable[[SearchContext], Outcome]
-    protocol: Recipe = PROTOCOL  #: how its templates are read
-
-
-STRATEGIES: dict[str, Strategy] = {
-    "greedy": Strategy(_search_greedily),
-    "free": Strategy(_race_freely),
-    "demonstrations": Strategy(_race_demonstrations, DEMONSTRATIONS),
-}
-
-
-def _definitions(context: SearchContext) -> list[generate_t5.Definition]:
-    definitions = generate_t5.read_definitions(context.settings.pairs or demo.DEFINITIONS)
-    if context.settings.pairs is None:
+def _definitions(settings: SearchSettings) -> list[Definition]:
+    definitions = read_definitions(settings.pairs or demo.DEFINITIONS)
+    if settings.pairs is None:
         note(f"assumed: {len(definitions)} shipped words and definitions; others: `pairs` FILE")
     return definitions
-
-
-def _written_by_t5(context: SearchContext) -> list[str]:
-    from promptcli.backbones.t5 import load_t5
-
-    settings, backbone = context.settings, context.scorer.backbone
-    assert settings.t5 is not None
-    definitions = generate_t5.choose_definitions(_definitions(context), backbone.tokenizer)
-    t5 = load_t5(settings.t5, device=str(backbone.device))
-    return generate_t5.generate_templates(t5, definitions, beam=settings.beam)
-
-
-def entry_names(name: str, backbones: Sequence[str]) -> list[str]:
-    """Return the name of each backbone's entry: ``name``, or of several ``name-BACKBONE``."""
-    if len(backbones) == 1:
-        return [name]
-    ends = [re.sub(r"[^A-Za-z0-9._-]", "-", backbone.rstrip("/").split("/")[-1]) for backbone in backbones]
-    if len(set(ends)) < len(ends):
-        raise UsageError(f"backbones {', '.join(map(repr, backbones))} would share a name; search them one by one")
-    return [f"{name}-{end}" for end in ends]

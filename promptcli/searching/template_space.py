@@ -7,18 +7,18 @@ import random
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from promptcli.data.dialect import Fields
+from promptcli.data.rows import open_rows
 from promptcli.encoder.prompts.named import NamedTemplate, templates_folder
 from promptcli.encoder.prompts.template import check_template, text_rule, with_period
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import UsageError
 from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, Recipe, last_part
 from promptcli.storage.documents import convert, read_document
-
-Table = TypeVar("Table")
 
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
 _MOST = 1_000_000  #: most templates of a grammar; the packaged one has thousands
@@ -40,6 +40,13 @@ class Grammar:
 
 
 @dataclass(frozen=True)
+class GrammarFile:
+    """A file of candidates that is a grammar."""
+
+    grammar: Grammar
+
+
+@dataclass(frozen=True)
 class GreedySpace:
     """The pieces of the greedy search (PromptBERT, section 4.2); a template is prefix, relation, ending."""
 
@@ -53,35 +60,29 @@ class GreedySpace:
         return " ".join(part for part in (prefix, relation, self.ending) if part)
 
     def extended(self, relations: Iterable[str] = (), prefixes: Iterable[str] = ()) -> "GreedySpace":
-        more = tuple(prefix.strip() for prefix in prefixes)
-        for prefix in more:
-            if prefix.count(SLOT) != 1 or MASK in prefix:
-                raise UsageError(f"prefix {prefix!r} is not allowed; write it with one {SLOT} and no {MASK}")
-        words = tuple(relation.strip() for relation in relations)
-        for relation in words:
-            if SLOT in relation or MASK in relation:
-                raise UsageError(f"relation {relation!r} is not allowed; write its words, no {SLOT} and no {MASK}")
-        return GreedySpace(
-            self.start,
-            tuple(dict.fromkeys((*self.relations, *words))),
-            tuple(dict.fromkeys((*self.prefixes, *more))),
-            self.ending,
+        more = {"relation": [word.strip() for word in relations], "prefix": [prefix.strip() for prefix in prefixes]}
+        for kind, texts in more.items():
+            for text in texts:
+                if MASK in text or text.count(SLOT) != (kind == "prefix"):
+                    allowed = f"one {SLOT}" if kind == "prefix" else f"words, no {SLOT}"
+                    raise UsageError(f"{kind} {text!r} is not allowed; write it with {allowed} and no {MASK}")
+        return replace(
+            self,
+            relations=tuple(dict.fromkeys((*self.relations, *more["relation"]))),
+            prefixes=tuple(dict.fromkeys((*self.prefixes, *more["prefix"]))),
         )
 
 
 def greedy_space() -> GreedySpace:
     """Return the paper's candidates, in its order."""
-    pieces = _packaged()["greedy"]
-    return GreedySpace(pieces["start"], tuple(pieces["relations"]), tuple(pieces["prefixes"]), pieces["ending"])
+    return convert(_packaged()["greedy"], GreedySpace)
 
 
 def published_scores(backbone: str, task: str) -> Mapping[str, float]:
     """Return the published figure of each template for a backbone, by the last part of its name, and a task."""
-    for table in _packaged()["published"]:
-        if (table["backbone"], table["task"]) == (last_part(backbone), task):
-            scores: dict[str, float] = table["scores"]
-            return scores
-    return {}
+    tables = {(table["backbone"], table["task"]): table["scores"] for table in _packaged()["published"]}
+    scores: dict[str, float] = tables.get((last_part(backbone), task), {})
+    return scores
 
 
 def published_templates() -> list[str]:
@@ -107,15 +108,18 @@ def read_candidates(path: Path) -> list[str]:
     A ``.toml`` file has tables as in ``templates/named.toml``, or a ``[grammar]`` as in ``templates/search.toml``; any
     other file has one template a line.
     """
-    if not path.is_file():
-        raise NotFoundError(f"no file {str(path)!r} of candidates")
+    hint = f"write tables with text = '{SLOT} means {MASK} .', or a [grammar] as in templates/search.toml"
     if path.suffix == ".toml":
-        templates = _read_toml(path)
+        tables = read_document(path, dict[str, Any], hint=hint, error=UsageError)
+        if "grammar" in tables:
+            grammar = read_document(path, GrammarFile, hint=hint, error=UsageError).grammar
+            templates = _expand(grammar, str(path))
+        else:
+            rows = read_document(path, dict[str, Candidate], hint=hint, error=UsageError)
+            templates = [row.text for row in rows.values()]
     else:
-        try:
-            templates = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        except (OSError, ValueError) as error:  # undecodable bytes are a ValueError
-            raise UsageError(f"candidate file {str(path)!r} cannot be read: {error}") from None
+        with open_rows(path, Fields(remedy=""), skip_blank=True) as lines:
+            templates = [line.strip() for line in lines.texts()]
     distinct = check_candidates(templates, str(path))
     if len(distinct) < len(templates):
         note(f"{path}: {len(templates) - len(distinct)} templates are repeated; each is tried once")
@@ -146,10 +150,9 @@ def template_file(templates: Mapping[str, NamedTemplate]) -> str:
     lines = ["# Found by promptcli search-templates; score: Spearman x 100 on the set it was chosen by.", ""]
     for name, row in templates.items():
         # a JSON string is a TOML string, and a name may hold a dot
-        lines += [f"[{json.dumps(name)}]", f"text = {json.dumps(row.text, ensure_ascii=False)}"]
-        lines += [f"source = {json.dumps(row.source, ensure_ascii=False)}"]
-        lines += [] if row.score is None else [f"score = {row.score:.2f}"]
-        lines.append("")
+        text, source = (json.dumps(value, ensure_ascii=False) for value in (row.text, row.source))
+        lines += [f"[{json.dumps(name)}]", f"text = {text}", f"source = {source}"]
+        lines += ["" if row.score is None else f"score = {row.score:.2f}\n"]
     return "\n".join(lines)
 
 
@@ -160,45 +163,27 @@ def check_candidates(texts: Sequence[str], source: str) -> list[str]:
     for number, text in enumerate(texts, 1):
         try:
             check_template(text)
+            if MASK not in text:
+                raise UsageError(f"template {text!r} has no {MASK}; it needs exactly one")
         except UsageError as error:
             raise UsageError(f"{source}, candidate {number}: {error}") from None
-        if MASK not in text:
-            raise UsageError(f"{source}, candidate {number}: template {text!r} has no {MASK}; it needs exactly one")
     return list(dict.fromkeys(texts))
 
 
-def _read_toml(path: Path) -> list[str]:
-    hint = f"write tables with text = '{SLOT} means {MASK} .', or a [grammar] as in templates/search.toml"
-    tables = read_document(path, dict[str, Any], hint=hint, error=UsageError)
-
-    def table(name: str, kind: type[Table]) -> Table:
-        try:
-            return convert(tables[name], kind)
-        except ValueError as problem:
-            raise UsageError(f"{path}, [{name}]: {problem}; {hint}") from None
-
-    if "grammar" in tables:
-        return _expand(table("grammar", Grammar), str(path))
-    return [table(name, Candidate).text for name in tables]
-
-
 def _expand(grammar: Grammar, source: str) -> list[str]:
-    patterns = {pattern: dict.fromkeys(_SLOT_NAME.findall(pattern)) for pattern in grammar.patterns}
-    for name in itertools.chain.from_iterable(patterns.values()):
-        if name not in grammar.slots:
-            raise UsageError(f"the grammar of {source} lacks {name!r}; give the fillings of each <name> under `slots`")
-    count = sum(math.prod(len(grammar.slots[name]) for name in names) for names in patterns.values())
-    if count > _MOST:
-        raise UsageError(f"the grammar of {source} gives {count:,} templates, more than {_MOST:,}; leave some out")
-    return list(dict.fromkeys(text for pattern in patterns for text in _fill(pattern, grammar.slots)))
-
-
-def _fill(pattern: str, slots: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    names = list(dict.fromkeys(_SLOT_NAME.findall(pattern)))
-    for fillings in itertools.product(*(slots[name] for name in names)):
-        chosen = dict(zip(names, fillings, strict=True))
-        filled = _SLOT_NAME.sub(lambda match, chosen=chosen: chosen[match[1]], pattern)  # type: ignore[misc]
-        yield " ".join(filled.split())
+    templates: dict[str, None] = {}
+    for pattern in grammar.patterns:
+        names = list(dict.fromkeys(_SLOT_NAME.findall(pattern)))
+        for name in names:
+            if name not in grammar.slots:
+                raise UsageError(f"the grammar of {source} lacks {name!r}; give its fillings under `slots`")
+        if math.prod(len(grammar.slots[name]) for name in names) > _MOST:
+            raise UsageError(f"{source}: {pattern!r} gives more than {_MOST:,} templates; leave fillings out")
+        for fillings in itertools.product(*(grammar.slots[name] for name in names)):
+            chosen = dict(zip(names, fillings, strict=True))
+            filled = _SLOT_NAME.sub(lambda match: chosen[match[1]], pattern)  # noqa: B023 - called at once
+            templates[" ".join(filled.split())] = None
+    return list(templates)
 
 
 def _packaged() -> dict[str, Any]:

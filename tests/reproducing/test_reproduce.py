@@ -89,11 +89,12 @@ def row_of(document, method, backbone=None):
 def test_every_row_and_column_can_be_looked_up():
     for found in published_tables().values():
         assert all(column in MEASURE_OF for column in found.columns), found.name
-        assert all(row.argument in FORMS for row in found.rows if row.kind == "trained"), found.name
         for row in found.rows:
             assert row.kind in SYSTEMS and row.published.keys() <= set(found.columns), (found.name, row)
-            if row.kind in ("recipe", "own"):
-                assert row.argument in RECIPES
+            assert row.kind not in ("recipe", "own") or row.argument in RECIPES
+            assert row.kind != "trained" or row.argument in FORMS
+    for name, changes, _ in FORMS.values():
+        assert set(changes) <= set(find_method(name, supervised=False).small.own()), name
 
 
 def test_published_figures_are_the_papers():
@@ -138,7 +139,8 @@ def test_another_backbone_has_no_difference_and_every_row_stays(context):
     assert [row["method"] for row in document["rows"]] == [row.method for row in table("promptbert/5").rows]
     assert not any(row["difference"] or row["published"]["own"] for row in document["rows"])
     assert row_of(document, "GloVe embeddings avg")["not_measured"]["Avg"] == "needs backbone glove:FILE"
-    assert "training" in row_of(document, "prompt manual&OptiPrompt")["not_measured"]["STS12"]
+    reason = row_of(document, "prompt manual&OptiPrompt")["not_measured"]["STS12"]
+    assert reason == "training: ask for it by `train`"
     measured = row_of(document, "static avg")
     assert measured["not_measured"] == {"STS15": "no data: STS15", "STS16": "no data: STS16"}
     lines = list(row_lines(measured, document["columns"]))
@@ -190,14 +192,13 @@ def test_fitted_rows_name_what_they_were_fitted_on(context):
 def test_tokens_and_settings(context):
     document = measure_table(table("promptbert/7"), context())
     assert all(len(row["figures"]["tokens"]["value"]) == 5 for row in document["rows"])
-    settings = measure_table(table("dcpcse/3"), context())
-    assert settings["backbone"] is None
-    for row in settings["rows"]:
-        assert row["figures"]["prefix_length"]["value"] == row["published"]["figures"]["prefix_length"]
-        assert set(row["difference"].values()) == {0}
     for name in ("dcpcse/3", "dcpcse/4"):
-        for row in measure_table(table(name), context())["rows"]:
-            assert row["figures"]["masked_lm"]["value"] is row["published"]["figures"]["masked_lm"], name
+        settings = measure_table(table(name), context())
+        assert settings["backbone"] is None
+        for row in settings["rows"]:
+            for column in ("prefix_length", "masked_lm"):
+                assert row["figures"][column]["value"] == row["published"]["figures"][column], name
+            assert name != "dcpcse/3" or set(row["difference"].values()) == {0}
     templates = measure_table(table("promptbert/13"), context())
     assert templates["rows"][0]["figures"]["view-1"]["value"] == 'This sentence of "[X]" means [MASK] .'
 
@@ -239,9 +240,9 @@ def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_bac
     few = shutil.copytree(transfer_data, tmp_path / "few")
     (few / "TREC" / "train_5500.label").write_text("HUM:ind Who sings ?\nLOC:city Where is it ?\n")
     small, without = context(data_dir=few), context(data_dir=None)
-    assert overview(table("promptbert/15"), small).now == 4  # two rows of SST-2 and the average
+    assert overview(table("promptbert/15"), small)["now"] == 4  # two rows of SST-2 and the average
     assert "too few for 10 folds" in small.missing["TREC"]
-    assert overview(table("promptbert/15"), without).now == 0 and "`data_dir`" in without.missing["MR"]
+    assert overview(table("promptbert/15"), without)["now"] == 0 and "`data_dir`" in without.missing["MR"]
 
 
 def test_anisotropy_is_that_of_the_corpus_and_of_token_rows(context, tiny_backbone):
@@ -445,33 +446,28 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, t
     assert measure_table(table("promptbert/9"), here) == plain
 
 
-def test_training_has_to_be_asked_for_and_needs_fitting_examples_and_data(context, examples, tmp_path):
+def test_trained_rows_need_fitting_examples_and_data(context, examples, tmp_path):
     def why(**given):
-        document = measure_table(table("dcpcse/1"), context(**given))
+        document = measure_table(table("dcpcse/1"), context(seeds=(42,), **given))
         return {row["not_measured"].get("Avg") for row in document["rows"] if row["run"].startswith("trained:dcpcse")}
 
-    assert why() == {"training: ask for it by `train`"}
-    short, supervised = sorted(why(seeds=(42,)), key=lambda reason: "`triplets`" in reason)
-    assert "40 examples are less than one batch" in short and "need `triplets`" in supervised
-    assert any("examples.txt is not" in reason for reason in why(seeds=(42,), triplets=examples))
+    short, supervised = sorted(why(), key=lambda reason: "`triplets`" in reason)
+    assert "40 examples are less than one batch" in short and "`triplets` need a file" in supervised
+    assert any("examples.txt is not" in reason for reason in why(triplets=examples))
     nowhere = tmp_path / "empty"
     (nowhere / "STS").mkdir(parents=True)
-    document = measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,), data_dir=nowhere))
-    assert not any(row["figures"] for row in document["rows"])
-    document = measure_table(table("promptbert/4"), context(data_dir=nowhere))
-    assert all(row["not_measured"] == {"STS-B:dev": "no data: STS-B:dev"} for row in document["rows"])
-    for argument, form in FORMS.items():
-        assert set(form.changes) <= set(find_method(form.method, supervised=False).small.own()), argument
+    for name, options in (("promptbert/8", {"corpus": examples, "seeds": (42,)}), ("promptbert/4", {})):
+        document = measure_table(table(name), context(data_dir=nowhere, **options))
+        assert not any(row["figures"] for row in document["rows"])
 
 
 def test_impact_is_compared_over_the_corpus(context, tiny_backbone, tmp_path):
     (tmp_path / "ten.txt").write_text("\n".join(DEMO[:10]) + "\n")
     document = measure_table(table("ditto/3"), context(corpus=tmp_path / "ten.txt"))
     found = compare_with_tfidf(tiny_backbone("bert"), DEMO[:10], DEMO[:10]).correlation
-    figures = document["rows"][0]["figures"]
-    assert figures["impact-pearson"]["value"] == pytest.approx(100 * found.pearson, abs=1e-2)
-    assert figures["impact-spearman"]["value"] == pytest.approx(100 * found.spearman, abs=1e-2)
-    assert figures["impact-pearson"]["on"] == ["corpus"]
+    for name in ("pearson", "spearman"):
+        figure = document["rows"][0]["figures"][f"impact-{name}"]
+        assert (figure["value"], figure["on"]) == (pytest.approx(100 * getattr(found, name), abs=1e-2), ["corpus"])
 
 
 # the command line
@@ -488,23 +484,17 @@ def test_the_command_keeps_results_and_repeats_them(run, senteval, tiny_folder, 
     assert str(tmp_path) not in text and (tmp_path / "results" / "promptbert-14.json").exists()
     assert kept.with_suffix(".md").read_text() == table_page(json.loads(text))
     found = run("reproduce", kept, *options, "--json").json
-    assert (found["figures"], found["changed"], found["inputs"]) == (8, [], [])
+    assert (found["figures"], found["largest"], found["changed"], found["inputs"]) == (8, 0, [], [])
     document = json.loads(text)
     document["rows"][0]["figures"]["STS-B:dev"]["value"] += 1
+    document["rows"][1]["figures"] = {}
+    document["data"]["STS-B:dev"]["sha256"] = "other"
     kept.write_text(json.dumps(document))
     changed = run("reproduce", kept, *options)
-    assert changed.code == 4 and "1 changed" in changed.out and "inputs are the same" in changed.err
+    assert changed.code == 4 and "2 changed" in changed.out and "other inputs: data of STS-B:dev" in changed.err
     page = tmp_path / "docs" / "results.md"
     assert run("reproduce", "page", "-o", tmp_path / "results", "--page", page).code == 0
     assert page.read_text() == results_page(read_results(tmp_path / "results"))
-
-
-def test_the_command_trains_if_it_is_asked_to(run, senteval, tiny_folder, examples, tmp_path):
-    options = ("--backbone", tiny_folder("bert"), "--data-dir", senteval, "--corpus", examples, "--offline", "--json")
-    ran = run("reproduce", "promptbert/4.2", "--train", "-o", tmp_path, *options)
-    assert ran.json["results"][0]["rows"][1]["figures"]["STS-B:dev"]["on"] == ["STS-B:dev"]
-    (kept,) = tmp_path.glob("promptbert-4.2*.json")
-    assert run("reproduce", kept, *options).json["figures"] == 2
 
 
 def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
@@ -538,16 +528,6 @@ def test_the_list_says_what_can_run(run, senteval, tiny_folder):
     assert (tables["promptbert/4"]["now"], tables["promptbert/4"]["figures"]) == (8, 8)
     assert tables["promptbert/8"]["now"] == 0 and tables["promptbert/8"]["time"] == ["hours, GPU"]
     assert tables["promptbert/12"]["now"] == 1  # the tiny model's output embeddings are tied
-
-
-def test_comparing_sees_what_changed(context):
-    before = measure_table(table("promptbert/4"), context())
-    after = json.loads(json.dumps(before))
-    after["data"]["STS-B:dev"]["sha256"] = "other"
-    after["rows"][1]["figures"] = {}
-    found = report.compare_results(before, after)
-    assert found.inputs == ["data of STS-B:dev"] and [change.after for change in found.changed] == [None]
-    assert found.figures == 8 and found.largest == 0
 
 
 # what the repository keeps

@@ -22,8 +22,6 @@ from promptcli.recipe import RECIPES
 from promptcli.reproducing import reproduce as library
 
 if TYPE_CHECKING:
-    from promptcli.reproducing.measures import TableOverview
-    from promptcli.reproducing.report import Repetition
     from promptcli.reproducing.reproduce import Reproduction
     from promptcli.reproducing.systems import MeasurementContext
 
@@ -66,7 +64,7 @@ def reproduce(
             name = choice.model or default_backbone(paper=options["paper"])
             overviews = library.overviews(dataclasses.replace(choice, model=name), **context, draw=painter(output))
             if json:
-                result_json({"backbone": name, "tables": [vars(table) for table in overviews]})
+                result_json({"backbone": name, "tables": overviews})
             else:
                 show(*_overview(overviews, name))
         elif tables[0].endswith(".json"):
@@ -98,16 +96,16 @@ def _measure(reproductions: "Iterator[Reproduction]", *, as_json: bool) -> None:
         result_json({"results": documents, "failed": {label: str(error) for label, error in failed.items()}})
 
 
-def _compare(file: str, after: dict[str, Any], repetition: "Repetition", *, as_json: bool) -> None:
+def _compare(file: str, after: dict[str, Any], repetition: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the changes of a repeated result; raise if there are any."""
-    changed, inputs = repetition.changed, repetition.inputs
+    changed, inputs = repetition["changed"], repetition["inputs"]
     if as_json:
-        result_json({"file": file, **dataclasses.asdict(repetition), "result": after})
+        result_json({"file": file, **repetition, "result": after})
     else:
-        figures = f"{repetition.figures} figures, {len(changed)} changed; largest difference {repetition.largest}"
+        figures = f"{repetition['figures']} figures, {len(changed)} changed; largest difference {repetition['largest']}"
         result(f"{after['table']}: {figures}")
         for change in changed:
-            result(f"  {change.row}, {change.column}: {change.before} -> {change.after}")
+            result(f"  {change['row']}, {change['column']}: {change['before']} -> {change['after']}")
     if inputs or changed:
         other = f"other inputs: {', '.join(inputs)}" if inputs else "the inputs are the same"
         raise CheckFailedError(f"{file} is not repeated: {len(changed)} figures changed; {other}")
@@ -141,13 +139,15 @@ def _result(document: Mapping[str, Any]) -> list[RenderableType]:
     return [title, *caption(document), table(["", *heads(document)], cells, styles), *remarks]
 
 
-def _overview(overviews: "Sequence[TableOverview]", backbone: str) -> list[RenderableType]:
+def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[RenderableType]:
     """Lay out what every table needs and how many of its figures can be measured now."""
     parts: list[RenderableType] = [f"figures that can be measured now on {backbone}, of those published"]
     for row in overviews:
-        parts.append(Text(f"{row.table:<24} {row.now:>4} of {row.figures:<4} {row.title}", "bold" if row.now else ""))
-        needs = [f"on {', '.join(row.backbones)}", *row.data, " / ".join(row.time)]
-        lines = ["; ".join(need for need in needs if need), *(f"{n} not now: {why}" for why, n in row.lacks.items())]
+        head = f"{row['table']:<24} {row['now']:>4} of {row['figures']:<4} {row['title']}"
+        parts.append(Text(head, "bold" if row["now"] else ""))
+        needs = [f"on {', '.join(row['backbones'])}", *row["data"], " / ".join(row["time"])]
+        lacks = (f"{n} not now: {why}" for why, n in row["lacks"].items())
+        lines = ["; ".join(need for need in needs if need), *lacks]
         parts += [Padding(Text(line, "dim"), (0, 0, 0, 4)) for line in lines]
     parts.append(
         "data: --data-dir FOLDER (SentEval's `downstream`), or none, then a run asks the Hugging Face hub; weights:"
