@@ -1,6 +1,7 @@
 """A pre-training run from top to bottom: vocabulary, corpus, start, steps, the backbone and its card."""
 
 import dataclasses
+import importlib.util
 import json
 import platform
 from collections.abc import Sequence
@@ -8,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,7 +23,7 @@ from promptcli.pretraining.batches import LONGEST_LINE, read_templates
 from promptcli.pretraining.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
 from promptcli.pretraining.plan import BAGS, Plan
 from promptcli.pretraining.start import Start, make_start
-from promptcli.pretraining.trainer import Report, Trainer, choose_precision
+from promptcli.pretraining.trainer import Report, Trainer
 from promptcli.storage.files import atomic_path, write_text
 from promptcli.storage.runs import Position, RunFolder, read_log
 
@@ -47,7 +47,7 @@ class PretrainingRun:
         device, work = choose_device(device), self._open(resume)
         corpus, vectors = self._prepare(work)
         log = self.output / "log.jsonl"
-        trainer = Trainer(self.plan, device, vectors, choose_precision(device, log))
+        trainer = Trainer(self.plan, device, vectors)
         if self.start:
             self.start.load(trainer.parameters)
         try:
@@ -62,15 +62,13 @@ class PretrainingRun:
     def _open(self, resume: bool) -> Path:
         """Return the work folder, new or of the run that is resumed."""
         output, work = self.output, RunFolder(self.output / "work", "plan.json")
-        if not resume:
-            if (output / _CARD).is_file():
-                raise UsageError(f"{output} holds a model; give another `output`")
-            others = output.is_dir() and any(path != work.folder for path in output.iterdir())
-            if not work.begun and (others or (output.exists() and not output.is_dir())):
+        if not resume and (output / _CARD).is_file():
+            raise UsageError(f"{output} holds a model; give another `output`")
+        if not resume and not work.begun and output.exists():
+            if not output.is_dir() or any(path != work.folder for path in output.iterdir()):
                 raise UsageError(f"{output} is not empty; give another `output`")
-        work.open(
-            dataclasses.asdict(self.plan), resume=resume, name=output, elsewhere="delete it, or give another `output`"
-        )
+        elsewhere = "delete it, or give another `output`"
+        work.open(dataclasses.asdict(self.plan), resume=resume, name=output, elsewhere=elsewhere)
         return work.folder
 
     def _prepare(self, work: Path) -> tuple[Corpus, Tensor | None]:
@@ -117,11 +115,6 @@ class PretrainingRun:
 
     def _card(self, figures: dict[str, Any], command: str) -> str:
         plan, held_out, begun = self.plan, figures.get("held_out"), self.plan.begun_from.split()
-        mean = "the mean of " if len(begun) > 1 else ""
-        taught = (
-            f"; {plan.templated:.0%} of the steps teach templates: their masks predict the words of the sentences in"
-            " them, so figures of prompts on this model are no evidence for plain BERTs"
-        )
         lines = [
             "# A masked-LM backbone made by promptcli",
             "",
@@ -132,13 +125,18 @@ class PretrainingRun:
             f"- Command: `{command}`",
             f"- Tokens seen: {figures['tokens']:,} in {figures['steps']:,} steps and {figures['minutes']} minutes"
             f" ({figures['tokens_per_second']:,} tokens/s); seed {plan.seed}",
-            f"- AdamW; dropout {plan.dropout} from {plan.dropout_from:.0%} of the tokens on,"
-            f" chunks of up to {plan.positions} tokens from {plan.long_from:.0%} on; {plan.at_start:.0%} of the chunks"
-            f" begin at position 0, the others anywhere{taught if plan.objective == BAGS else ''}",
-            *([f"- Went on from {mean}the weights {' and '.join(begun)}"] if begun else []),
-            f"- Made with promptcli {__version__}, torch {torch.__version__}, numpy {np.__version__},"
-            f" Python {platform.python_version()}",
         ]
+        if plan.objective == BAGS:
+            lines.append(
+                f"- {plan.templated:.0%} of the steps teach templates: their masks predict the words of the sentences"
+                " in them, so figures of prompts on this model are no evidence for plain BERTs"
+            )
+        if begun:
+            mean = "the mean of " if len(begun) > 1 else ""
+            lines.append(f"- Went on from {mean}the weights {' and '.join(begun)}")
+        lines.append(
+            f"- Made with promptcli {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
+        )
         if held_out:
             lines.append(
                 f"- Held-out {held_out['file']} (15% of tokens, all [MASK], seed 0; {held_out['predicted']:,} tokens):"
@@ -153,22 +151,14 @@ class PretrainingRun:
 
 
 def plot_loss(reports: Sequence[Report], picture: Path) -> None:
-    """Draw loss and accuracy against the tokens seen, if matplotlib (extra ``plot``) is installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
+    """Draw the loss against the tokens seen, if matplotlib (extra ``plot``) is installed."""
+    if not reports or importlib.util.find_spec("matplotlib") is None:
         return
-    if not reports:
-        return
-    seen = [report.seen / 1e6 for report in reports]
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(8, 4.5), layout="constrained")
-    left = figure.subplots()
-    right = left.twinx()
-    (loss,) = left.plot(seen, [report.loss for report in reports], color="#0072B2", linewidth=0.8)
-    accuracies = [100 * report.accuracy for report in reports]
-    (accuracy,) = right.plot(seen, accuracies, color="#D55E00", linewidth=0.8, linestyle="--")
-    left.set(xlabel="tokens seen (millions)", ylabel="masked-LM loss (nats)")
-    right.set(ylabel="tokens guessed right (%)", ylim=(0, None))
-    left.legend([loss, accuracy], ["loss", "accuracy"], loc="center")
+    axes = figure.subplots()
+    axes.plot([report.seen / 1e6 for report in reports], [report.loss for report in reports], linewidth=0.8)
+    axes.set(xlabel="tokens seen (millions)", ylabel="masked-LM loss (nats)")
     with atomic_path(picture) as temporary:
         figure.savefig(temporary, format="png", dpi=120)

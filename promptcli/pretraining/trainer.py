@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,12 @@ from promptcli.backbones.language_models import MaskedLM
 from promptcli.encoder.streams import STREAMS, stream_count
 from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
 from promptcli.notes import Advance, describe, note
-from promptcli.pretraining.batches import Batch, Step, mask, predict_words, steps
+from promptcli.pretraining.batches import Batch, Step, predict_words, steps
 from promptcli.pretraining.corpus import Corpus
-from promptcli.pretraining.plan import BAGS, Plan
+from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.start import sinusoids
-from promptcli.storage.runs import Position, read_log, truncate_log
-from promptcli.training.loop import Loop
+from promptcli.storage.runs import Position, truncate_log
+from promptcli.training.loop import Loop, Planned
 
 _SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
 _LOG_EVERY = 20  # steps; their mean is logged
@@ -46,23 +46,6 @@ class Report:
     learning_rate: float  #: of the last step
     rate: float  #: tokens per second
     seconds: float  #: time spent in steps, over all sittings
-    precision: str  #: of the matrix products
-
-
-def choose_precision(device: str, log: Path) -> torch.dtype:
-    """Return bfloat16 if the device computes in it; a run started in the other precision is resumed in float32."""
-    dtype = choose_dtype("auto", device)
-    for before in read_log(log, Report)[:1]:
-        if before.precision != _name(dtype):
-            note(f"the run was started in {before.precision}, this device has {_name(dtype)}: float32 from here")
-            return torch.float32
-    if dtype == torch.float32:
-        note("this device has no bfloat16 arithmetic: the run is in float32")
-    return dtype
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 class Trainer(Loop[Step]):
@@ -70,9 +53,9 @@ class Trainer(Loop[Step]):
 
     def __init__(self, plan: Plan, device: str, start: Tensor | None = None, dtype: torch.dtype | None = None) -> None:
         self.plan, self.device = plan, device
-        self.dtype = choose_dtype("auto", device) if dtype is None else dtype
         shape = {name: getattr(plan, name) for name in _SHAPE}
-        self.model = MaskedLM(**shape, seed=plan.seed, device=device, dtype=self.dtype)
+        dtype = choose_dtype("auto", device) if dtype is None else dtype
+        self.model = MaskedLM(**shape, seed=plan.seed, device=device, dtype=dtype)
         self.parameters = self.model.parameters
         if start is not None:
             self.model.start_from(start)
@@ -85,13 +68,14 @@ class Trainer(Loop[Step]):
         if self._parts > 1:
             share = threads // self._parts
             self._map = ThreadPoolExecutor(self._parts, initializer=lambda: torch.set_num_threads(share)).map
-        weights = list(self.parameters.values())
         groups = [
-            {"params": [weight for weight in weights if weight.dim() > 1], "weight_decay": plan.weight_decay},
-            {"params": [weight for weight in weights if weight.dim() <= 1], "weight_decay": 0.0},
+            {"params": [weight for weight in self.parameters.values() if (weight.dim() > 1) is matrices]}
+            | {"weight_decay": plan.weight_decay if matrices else 0.0}
+            for matrices in (True, False)
         ]
         self.optimizer = torch.optim.AdamW(groups, lr=plan.learning_rate, betas=_BETAS, eps=_EPSILON, fused=True)
         self._advance: Advance = lambda done: None
+        self._sums = np.zeros(3)  # loss, right guesses, predictions since the last report
 
     def train(self, corpus: Corpus, state: Path, log: Path, *, save_seconds: float, advance: Advance) -> Position:
         """Train to the end of the token budget, from the state on disk if there is one.
@@ -102,23 +86,17 @@ class Trainer(Loop[Step]):
         position = self.load(state) if state.exists() else Position()
         truncate_log(log, position.step)
         advance(position.seen)
-        self._sums: dict[str, float] = dict.fromkeys(("loss", "right", "predicted"), 0.0)
         self._reported, self._saved = position, time.perf_counter()
         position = self.run(position, state)
         self.save(state, position)
         return position
 
-    def items(self, position: Position) -> Iterator[Step]:
-        return itertools.dropwhile(lambda step: step.number < position.step, steps(self.plan, self.corpus))
+    def planned(self, position: Position) -> Iterator[Planned[Step]]:
+        for step in itertools.dropwhile(lambda step: step.number < position.step, steps(self.plan, self.corpus)):
+            yield Planned(step, step.tokens, self.plan.learning_rate_at(step.seen + step.tokens))
 
     def read(self, item: Step) -> Batch:
-        return (predict_words if self.plan.objective == BAGS else mask)(item, self.plan, self.corpus)
-
-    def rate(self, item: Step) -> float:
-        return self.plan.learning_rate_at(item.seen + item.tokens)
-
-    def size(self, item: Step) -> int:
-        return item.tokens
+        return predict_words(item, self.plan, self.corpus)
 
     def compute(self, item: Step, inputs: Batch) -> Tensor:
         """Put the gradients of a step in place; return loss, right first guesses and predictions, (3,)."""
@@ -129,59 +107,54 @@ class Trainer(Loop[Step]):
             parameter.grad = gradient
         return torch.stack([value, right, torch.full_like(value, len(inputs.gold))])
 
-    def took(self, figures: np.ndarray, item: Step) -> None:
+    def took(self, figures: np.ndarray, item: Step, rate: float) -> None:
         """Add the figures of a step to the next report; a loss that is not a number ends the run."""
         loss, right, predicted = figures.tolist()
         if not math.isfinite(loss):
             raise PromptcliError(f"the loss at step {item.number + 1} is not a number; try a lower `learning_rate`")
-        for name, more in (("loss", loss * predicted), ("right", right), ("predicted", predicted)):
-            self._sums[name] += more
+        self._sums += (loss * predicted, right, predicted)
 
     def pauses(self, step: int) -> bool:
         return step % _LOG_EVERY == 0
 
     def pause(self, position: Position) -> bool:
         """Log the mean of the steps since the last report; return whether a checkpoint is due."""
-        seconds, sums = position.seconds - self._reported.seconds, self._sums
+        loss, right, predicted = self._sums.tolist()
+        seen = position.seen - self._reported.seen
         report = Report(
             step=position.step,
             seen=position.seen,
-            loss=sums["loss"] / sums["predicted"],
-            accuracy=sums["right"] / sums["predicted"],
+            loss=loss / predicted,
+            accuracy=right / predicted,
             learning_rate=self.plan.learning_rate_at(position.seen),
-            rate=(position.seen - self._reported.seen) / seconds,
+            rate=seen / (position.seconds - self._reported.seconds),
             seconds=position.seconds,
-            precision=_name(self.dtype),
         )
         with self._log.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(dataclasses.asdict(report)) + "\n")
-        self._advance(position.seen - self._reported.seen)
+        self._advance(seen)
         describe(self._advance, f"loss {report.loss:.3f}  accuracy {100 * report.accuracy:.1f}%")
-        self._sums, self._reported = dict.fromkeys(sums, 0.0), position
+        self._sums, self._reported = np.zeros(3), position
         due = time.perf_counter() - self._saved > self._save_seconds
-        if due:
-            self._saved = time.perf_counter()
+        self._saved = time.perf_counter() if due else self._saved
         return due
 
     def _within_memory(self, step: Step, batch: Batch, seed: int) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Return the loss, the right guesses and the gradients of a batch, in as many parts as memory takes."""
         while True:
             try:
-                return self._sums_of(step, batch, batch.split(self._parts), seed)
+                return self._sums_of(step, batch, seed)
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
                 if self._parts >= len(batch.ids):
-                    remedy = "a smaller `width` or `layers`, or another `device`"
-                    raise OutOfMemoryError(
-                        f"out of memory on {self.device} even with one line; give {remedy}"
-                    ) from None
+                    problem = f"out of memory on {self.device} even with one line"
+                    raise OutOfMemoryError(f"{problem}; give a smaller `width` or `layers`") from None
             self._parts *= 2
             note(f"out of memory on {self.device}: batches are computed in {self._parts} parts from here")
 
-    def _sums_of(
-        self, step: Step, batch: Batch, parts: Sequence[Batch], seed: int
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+    def _sums_of(self, step: Step, batch: Batch, seed: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+        parts = batch.split(self._parts)
         drops = [
             Dropout(step.dropout, torch.Generator().manual_seed(seed * STREAMS + index)) for index in range(len(parts))
         ]

@@ -31,9 +31,6 @@ class Definition(NamedTuple):
     meaning: str
 
 
-FORMS = (True, False)  #: LM-BFF's two forms: whether the sentence comes before the gaps, or after them
-
-
 @dataclass(frozen=True)
 class _Beam:
     """One hypothesis: the ids written, and the ends of its finished parts, before and after the word."""
@@ -45,6 +42,10 @@ class _Beam:
     @property
     def finished(self) -> bool:
         return len(self.ends) == 2
+
+
+#: LM-BFF's two forms: whether the sentence comes before the gaps, or after them.
+FORMS = (True, False)
 
 
 def read_definitions(path: Path) -> list[Definition]:
@@ -102,45 +103,32 @@ def _search(t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, advance: A
     """Return the finished hypotheses of one shared beam, best first.
 
     A token's score is one log-softmax of the averaged logits, as in LM-BFF's code (the paper sums log-likelihoods).
+    Words and the end of a part may follow; no lone space or run of periods, and no period after a period.
     """
-    words = t5.words()
-    dots = torch.tensor([number for number, text in words.items() if text.strip() == "."], dtype=torch.long)
-    open_ids = torch.tensor([number for number, text in words.items() if not _forbidden(text)], dtype=torch.long)
+    words = {number: text.strip() for number, text in t5.words().items()}
+    dots = torch.tensor([number for number, text in words.items() if text == "."], dtype=torch.long)
+    useful = [number for number, text in words.items() if text == "." or text.strip(".")]
+    open_ids = torch.tensor(useful, dtype=torch.long)
     beams = [_Beam((t5.sentinels[0],))]
     for step in range(_LONGEST - 2):
         grown = [item for item in beams if item.finished]
         for item in beams:
-            if not item.finished:
-                scores = t5.next_logits(examples, item.written).mean(0).log_softmax(-1).cpu()
-                grown += _grow(item, scores, _allowed(t5, item, open_ids, dots), t5, beam)
+            if item.finished:
+                continue
+            ids = open_ids[~torch.isin(open_ids, dots)] if (dots == item.written[-1]).any() else open_ids
+            closing = (t5.sentinels[len(item.ends) + 1], t5.end)
+            allowed = torch.cat([ids, torch.tensor(closing)])
+            scores = t5.next_logits(examples, item.written).mean(0).log_softmax(-1).cpu()
+            best, places = scores[allowed].topk(min(beam, len(allowed)))
+            for value, token in zip(best.tolist(), allowed[places].tolist(), strict=True):
+                ends = (*item.ends, len(item.written)) if token in closing else item.ends
+                grown.append(_Beam((*item.written, token), ends, item.score + value))
         beams = sorted(grown, key=lambda item: -item.score)[:beam]
         advance(1)
         if all(item.finished for item in beams):
             advance(_LONGEST - 3 - step)
             break
     return [item for item in beams if item.finished]
-
-
-def _allowed(t5: T5, item: _Beam, open_ids: Tensor, dots: Tensor) -> Tensor:
-    """Return the ids that may follow: words and the end of the part; no period after a period."""
-    follows_dot = bool((dots == item.written[-1]).any())
-    ids = open_ids[~torch.isin(open_ids, dots)] if follows_dot else open_ids
-    return torch.cat([ids, torch.tensor([t5.sentinels[len(item.ends) + 1], t5.end])])
-
-
-def _grow(item: _Beam, scores: Tensor, allowed: Tensor, t5: T5, beam: int) -> list[_Beam]:
-    best, places = scores[allowed].topk(min(beam, len(allowed)))
-    grown = []
-    for value, token in zip(best.tolist(), allowed[places].tolist(), strict=True):
-        ends = (*item.ends, len(item.written)) if token in (t5.sentinels[len(item.ends) + 1], t5.end) else item.ends
-        grown.append(_Beam((*item.written, token), ends, item.score + value))
-    return grown
-
-
-def _forbidden(text: str) -> bool:
-    """Whether a token is a lone space or a run of periods: T5 writes both often, no template needs them (LM-BFF)."""
-    bare = text.strip()
-    return not bare or (len(bare) > 1 and set(bare) == {"."})
 
 
 def _template(t5: T5, sentence_first: bool, item: _Beam) -> str:

@@ -47,7 +47,6 @@ class TemplateScorer:
         self._sentences = list(row_of)
         self._first = np.array([row_of[sentence] for sentence in pairs.first])
         self._second = np.array([row_of[sentence] for sentence in pairs.second])
-        self._all = np.arange(self.size)
         self._pieces: dict[str, bytes] = {}
         context = {  # everything except template and pair that a cosine depends on
             "promptcli": promptcli.__version__,
@@ -72,33 +71,31 @@ class TemplateScorer:
 
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all."""
-        wanted = self._all if pairs is None else pairs
+        wanted = np.arange(self.size) if pairs is None else pairs
         cached = None if self._cached is None else self._cached.get(template, wanted)
         if cached is not None:
             return cached
         first, second = self._first[wanted], self._second[wanted]
         rows = np.unique(np.concatenate([first, second]))
-        sentences = [self._sentences[row] for row in rows]
-        vectors = self._encode(self.encoder(template), sentences, complete=pairs is None)
+        vectors = self._encode(self.encoder(template), rows, complete=pairs is None)
         cosines = statistics.cosine(vectors[np.searchsorted(rows, first)], vectors[np.searchsorted(rows, second)])
         if self._cached is not None:
             self._cached.put(template, wanted, cosines)
         return cosines
 
-    def _encode(self, encoder: Encoder, sentences: Sequence[str], *, complete: bool) -> NDArray[np.float32]:
-        """Return vectors (n, d): of all sentences in the same batches as ``eval``'s, of a subset in small ones.
+    def _encode(self, encoder: Encoder, rows: NDArray[np.intp], *, complete: bool) -> NDArray[np.float32]:
+        """Return the vectors (n, d) of sentences: of all in the same batches as ``eval``'s, of a subset in small ones.
 
         On a GPU a subset has large batches too: a wait costs more than padding there.
         """
-        if complete or self.backbone.device.type == "cuda":
-            return encode_together([encoder], sentences)[0].vectors
-        by_length = np.argsort([len(sentence) for sentence in sentences], kind="stable")
-        batches = [
-            encode_together([encoder], [sentences[row] for row in rows])[0].vectors
-            for rows in np.array_split(by_length, -(-len(by_length) // _TOGETHER))
-        ]
-        vectors: NDArray[np.float32] = np.concatenate(batches)[np.argsort(by_length)]
-        return vectors
+        sentences = [self._sentences[row] for row in rows]
+        order, parts = np.arange(len(sentences)), 1
+        if not complete and self.backbone.device.type != "cuda":
+            order = np.argsort([len(sentence) for sentence in sentences], kind="stable")
+            parts = -(-len(order) // _TOGETHER)
+        batches = ([sentences[row] for row in part] for part in np.array_split(order, parts))
+        vectors = np.concatenate([encode_together([encoder], batch)[0].vectors for batch in batches])
+        return np.asarray(vectors[np.argsort(order)])
 
     def score(
         self, templates: Sequence[str], stage: str = "all", advance: Advance = lambda pairs: None
@@ -108,8 +105,6 @@ class TemplateScorer:
         for template in templates:
             cosines.append(self.cosines(template))
             advance(self.size)
-        if not cosines:
-            return []
         intervals = statistics.bootstrap_intervals(np.stack(cosines), self.gold)
         return [
             Ranked(template, 100 * statistics.spearman(row, self.gold), (100 * low, 100 * high), stage)

@@ -10,7 +10,6 @@ from promptcli.settings import BARE
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
     from promptcli.encoder.prompts.named import NamedTemplate
-    from promptcli.encoder.prompts.template import Template
     from promptcli.models.loading import Model
 
 
@@ -96,7 +95,26 @@ def check_template(
     if not sentence.strip():
         raise UsageError("the sentence is empty; give one with `sentence`")
     template = texts.Template(filled, tokens)
-    ids, position, truncated = _input(template, backbone, sentence, limit)
+
+    def fill(sentence: str) -> tuple[list[int], int | None, bool]:
+        """Return the ids, the first mask's position, and whether the sentence was cut."""
+        inputs = template.splice(tokens.packed(template.pieces([sentence], True)), limit)
+        row = inputs.rows[0]
+        return row, next(iter(template.mask_slots(len(row))), None), inputs.truncated[0]
+
+    ids, position, truncated = fill(sentence)
+    longer = sentence.strip()
+    while not fill(longer)[2]:
+        longer = f"{longer} {longer}"
+    cut, cut_position, _ = fill(longer)
+    count = len(tokens.encode(template.pieces([longer], True))[0])
+    kept = len(cut) - template.length
+    last = tokens.text(cut[len(template.left) + kept - 1])
+    origins = ["template"] * len(ids)
+    inside = slice(len(template.prefix), len(ids) - len(template.suffix))
+    origins[inside] = ["sentence"] * len(origins[inside])
+    for slot in template.mask_slots(len(ids)):
+        origins[slot] = "mask"
     return CheckedTemplate(
         named=named_templates().get(text),
         backbone=backbone.name,
@@ -106,24 +124,12 @@ def check_template(
         max_tokens=limit,
         room=limit - template.length,
         sentence=template.pieces([sentence], True)[0].strip(),
-        tokens=_named(template, backbone, ids),
+        tokens=[Token(place, token, tokens.text(token), origins[place]) for place, token in enumerate(ids)],
         mask_position=position,
         truncated=truncated,
-        truncation=_truncation(template, backbone, sentence.strip()),
+        truncation=Truncation(count, kept, last, cut_position, len(cut)),
         notes=_notes(backbone),
     )
-
-
-def _truncation(template: "Template", backbone: "Backbone", longer: str) -> Truncation:
-    """Return what becomes of a sentence that is repeated until it is too long."""
-    tokens, limit = backbone.tokenizer, backbone.max_tokens
-    while not _input(template, backbone, longer, limit)[2]:
-        longer = f"{longer} {longer}"
-    sentence_tokens = len(tokens.encode(template.pieces([longer], True))[0])
-    cut, cut_mask, _ = _input(template, backbone, longer, limit)
-    kept = len(cut) - template.length
-    last = tokens.text(cut[len(template.left) + kept - 1])
-    return Truncation(sentence_tokens, kept, last, cut_mask, len(cut))
 
 
 def _notes(backbone: "Backbone") -> list[str]:
@@ -134,19 +140,3 @@ def _notes(backbone: "Backbone") -> list[str]:
         why = {"electra": ": an ELECTRA discriminator, which has the mask token but is not a masked LM at inference"}
         lacks = f"backbone {backbone.name!r} has no masked-LM head{why.get(backbone.provenance.family, '')}"
         return [f"{lacks}; the vector at the mask works, predicting tokens (topk-tokens) does not"]
-
-
-def _input(template: "Template", backbone: "Backbone", sentence: str, limit: int) -> tuple[list[int], int | None, bool]:
-    """Return the ids of a filled template, its first mask's position, and whether the sentence was cut."""
-    inputs = template.splice(backbone.tokenizer.packed(template.pieces([sentence], True)), limit)
-    row = inputs.rows[0]
-    return row, next(iter(template.mask_slots(len(row))), None), inputs.truncated[0]
-
-
-def _named(template: "Template", backbone: "Backbone", ids: list[int]) -> list[Token]:
-    origins = ["template"] * len(ids)
-    sentence = slice(len(template.prefix), len(ids) - len(template.suffix))
-    origins[sentence] = ["sentence"] * len(origins[sentence])
-    for slot in template.mask_slots(len(ids)):
-        origins[slot] = "mask"
-    return [Token(place, token, backbone.tokenizer.text(token), origins[place]) for place, token in enumerate(ids)]

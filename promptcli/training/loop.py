@@ -4,9 +4,8 @@ import abc
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +15,14 @@ from promptcli.storage.runs import Position, load_state, save_state
 
 Item = TypeVar("Item")
 CLIP = 1.0  # largest global norm of the gradient
+
+
+class Planned(NamedTuple, Generic[Item]):
+    """A step to come."""
+
+    item: Item  #: what it is made of
+    size: int  #: examples or tokens
+    rate: float  #: learning rate
 
 
 class Loop(abc.ABC, Generic[Item]):
@@ -29,27 +36,19 @@ class Loop(abc.ABC, Generic[Item]):
     optimizer: torch.optim.Optimizer
 
     @abc.abstractmethod
-    def items(self, position: Position) -> Iterable[Item]:
-        """Yield what each of the remaining steps is made of."""
+    def planned(self, position: Position) -> Iterable[Planned[Item]]:
+        """Yield the remaining steps."""
 
     @abc.abstractmethod
     def read(self, item: Item) -> Any:
         """Return the inputs of a step; called in another thread, a step ahead."""
 
     @abc.abstractmethod
-    def rate(self, item: Item) -> float:
-        """Return the learning rate of a step."""
-
-    @abc.abstractmethod
-    def size(self, item: Item) -> int:
-        """Return the number of examples or tokens of a step."""
-
-    @abc.abstractmethod
     def compute(self, item: Item, inputs: Any) -> Tensor:
         """Put the gradients of a step in place; return its figures, still on the device."""
 
     @abc.abstractmethod
-    def took(self, figures: np.ndarray, item: Item) -> None:
+    def took(self, figures: Any, item: Item, rate: float) -> None:
         """Receive the figures of a step, a step or two later."""
 
     @abc.abstractmethod
@@ -77,15 +76,15 @@ class Loop(abc.ABC, Generic[Item]):
     def run(self, position: Position, state: Path) -> Position:
         figures = LateFigures(self.took)
         began = time.perf_counter()
-        for item, inputs in ahead(self.read, self.items(position)):
+        for planned, inputs in ahead(lambda planned: self.read(planned.item), self.planned(position)):
             if self.stopped():
                 break
             for group in self.optimizer.param_groups:
-                group["lr"] = self.rate(item)
-            figures.add(self.compute(item, inputs), item)
+                group["lr"] = planned.rate
+            figures.add(self.compute(planned.item, inputs), planned.item, planned.rate)
             self.move()
             now = time.perf_counter()
-            position = Position(position.step + 1, position.seen + self.size(item), position.seconds + now - began)
+            position = Position(position.step + 1, position.seen + planned.size, position.seconds + now - began)
             began = now
             if self.pauses(position.step):
                 figures.read()

@@ -32,7 +32,7 @@ from promptcli.storage.files import atomic_path
 from promptcli.storage.runs import Position, read_log, truncate_log
 from promptcli.storage.tensors import load_tensors, save_tensors
 from promptcli.training.batches import batch_lengths, batches, steps_of
-from promptcli.training.loop import CLIP, Loop
+from promptcli.training.loop import CLIP, Loop, Planned
 from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.methods.training_settings import LoRASettings, MaskedLMSettings, TrainingSettings
 from promptcli.training.objectives import find_objective
@@ -194,22 +194,17 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
             truncate_log(log, position.step)
         return position
 
-    def items(self, position: Position) -> Iterator[tuple[int, np.ndarray]]:
+    def planned(self, position: Position) -> Iterator[Planned[tuple[int, np.ndarray]]]:
         """Yield the number of each remaining step, from 0, and the rows of its batch."""
-        return itertools.islice(
-            enumerate(batches(self.settings, self.examples.sizes, self.examples.lengths)), position.step, self.steps
-        )
+        examples = self.examples
+        rows = enumerate(batches(self.settings, examples.sizes, examples.lengths))
+        for item in itertools.islice(rows, position.step, self.steps):
+            yield Planned(item, len(item[1]), learning_rate(self.settings, item[0], self.steps))
 
     def read(self, item: tuple[int, np.ndarray]) -> tuple[list[list[str]], list[TokenizedView]]:
         """Return a batch's texts by column, and its views of this process, tokenised."""
         columns = [[column[row] for row in item[1]] for column in self.examples.columns]
         return columns, self.learner.tokenize(self.processes.share(columns))
-
-    def rate(self, item: tuple[int, np.ndarray]) -> float:
-        return learning_rate(self.settings, item[0], self.steps)
-
-    def size(self, item: tuple[int, np.ndarray]) -> int:
-        return len(item[1])
 
     def stopped(self) -> bool:
         """Return whether the scores have not improved for too long."""
@@ -219,7 +214,7 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         """Put the gradients of a step in place; return its loss."""
         return self.gradients(item[0], *inputs)
 
-    def took(self, figures: Any, item: tuple[int, np.ndarray]) -> None:
+    def took(self, figures: Any, item: tuple[int, np.ndarray], rate: float) -> None:
         """Record the loss of a step; a loss that is not a number ends the run."""
         loss, step = float(figures), item[0] + 1
         if not math.isfinite(loss):
@@ -228,7 +223,7 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         self._advance(1)
         best = [score.value for score in self.dev_scores if score.best][-1:]
         describe(self._advance, f"loss {loss:.4f}" + "".join(f"  best {value:.2f}" for value in best))
-        self.processes.accelerator.log({"loss": loss, "learning_rate": self.rate(item)}, step=step)
+        self.processes.accelerator.log({"loss": loss, "learning_rate": rate}, step=step)
 
     def gradients(
         self, number: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None = None

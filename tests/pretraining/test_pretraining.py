@@ -15,7 +15,7 @@ from promptcli.pretraining import trainer as training
 from promptcli.pretraining.batches import steps
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.start import sinusoids
-from promptcli.pretraining.trainer import Report, Trainer, choose_precision
+from promptcli.pretraining.trainer import Trainer
 from tests.pretraining.test_pretraining_steps import random_corpus, take_step
 
 SHAPE = {"positions": 64, "vocab_size": 500, "width": 32, "heads": 2, "layers": 2}
@@ -139,29 +139,6 @@ def test_the_position_table_starts_from_sinusoids(width):
     assert (begun - table).abs().max() > 0.01
 
 
-@pytest.mark.parametrize(
-    ("before", "here", "precision", "said"),
-    [
-        (None, torch.bfloat16, torch.bfloat16, None),
-        ("bfloat16", torch.bfloat16, torch.bfloat16, None),
-        (None, torch.float32, torch.float32, "no bfloat16 arithmetic"),
-        ("bfloat16", torch.float32, torch.float32, "was started in bfloat16"),
-        ("float32", torch.bfloat16, torch.float32, "float32 from here"),
-    ],
-)
-def test_the_precision_is_the_devices_and_a_resumed_run_keeps_to_float32(
-    monkeypatch, tmp_path, caplog, before, here, precision, said
-):
-    monkeypatch.setattr("promptcli.pretraining.trainer.choose_dtype", lambda name, device: here)
-    log = tmp_path / "log.jsonl"
-    if before:
-        report = Report(20, 9, 1.0, 0.1, 0.1, 1.0, 1.0, precision=before)
-        log.write_text(json.dumps(vars(report)) + "\n")
-    with caplog.at_level("INFO", "promptcli"):
-        assert choose_precision("cpu", log) == precision
-    assert bool(caplog.messages) is bool(said) and all(said in message for message in caplog.messages)
-
-
 @pytest.mark.parametrize("stop", [20, 60])
 def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypatch, stop):
     corpus = random_corpus()
@@ -196,4 +173,4 @@ def test_a_loss_that_is_no_number_stops_the_run():
     trainer.corpus = random_corpus()
     step = next(steps(plan, trainer.corpus))
     with pytest.raises(PromptcliError, match="loss at step 1 is not a number"):
-        trainer.took(trainer.compute(step, trainer.read(step)).numpy(), step)
+        trainer.took(trainer.compute(step, trainer.read(step)).numpy(), step, 0.1)

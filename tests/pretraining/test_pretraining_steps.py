@@ -29,7 +29,7 @@ def random_corpus(seed=0, lines=300, unrelated=60):
 def take_step(trainer, step, batch):
     """Return the loss and the number of right first guesses of a step."""
     for group in trainer.optimizer.param_groups:
-        group["lr"] = trainer.rate(step)
+        group["lr"] = trainer.plan.learning_rate_at(step.seen + step.tokens)
     loss, right, _ = trainer.compute(step, batch).tolist()
     trainer.move()
     return loss, right

@@ -261,19 +261,19 @@ def test_candidate_files(tmp_path):
     assert tomllib.loads(found)["template"] == {"text": odd, "source": "here", "score": 1.23}
     grammar = '[grammar]\npatterns = ["<a> [X] <b> [MASK]"]\n[grammar.slots]\na = ["", "The"]\nb = [":", "is"]\n'
     assert read("grammar.toml", grammar) == [f"{a}[X] {b} [MASK]" for a in ("", "The ") for b in (":", "is")]
-    with pytest.raises(NotFoundError, match="no file"):
+    with pytest.raises(NotFoundError, match="cannot be opened"):
         template_space.read_candidates(tmp_path / "nowhere.txt")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", b"", "holds no candidate"),
+        ("a.txt", b"", "is empty"),
         ("a.txt", b"[X] [MASK]\n[X] is\n", "candidate 2: template '[X] is' has no [MASK]"),
         ("a.txt", b"[MASK]\n", "has no [X]"),
-        ("a.txt", b"\xff\xfe", "cannot be read"),
+        ("a.txt", b"[X]\x00[MASK]\n", "line 1"),
         ("a.toml", b"text", "not TOML"),
-        ("a.toml", b"[one]\nsource = 'x'\n", "[one]: Object missing required field `text`"),
+        ("a.toml", b"[one]\nsource = 'x'\n", "Object missing required field `text`"),
         ("a.toml", b"[grammar]\npatterns = ['<a> [X]']\n[grammar.slots]\n", "lacks 'a'"),
     ],
 )
