@@ -448,7 +448,7 @@ def _may_stay(name: str, kill: Kill) -> bool:
 def draw_kill(name: str, number: int, whole: Unbroken, given, root: Path) -> Kill:
     """Draw a command's kill of that number; the same whenever it is asked for."""
     draw = random.Random(f"{given.seed} {name} {number}")
-    sent, share = draw.choice(sorted(SIGNALS)), draw.uniform(0, 1.02)
+    sent, share = draw.choice(sorted(given.signals.split(","))), draw.uniform(0, 1.02)
     if given.real_every and draw.randrange(given.real_every) == 0:
         return Kill(name, number, sent, moment=share * _real(name, root), real=True)
     if number % 2 and whole.events:
@@ -465,6 +465,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=1000, help="in all, spread over the commands")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--signals", default=",".join(SIGNALS))
     parser.add_argument("--real-every", type=int, default=20)
     parser.add_argument("--log", type=Path, help="a line for every kill; those in it are not done again")
     parser.add_argument("--keep", type=Path, help="folder for what the first broken kill left")

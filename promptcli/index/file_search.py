@@ -18,7 +18,7 @@ from promptcli.data.vectors.precision import unit
 from promptcli.embedding.splitting import Splitter
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.index.where import Condition
-from promptcli.notes import note
+from promptcli.notes import note, working
 
 if TYPE_CHECKING:
     from promptcli.models.loading import Model
@@ -77,23 +77,24 @@ def search(
     asked = unit(encoder.in_role("query", report=True).encode([query]))[0]
     splitter = Splitter(documents) if split else None
     candidates, best, count = _candidates(named, unreadable, condition), list[Line](), 0
-    while window := list(itertools.islice(candidates, _WINDOW)):
-        texts, rows = [lines[number].strip() for _, number, lines in window], list(range(len(window)))
-        if splitter is not None:
-            _, texts, rows = splitter.rows(rows, texts)
-        scores = unit(documents.encode(texts)) @ asked
-        nearest = dict[int, int]()  # number of a line in the window -> its best text
-        for place in np.argsort(-scores, kind="stable").tolist():
-            nearest.setdefault(rows[place], place)
-            if len(nearest) == k:
-                break
-        for row, place in nearest.items():
-            file, number, lines = window[row]
-            text = lines[number] if splitter is None else texts[place]
-            before, after = lines[max(0, number - context) : number], lines[number + 1 : number + 1 + context]
-            best.append(Line(file, number + 1, float(scores[place]), text, tuple(before), tuple(after)))
-        best = sorted(best, key=lambda line: -line.score)[:k]
-        count += len(window)
+    with working("search", None) as advance:
+        while window := list(itertools.islice(candidates, _WINDOW)):
+            texts, rows = [lines[number].strip() for _, number, lines in window], list(range(len(window)))
+            if splitter is not None:
+                _, texts, rows = splitter.rows(rows, texts)
+            scores = unit(documents.encode(texts, progress=advance)) @ asked
+            nearest = dict[int, int]()  # number of a line in the window -> its best text
+            for place in np.argsort(-scores, kind="stable").tolist():
+                nearest.setdefault(rows[place], place)
+                if len(nearest) == k:
+                    break
+            for row, place in nearest.items():
+                file, number, lines = window[row]
+                text = lines[number] if splitter is None else texts[place]
+                before, after = lines[max(0, number - context) : number], lines[number + 1 : number + 1 + context]
+                best.append(Line(file, number + 1, float(scores[place]), text, tuple(before), tuple(after)))
+            best = sorted(best, key=lambda line: -line.score)[:k]
+            count += len(window)
     if condition is not None:
         condition.check()
     skipped = f"; {len(unreadable):,} not read, e.g. {unreadable[0]}" if unreadable else ""

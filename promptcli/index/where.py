@@ -31,6 +31,7 @@ _NUMBER = r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?([eE][+-]?\d{1,2})?$"
 _TYPES = {
     "numbers": (_NUMBER, "a number, without quotes"),
     "true and false": (r"^(?i:true|false)$", "true or false, without quotes"),
+    "dates": (r"^\d{4}-\d\d-\d\d([T ][\d:.,]+(Z|[+-]\d\d:?\d\d)?)?$", 'a date in quotes, e.g. "2024-05"'),
     "texts": ("", "a text in quotes"),
 }
 
@@ -128,7 +129,7 @@ class Condition:
             return compare(pc.equal(pc.utf8_lower(cells), "true"), value)
         if not isinstance(value, str | bool) and kind == "numbers":
             return compare(cells.cast(pa.float64()), value)
-        if isinstance(value, str) and kind == "texts":
+        if isinstance(value, str) and (kind == "texts" or (kind == "dates" and re.match(r"\d{4}", value))):
             return compare(cells, value)
         other = cells.filter(pc.invert(pc.match_substring_regex(cells, _NUMBER)))  # why it does not hold numbers
         example = (other if len(other) else cells.drop_null())[0].as_py()

@@ -115,6 +115,14 @@ def test_blank_texts_are_left_out_cut_ones_noted_and_control_characters_not_prin
     assert "\x1b" not in ran.out and ran.out.count("\n") == 4
 
 
+def test_a_very_long_text_is_printed_in_part_and_complete_in_json(run, fake, search, tmp_path):
+    (tmp_path / "page.txt").write_text("word " * 2000 + "\n")
+    run("index", "build", tmp_path / "page.txt", "-o", tmp_path / "i")
+    shown = [run("index", "search", tmp_path / "i", "x").out, run("search", "x", tmp_path / "page.txt").out]
+    assert all(len(out) < 1000 + len(f"0.0000  {tmp_path}/page.txt:1: ") + 10 and "…" in out for out in shown)
+    assert len(search(tmp_path / "i", "x")[0]["text"]) > 9000
+
+
 def test_factory_prints_its_recall_and_info_shows_the_same(run, fake, tmp_path):
     (tmp_path / "in.txt").write_text("".join(f"sentence {number}\n" for number in range(300)))
     ran = run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i", "--factory", "HNSW16")

@@ -1,11 +1,14 @@
 """Search in files: against cosines of every line, in one pass or several, and what is not read."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
 import promptcli as pc
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.index import file_search
+from promptcli.notes import showing
 from tests.index.test_sync import LINES
 
 
@@ -33,6 +36,14 @@ def test_the_nearest_lines_are_those_of_all_cosines(window, folder, monkeypatch)
     assert [line.text for line in lines] == [text for *_, text in expected]
     assert [line.score for line in lines] == pytest.approx([cosine for cosine, *_ in expected], abs=1e-5)
     assert pc.search("A sleeping cat", [folder], model=encoder, min_score=expected[1][0] - 1e-6) == lines[:2]
+
+
+def test_progress_counts_the_lines_as_they_are_encoded(folder, monkeypatch):
+    monkeypatch.setattr(file_search, "_WINDOW", 2)
+    done = []
+    with showing(lambda name, steps: contextlib.nullcontext(done.append)):
+        pc.search("A sleeping cat", [folder], model="static-avg")
+    assert sum(done) == 7 and len(done) >= 4
 
 
 def test_neighbours_and_what_is_not_text(folder, caplog):

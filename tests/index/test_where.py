@@ -152,6 +152,7 @@ def test_rows_are_chosen_before_the_search(factory):
         ("code = 7", "'code' holds texts, e.g. .*in quotes"),
         ("ok = 1", "'ok' holds true and false.*true or false"),
         ("day > 2024-01-01", "cannot be read at '2024-01-01'"),
+        ('day > "soon"', "'day' holds dates, e.g. '2024-.*a date in quotes"),
         ("lang = en", "cannot be read at 'en'"),
         ("year >", "cannot be read at its end"),
         ("(year = 1", "at its end"),

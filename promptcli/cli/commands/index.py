@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from promptcli.index.stored import IndexManifest
 
 
+_LONGEST = 1000  # characters of a text that are printed; `--json` prints all
+
+
 def _source(file: str) -> Any:
     return sys.stdin.buffer if file == "-" else file
 
@@ -142,8 +145,9 @@ def print_hits(hits: "list[Hit]") -> None:
 
 
 def one_line(text: str) -> str:
-    """Return a text without control characters."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    """Return a text without control characters, and no more of it than a screen holds."""
+    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return "".join(character if character.isprintable() else " " for character in shown)
 
 
 def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> None:
