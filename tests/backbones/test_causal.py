@@ -16,8 +16,7 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.encoder import build_encoder, encode_together
 from promptcli.encoder.prompts.named import named_templates
 from promptcli.errors import UsageError
-from promptcli.recipe import CAUSAL_RECIPES, RECIPES, Recipe
-from tests.reading import write_table
+from promptcli.recipe import RECIPES, Recipe
 from tests.reference import plain
 from tests.reference.causal import attention_outputs, contrasted, text_rule, token_prepending
 from tests.tiny import SENTENCES
@@ -316,11 +315,3 @@ def test_a_projected_last_layer_has_a_width_of_its_own(tmp_path):
         assert np.abs(vector - last.last_hidden_state[0, -1].detach().numpy()).max() < 1e-5
     with pytest.raises(UsageError, match="16 numbers in its layers, 12 after the last one; take last or layer-K"):
         build_encoder(Recipe(), backbone=backbone)
-
-
-def test_eval_scores_the_recipes_of_causal_models(run, tiny_folder, tmp_path):
-    rows = zip(SENTENCES, SENTENCES[1:], range(4), strict=False)
-    pairs = write_table(tmp_path / "pairs.tsv", ("sentence1", "sentence2", "score"), rows)
-    results = run("eval", "--backbone", tiny_folder("llama"), "--task", pairs, "--json").json["results"]
-    names = {row["recipe"] for row in results}
-    assert set(CAUSAL_RECIPES) <= names and not {"cls", "prompt"} & names

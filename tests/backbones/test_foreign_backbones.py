@@ -138,33 +138,22 @@ WORDLESS = {"type": "Unigram", "unk_id": 0, "vocab": [["[UNK]", 0]]}
 #: What is done to the folder, and what is said of it.
 DAMAGES = {
     # sizes and fields of config.json
-    "vocab_size a text": (config(vocab_size="x"), "expected int, got str"),
     "vocab_size of another model": (config(vocab_size=10**9), "vocab_size 1000000000, and none of its tensors"),
-    "pad_token_id a text": (config(pad_token_id="x"), "pad_token_id"),
     "pad_token_id beyond the table": (config(pad_token_id=10**6), "pad_token_id 1000000; its ids go from 0 to"),
-    "pad_token_id negative": (config(pad_token_id=-1), "pad_token_id -1"),
-    "id2label a text": (config(id2label="x"), "cannot be loaded"),
     "no layer more": (config(num_hidden_layers=3), "lacks 16 of its tensors"),
     "layers left over": (config(num_hidden_layers=1), "16 tensors that its config.json has no place for"),
     "a billion layers": (config(num_hidden_layers=10**9), "num_hidden_layers 1000000000"),
-    "a billion positions": (config(max_position_embeddings=10**9), "max_position_embeddings 1000000000"),
-    "no heads": (config(num_attention_heads=0), "cannot be loaded: ZeroDivisionError"),
-    "unknown activation": (config(hidden_act="x"), "cannot be loaded: KeyError"),
     "norms that level all": (config(layer_norm_eps=1e30), "the same vector for different texts"),
     "another size inside": (config(intermediate_size=16), "of shape 24, where config.json asks for 16"),
-    "unknown dtype": (config(dtype="float99"), "float99"),
     "a decoder": (config(is_decoder=True), "is a decoder"),
     "a family that nobody knows": (config(model_type="bloom"), "unknown family .*'bloom'; valid: bert"),
     "config.json a list": (written("config.json", "[]"), "not a JSON object with a model_type"),
-    "config.json cut": (written("config.json", '{"model_type": "bert"'), "not a JSON object with a model_type"),
     "config.json deep": (written("config.json", "[" * 99999), "nested deeper"),
     # what would run code or change the weights
     "remote attention": (config(attn_implementation="owner/name"), "foreign code.*owner/name.*never run"),
-    "remote attention by part": (config(attn_implementation={"": "owner/name"}), "foreign code.*never run"),
     "a model of its own": (config(auto_map={"AutoModel": "a.B"}), r"auto_map in config\.json.*never run"),
     "a tokenizer of its own": (tokenizer_config(auto_map={"AutoTokenizer": ["a.B", None]}), "auto_map in tokenizer_c"),
     "an adapter": (written("adapter_config.json", '{"peft_type": "LORA"}'), r"adapter_config\.json: merge it"),
-    "an adapter that is a list": (written("adapter_config.json", "[]"), r"adapter_config\.json: merge it"),
     "quantised": (config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True}), "quantised"),
     # vocabulary
     "no vocabulary": (lambda folder: (folder / "vocab.txt").unlink(), "has no vocabulary"),
@@ -180,25 +169,16 @@ DAMAGES = {
     "no such mask, rows to spare": (both(vocabulary(lambda items: items[:-2]), NO_MASK), "has no <foo>"),
     "the mask means unknown": (tokenizer_config(mask_token="[UNK]"), "which means something else"),
     "no start token": (tokenizer_config(cls_token=None), "cls_token"),
-    "a start token that is a number": (tokenizer_config(cls_token=3), "cannot be loaded"),
-    "added tokens a list": (tokenizer_config(added_tokens_decoder=[1]), "cannot be loaded"),
-    "a tokenizer of another kind": (tokenizer_config(tokenizer_class="T5Tokenizer"), "backbone"),
     "tokenizer.json a list": (tokenizer_json(lambda content: []), "cannot be loaded"),
     "tokenizer.json without a model": (tokenizer_json(lambda content: {"version": "1.0"}), "cannot be loaded"),
     "tokenizer.json without words": (tokenizer_json(lambda content: content | {"model": WORDLESS}), ""),
-    "tokenizer.json without its unknown token": (
-        tokenizer_json(lambda content: content | {"model": content["model"] | {"unk_token": "[NONE]"}}),
-        "",
-    ),
     "tokenizer.json with an item twice": (_twice, "has 'a' twice"),
     # weights
     "a tensor is missing": (weights(lambda tensors: tensors.pop(QUERY)), r"lacks 1 of its tensors \(e\.g\. .*query"),
     "a tensor of another shape": (tensor(QUERY, 4, 16), "of shape 4 x 16, where config.json asks for 16 x 16"),
     "a tensor too many": (tensor("bert.more", 4), r"no place for \(e\.g\. bert\.more\)"),
     "NaN": (put(QUERY, float("nan")), "not finite.*query"),
-    "NaN of a word": (put(WORDS, float("nan")), "not finite.*word_embeddings"),
     "TensorFlow's": (weights(lambda tensors: None, {"format": "tf"}), "marked format 'tf'"),
-    "Flax's": (weights(lambda tensors: None, {"format": "flax"}), "marked format 'flax'"),
     "words all alike": (weights(lambda tensors: tensors[WORDS].zero_()), "the same vector for different texts"),
     "weights cut": (lambda folder: os.truncate(folder / "model.safetensors", 1000), "broken"),
 }
@@ -296,45 +276,37 @@ def test_what_the_tokenizer_s_library_prints_is_no_result(tmp_path, invoke):
     assert invoke(folder) == sound and sound[0] == 0
 
 
-def test_a_panic_of_the_tokenizer_is_one_line(bert, monkeypatch):
-    class PanicException(BaseException):
-        """As pyo3's, which is no Exception."""
+class PanicException(BaseException):
+    """As pyo3's, which is no Exception."""
 
+
+@pytest.mark.parametrize(
+    "raised", [PanicException("called `Option::unwrap()`\n on None"), KeyboardInterrupt(), SystemExit()]
+)
+def test_a_panic_of_the_tokenizer_is_one_line_and_what_stops_the_program_stops_it(raised, bert, monkeypatch):
     def fails(*_, **__):
-        raise PanicException("called `Option::unwrap()`\n on a `None` value")
+        raise raised
 
     monkeypatch.setattr("promptcli.backbones.pretrained.read_wordpiece", fails)
-    with pytest.raises(UsageError, match=r"cannot be loaded: called `Option::unwrap\(\)` on a `None` value$"):
+    panic = isinstance(raised, PanicException)
+    with pytest.raises(UsageError if panic else type(raised), match=r"unwrap\(\)` on None$" if panic else None):
         load_backbone(str(bert))
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_what_stops_the_program_is_no_fault_of_the_folder(stop, bert, monkeypatch):
-    def stops(*_, **__):
-        raise stop
-
-    monkeypatch.setattr("promptcli.backbones.pretrained.read_wordpiece", stops)
-    with pytest.raises(stop):
-        load_backbone(str(bert))
-
-
-CONFIG = [
-    "model_type", "architectures", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-    "intermediate_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "layer_norm_eps",
-    "max_position_embeddings", "type_vocab_size", "initializer_range", "pad_token_id", "bos_token_id", "dtype",
-    "torch_dtype", "id2label", "label2id", "num_labels", "return_dict", "output_attentions", "output_hidden_states",
-    "torchscript", "tie_word_embeddings", "is_decoder", "is_encoder_decoder", "add_cross_attention", "use_cache",
-    "chunk_size_feed_forward", "problem_type", "auto_map", "attn_implementation", "_attn_implementation",
-    "quantization_config", "transformers_version", "_name_or_path", "position_embedding_type", "pruned_heads",
-    "classifier_dropout", "tokenizer_class", "rope_parameters", "text_config",
-]  # fmt: skip
-TOKENIZER = [
-    "tokenizer_class", "backend", "cls_token", "sep_token", "pad_token", "unk_token", "mask_token", "bos_token",
-    "model_max_length", "do_lower_case", "tokenize_chinese_chars", "strip_accents", "never_split", "auto_map",
-    "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens", "padding_side", "truncation_side",
-    "model_input_names", "clean_up_tokenization_spaces", "chat_template", "tokenizer_file", "vocab_file",
-    "special_tokens_map_file", "name_or_path",
-]  # fmt: skip
+CONFIG = """
+    model_type architectures vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act
+    hidden_dropout_prob layer_norm_eps max_position_embeddings type_vocab_size pad_token_id bos_token_id dtype
+    torch_dtype id2label label2id num_labels return_dict output_attentions output_hidden_states torchscript use_cache
+    tie_word_embeddings is_decoder is_encoder_decoder add_cross_attention chunk_size_feed_forward auto_map
+    attn_implementation _attn_implementation quantization_config transformers_version _name_or_path pruned_heads
+    position_embedding_type classifier_dropout tokenizer_class rope_parameters text_config
+""".split()
+TOKENIZER = """
+    tokenizer_class backend cls_token sep_token pad_token unk_token mask_token bos_token model_max_length
+    do_lower_case tokenize_chinese_chars strip_accents never_split auto_map added_tokens_decoder padding_side
+    additional_special_tokens extra_special_tokens truncation_side model_input_names clean_up_tokenization_spaces
+    chat_template tokenizer_file vocab_file special_tokens_map_file name_or_path
+""".split()
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.integers(-3, 120) | st.floats() | st.text(max_size=8)
     | st.sampled_from(["[MASK]", "[UNK]", "the", "gelu", "float16", "BertTokenizer", "sdpa", "owner/name", 10**10]),

@@ -14,9 +14,7 @@ from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.recipe import RECIPES
-from promptcli.training.methods import find_method
 from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.trainer import Learner
 from tests import learning
 from tests.tiny import SENTENCES
 
@@ -182,21 +180,3 @@ def test_what_cannot_be_trained(tiny_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(UsageError, match=r"pip install 'promptcli\[peft\]'"):
         learner_of(tiny_folder("llama"))
-
-
-@pytest.mark.parametrize("method", ["prompteol", "dcpcse", "simcse"])
-@pytest.mark.parametrize("family", ["qwen2", "gpt2", "opt"])
-def test_products_in_bfloat16_have_the_same_direction(method, family, tiny_folder):
-    gradients = []
-    for autocast in (False, True):
-        form = find_method(method, supervised=True)
-        settings = form.small.replace(batch_size=4, max_length=20, dropout=0.0 if method != "dcpcse" else 0.1)
-        learner = Learner(form, settings, load_backbone(str(tiny_folder(family)))).train()
-        torch.manual_seed(0)
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            views = learner(TRIPLETS)
-        contrastive_loss(*views).backward()
-        gradients.append(
-            torch.cat([one.grad.flatten() for one in learner.trainable().values() if one.grad is not None])
-        )
-    assert torch.cosine_similarity(*gradients, dim=0) > 0.9

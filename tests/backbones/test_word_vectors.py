@@ -1,20 +1,16 @@
 """Word vectors in a backbone's place: both text formats, the average of known words, and all that is refused."""
 
 import gzip
-import json
 
 import numpy as np
 import pytest
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.word_vectors import read_word_vectors
-from promptcli.data.task_table import TaskName
-from promptcli.data.tasks import load_tasks
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.evaluation.evaluator import evaluate
 from promptcli.models.registry import portable
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import Recipe
 
 VECTORS = {"the": [0.5, -1.0, 0.25], "dog": [1.0, 2.0, 3.0], "barks": [-4.0, 0.0, 1e-3], ",": [0.0, 0.125, 1.0]}
 LINES = [" ".join([word, *map(str, numbers)]) for word, numbers in VECTORS.items()]
@@ -44,7 +40,7 @@ def static(backbone):
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("v.txt", GLOVE), ("v.vec", WORD2VEC), ("v.txt.gz", GLOVE), ("v.vec.gz", WORD2VEC), ("crlf.txt", GLOVE)],
+    [("v.txt", GLOVE), ("v.vec", WORD2VEC), ("v.txt.gz", GLOVE), ("crlf.txt", GLOVE), ("bom.txt", f"\ufeff{WORD2VEC}")],
 )
 def test_both_formats_plain_and_gzipped(name, text, tmp_path):
     data = text.encode().replace(b"\n", b"\r\n") if name == "crlf.txt" else text.encode()
@@ -54,11 +50,14 @@ def test_both_formats_plain_and_gzipped(name, text, tmp_path):
     assert list(row_of) == list(VECTORS) and np.array_equal(rows[[*row_of.values()]], np.float32([*VECTORS.values()]))
 
 
-@pytest.mark.parametrize("text", [GLOVE, f"{len(VECTORS)} 3\n{GLOVE}"])
-def test_a_byte_order_mark_is_no_part_of_the_first_word(text, tmp_path):
-    (tmp_path / "v.txt").write_text(text, encoding="utf-8-sig")
-    row_of, rows = read_word_vectors(tmp_path / "v.txt")
-    assert list(row_of) == list(VECTORS) and rows.shape[1] == 3
+def test_a_recipe_means_the_same_from_every_folder_and_its_fingerprint_follows_the_vectors(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("a.txt", GLOVE), ("b.txt", GLOVE), ("c.txt", GLOVE.replace("0.25", "0.5"))):
+        (tmp_path / name).write_text(text)
+    a, b, c = (build_encoder(static(f"glove:{tmp_path / name}.txt")).fingerprint for name in "abc")
+    assert a == b != c
+    assert portable(static("glove:a.txt")).backbone == f"glove:{tmp_path / 'a.txt'}"
+    assert portable(static("glove:nowhere.txt")).backbone == "glove:nowhere.txt"
 
 
 def test_words_with_blanks_inside_and_words_that_stand_twice(tmp_path):
@@ -124,13 +123,6 @@ def test_vectors_are_the_average_of_the_known_words(glove, caplog):
     assert build_encoder(static(glove), dtype="bfloat16").provenance["dtype"] == "float32"
 
 
-def test_fingerprints_follow_the_vectors_and_not_the_folder(tmp_path):
-    for name, text in (("a.txt", GLOVE), ("b.txt", GLOVE), ("c.txt", GLOVE.replace("0.25", "0.5"))):
-        (tmp_path / name).write_text(text)
-    a, b, c = (build_encoder(static(f"glove:{tmp_path / name}.txt")).fingerprint for name in "abc")
-    assert a == b != c
-
-
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [
@@ -148,22 +140,6 @@ def test_only_the_static_average_is_allowed(changes, shown):
     assert "\n" not in str(caught.value)
 
 
-def test_zero_vectors_are_counted(glove):
-    encoder = build_encoder(static(glove))
-    task = load_tasks(None, [TaskName("demo", "dev")]).tasks[0]
-    (score,) = evaluate([encoder], [task])
-    pairs = task.pairs()
-    unknown = {text for text in (*pairs.first, *pairs.second) if not VECTORS.keys() & set(text.lower().split())}
-    assert score.zero_vectors == len(unknown) > 0
-    assert score.to_dict()["zero_vectors"] == len(unknown)
-
-
-def test_a_recipe_of_word_vectors_means_the_same_from_every_folder(glove, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert portable(static("glove:v.txt")).backbone == glove
-    assert portable(static("glove:nowhere.txt")).backbone == "glove:nowhere.txt"
-
-
 def test_the_command_line(run, glove, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.txt").write_text("the dog\nnothing known\n\nbarks\n")
@@ -177,10 +153,3 @@ def test_the_command_line(run, glove, tmp_path, monkeypatch):
     ):
         ran = run(*arguments, "--backbone", "glove:v.txt")
         assert ran.code == 2 and ran.err.count("\n") == 1 and "holds word vectors" in ran.err
-
-
-def test_every_recipe_but_one_is_left_out_by_name(run, glove):
-    ran = run("eval", "--backbone", glove, "--task", "demo:dev", "--json")
-    assert ran.code == 0
-    assert [result["recipe"] for result in json.loads(ran.out)["results"]] == ["static-avg"]
-    assert ran.err.count("is left out") == len(RECIPES) - 1

@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import promptcli.encoder.encoder as module
-from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Needs
 from promptcli.encoder.batching import make_batch, padded_length, plan_batches, token_budget
 from promptcli.encoder.context import BuildContext
@@ -109,15 +108,6 @@ def test_encode_together_equals_each_alone_and_shares_the_pass(bert, tensors):
         assert np.array_equal(one.vectors[:3], one.vectors[len(SENTENCES) :])
 
 
-def test_each_distinct_sentence_is_encoded_once(bert):
-    rows = []
-    encoder = build_encoder(Recipe(pooling="last/avg"), backbone=bert)
-    hook = bert.model.register_forward_hook(lambda *given: rows.append(given[-1].last_hidden_state.size(0)))
-    encoder.encode(["I", "you", "I", "I"])
-    hook.remove()
-    assert sum(rows) == 2
-
-
 def test_no_attention_matrix_is_made(bert, monkeypatch):
     """Ditto under fused attention: nothing calls softmax on a (t, t) matrix."""
     shapes = []
@@ -147,14 +137,6 @@ def test_unbiased_on_byte_level_vocabularies_keeps_the_stray_blank(tiny_backbone
     texts = [roberta.tokenizer.text(token) for token in rows[0][1:-1]]
     assert texts[-1] == "Ġ"
     assert not any(text in ("Ġthe", "the", ",", "Ġdog") for text in texts)
-
-
-def test_unbiased_vectors_are_means_of_static_rows(bert):
-    encoder = build_encoder(Recipe(pooling="static/unbiased"), backbone=bert)
-    for sentence, vector in zip(SENTENCES, encoder.encode(SENTENCES), strict=True):
-        inner = encoder.inputs([sentence]).rows[0][1:-1]
-        expected = sum(bert.token_rows[token].detach() for token in inner) / len(inner)
-        assert np.abs(vector - expected.numpy()).max() < 1e-5
 
 
 @settings(max_examples=60, deadline=None)
@@ -275,15 +257,6 @@ def test_fingerprints_tell_recipes_and_tensors_apart(bert, tensors):
     recipe = Recipe(transforms=("whitening",))
     first, second = (build_encoder(recipe, backbone=bert, tensors=given).fingerprint for given in (tensors, moved))
     assert first != second
-
-
-def test_bfloat16_is_close(tiny_folder):
-    sentences = SENTENCES * 3
-    folder, types = str(tiny_folder("bert")), (torch.float32, torch.bfloat16)
-    encoders = (Encoder(Recipe(pooling="last/avg"), load_backbone(folder, dtype=dtype), {}) for dtype in types)
-    whole, half = (encoder.encode(sentences) for encoder in encoders)
-    cosine = (whole * half).sum(1) / np.linalg.norm(whole, axis=1) / np.linalg.norm(half, axis=1)
-    assert half.dtype == np.float32 and cosine.min() > 0.99 and not np.array_equal(whole, half)
 
 
 @pytest.mark.parametrize("recipe", [MASKED_RECIPES["prompt-denoised"], Recipe(pooling="last/ditto:2-3")])

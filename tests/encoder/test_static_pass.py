@@ -10,7 +10,7 @@ from promptcli.backbones import tokenizer as tokenizer_module
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.tokenizer import pack
 from promptcli.encoder.batching import average_rows
-from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
+from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.recipe import Recipe
 from tests.tiny import SENTENCES
 
@@ -41,11 +41,6 @@ def test_words_are_forgotten_before_they_fill_the_memory(tiny_backbone, monkeypa
     for sentence in [*SENTENCES, *ODD, *SENTENCES]:
         assert tokens.packed([sentence]) == tokens._whole([sentence])
         assert sum(map(len, tokens._words)) < 20 + 150
-
-
-@pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
-def test_where_blanks_belong_to_tokens_texts_stay_whole(family, tiny_backbone):
-    assert not tiny_backbone(family).tokenizer.splits_at_blanks
 
 
 @pytest.mark.parametrize("weights", ["unbiased:freq", "unbiased:sub", "unbiased:case", "unbiased"])
@@ -83,16 +78,6 @@ def test_averages_equal_the_batches(name, family, tiny_backbone, monkeypatch):
     assert np.abs(batched.vectors - short).max() < 1e-6
     assert report.truncated[-1] == (name != "unbiased") and np.array_equal(batched.truncated, report.truncated)
     assert np.array_equal(batched.tokens, report.tokens)
-
-
-def test_others_of_the_same_input_still_take_the_layers(tiny_backbone):
-    backbone = tiny_backbone("bert")
-    both = [build_encoder(Recipe(pooling=pooling), backbone=backbone) for pooling in ("static/avg", "last/avg")]
-    done = []
-    made = encode_together(both, SENTENCES, progress=done.append)
-    assert sum(done) == len(SENTENCES)
-    for encoder, encoded in zip(both, made, strict=True):
-        assert np.abs(encoder.encode(SENTENCES) - encoded.vectors).max() < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

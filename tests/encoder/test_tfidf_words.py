@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.pooling.tfidf import IDF, LENGTHS, PIECES, Words, fit_word_idf
+from promptcli.encoder.pooling.tfidf import IDF, LENGTHS, PIECES, Words
 from promptcli.recipe import Recipe
 from promptcli.training.fits import fit_recipe
 from tests.reference import plain
@@ -38,10 +38,6 @@ def test_words_are_those_of_the_text(family, tiny_backbone):
     assert "".join(found) == "".join(expected)
     assert found == expected or (family == "roberta" and found[:8] == expected[:8])  # "'s" is one piece there
     assert any(len(word) > 1 for word in Words(backbone).cut(backbone.tokenizer.encode([sentence])[0]))
-
-
-def test_an_empty_row_has_no_words(tiny_backbone):
-    assert Words(tiny_backbone("bert")).cut([]) == []
 
 
 def test_weights_are_the_words_copied_to_their_pieces(tiny_folder, tiny_backbone):
@@ -91,17 +87,3 @@ def test_the_tensors_bring_the_same_vectors_back(tiny_backbone):
         assert encoder.recipe.pooling == POOLING and again.fingerprint == encoder.fingerprint
         alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
         assert np.abs(again.encode(SENTENCES) - alone).max() < 1e-5 * np.abs(alone).max()
-
-
-def test_idf_of_words(tiny_backbone):
-    backbone = tiny_backbone("bert")
-    rows = build_encoder(Recipe(), backbone=backbone).inputs(["the dog", "the cat", "the the runners", "the"]).rows
-    tensors = fit_word_idf(rows, backbone)
-    assert tensors[LENGTHS].sum() == len(tensors[PIECES])
-    text = {}
-    start = 0
-    for length, idf in zip(tensors[LENGTHS].tolist(), tensors[IDF].tolist(), strict=True):
-        items = [backbone.tokenizer.text(piece) for piece in tensors[PIECES][start : start + length].tolist()]
-        text["".join(item.removeprefix("##") for item in items)] = idf
-        start += length
-    assert text == {"[CLS]": 0.0, "the": 0.0, "dog": 2.0, "[SEP]": 0.0, "cat": 2.0, "runners": 2.0}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.errors import PromptcliError
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.models import exchange, hub
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
@@ -139,3 +139,22 @@ def test_evaluators_and_utilities_of_sentence_transformers_take_an_encoder():
     assert queries["cosine_accuracy@1"] == 1
     assert library.util.paraphrase_mining(encoder, [SENTENCES[0], SENTENCES[0]])[0][0] == pytest.approx(1)
     assert encoder.get_embedding_dimension() == encoder.get_sentence_embedding_dimension() == 256
+
+
+def test_a_stand_in_has_length_and_tokenizer_but_no_states_of_tokens():
+    pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
+    from promptcli.models.st_module import as_sentence_transformer
+
+    encoder, long = pc.load("mini", device="cpu", dtype="float32"), "A long sentence about many things , " * 3
+    model = as_sentence_transformer(encoder)
+    assert model.max_seq_length == encoder.max_length
+    assert model.tokenizer("A cat.")["input_ids"] == encoder.tokenizer("A cat.")["input_ids"]
+    before = model.encode([long])
+    model.max_seq_length = 14
+    short = pc.Encoder(encoder.recipe.replace(max_length=14), encoder.backbone, encoder.tensors()).encode([long])
+    np.testing.assert_allclose(model.encode([long]), short, atol=1e-6)
+    assert model.max_seq_length == 14 and np.abs(before - short).max() > 1e-2
+    with pytest.raises(UsageError, match="max_length 0 is not allowed"):
+        model.max_seq_length = 0
+    with pytest.raises(UsageError, match="no token_embeddings; leave out output_value"):
+        model.encode([long], output_value="token_embeddings")

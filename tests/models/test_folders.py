@@ -134,7 +134,6 @@ def add_module(kind):
         (lambda folder: write(folder, "config_sentence_transformers.json", {"default_prompt_name": ["q"]}), "'q'"),
         (lambda folder: write(folder, "config.json", []), "config.json"),
         (change("config.json", use_bidirectional_attention=True), "attend to both sides"),
-        (change("config.json", model_type="nomic_bert", auto_map={"AutoModel": "x"}), "nomic_bert"),
         (add_module(f"{MODULES}LSTM"), "has a module LSTM (9_X); supported"),
         (add_module("custom_st.Transformer"), "remote code and is never run"),
         (lambda folder: write(folder, "modules.json", {"a": 1}), "modules.json: Expected `array`, got `object`"),
@@ -233,12 +232,6 @@ def test_a_table_of_words(tmp_path, distilled):
             library = importlib.import_module(program)
             kind = library.StaticModel.from_pretrained if distilled else library.SentenceTransformer
             np.testing.assert_allclose(kind(str(tmp_path)).encode(texts), encoder.encode(texts), atol=1e-6)
-
-
-def test_a_size_that_no_part_of_the_model_has_does_not_matter(tiny_folder, tmp_path):
-    folder = made(tmp_path, tiny_folder("bert"))
-    change("config.json", num_parameters=11_000_000)(folder)
-    assert load(folder).width == 16
 
 
 def test_exports_are_read_back_and_a_graph_is_refused_by_name(tiny_folder, tiny_backbone, tmp_path):

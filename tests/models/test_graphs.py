@@ -1,9 +1,7 @@
 """An encoder as a graph: in torch for every recipe, as ONNX where it is installed, and as what computes a model."""
 
-import importlib
 import json
 import re
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +13,7 @@ from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models import backends
 from promptcli.models.backends import BACKENDS, WORTH_OPENING, WORTHWHILE, Backend, build_on, choose
 from promptcli.models.forms import PROBES, Source, lowest_cosine, static_table
-from promptcli.models.onnx import EncoderGraph, TableGraph, encode_with, export_onnx, import_openvino
+from promptcli.models.onnx import EncoderGraph, TableGraph, encode_with, export_onnx
 from promptcli.models.registry import Entry
 from promptcli.recipe import RECIPES, Prompts, Recipe
 from tests.making import random_encoder
@@ -237,15 +235,6 @@ def test_other_libraries_compute_it(backend, tiny_folder, tmp_path, few_demo_pai
     torchs = build(RECIPES["prompt"], tiny_folder, tmp_path, "torch", dtype="float32").encode(SENTENCES)
     assert lowest_cosine(torchs, encoder.encode(SENTENCES)) > (0.9 if eight_bits else 0.99999)
     assert any("Spearman on the demo pairs" in line for line in told) == eight_bits
-
-
-def test_openvino_does_not_report_its_use(monkeypatch):
-    monkeypatch.delitem(sys.modules, "openvino_telemetry", raising=False)
-    monkeypatch.setitem(sys.modules, "openvino", object())
-    import_openvino()
-    with pytest.raises(ImportError):
-        importlib.import_module("openvino_telemetry")
-    monkeypatch.delitem(sys.modules, "openvino_telemetry")  # undone at the end
 
 
 def test_auto_opens_a_graph_that_is_kept(stand_in, tiny_folder, tmp_path, monkeypatch, caplog):

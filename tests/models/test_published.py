@@ -109,19 +109,13 @@ def test_what_a_folder_declares_and_is_not_supported_is_refused(folder, tmp_path
         pc.load(edited(folder(name), tmp_path / "model", file, changes))
 
 
-@pytest.mark.parametrize(
-    ("family", "instead"),
-    [
-        ("nomic_bert", "nomic-ai/modernbert-embed-base"),
-        ("new", "Alibaba-NLP/gte-modernbert-base"),
-        ("xlm-roberta-flash", "intfloat/multilingual-e5-base"),
-    ],
-)
-def test_a_model_with_code_of_its_own_is_refused_and_another_named(folder, tmp_path, family, instead):
+def test_a_model_with_code_of_its_own_is_refused_and_another_named(tmp_path):
     path = save_published("gte-base", tmp_path / "model")
     config = json.loads((path / "config.json").read_text())
-    write(path, "config.json", {**config, "model_type": family, "auto_map": {"AutoModel": "modeling.Model"}})
-    with pytest.raises(UsageError, match=rf"remote code, which is never run; take e\.g\. {instead}"):
+    write(path, "config.json", {**config, "model_type": "nomic_bert", "auto_map": {"AutoModel": "modeling.Model"}})
+    with pytest.raises(
+        UsageError, match=r"remote code, which is never run; take e\.g\. nomic-ai/modernbert-embed-base"
+    ):
         pc.load(path)
 
 

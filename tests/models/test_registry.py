@@ -59,11 +59,9 @@ def test_shipped_entries_are_listed_loaded_and_not_changed(registry):
 
 def test_existing_name_is_refused_unless_forced(registry):
     registry.save(fitted())
-    for refuse in (lambda: registry.save(fitted(fill=2.0)), lambda: registry.check_free("white")):
+    for refuse in (registry.check_free, lambda name: registry.save(fitted(name, fill=2.0))):
         with pytest.raises(UsageError, match="`force`"):
-            refuse()
-    registry.check_free("white", force=True)
-    registry.check_free("black")
+            refuse("white")
     assert_same(registry.load("white"), fitted())
     registry.save(fitted(fill=2.0), force=True)
     assert_same(registry.load("white"), fitted(fill=2.0))
@@ -81,16 +79,6 @@ def test_bad_names_are_refused(registry, name):
         with pytest.raises(NotFoundError):
             refuse(name)
     assert os.listdir(registry.folder("white").parent) == ["white"]
-
-
-def test_a_folder_without_a_manifest_is_not_an_entry_and_is_replaced(registry):
-    folder = registry.folder("white")
-    folder.mkdir(parents=True)
-    (folder / "rest").write_text("x")
-    assert registry.names() == list(SHIPPED)
-    registry.save(fitted())
-    assert_same(registry.load("white"), fitted())
-    assert not (folder / "rest").exists()
 
 
 @pytest.mark.parametrize(
@@ -112,51 +100,33 @@ def test_a_damaged_entry_is_one_line_and_can_be_removed(registry, changes, messa
     assert registry.names() == list(SHIPPED)
 
 
-def test_unknown_name_lists_the_names(registry):
-    registry.save(fitted())
-    for call in (registry.load, registry.card, registry.remove, lambda name: registry.add_scores(name, [])):
-        with pytest.raises(NotFoundError, match="mini, mini-static, white"):
-            call("whit")
-
-
 def test_aliases(registry):
     registry.save(fitted())
-    registry.alias("w", "white")
-    registry.alias("v", "w")  # an alias of an alias is one of the entry
-    registry.alias("m", "mini")
+    for alias, name in (("w", "white"), ("v", "w"), ("m", "mini")):  # an alias of an alias is one of the entry
+        registry.alias(alias, name)
     assert registry.aliases() == {"w": "white", "v": "white", "m": "mini"}
-    assert_same(registry.load("v"), fitted())
     registry.add_scores("w", [{"task": "x"}])
-    assert registry.load("white").scores[-1] == {"task": "x"}
-    with pytest.raises(NotFoundError):
-        registry.alias("u", "nothing")
-    for taken in ("white", "mini"):
-        with pytest.raises(UsageError, match="model's name"):
-            registry.alias(taken, "mini")
-    with pytest.raises(UsageError, match="alias"):
-        registry.save(fitted("w"), force=True)
-    registry.alias("m", "white")
-    assert registry.aliases()["m"] == "white"
+    assert registry.load("v").scores[-1] == {"task": "x"}
+    for error, refuse in (
+        (NotFoundError, lambda: registry.alias("u", "nothing")),
+        (UsageError, lambda: registry.alias("mini", "white")),
+        (UsageError, lambda: registry.save(fitted("w"), force=True)),
+    ):
+        with pytest.raises(error):
+            refuse()
+    registry.remove("v")
+    assert registry.aliases() == {"w": "white", "m": "mini"} and "white" in registry.names()
+    registry.remove("white")  # takes its aliases along
+    assert registry.aliases() == {"m": "mini"} and registry.names() == list(SHIPPED)
 
 
-def test_remove_of_an_alias_leaves_the_entry_and_of_an_entry_takes_its_aliases(registry):
-    registry.save(fitted())
-    for alias in ("a", "b"):
-        registry.alias(alias, "white")
-    registry.alias("m", "mini")
-    registry.remove("a")
-    assert registry.aliases() == {"b": "white", "m": "mini"}
-    assert_same(registry.load("white"), fitted())
-    registry.remove("white")
-    assert registry.aliases() == {"m": "mini"}
-    assert registry.names() == list(SHIPPED)
-
-
-def test_reading_needs_no_writable_home(tmp_path):
+def test_a_home_that_is_missing_is_not_made_by_reading(tmp_path):
     registry = Registry(tmp_path / "nowhere")
-    assert registry.names() == list(SHIPPED)
-    assert registry.load("mini").recipe.backbone == "mini-bert"
+    assert registry.names() == list(SHIPPED) and registry.load("mini").recipe.backbone == "mini-bert"
     assert not (tmp_path / "nowhere").exists()
+    for call in (registry.load, registry.card, registry.remove, lambda name: registry.add_scores(name, [])):
+        with pytest.raises(NotFoundError, match="mini, mini-static"):
+            call("whit")
 
 
 def _add_score(path, letter, number):
@@ -223,34 +193,35 @@ def test_removing_a_linked_entry_removes_the_link(registry, tmp_path):
     assert not list(models.iterdir()) and (tmp_path / "elsewhere" / "promptcli.json").is_file()
 
 
-def test_nothing_given_is_the_shipped_default(registry):
-    given = resolve(registry, Choice())
-    assert (given.name, given.recipe, bool(given.tensors)) == ("mini", registry.card("mini").recipe, True)
+MINI = Registry(Path("nowhere")).card("mini").recipe
+PLAIN = Recipe(transforms=("whitening:2",))
 
 
-def test_changes_start_from_the_default_entry_or_from_the_plain_recipe(registry):
-    def of(**changes):
-        return resolve(registry, Choice(changes=changes)).recipe
-
-    assert of(max_length=32) == registry.card("mini").recipe.replace(max_length=32)
-    assert of(denoise="none") == Recipe()  # its learned numbers are of its own recipe
-    assert of(transforms=("whitening",)) == Recipe(transforms=("whitening",))
-    assert of(pooling="last/cls") == Recipe(pooling="last/cls")
-    assert of(backbone="other") == Recipe(backbone="other")
-    assert of(prompt="[X] is [MASK]") == Recipe(prompt="[X] is [MASK]")
-
-
-def test_a_recipe_stands_on_the_choice_s_backbone_and_a_model_on_its_own(registry):
-    assert resolve(registry, Choice("cls", {}, "other")).recipe == Recipe(backbone="other", pooling="last/cls")
-    assert resolve(registry, Choice("mini", {}, "other")).recipe == registry.card("mini").recipe
-    assert resolve(registry, Choice(backbone="other")).recipe == Recipe(backbone="other")
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        (Choice(), MINI),
+        (Choice(changes={"max_length": 32}), MINI.replace(max_length=32)),
+        (Choice(changes={"denoise": "none"}), Recipe()),  # its learned numbers are of its own recipe
+        (Choice(changes={"transforms": ("flow",)}), Recipe(transforms=("flow",))),
+        (Choice(changes={"backbone": "other"}), Recipe(backbone="other")),
+        (Choice(backbone="other"), Recipe(backbone="other")),
+        (Choice("cls", {}, "other"), Recipe(backbone="other", pooling="last/cls")),
+        (Choice("mini", {}, "other"), MINI),
+        (Choice("white", {"pooling": PLAIN.pooling, "backbone": "mini-bert"}), PLAIN),
+        (Choice("white", {"max_length": 32}), PLAIN.replace(max_length=32)),
+    ],
+)
+def test_changes_start_from_the_model_the_default_entry_or_the_plain_recipe(choice, expected, registry):
+    registry.save(fitted())
+    assert resolve(registry, choice).recipe == expected
 
 
 def test_recipes_by_name_as_text_and_as_a_file(registry, tmp_path):
     def of(text):
         return resolve(registry, Choice(str(text)))
 
-    assert all((of(name).name, of(name).recipe) == (name, recipe) for name, recipe in RECIPES.items())
+    assert all(of(name) == Entry(name, recipe) for name, recipe in RECIPES.items())
     recipe = RECIPES["prompt-denoised"].replace(max_length=64)
     toml = 'prompt = "[X] is [MASK]"\npooling = "last/mask"'
     (tmp_path / "mine.json").write_text(recipe.to_json())
@@ -258,7 +229,6 @@ def test_recipes_by_name_as_text_and_as_a_file(registry, tmp_path):
     assert of(recipe.to_json()).recipe == of("  " + recipe.to_json()).recipe == recipe
     assert of(tmp_path / "mine.json") == Entry("mine", recipe)
     assert of(toml).recipe == of(tmp_path / "a=b.toml").recipe == Recipe(prompt="[X] is [MASK]", pooling="last/mask")
-    assert of("pooling = 'last/cls'" + " " * 5000).recipe.pooling == "last/cls"
 
 
 @pytest.mark.parametrize("text", ["no.toml", f"{'x' * 5000}.json", "{", "pooling = last", "colour = 'red'", "bad.toml"])
@@ -288,14 +258,6 @@ def test_fitted_numbers_forbid_another_recipe(registry, changes):
     registry.save(fitted())
     with pytest.raises(UsageError, match=next(iter(changes))):
         resolve(registry, Choice("white", changes))
-
-
-def test_fitted_numbers_allow_what_they_do_not_depend_on(registry):
-    registry.save(fitted())
-    same = {"pooling": fitted().recipe.pooling, "backbone": "mini-bert"}
-    assert resolve(registry, Choice("white", same)).name == "white"
-    shorter = resolve(registry, Choice("white", {"max_length": 32}))
-    assert shorter.recipe.max_length == 32 and shorter.tensors.keys() == fitted().tensors.keys()
 
 
 def test_local_backbone_becomes_absolute_and_a_shipped_name_stays(registry, tmp_path, monkeypatch):
