@@ -8,7 +8,7 @@ from transformers import BertConfig, BertForMaskedLM, XLMRobertaConfig, XLMRober
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.prompts.template import ENDINGS, with_period
+from promptcli.encoder.prompts.template import STOPS, with_period
 from promptcli.recipe import Recipe
 from tests import tiny
 
@@ -141,4 +141,4 @@ def test_an_end_mark_is_put_once_and_ascii_follows_the_published_rule(text):
     assert with_period(with_period(text)) == with_period(text) and with_period(text).startswith(text)
     if text.isascii() and text:
         assert with_period(text) == (text if text[-1] in ".?\"'" else text + ".")
-    assert {ending.stop for ending in ENDINGS.values()} >= {".", "。", "।", ""}
+    assert set(STOPS.values()) >= {".", "。", "।", ""}

@@ -206,11 +206,11 @@ class Backbone:
         # causal models take positions with gaps for several texts in a row, unless there is a mask; on a GPU they would
         # wait for it to look for gaps
         masked = batch.padded or (self.causal and (batch.positions is not None or self.device.type == "cuda"))
-        with (
-            self._augmented(batch),
-            tf32_products() if self.tf32 else contextlib.nullcontext(),
-            contextlib.suppress(Stopped),
-        ):
+        with contextlib.ExitStack() as stack, contextlib.suppress(Stopped):
+            if (change := batch.augment) is not None:
+                stack.enter_context(self._embedding_layer.register_forward_hook(lambda *given: change(given[2])))
+            if self.tf32:
+                stack.enter_context(tf32_products())
             return self.model(
                 **self._tokens_of(batch),
                 attention_mask=batch.real().long() if masked else None,
@@ -244,12 +244,6 @@ class Backbone:
         """Return whether the last of so many tokens attends to the first one in every layer."""
         window = getattr(self.model.config, "sliding_window", None)
         return window is None or longest <= window
-
-    def _augmented(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
-        change = batch.augment
-        if change is None:
-            return contextlib.nullcontext()
-        return self._embedding_layer.register_forward_hook(lambda module, inputs, output: change(output))
 
     @property
     def _embedding_layer(self) -> nn.Module:

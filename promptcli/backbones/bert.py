@@ -201,16 +201,10 @@ class BertModel(nn.Module):
         seam: SeamCall | None = None,
         slots: Tensor | None = None,
     ) -> BertOutput:
-        """Return the last layer's states.
+        """Return the last layer's states from ids (n, t), or embeddings (n, t, d).
 
-        Args:
-            input_ids: (n, t).
-            inputs_embeds: (n, t, d) in the place of ids.
-            attention_mask: (n, t), 1 for a token and 0 for padding; None without padding.
-            position_ids: (n or 1, t) rows of the position table; by default one after the other from the first.
-            output_hidden_states: Keep every layer's output.
-            seam: What the pass carries to and from the attention.
-            slots: (n,) the one position of each sentence at which the last layer is computed.
+        The mask (n, t) is None without padding, positions are (n or 1, t); at ``slots`` (n,), one position of each
+        sentence, only the last layer is computed.
         """
         words = self.embeddings.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         if position_ids is None:

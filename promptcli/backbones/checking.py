@@ -218,7 +218,7 @@ def check_tensors(
 ) -> None:
     """Refuse weights that transformers would fill with random numbers: missing ones and those of another shape."""
     for name, *shapes in sorted(mismatched):
-        stored, wanted = map(_sides, shapes)
+        stored, wanted = (" x ".join(map(str, shape)) or "none" for shape in shapes)
         raise UsageError(f"{what} has tensor {name} of shape {stored}, where config.json asks for {wanted}")
     if missing:
         raise UsageError(f"{what} lacks {len(missing)} of its tensors (e.g. {min(missing)}): not a whole checkpoint")
@@ -236,10 +236,6 @@ def check_loaded(what: str, model: Any, info: Mapping[str, Any]) -> None:
     if over:
         raise UsageError(f"{what} has {len(over)} tensors that its config.json has no place for (e.g. {min(over)})")
     check_finite(what, model)
-
-
-def _sides(shape: Sequence[int]) -> str:
-    return " x ".join(str(side) for side in shape) or "none"
 
 
 def check_finite(what: str, module: Any) -> None:

@@ -4,7 +4,7 @@ An adapter's tensors go by peft's names inside the model, ``MODULE.lora_A.defaul
 (out, r), and ``lora_alpha`` is among them: W becomes W + alpha / r B A.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, 
     require("peft", extra="peft")
     from peft import LoraConfig, inject_adapter_in_model
 
-    transposed = any(map(_is_transposed, model.modules()))
+    transposed = any(map(is_transposed, model.modules()))
     config = LoraConfig(
         r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules="all-linear", fan_in_fan_out=transposed
     )
@@ -49,7 +49,7 @@ def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, 
             raise UsageError(f"peft has no LoRA for family {family!r}: {str(error).splitlines()[0][:160]}") from None
 
 
-def _is_transposed(module: torch.nn.Module) -> bool:
+def is_transposed(module: torch.nn.Module) -> bool:
     """Return whether a linear map's matrix is stored (in, out): transformers' own kind, of GPT-2."""
     return type(module).__name__ == "Conv1D"
 
@@ -57,11 +57,6 @@ def _is_transposed(module: torch.nn.Module) -> bool:
 def is_lora(tensors: Mapping[str, Tensor]) -> bool:
     """Return whether tensors are an adapter's."""
     return ALPHA in tensors
-
-
-def is_transposed(model: Any, modules: Sequence[str]) -> bool:
-    """Return whether the named linear maps of a model are stored (in, out), as GPT-2's."""
-    return any(_is_transposed(model.get_submodule(name)) for name in modules)
 
 
 def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
@@ -78,7 +73,7 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
             if up.dim() != 2 or down.dim() != 2 or up.size(1) != len(down):
                 raise UsageError(f"{what} has tensors of {name} that are not (out, r) and (r, in); {_HINT}")
             change = alpha / len(down) * (up @ down)
-            if _is_transposed(modules[name]):
+            if is_transposed(modules[name]):
                 change = change.T
             if change.shape != weight.shape:
                 shapes = f"{tuple(change.shape)}, the backbone has {tuple(weight.shape)}"

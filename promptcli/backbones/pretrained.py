@@ -11,24 +11,10 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from promptcli.backbones import seam
+from promptcli.backbones import checking, seam
 from promptcli.backbones.backbone import OWN_TOKENIZER, Backbone, Provenance
 from promptcli.backbones.bert import load_bert, read_bert_config
-from promptcli.backbones.checking import (
-    check_files,
-    check_folder,
-    check_loaded,
-    check_regular_files,
-    check_vocabulary,
-    is_table,
-    json_field,
-    load_model,
-    load_tokenizer,
-    opening,
-    read_config,
-    reason,
-    transformers,
-)
+from promptcli.backbones.checking import opening
 from promptcli.backbones.convert import is_gguf
 from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES, family_of
@@ -60,7 +46,7 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
     if name == _ENCODER:
         raise NotFoundError(f"{name} is an encoder, for `model`; the language model under it: `backbone` {name}-bert")
     folder, revision = locate(name, one_of=(*_MARKS, "tokenizer.json"))
-    if is_table(folder):
+    if checking.is_table(folder):
         from promptcli.backbones.word_vectors import load_table
 
         return load_table(name, folder, revision, device=device)
@@ -71,15 +57,15 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
         backbone = load_pretrained(base, device=device, dtype=dtype)
         return _with_adapter(backbone, name, folder, revision)
     with opening(what):
-        config = read_config(what, folder)
+        config = checking.read_config(what, folder)
         family = _known_family(what, config)
         weights = weight_files(what, folder)
-        check_folder(what, folder, config)
-        names = check_files(what, weights, config)
+        checking.check_folder(what, folder, config)
+        names = checking.check_files(what, weights, config)
         causal = FAMILIES[family].causal
         tokens = folder / OWN_TOKENIZER if (folder / OWN_TOKENIZER).is_dir() else folder
         wordpiece = read_wordpiece(tokens, config) if family == "bert" else None
-        pieces = PieceTokenizer(wordpiece or load_tokenizer(tokens), what, causal=causal)
+        pieces = PieceTokenizer(wordpiece or checking.load_tokenizer(tokens), what, causal=causal)
         if causal and dtype is None:
             dtype = _stored_dtype(weights, device)
         if (plain := read_bert_config(family, config)) is not None:
@@ -88,8 +74,8 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
             model, info = _load_body(folder, family, names, dtype if causal and dtype else torch.float32)
         if causal:  # large: probed on its own device
             model.to(device)
-        check_loaded(what, model, info)
-        check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
+        checking.check_loaded(what, model, info)
+        checking.check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
         provenance = Provenance(name, family, revision, _known_as(folder, weights_digest(folder)), pieces.sha256)
         backbone = Backbone(
             model=with_fast_products(model.eval()),
@@ -122,7 +108,7 @@ def family_and_width(name: str) -> tuple[str, int]:
         folder, _ = locate(name)
     if (base := base_of(what, folder)) is not None:
         return family_and_width(base)
-    config = read_config(what, folder)
+    config = checking.read_config(what, folder)
     widths = [config.get(field) for field in ("hidden_size", "d_model", "n_embd", "dim")]
     width = next((width for width in widths if isinstance(width, int)), None)
     family = _known_family(what, config)
@@ -143,7 +129,7 @@ def _known_family(what: str, config: dict[str, Any]) -> str:
 def added_after(folder: Path) -> str:
     """Return the text of the tokens that a folder's tokenizer itself adds after an input."""
     with opening(f"the tokenizer of {folder}"):
-        tokenizer = load_tokenizer(folder)
+        tokenizer = checking.load_tokenizer(folder)
         return "".join(tokenizer.convert_ids_to_tokens(added_around(tokenizer)[1]))
 
 
@@ -158,7 +144,7 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
     if Path(name).is_dir():
         if not any((Path(name) / file).is_file() for file in one_of):
             raise NotFoundError(f"folder {name!r} has no {one_of[0]}: not a model folder")
-        check_regular_files(f"folder {name!r}", Path(name), files)
+        checking.check_regular_files(f"folder {name!r}", Path(name), files)
         if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
             note(f"{name} is a folder here, and folders go first; the hub's model of that name: {name}@main")
         return Path(name), None
@@ -182,7 +168,7 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
     try:
         return _snapshot(repository, wanted or None, files, one_of, local=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        why = "it cannot be reached" if isinstance(error, LocalEntryNotFoundError) else reason(error)
+        why = "it cannot be reached" if isinstance(error, LocalEntryNotFoundError) else checking.reason(error)
         raise NotFoundError(f"backbone {name!r} could not be fetched from the hub: {why}") from None
 
 
@@ -218,7 +204,7 @@ def weights_digest(folder: Path) -> str:
 
 def _known_as(folder: Path, digest: str) -> str:
     """Return the hash of the backbone that our folder was written from, if its weights are unchanged."""
-    record = json_field(folder / "promptcli.json", "backbone")
+    record = checking.json_field(folder / "promptcli.json", "backbone")
     unchanged = isinstance(record, dict) and record.get("written") == digest
     return str(record["weights"]) if unchanged else digest
 
@@ -252,7 +238,7 @@ def _load_body(folder: Path, family: str, names: frozenset[str], dtype: torch.dt
         options["attn_implementation"] = seam.register()
     if FAMILIES[family].pooler:
         options["add_pooling_layer"] = any(name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names)
-    return load_model(transformers().AutoModel, folder, **options)
+    return checking.load_model(checking.transformers().AutoModel, folder, **options)
 
 
 def check_probe(what: str, backbone: Backbone) -> None:

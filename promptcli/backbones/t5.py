@@ -7,16 +7,8 @@ import torch
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
-from promptcli.backbones import pretrained
-from promptcli.backbones.checking import (
-    check_files,
-    check_folder,
-    check_loaded,
-    load_model,
-    load_tokenizer,
-    opening,
-    read_config,
-)
+from promptcli.backbones import checking, pretrained
+from promptcli.backbones.checking import opening
 from promptcli.errors import NotFoundError, UsageError
 
 _ROWS = 256  # examples through the decoder at a time
@@ -99,14 +91,14 @@ def load_t5(name: str, *, device: str = "cpu") -> T5:
         raise NotFoundError(f"{reason}; give a T5's folder or hub id") from None
     what = f"T5 {name!r}"
     with opening(what):
-        config = read_config(what, folder)
+        config = checking.read_config(what, folder)
         family = config.get("model_type")
         if family != "t5":
             raise UsageError(f"{name!r} is of family {family!r}, not a T5; give e.g. google/t5-v1_1-base, or a folder")
         weights = pretrained.weight_files(what, folder)
-        check_folder(what, folder, config)
-        check_files(what, weights, config)
-        tokenizer = load_tokenizer(folder)
-        model, info = load_model(T5ForConditionalGeneration, folder)
-        check_loaded(what, model, info)
+        checking.check_folder(what, folder, config)
+        checking.check_files(what, weights, config)
+        tokenizer = checking.load_tokenizer(folder)
+        model, info = checking.load_model(T5ForConditionalGeneration, folder)
+        checking.check_loaded(what, model, info)
         return T5(model.to(device), tokenizer, name)

@@ -25,21 +25,8 @@ from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedT
 from promptcli.backbones.tokenizer import ID_BYTES, pack, unpack
 from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.batching import (
-    TOKEN_BUDGET,
-    Encoded,
-    Memory,
-    Progress,
-    Share,
-    Vectors,
-    average_rows,
-    begin_fetch,
-    make_batch,
-    plan_batches,
-    silent,
-    to_device,
-    token_budget,
-)
+from promptcli.encoder import batching
+from promptcli.encoder.batching import Encoded, Memory, Progress, Share, Vectors, silent
 from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
@@ -51,7 +38,6 @@ from promptcli.errors import UsageError, WrongKindError, unknown
 from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
 
-Option = str | int | bool | Progress | None  #: a value of an argument of ``encode``
 TUNED = "backbone."  #: prefix of a tuned backbone's tensors
 LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
 _AT_ONCE = 16_384  #: inputs averaged at once if no layer has to run
@@ -114,7 +100,10 @@ class Encoder:
             causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
             fits = f"causal models ({causal}), not {backbone.name!r}: take `model` prompt"
             raise WrongKindError(f"weights 'last-token' are for {fits}")  # before the length, which may be too long
-        self.max_length = _max_length(recipe, backbone, self.prompt)
+        longest = backbone.max_tokens - self.prompt.length
+        self.max_length = longest if recipe.max_length is None else recipe.max_length
+        if not 1 <= self.max_length <= longest:
+            raise UsageError(f"max_length {recipe.max_length} is not allowed; {backbone.name!r} takes 1 to {longest}")
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
             prompt=mean_of([member.prompt.spec for member in self.members]) if self.members else self.prompt.spec,
@@ -249,26 +238,22 @@ class Encoder:
         result: np.ndarray | Tensor = vectors[0] if isinstance(sentences, str) else vectors
         return result
 
-    def encode_query(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
+    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray | Tensor:
         """Return the vectors of queries, with the prompt ``query`` if the model has one; see ``encode``."""
-        return self._encode_as(("query",), sentences, options)
+        return self._encode_as(sentences, options, "query")
 
-    def encode_document(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
+    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray | Tensor:
         """Return the vectors of documents, with the prompt ``document``, ``passage`` or ``corpus`` if the model has it.
 
         A model of sentence-transformers always has ``query`` and ``document``, empty unless its folder says otherwise,
         as in that library.
         """
-        return self._encode_as(("document", "passage", "corpus"), sentences, options)
+        return self._encode_as(sentences, options, "document", "passage", "corpus")
 
-    def _encode_as(
-        self, names: Sequence[str], sentences: str | Sequence[str], options: dict[str, Option]
-    ) -> np.ndarray | Tensor:
-        arguments: dict[str, Any] = dict(options)
-        if arguments.get("prompt") is None and arguments.get("prompt_name") is None:
-            arguments["prompt_name"] = next((name for name in names if name in self.prompts), None)
-        vectors: np.ndarray | Tensor = self.encode(sentences, **arguments)
-        return vectors
+    def _encode_as(self, sentences: str | Sequence[str], options: dict[str, Any], *names: str) -> np.ndarray | Tensor:
+        if options.get("prompt") is None and options.get("prompt_name") is None:
+            options["prompt_name"] = next((name for name in names if name in self.prompts), None)
+        return self.encode(sentences, **options)
 
     def similarity(self, first: Vectors, second: Vectors) -> Tensor:
         """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m, d), (n, m)."""
@@ -489,7 +474,7 @@ class Encoder:
         inner = self.pooling.weights.averaged or slice(None)
         if inner != slice(None):
             rows = [pack(unpack(row)[inner]) for row in rows]
-        vectors = average_rows(rows, matrix)
+        vectors = batching.average_rows(rows, matrix)
         return self.apply_transforms(vectors, lambda: lengths).cpu().numpy()
 
     def apply_transforms(self, vectors: Tensor, lengths: Callable[[], np.ndarray]) -> Tensor:
@@ -510,7 +495,7 @@ class Encoder:
                 self.biases.update(zip(every[rows].tolist(), biases, strict=True))
         distinct, places = np.unique(lengths, return_inverse=True)
         table = torch.stack([self.biases[length] for length in distinct.tolist()])
-        return table.index_select(0, to_device(places.reshape(-1), table.device))
+        return table.index_select(0, batching.to_device(places.reshape(-1), table.device))
 
     def _bias(self, lengths: list[int]) -> Tensor:
         batch = bias_batch(self.template, lengths, self.backbone, raw_positions=self.denoising.raw_positions)
@@ -574,15 +559,6 @@ def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
     if fields != possible:
         shown = ", ".join(f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key))
         raise UsageError(f"{recipe.backbone!r} holds word vectors, which only `model` static-avg averages, not {shown}")
-
-
-def _max_length(recipe: Recipe, backbone: Backbone, prompt: Prompt) -> int:
-    longest = backbone.max_tokens - prompt.length
-    if recipe.max_length is None:
-        return longest
-    if not 1 <= recipe.max_length <= longest:
-        raise UsageError(f"max_length {recipe.max_length} is not allowed; {backbone.name!r} takes 1 to {longest}")
-    return recipe.max_length
 
 
 def encode_together(
@@ -681,7 +657,7 @@ def _run_batches(
     def compute(numbers: np.ndarray) -> Fetch:
         ids = [rows[row] for row in numbers]
         slots = [first.template.mask_slots(len(row)) for row in ids]
-        batch = make_batch(ids, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
+        batch = batching.make_batch(ids, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
         if first.graph is not None:
             by_graph = dict.fromkeys(encoders, first.graph.run(batch))
             return lambda: by_graph
@@ -690,16 +666,16 @@ def _run_batches(
         for number, encoder in encoders.items():
             pooled = encoder.pooling.pool(batch, hidden)
             results[number] = encoder.apply_transforms(pooled, batch.host_lengths).float()
-        return begin_fetch(results)
+        return batching.begin_fetch(results)
 
     if first.graph or first.backbone.reentrant:
         streams, budget = STREAMS, STREAM_TOKENS
     elif first.backbone.causal and first.device.type == "cpu":  # in one stream, whose threads share the batch
-        streams, budget = 1, min(TOKEN_BUDGET, STREAM_TOKENS * torch.get_num_threads())
+        streams, budget = 1, min(batching.TOKEN_BUDGET, STREAM_TOKENS * torch.get_num_threads())
     else:
-        streams, budget = 1, token_budget(first.device, first.backbone.token_rows.size(1))
+        streams, budget = 1, batching.token_budget(first.device, first.backbone.token_rows.size(1))
     computed_lengths = lengths if shared is None else lengths - shared.length
-    batches = list(plan_batches(computed_lengths, token_budget=budget, most=most))
+    batches = list(batching.plan_batches(computed_lengths, token_budget=budget, most=most))
     memory = Memory(lengths, first.device)
     return in_streams(functools.partial(memory.within, compute), batches, most=streams)
 

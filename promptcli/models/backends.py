@@ -22,18 +22,9 @@ from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.streams import Graph
 from promptcli.errors import CheckFailedError, UsageError, lacking, require, unknown
+from promptcli.models import onnx
 from promptcli.models.forms import PROBES, lowest_cosine, row_cosines
-from promptcli.models.onnx import (
-    MODEL,
-    SMALL,
-    Run,
-    load_onnx,
-    load_openvino,
-    loss_of,
-    quantise,
-    write_graph,
-    write_openvino,
-)
+from promptcli.models.onnx import Run
 from promptcli.notes import note
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder
@@ -206,20 +197,18 @@ def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: flo
     return None
 
 
-def _write_openvino(encoder: Encoder, folder: Path, _: Sequence[str]) -> str:
-    write_openvino(encoder, folder)
-    return ""
+def _unremarked(write: Callable[[Encoder, Path], object]) -> Callable[[Encoder, Path, Sequence[str]], str]:
+    def write_graph(encoder: Encoder, folder: Path, _: Sequence[str]) -> str:
+        write(encoder, folder)
+        return ""
 
-
-def _write_onnx(encoder: Encoder, folder: Path, _: Sequence[str]) -> str:
-    write_graph(encoder, folder)
-    return ""
+    return write_graph
 
 
 def _write_onnx_int8(encoder: Encoder, folder: Path, _: Sequence[str]) -> str:
-    write_graph(encoder, folder)
-    loss = quantise(encoder, folder)
-    (folder / MODEL).unlink()
+    onnx.write_graph(encoder, folder)
+    loss = onnx.quantise(encoder, folder)
+    (folder / onnx.MODEL).unlink()
     return loss
 
 
@@ -229,25 +218,31 @@ def _write_openvino_int8(encoder: Encoder, folder: Path, calibration: Sequence[s
         lines = SENTENCES.read_text(encoding="utf-8").splitlines()
         what = f"demo sentences ({len(calibration)} of yours are too few, give {CALIBRATION})"
         calibration = lines[:: len(lines) // CALIBRATION]
-    write_openvino(encoder, folder, calibration)
-    return f"calibrated on {what}; {loss_of(_load_openvino_int8(folder), folder, encoder)}"
+    onnx.write_openvino(encoder, folder, calibration)
+    return f"calibrated on {what}; {onnx.loss_of(_load_openvino_int8(folder), folder, encoder)}"
 
 
 def _load_openvino_int8(folder: Path, dtype: str = "int8") -> Run:
     if not torch.cpu._is_vnni_supported():
         note("openvino-int8: this processor has no AVX512-VNNI, so 8 bits gain less")
-    return load_openvino(folder, dtype)
+    return onnx.load_openvino(folder, dtype)
 
 
 _EXPORT = ("onnx", "onnxscript")
 
 BACKENDS: dict[str, Backend] = {
-    "openvino": Backend((*_EXPORT, "openvino"), "openvino", ("float32", "bfloat16"), _write_openvino, load_openvino),
+    "openvino": Backend(
+        (*_EXPORT, "openvino"),
+        "openvino",
+        ("float32", "bfloat16"),
+        _unremarked(onnx.write_openvino),
+        onnx.load_openvino,
+    ),
     "openvino-int8": Backend(
         (*_EXPORT, "openvino", "nncf"), "openvino", ("int8",), _write_openvino_int8, _load_openvino_int8
     ),
-    "onnx": Backend((*_EXPORT, "onnxruntime"), "onnx", ("float32",), _write_onnx, load_onnx),
+    "onnx": Backend((*_EXPORT, "onnxruntime"), "onnx", ("float32",), _unremarked(onnx.write_graph), onnx.load_onnx),
     "onnx-int8": Backend(
-        (*_EXPORT, "onnxruntime"), "onnx", ("int8",), _write_onnx_int8, partial(load_onnx, file=SMALL)
+        (*_EXPORT, "onnxruntime"), "onnx", ("int8",), _write_onnx_int8, partial(onnx.load_onnx, file=onnx.SMALL)
     ),
 }

@@ -16,19 +16,10 @@ from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix, to_prompt_embeddings
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError, lacking, look_up
+from promptcli.models import forms
 from promptcli.models.card import is_hub_id, public, write_card
 from promptcli.models.entries import MANIFEST, MODULES, OUR_MODULE, TENSORS, Entry, with_backbone, write_manifest
-from promptcli.models.forms import (
-    Exported,
-    InexactError,
-    Source,
-    Target,
-    check_parity,
-    export_model2vec,
-    static_table,
-    uncut,
-    write_static,
-)
+from promptcli.models.forms import Exported, InexactError, Source
 from promptcli.models.loading import open_model
 from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.reading import read_folder
@@ -107,7 +98,7 @@ def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any],
         "r": ranks.pop(),
         "lora_alpha": int(alpha) if alpha.is_integer() else alpha,
         "target_modules": modules,
-        "fan_in_fan_out": is_transposed(encoder.backbone.model, modules),
+        "fan_in_fan_out": any(map(is_transposed, map(encoder.backbone.model.get_submodule, modules))),
         "bias": "none",
         "lora_dropout": 0.0,
     }
@@ -129,7 +120,7 @@ def export_sentence_transformers(source: Source, folder: Path) -> Exported:
     encoder, entry, load = source.encoder, source.entry, 'SentenceTransformer("FOLDER")'
     probes: Sequence[str]
     try:
-        table = static_table(encoder)
+        table = forms.static_table(encoder)
     except InexactError:
         reason, notes, probes = save_encoder(entry, encoder, folder, target="sentence-transformers")
         if reason is not None:
@@ -140,8 +131,8 @@ def export_sentence_transformers(source: Source, folder: Path) -> Exported:
                 " as_sentence_transformer(encoder) of promptcli.models.st_module",
             )
     else:
-        write_static(folder, table.definition, {"embedding.weight": table.rows}, path="")
-        notes, probes = table.notes, uncut(encoder)
+        forms.write_static(folder, table.definition, {"embedding.weight": table.rows}, path="")
+        notes, probes = table.notes, forms.uncut(encoder)
     shown = load.replace('"FOLDER"', "folder")
     use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {shown}.encode(sentences)"
     library = "sentence-transformers"
@@ -149,7 +140,7 @@ def export_sentence_transformers(source: Source, folder: Path) -> Exported:
     if lacking("sentence_transformers"):
         missing = "vectors were not compared: sentence-transformers is not installed (pip install 'promptcli[st]')"
         return Exported(load, notes=(*notes, missing))
-    cosine = check_parity(encoder.encode(probes), _encode_with_st(folder, list(probes)), library)
+    cosine = forms.check_parity(encoder.encode(probes), _encode_with_st(folder, list(probes)), library)
     return Exported(load, library, cosine, notes)
 
 
@@ -188,11 +179,11 @@ def export_merged(source: Source, folder: Path) -> Exported:
     return Exported('AutoModel.from_pretrained("FOLDER")', notes=tuple(notes), backbone=".")
 
 
-TARGETS: dict[str, Target] = {
+TARGETS: dict[str, forms.Target] = {
     "sentence-transformers": export_sentence_transformers,
     "onnx": export_onnx,
     "openvino": export_openvino,
-    "model2vec": export_model2vec,
+    "model2vec": forms.export_model2vec,
     "peft": export_peft,
     "merged": export_merged,
 }

@@ -30,19 +30,8 @@ from promptcli.encoder.pooling.tfidf import WordTfIdf
 from promptcli.encoder.prompts.contrastive import Contrastive
 from promptcli.encoder.streams import stream_count
 from promptcli.errors import UsageError, require
-from promptcli.models.forms import (
-    TOO_LONG,
-    TYPED,
-    Exported,
-    InexactError,
-    Source,
-    StaticTable,
-    check_parity,
-    row_cosines,
-    static_table,
-    uncut,
-    with_template,
-)
+from promptcli.models import forms
+from promptcli.models.forms import Exported, InexactError, Source
 
 MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
 
@@ -111,7 +100,7 @@ class EncoderGraph(nn.Module):
 class TableGraph(nn.Module):
     """The mean of the rows of a table."""
 
-    def __init__(self, table: StaticTable) -> None:
+    def __init__(self, table: forms.StaticTable) -> None:
         super().__init__()
         self.rows = nn.Parameter(table.rows, requires_grad=False)
 
@@ -150,10 +139,10 @@ def export_openvino(source: Source, folder: Path) -> Exported:
 def write_graph(encoder: Encoder, folder: Path) -> list[str]:
     """Write graph and tokenizer; return the differences from the encoder."""
     try:
-        table = static_table(encoder)
+        table = forms.static_table(encoder)
     except InexactError:
         graph: torch.nn.Module = EncoderGraph(encoder)
-        definition, notes = with_template(encoder), [TYPED] if encoder.recipe.period else []
+        definition, notes = forms.with_template(encoder), [forms.TYPED] if encoder.recipe.period else []
     else:
         graph, definition, notes = TableGraph(table), table.definition, list(table.notes)
     ids = torch.tensor([[*encoder.template.left, encoder.backbone.tokenizer.pad, *encoder.template.right]] * 2)
@@ -293,11 +282,11 @@ def _batch(rows: Sequence[Sequence[int]], encoder: Encoder) -> Batch:
 
 def _compare(encoder: Encoder, folder: Path, run: Run, tool: str) -> float:
     """Return the lowest cosine over the probes in one batch, and over the first alone."""
-    probes = uncut(encoder)
+    probes = forms.uncut(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
-        probes.append(TOO_LONG)
+        probes.append(forms.TOO_LONG)
     theirs = np.concatenate([encode_with(run, folder, texts, encoder) for texts in (probes, probes[:1])])
-    return check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
+    return forms.check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
 
 
 def quantise(encoder: Encoder, folder: Path) -> str:
@@ -319,7 +308,7 @@ def loss_of(run: Run, folder: Path, encoder: Encoder) -> str:
     sentences = [*pairs.first, *pairs.second]
     ours = encoder.encode(sentences)
     theirs = encode_with(run, folder, sentences, encoder)
-    cosines = row_cosines(ours, theirs)
+    cosines = forms.row_cosines(ours, theirs)
     scores = []
     for vectors in (unit(ours), unit(theirs)):
         first, second = np.split(vectors, 2)

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,8 @@ from typing import Any
 import promptcli
 from promptcli.backbones.loading import portable_name
 from promptcli.errors import NotFoundError, UsageError, did_you_mean
-from promptcli.models.entries import (
-    BACKBONE,
-    MANIFEST,
-    TENSORS,
-    Entry,
-    add_scores,
-    read_entry,
-    read_manifest,
-    with_backbone,
-    write_entry,
-)
+from promptcli.models import entries
+from promptcli.models.entries import BACKBONE, MANIFEST, TENSORS, Entry
 from promptcli.recipe import Recipe
 from promptcli.settings import BARE
 from promptcli.storage.documents import read_document, to_json
@@ -54,17 +45,15 @@ class Registry:
     def knows(self, name: str) -> bool:
         return name in self.names() or name in self.aliases()
 
-    def load(self, name: str) -> Entry:
+    def load(self, name: str, read: Callable[[Path], Entry] = entries.read_entry) -> Entry:
         """Return an entry; ``name`` may be an alias."""
         folder = self.folder(self._known(name))
         with reading_folder(folder):
-            return read_entry(folder)
+            return read(folder)
 
     def card(self, name: str) -> Entry:
         """Return an entry without its tensors; ``name`` may be an alias."""
-        folder = self.folder(self._known(name))
-        with reading_folder(folder):
-            return read_manifest(folder)
+        return self.load(name, entries.read_manifest)
 
     def check_free(self, name: str, *, force: bool = False) -> None:
         """Refuse a name that ``save`` would refuse, before any work is done."""
@@ -101,8 +90,8 @@ class Registry:
                     self._take_backbone(Path(entry.recipe.backbone), folder / BACKBONE)
                 if (folder / BACKBONE).is_dir():
                     about = {**entry.provenance, "backbone": str(target.absolute() / BACKBONE)}
-                    entry = dataclasses.replace(with_backbone(entry, BACKBONE), provenance=about)
-                write_entry(folder, entry)
+                    entry = dataclasses.replace(entries.with_backbone(entry, BACKBONE), provenance=about)
+                entries.write_entry(folder, entry)
         return self.load(entry.name)
 
     def _take_backbone(self, source: Path, target: Path) -> None:
@@ -141,7 +130,7 @@ class Registry:
     def add_scores(self, name: str, scores: Iterable[dict[str, Any]]) -> None:
         """Append figures to an entry's card; ``name`` may be an alias."""
         with self._locked():
-            add_scores(self._saved_folder(self._known(name), "changed"), scores)
+            entries.add_scores(self._saved_folder(self._known(name), "changed"), scores)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -24,20 +24,10 @@ from promptcli.encoder.prompts import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError
+from promptcli.models import forms
 from promptcli.models.card import public
 from promptcli.models.entries import BACKBONE, MODULES, OUR_MODULE, TENSORS, Entry, with_backbone, write_manifest
-from promptcli.models.forms import (
-    BLANK,
-    NORMALIZE,
-    PROBES,
-    TOO_LONG,
-    TYPED,
-    Dense,
-    InexactError,
-    add_tokens,
-    layers_of,
-    with_template,
-)
+from promptcli.models.forms import InexactError
 from promptcli.models.loading import open_model
 from promptcli.models.reading import FLAGS, MODES
 from promptcli.recipe import split_spec
@@ -120,10 +110,10 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
 
 def _after(encoder: Encoder) -> list[_Module]:
     modules = []
-    for layer in layers_of(encoder):
-        if layer is NORMALIZE:
+    for layer in forms.layers_of(encoder):
+        if layer is forms.NORMALIZE:
             modules.append(_Module("Normalize", {}))
-        elif isinstance(layer, Dense):
+        elif isinstance(layer, forms.Dense):
             out, width = layer.weight.shape
             config = {"in_features": width, "out_features": out, "bias": True, "activation_function": layer.activation}
             named = {"linear.weight": layer.weight.contiguous(), "linear.bias": layer.bias.contiguous()}
@@ -143,7 +133,7 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
         raise InexactError("words of a soft template that touch the sentence have no ids in this vocabulary")
     definition = tokenizer_definition(backbone)
     names = [f"[promptcli-{number}]" for number in range(len(soft))] + ([_READ] if read else [])
-    ids = add_tokens(definition, names) if names else []
+    ids = forms.add_tokens(definition, names) if names else []
     whole = [*template.prefix, *template.suffix]
     rows = dict(zip(ids, prompt.tensors()[SOFT], strict=False)) if soft else {}
     places = [*soft, *([template.masks[(encoder.pooling.needs.slot or 1) - 1]] if read else [])]
@@ -152,12 +142,12 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
     for place, token in zip(places, ids, strict=True):
         whole[place] = token
     left, right = whole[: len(template.prefix)], whole[len(template.prefix) :]
-    return with_template(encoder, definition, left=left, right=right), rows
+    return forms.with_template(encoder, definition, left=left, right=right), rows
 
 
 def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
     """Return the differences between the tokenizer's ids and the encoder's, and the probes without any."""
-    probes = [*PROBES, TOO_LONG, BLANK]
+    probes = [*forms.PROBES, forms.TOO_LONG, forms.BLANK]
     theirs, inputs = whole_inputs(folder, probes, encoder.max_length), encoder.inputs(probes)
     left, right = len(encoder.template.prefix), len(encoder.template.suffix)
     same = [
@@ -168,12 +158,12 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
         raise InexactError("transformers' tokenizer of this family does not give the encoder's ids")
     notes = []
     if encoder.recipe.period:
-        notes.append(TYPED)
+        notes.append(forms.TYPED)
     if not all(same[:-1]):
         notes.append(f"a sentence that is cut at {encoder.max_length} tokens loses the mark of the template after it")
     if not same[-1]:
         notes.append("an empty sentence has another vector there")
-    return tuple(notes), [probe for probe, equal in zip(PROBES, same, strict=False) if equal]
+    return tuple(notes), [probe for probe, equal in zip(forms.PROBES, same, strict=False) if equal]
 
 
 def save_encoder(
@@ -191,7 +181,7 @@ def save_encoder(
     tensors = encoder.tensors()
     known: dict[str, str] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
     notes: tuple[str, ...] = ()
-    probes: Sequence[str] = PROBES
+    probes: Sequence[str] = forms.PROBES
     reason: str | None = f"the backbone {backbone} is not in it" if backbone else None
     if backbone is None:
         try:

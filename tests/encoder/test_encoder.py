@@ -6,7 +6,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import promptcli.encoder.encoder as module
 from promptcli.backbones.states import Needs
 from promptcli.encoder.batching import make_batch, padded_length, plan_batches, token_budget
 from promptcli.encoder.context import BuildContext
@@ -69,7 +68,7 @@ def test_batch_order_and_padding_do_not_matter(name, family, tiny_backbone, monk
     alone = np.concatenate([encoder.encode([sentence]) for sentence in sentences])
     order = np.random.default_rng(0).permutation(len(sentences))
     shuffled = encoder.encode([sentences[row] for row in order])
-    monkeypatch.setattr(module, "plan_batches", lambda lengths, **_: plan_batches(lengths, token_budget=10_000_000))
+    monkeypatch.setattr(batching, "plan_batches", lambda lengths, **_: plan_batches(lengths, token_budget=10_000_000))
     one_batch = encoder.encode(sentences)
     scale = max(1.0, np.abs(together).max())
     assert np.abs(together - alone).max() < 1e-5 * scale

@@ -213,10 +213,10 @@ def test_8_bits_that_lose_too_much_are_refused_unless_asked_for(stand_in, tiny_f
 def test_8_bit_ranges_are_measured_on_the_users_sentences(count, said, tiny_folder, tmp_path, monkeypatch, caplog):
     taken = []
     write = BACKENDS["openvino-int8"].write
-    monkeypatch.setattr(backends, "write_openvino", lambda encoder, folder, texts: taken.extend(texts))
-    monkeypatch.setattr(backends, "loss_of", lambda *_: "no loss")
-    monkeypatch.setattr(backends, "load_openvino", lambda *_: lambda batch: np.ones((batch.ids.size(0), 16)))
-    monkeypatch.setitem(BACKENDS, "stand-in", Backend((), "x", ("int8",), write, backends.load_openvino))
+    monkeypatch.setattr(backends.onnx, "write_openvino", lambda encoder, folder, texts: taken.extend(texts))
+    monkeypatch.setattr(backends.onnx, "loss_of", lambda *_: "no loss")
+    monkeypatch.setattr(backends.onnx, "load_openvino", lambda *_: lambda batch: np.ones((batch.ids.size(0), 16)))
+    monkeypatch.setitem(BACKENDS, "stand-in", Backend((), "x", ("int8",), write, backends.onnx.load_openvino))
     own = (f"sentence {number}" for number in range(count))
     with caplog.at_level("INFO", logger="promptcli"):
         build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="int8", calibration=own)

@@ -26,16 +26,6 @@ class States:
     read: Callable[[HiddenStates], Tensor]  #: hidden states -> (n, t, d)
 
 
-def _fixed(name: str, make: Callable[[int], States]) -> Callable[[BuildContext], States]:
-    """Return the builder of states without an argument, which ``make`` returns from the number of layers."""
-
-    def build(context: BuildContext) -> States:
-        context.no_argument(f"states {name!r} take")
-        return make(context.backbone.n_layers)
-
-    return build
-
-
 def _computed(states: Tensor | None) -> Tensor:
     assert states is not None
     return states
@@ -97,12 +87,13 @@ def _attention(context: BuildContext) -> States:
 
 STATES: dict[str, Callable[[BuildContext], States]] = {
     # raw word-embedding rows, no position, no LayerNorm (PromptBERT's static embeddings)
-    "static": _fixed("static", lambda last: States(Needs(static=True), lambda hidden: _computed(hidden.static))),
+    "static": lambda context: States(Needs(static=True), lambda hidden: _computed(hidden.static)),
     # rows of the masked-LM head's output matrix (PromptBERT's appendix A.2, table 12)
-    "mlm-head": _fixed("mlm-head", lambda last: States(Needs(decoder=True), lambda hidden: _computed(hidden.decoder))),
-    "last": _fixed("last", _of_layer),
+    "mlm-head": lambda context: States(Needs(decoder=True), lambda hidden: _computed(hidden.decoder)),
+    "last": lambda context: _of_layer(context.backbone.n_layers),
     "first-last": _first_last,
-    "last-two": _fixed("last-two", lambda last: _mean_of(last - 1, last)),  # ConSERT's at test
+    # ConSERT's at test
+    "last-two": lambda context: _mean_of(context.backbone.n_layers - 1, context.backbone.n_layers),
     "layer": _layer,
     "attention": _attention,
 }
@@ -156,7 +147,10 @@ def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) 
         raise unknown("states of pooling", states_name, [name if name != "layer" else "layer-K" for name in STATES])
     joined = [_build_weights(spec, backbone, tensors) for spec in weights_spec.split("+")]
     weights = joined[0] if len(joined) == 1 else Joined(joined)
-    states = STATES[states_name](BuildContext(states_argument, backbone, tensors))
+    context = BuildContext(states_argument, backbone, tensors)
+    if states_name not in ("first-last", "layer", "attention"):
+        context.no_argument(f"states {states_name!r} take")
+    states = STATES[states_name](context)
     return Pooling(f"{spec.partition('/')[0]}/{weights.spec}", states, weights)
 
 

@@ -51,10 +51,11 @@ class Average(Weights):
     """``avg``: w_t = 1/T over real tokens."""
 
     spec = "avg"
-    averaged = slice(None)
+    averaged: slice | None = slice(None)
+    power = 1.0  #: of T
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        return weighted_sum(batch.real().to(states.dtype), states) / batch.lengths.unsqueeze(1)
+        return weighted_sum(batch.real().to(states.dtype), states) / batch.lengths.unsqueeze(1) ** self.power
 
 
 class Maximum(Weights):
@@ -66,13 +67,10 @@ class Maximum(Weights):
         return states.masked_fill(~batch.real().unsqueeze(2), float("-inf")).amax(dim=1)
 
 
-class SquareRoot(Weights):
+class SquareRoot(Average):
     """``sqrt``: w_t = 1/sqrt(T)."""
 
-    spec = "sqrt"
-
-    def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        return weighted_sum(batch.real().to(states.dtype), states) / batch.lengths.unsqueeze(1).sqrt()
+    spec, averaged, power = "sqrt", None, 0.5
 
 
 class Weighted(Weights):

@@ -157,32 +157,15 @@ _STOPS = tuple("。．｡！？।॥؟۔։።፧។៕။།༎᠃")  # noqa: R
 _CLOSING = ("!", "…", "”", "’", "»")  # noqa: RUF001
 
 
-@dataclass(frozen=True)
-class Ending:
-    """How sentences of a script end."""
-
-    stop: str  #: appended to a sentence without an end mark; empty if the script has none
-    closing: tuple[str, ...] = _CLOSING  #: further end marks beside those of every script
-
-
-_EAST_ASIAN = Ending("。", (*_CLOSING, "」", "』", "】", "〟"))
-_DANDA = Ending("।")
-#: Script, as the first word of its letters' Unicode names, -> how its sentences end.
-ENDINGS: dict[str, Ending] = {
-    **dict.fromkeys(("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"), _EAST_ASIAN),
-    **dict.fromkeys(("DEVANAGARI", "BENGALI", "GURMUKHI", "ORIYA"), _DANDA),
-    "ARABIC": Ending("."),
-    "ARMENIAN": Ending("։", (*_CLOSING, ":", "՞", "՜")),  # noqa: RUF001
-    "ETHIOPIC": Ending("።"),
-    "KHMER": Ending("។"),
-    "MYANMAR": Ending("။"),
-    "TIBETAN": Ending("།"),
-    "MONGOLIAN": Ending("᠃"),  # noqa: RUF001
-    "GREEK": Ending(".", (*_CLOSING, ";", "\u037e")),
-    "THAI": Ending(""),
-    "LAO": Ending(""),
+#: Script, as the first word of its letters' Unicode names, -> the stop that its sentences get, none or one.
+STOPS = {
+    **dict.fromkeys(("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"), "。"),
+    **dict.fromkeys(("DEVANAGARI", "BENGALI", "GURMUKHI", "ORIYA"), "।"),
+    **{"ARABIC": ".", "ARMENIAN": "։", "ETHIOPIC": "።", "KHMER": "។", "MYANMAR": "။", "TIBETAN": "།"},  # noqa: RUF001
+    **{"MONGOLIAN": "᠃", "GREEK": ".", "THAI": "", "LAO": ""},  # noqa: RUF001
 }
-_ELSEWHERE = Ending(".", ())
+#: Stop or script -> its further end marks, beside ``_CLOSING``.
+_FURTHER = {"。": ("」", "』", "】", "〟"), "ARMENIAN": (":", "՞", "՜"), "GREEK": (";", "\u037e")}
 
 
 def with_period(text: str) -> str:
@@ -194,8 +177,11 @@ def with_period(text: str) -> str:
     if text.endswith(_STOPS):
         return text
     letter = next((sign for sign in reversed(text) if sign.isalpha()), "")
-    ending = ENDINGS.get(unicodedata.name(letter, "").partition(" ")[0], _ELSEWHERE) if letter else _ELSEWHERE
-    return text if text.endswith(ending.closing) else text + ending.stop
+    script = unicodedata.name(letter, "").partition(" ")[0] if letter else ""
+    if script not in STOPS:
+        return text + "."
+    closing = (*_CLOSING, *_FURTHER.get(script, ()), *_FURTHER.get(STOPS[script], ()))
+    return text if text.endswith(closing) else text + STOPS[script]
 
 
 def _prompteol(sentence: str) -> str:

@@ -1,5 +1,6 @@
 """Networks on the pooled vector: ``projection``, ``cls-pooler``, ``topk-tokens``, ``dense``; and ``normalize``."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 import torch
@@ -89,20 +90,9 @@ def _mlm(context: BuildContext) -> nn.Module:
     except UsageError:
         if f"{_PREFIX}0.LayerNorm.weight" not in context.tensors:
             raise
-        return nn.Sequential(_BertTransform(context.backbone.width))
-
-
-class _BertTransform(nn.Module):
-    """LayerNorm(GELU(W x + b)), by the names that BERT's own head has."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.dense = nn.Linear(width, width)
-        self.LayerNorm = nn.LayerNorm(width, eps=1e-12)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        normed: Tensor = self.LayerNorm(functional.gelu(self.dense(vectors)))
-        return normed
+        width = context.backbone.width
+        parts = {"dense": nn.Linear(width, width), "gelu": nn.GELU(), "LayerNorm": nn.LayerNorm(width, eps=1e-12)}
+        return nn.Sequential(nn.Sequential(OrderedDict(parts)))  # by the names that BERT's own head has
 
 
 #: What a projection may be made of.
