@@ -134,8 +134,7 @@ def test_unbiased_on_byte_level_vocabularies_keeps_the_stray_blank(tiny_backbone
     roberta = tiny_backbone("roberta")
     rows = build_encoder(Recipe(pooling="static/unbiased"), backbone=roberta).inputs(["the dog, barks the"]).rows
     texts = [roberta.tokenizer.text(token) for token in rows[0][1:-1]]
-    assert texts[-1] == "Ġ"
-    assert not any(text in ("Ġthe", "the", ",", "Ġdog") for text in texts)
+    assert texts[-1] == "Ġ" and not {"Ġthe", "the", ",", "Ġdog"} & set(texts)
 
 
 @settings(max_examples=60, deadline=None)
@@ -194,11 +193,9 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
     ("changes", "message"),
     [
         ({"prompt": "no slot here"}, r"has no \[X\]"),
-        ({"prompt": "[X] and [X]"}, r"has 2 \[X\]"),
         ({"prompt": "nosuchname"}, "unknown template 'nosuchname'; valid: manual"),
         ({"pooling": "last/mask"}, r"has no \[MASK\]"),
         ({"pooling": "last/mask:3", "prompt": "[MASK] [X] [MASK]"}, "has only 2; give mask:1 to mask:2"),
-        ({"pooling": "last/mask:0", "prompt": "[X] [MASK]"}, "give mask, or mask:K"),
         ({"pooling": "last"}, "not STATES/WEIGHTS"),
         ({"pooling": "first/avg"}, "unknown states of pooling 'first'; valid: static, mlm-head, last, .*, layer-K"),
         ({"pooling": "last/mean"}, "unknown weights of pooling 'mean'; valid: avg, max, sqrt, weighted, cnn, cls"),
@@ -206,14 +203,11 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         ({"pooling": "last/avg:3"}, "take no argument"),
         ({"pooling": "last/ditto"}, "no head is known for backbone"),
         ({"pooling": "last/ditto:0-1"}, "head '0-1' does not exist; .* 1-1 to 2-4"),
-        ({"pooling": "last/ditto:one"}, "head 'one' does not exist"),
         ({"pooling": "static/unbiased:x"}, "unknown switch .*; valid: freq, sub, case, pun"),
         ({"pooling": "last/tfidf"}, "promptcli fit"),
-        ({"pooling": "last/tfidf:word"}, "promptcli fit --pooling first-last/tfidf:word"),
         ({"pooling": "last/tfidf:letter"}, "unknown granularity of 'tfidf' 'letter'; valid: word"),
         ({"transforms": ("pca",)}, "unknown transform 'pca'; valid: topk-tokens"),
         ({"transforms": ("topk-tokens:0",)}, "whole number"),
-        ({"transforms": ("topk-tokens:99999",)}, "the vocabulary has"),
         ({"denoise": "always"}, "unknown denoise 'always'; valid: none, hidden"),
         ({"denoise": "hidden"}, "words around"),
         ({"denoise": "logits", "prompt": "[X] [MASK]"}, "needs a transform with that stage"),
@@ -278,30 +272,35 @@ def test_batches_that_memory_does_not_hold_are_halved(recipe, tiny_backbone, mon
     assert len(said) < len(SENTENCES) / 2  # what was learned holds for the batches after
 
 
-def test_one_sentence_too_many_is_one_line(tiny_backbone, monkeypatch, run):
-    def fail(self, batch, needs):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
-
-    backbone = tiny_backbone("bert")
-    monkeypatch.setattr(type(backbone), "run", fail)
-    with pytest.raises(OutOfMemoryError, match=r"even with one sentence, of \d+ tokens; give a smaller `max_length`"):
-        build_encoder(MASKED_RECIPES["prompt"], backbone=backbone).encode(SENTENCES)
-    refused(run("similarity", "a", "b", "--device", "cpu"), 1, "'mini-bert' does not fit into the GPU's memory")
-
-
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("method", "error", "says"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory."), "out of memory; take a smaller"),
-        (RuntimeError("CUDA error: device-side assert triggered\nmore"), "the GPU stopped: CUDA error: device-side"),
+        (
+            f"{Backbone.__module__}.Backbone.run",
+            "CUDA out of memory. Tried to",
+            "'mini-bert' does not fit into the GPU's",
+        ),
+        ("promptcli.encoder.encoder.Encoder.__init__", "CUDA out of memory.", "out of memory; take a smaller"),
+        (
+            "promptcli.encoder.encoder.Encoder.__init__",
+            "CUDA error: assert\nmore",
+            "the GPU stopped: CUDA error: assert",
+        ),
     ],
 )
-def test_trouble_of_a_device_is_one_line(error, says, run, monkeypatch):
-    def fail(*_, **__):
-        raise error
+def test_trouble_of_a_device_is_one_line(method, error, says, tiny_backbone, run, monkeypatch):
+    encoder = build_encoder(MASKED_RECIPES["prompt"], backbone=tiny_backbone("bert"))
 
-    monkeypatch.setattr("promptcli.encoder.encoder.Encoder.__init__", fail)
+    def fail(*_, **__):
+        raise (torch.OutOfMemoryError if "memory" in error else RuntimeError)(error)
+
+    monkeypatch.setattr(f"promptcli.{method}", fail)
     refused(run("similarity", "a", "b", "--device", "cpu"), 1, says)
+    if method.endswith("run"):
+        with pytest.raises(
+            OutOfMemoryError, match=r"even with one sentence, of \d+ tokens; give a smaller `max_length`"
+        ):
+            encoder.encode(SENTENCES)
 
 
 @pytest.mark.parametrize(("free", "width", "tokens"), [(80e9, 768, 65536), (8e9, 768, 32768), (1e9, 1024, 4096)])

@@ -19,7 +19,6 @@ from promptcli.models.registry import Entry, Registry
 from promptcli.notes import showing
 from promptcli.recipe import Recipe
 from promptcli.training.fits import CANDIDATES, fit_recipe
-from tests.reading import write_table
 from tests.reference import plain
 from tests.tiny import SENTENCES
 
@@ -176,23 +175,6 @@ def test_every_candidate_can_be_made(name, d, tiny_backbone):
     tensors = {} if name == "embed-filter" else FIT[name](vectors_of(n=d + 20, d=d))
     for spec in CANDIDATES[name](d)[:: max(1, d // 16)]:
         TRANSFORMS[name](BuildContext(spec.partition(":")[2], tiny_backbone("bert"), tensors))
-
-
-def test_the_command_shows_and_keeps_what_was_tried(run, tmp_path, tiny_folder):
-    (tmp_path / "some.txt").write_text("\n".join(MANY), encoding="utf-8")
-    rows = zip(MANY[:20], MANY[20:40], range(20), strict=True)
-    write_table(tmp_path / "pairs.tsv", ("sentence1", "sentence2", "score"), rows)
-    choice = ("--backbone", tiny_folder("bert"), "--pooling", "last/avg", "--on", tmp_path / "some.txt", "--offline")
-    given = ("fit", *choice, "--transform", "all-but-the-top", "--select", tmp_path / "pairs.tsv", "--name", "abt")
-    ran = run(*given)
-    lines = ran.out.splitlines()
-    assert ran.code == 0 and "20 pairs" in lines[0] and lines[3].startswith("none ")
-    assert [line.split()[0] for line in lines[4:]] == CANDIDATES["all-but-the-top"](D)
-    (chosen,) = (line.split()[0] for line in lines if line.endswith("chosen"))
-    document = run(*given, "--force", "--json").json
-    assert document["selected_on"]["chosen"] == chosen == document["recipe"]["transforms"][0]
-    card = run("models", "show", "abt", "--json").json
-    assert card["provenance"]["selected_on"] == document["selected_on"]
 
 
 def test_nothing_is_chosen_by_a_test_set():

@@ -91,7 +91,6 @@ SENTENCES = [" ".join(["two", "cats"] * (number % 30)) + f" sleep {number}" for 
         (["openvino", "onnx"], True, WORTHWHILE, False, "openvino", "50,000 rows"),
         (["openvino", "onnx"], True, WORTHWHILE - 1, False, "torch", "has to be made pays from 50,000"),
         (["openvino", "onnx"], True, WORTH_OPENING, True, "openvino", "5,000 rows"),
-        (["openvino", "onnx"], True, WORTH_OPENING - 1, True, "torch", "4,999 rows"),
         (["openvino", "onnx"], True, None, True, "torch", "number of rows is unknown"),
         (["openvino", "onnx"], False, 10**9, True, "torch", "without bfloat16"),
         (["onnx"], True, 10**9, True, "torch", r"pip install 'promptcli\[openvino\]'"),
