@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from promptcli.backbones.states import Needs
+from promptcli.encoder import batching
 from promptcli.encoder.batching import make_batch, padded_length, plan_batches, token_budget
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
@@ -275,17 +276,9 @@ def test_batches_that_memory_does_not_hold_are_halved(recipe, tiny_backbone, mon
 @pytest.mark.parametrize(
     ("method", "error", "says"),
     [
-        (
-            f"{Backbone.__module__}.Backbone.run",
-            "CUDA out of memory. Tried to",
-            "'mini-bert' does not fit into the GPU's",
-        ),
-        ("promptcli.encoder.encoder.Encoder.__init__", "CUDA out of memory.", "out of memory; take a smaller"),
-        (
-            "promptcli.encoder.encoder.Encoder.__init__",
-            "CUDA error: assert\nmore",
-            "the GPU stopped: CUDA error: assert",
-        ),
+        ("backbones.backbone.Backbone.run", "CUDA out of memory. Tried to", "'mini-bert' does not fit into the GPU's"),
+        ("encoder.encoder.Encoder.__init__", "CUDA out of memory.", "out of memory; take a smaller"),
+        ("encoder.encoder.Encoder.__init__", "CUDA error: assert\nmore", "the GPU stopped: CUDA error: assert"),
     ],
 )
 def test_trouble_of_a_device_is_one_line(method, error, says, tiny_backbone, run, monkeypatch):
