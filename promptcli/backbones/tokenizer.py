@@ -12,8 +12,8 @@ import re
 import string
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,23 +38,8 @@ _SETTINGS = {"do_lower_case": True, "tokenize_chinese_chars": True, "strip_accen
 _IDLE = ("model_max_length", "do_basic_tokenize", "never_split", "clean_up_tokenization_spaces")
 
 
-@dataclass(frozen=True)
-class WordPieceTokenizer:
-    """What ``PieceTokenizer`` reads of a tokenizer."""
-
-    backend_tokenizer: Tokenizer
-    unk_token_id: int
-    sep_token_id: int
-    pad_token_id: int
-    cls_token_id: int
-    mask_token_id: int
-    mask_token: str = _MASK
-    bos_token_id: None = None
-    eos_token_id: None = None
-
-
-def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> WordPieceTokenizer | None:
-    """Return the tokenizer of a BERT; None where its files and config.json ask for anything but its usual settings."""
+def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> SimpleNamespace | None:
+    """Return what ``PieceTokenizer`` reads of a BERT's tokenizer; None if its files ask for unusual settings."""
     if (folder / "added_tokens.json").exists():
         return None
     try:
@@ -67,7 +52,9 @@ def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> WordPieceTokenize
         fields = [*settings.items(), *texts.items(), (_CLASS, config.get(_CLASS))]
         if definition.get("truncation") or definition.get("padding"):
             return None
-        if not all(_usual_token(token) for token in tokens) or not all(_usual(*field) for field in fields):
+        plain = {"id": None, "special": True, **dict.fromkeys(_FLAGS, False)}
+        usual = [{**plain, "content": text} for text in _SPECIALS.values()]
+        if not all(token in usual for token in tokens) or not all(_usual(*field) for field in fields):
             return None
         vocabulary = definition["model"]["vocab"] if definition else _lines(folder / "vocab.txt")
         tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=_UNK))
@@ -89,7 +76,7 @@ def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> WordPieceTokenize
         pair=f"{_CLS}:0 $A:0 {_SEP}:0 $B:1 {_SEP}:1",
         special_tokens=[(_CLS, ids["cls_token_id"]), (_SEP, ids["sep_token_id"])],
     )
-    return WordPieceTokenizer(tokenizer, **ids)
+    return SimpleNamespace(backend_tokenizer=tokenizer, mask_token=_MASK, bos_token_id=None, eos_token_id=None, **ids)
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -104,11 +91,6 @@ def _lines(path: Path) -> dict[str, int]:
     path.read_text(encoding="utf-8")  # else the library raises a nameless exception
     vocabulary: dict[str, int] = WordPiece.read_file(str(path))
     return vocabulary
-
-
-def _usual_token(token: Mapping[str, Any]) -> bool:
-    usual = {"id": None, "content": token["content"], "special": True, **dict.fromkeys(_FLAGS, False)}
-    return token["content"] in _SPECIALS.values() and token == usual
 
 
 def _usual(name: str, value: Any) -> bool:

@@ -81,7 +81,7 @@ class Encoder:
         tensors: Mapping[str, Tensor],
         *,
         prompts: Prompts = Prompts(),  # noqa: B008 - frozen
-        graphs: Sequence[Graph] = (),
+        graphs: Sequence[Graph] = (),  # that compute it: one, or one for each of its ``members``
     ) -> None:
         self.backbone = backbone
         self.texts = prompts
@@ -157,10 +157,6 @@ class Encoder:
         if target == self.device:
             return self
         return Encoder(self.recipe, self.backbone.to(target), self.tensors(), prompts=self.texts)
-
-    def computed_by(self, graphs: Sequence[Graph]) -> "Encoder":
-        """Return the encoder computed by graphs: one, or one for each of its ``members``."""
-        return Encoder(self.recipe, self.backbone, self.tensors(), prompts=self.texts, graphs=graphs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the parts, weights included; a graph stays behind, and torch computes in its place."""

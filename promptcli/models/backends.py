@@ -121,7 +121,7 @@ def build_on(
     calibration = list(islice(calibration, CALIBRATION)) if "int8" in precisions else ()  # lazy: a file may be long
     lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
     graphs = [_graph_of(member, backend, folder, precisions, calibration, lowest_mean) for member in members]
-    return encoder.computed_by(graphs)
+    return Encoder(encoder.recipe, encoder.backbone, encoder.tensors(), prompts=encoder.texts, graphs=graphs)
 
 
 def _folder_of(encoder: Encoder, backend: str, folder: Path) -> Path:

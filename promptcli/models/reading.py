@@ -1,7 +1,7 @@
 """Read the folder of a model of promptcli, peft, sentence-transformers, ..., or refuse it with the reason."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -157,15 +157,11 @@ def _adapted(folder: _Folder) -> tuple[str, Recipe, dict[str, Tensor]]:
         return "peft LoRA adapter", recipe, {}
     if kind != "PREFIX_TUNING":
         raise UsageError(f"{folder.name} is a peft adapter of type {kind}; only prefix tuning and LoRA are supported")
-    stored = folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings")
     sizes = ("num_layers", "num_attention_heads", "token_dim", "num_virtual_tokens")
-    layers, heads, width, length = (_size(config, name) for name in sizes)
-    if stored is None or 0 in (layers, heads, width, length) or tuple(stored.shape) != (length, 2 * layers * width):
-        raise UsageError(f"{folder.name}: prompt_embeddings is missing, or not of the shape in {_ADAPTER}; {_HINT}")
-    numbers = from_prompt_embeddings(stored.float(), (layers, 2, heads, length, width // heads))
+    numbers = _prefix(folder, config, sizes, folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings"))
     revision = config.get("revision")
     base = f"{config.get('base_model_name_or_path') or ''}{f'@{revision}' if revision else ''}"
-    return PREFIX_ADAPTER, Recipe(base, f"deep-prefix:{length}", pooling="last/cls"), {PREFIX: numbers}
+    return PREFIX_ADAPTER, Recipe(base, f"deep-prefix:{numbers.size(3)}", pooling="last/cls"), {PREFIX: numbers}
 
 
 def _size(config: Mapping[str, Any], name: str) -> int:
@@ -392,17 +388,19 @@ def _plain(folder: _Folder) -> Entry:
     stored = folder.tensors(weights.name) if names else {}
     recipe, tensors = _head(recipe.replace(backbone=folder.name), stored, supervised)
     if kind == "PromCSE checkpoint":
-        numbers = _prefix(folder, config, stored["prefix_encoder.embedding.weight"])
+        sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
+        numbers = _prefix(folder, config, sizes, stored["prefix_encoder.embedding.weight"])
         recipe, tensors = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}"), {**tensors, PREFIX: numbers}
     return _entry(folder, kind, recipe, tensors, taken)
 
 
-def _prefix(folder: _Folder, config: Mapping[str, Any], stored: Tensor) -> Tensor:
-    sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
-    layers, heads, width = (_size(config, name) for name in sizes)
-    if not heads or stored.size(1) != 2 * layers * width:
-        shape = f"{stored.size(1)} numbers a position, and its config.json says {2 * layers * width}"
-        raise UsageError(f"{folder.name} has a prefix of {shape}")
+def _prefix(folder: _Folder, config: Mapping[str, Any], sizes: Sequence[str], stored: Tensor | None) -> Tensor:
+    """Return the keys and values of a prefix; ``sizes`` names layers, heads, width and perhaps length."""
+    layers, heads, width, *length = (_size(config, name) for name in sizes)
+    shape = () if stored is None else tuple(stored.shape)
+    if stored is None or 0 in (layers, heads, width) or shape != (*(length or shape[:1]), 2 * layers * width):
+        wanted = (*length, 2 * layers * width)
+        raise UsageError(f"{folder.name} has a prefix of shape {shape}, and its configuration says {wanted}; {_HINT}")
     return from_prompt_embeddings(stored.float(), (layers, 2, heads, len(stored), width // heads))
 
 

@@ -13,6 +13,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from transformers import BertConfig
 
 from promptcli.backbones.loading import load_backbone
 from promptcli.cli.app import main
@@ -293,14 +294,10 @@ def test_a_panic_of_the_tokenizer_is_one_line_and_what_stops_the_program_stops_i
         load_backbone(str(bert))
 
 
-CONFIG = """
-    model_type architectures vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act
-    hidden_dropout_prob layer_norm_eps max_position_embeddings type_vocab_size pad_token_id bos_token_id dtype
-    torch_dtype id2label label2id num_labels return_dict output_attentions output_hidden_states torchscript use_cache
-    tie_word_embeddings is_decoder is_encoder_decoder add_cross_attention chunk_size_feed_forward auto_map
-    attn_implementation _attn_implementation quantization_config transformers_version _name_or_path pruned_heads
-    position_embedding_type classifier_dropout tokenizer_class rope_parameters text_config
-""".split()
+CONFIG = [
+    *BertConfig().to_dict(), "auto_map", "attn_implementation", "_attn_implementation", "quantization_config",
+    "pruned_heads", "rope_parameters", "text_config", "tokenizer_class", "torch_dtype", "torchscript", "num_labels",
+]  # fmt: skip
 TOKENIZER = """
     tokenizer_class backend cls_token sep_token pad_token unk_token mask_token bos_token model_max_length
     do_lower_case tokenize_chinese_chars strip_accents never_split auto_map added_tokens_decoder padding_side

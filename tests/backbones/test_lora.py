@@ -129,37 +129,30 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "weights", "message"),
     [
-        ({"use_dora": True}, "not a plain LoRA .use_dora"),
-        ({"peft_type": "IA3"}, "not a plain LoRA .peft_type"),
-        ({"base_model_name_or_path": None}, "names no base model"),
-        ({"base_model_name_or_path": "./nowhere"}, "no backbone folder './nowhere'"),
+        ({"use_dora": True}, None, "not a plain LoRA .use_dora"),
+        ({"peft_type": "IA3"}, None, "not a plain LoRA .peft_type"),
+        ({"base_model_name_or_path": None}, None, "names no base model"),
+        ({"base_model_name_or_path": "./nowhere"}, None, "no backbone folder './nowhere'"),
+        ({"base_model_name_or_path": "gpt2"}, None, "and the backbone does not"),
+        ({}, b"{}", "is damaged"),
+        ({}, b"", "reads safetensors only"),
     ],
 )
-def test_adapters_that_cannot_be_added(change, message, adapter, tmp_path):
+def test_adapters_that_cannot_be_added(change, weights, message, adapter, tiny_folder, tmp_path):
     folder, _ = adapter("llama")
-    config = json.loads((folder / CONFIG).read_text())
-    (tmp_path / CONFIG).write_text(json.dumps({**config, **change}))
-    (tmp_path / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes())
+    if change.get("base_model_name_or_path") == "gpt2":
+        change = {"base_model_name_or_path": str(tiny_folder("gpt2"))}
+    (tmp_path / CONFIG).write_text(json.dumps({**json.loads((folder / CONFIG).read_text()), **change}))
+    (tmp_path / ("adapter_model.bin" if weights == b"" else WEIGHTS)).write_bytes(
+        (folder / WEIGHTS).read_bytes() if weights is None else weights
+    )
     with pytest.raises(PromptcliError, match=message):
         load_backbone(str(tmp_path))
 
 
-def test_adapters_of_another_model_and_pickles(adapter, tiny_folder, tmp_path):
-    folder, _ = adapter("llama")
-    config = json.loads((folder / CONFIG).read_text())
-    (tmp_path / CONFIG).write_text(json.dumps(config))
-    (tmp_path / "adapter_model.bin").write_bytes(b"x")
-    with pytest.raises(UsageError, match="reads safetensors only"):
-        load_backbone(str(tmp_path))
-    (tmp_path / WEIGHTS).write_bytes(b"{}")
-    with pytest.raises(UsageError, match="is damaged"):
-        load_backbone(str(tmp_path))
-    (tmp_path / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes())
-    (tmp_path / CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": str(tiny_folder("gpt2"))}))
-    with pytest.raises(UsageError, match="and the backbone does not"):
-        load_backbone(str(tmp_path))
+def test_an_adapter_of_other_shapes():
     model = torch.nn.ModuleDict({"one": torch.nn.Linear(3, 3)})
     tensors = {"one.lora_A.default.weight": torch.zeros(2, 4), "one.lora_B.default.weight": torch.zeros(3, 2)}
     with pytest.raises(UsageError, match=r"changes one of shape \(3, 4\), the backbone has \(3, 3\)"):

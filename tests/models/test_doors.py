@@ -4,7 +4,6 @@ import importlib
 import itertools
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -85,15 +84,6 @@ def test_a_folder_has_the_vectors_of_the_entry(written, opened, entry, tmp_path)
 def test_a_shipped_folder_has_the_vectors_of_its_name(name, opened, home):
     vectors = pc.load(name, dtype="float32").encode(SENTENCES)
     np.testing.assert_allclose(opened(open_registry().folder(name)), vectors, atol=2e-5)
-
-
-def test_an_imported_entry_needs_its_source_no_more(entry, tmp_path):
-    folder = saved_folder(entry, tmp_path)
-    exchange.import_model(folder, "copy")
-    vectors = pc.load("white", dtype="float32").encode(SENTENCES)
-    shutil.rmtree(folder)
-    open_registry().remove("white")
-    np.testing.assert_allclose(by_path(open_registry().folder("copy")), vectors, atol=2e-5)
 
 
 def damaged(folder, damage):

@@ -182,12 +182,9 @@ def other_weights(files):
 #: What somebody did to the files of a repository, and what pull says.
 TAMPERED = [
     (lambda files: {"modules.json": files["modules.json"] + b" "}, "modules.json"),
-    (marked(recipe={"pooling": "last/cls"}), "another encoder than was pushed"),
     (other_weights, "another encoder than was pushed"),
     (marked(files={"backbone/../../evil.json": {"size": 1, "sha256": "0"}}), "which no model of promptcli has"),
-    (marked(files={"modeling.py": {"size": 1, "sha256": "0"}}), "which no model of promptcli has"),
     (marked(files={"backbone/vocab.txt": {"size": 1, "sha256": "0"}}), "no backbone/vocab.txt"),
-    (marked(scores="none"), r"\$\.scores"),
 ]
 
 

@@ -7,7 +7,6 @@ import shutil
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
 
 import promptcli as pc
 from promptcli.errors import UsageError
@@ -126,13 +125,6 @@ def test_an_author_s_checkpoint_is_told_by_its_name(tmp_path, caplog):
         recipe = pc.load(tmp_path / "sup-simcse-bert-base-uncased", device="cpu").recipe
     assert (recipe.pooling, recipe.transforms, recipe.prompt) == ("last/cls", ("cls-pooler",), "[X]")
     assert "is taken for a" in caplog.text and "supervised by its name" in caplog.text
-
-
-def test_a_prompt_with_a_line_break_keeps_it(folder):
-    path = folder("Qwen3-Embedding-0.6B")
-    encoder, tokenizer = pc.load(path, device="cpu"), AutoTokenizer.from_pretrained(path)
-    ids = encoder.prompted(encoder.prompts["query"]).inputs(["It rains."]).rows[0]
-    assert ids == tokenizer(encoder.prompts["query"] + "It rains.")["input_ids"]
 
 
 @pytest.mark.parametrize("name", ["e5-base-v2", "embeddinggemma-300m"])

@@ -76,10 +76,6 @@ def _linear(context: BuildContext) -> nn.Sequential:
     return nn.Sequential(dense)
 
 
-def _tanh(context: BuildContext) -> nn.Module:
-    return _linear(context).append(nn.Tanh())
-
-
 def _mlm(context: BuildContext) -> nn.Module:
     """Dense, GELU and LayerNorm, starting as the pre-trained head's (supervised PromptBERT, OptiPrompt).
 
@@ -96,7 +92,11 @@ def _mlm(context: BuildContext) -> nn.Module:
 
 
 #: What a projection may be made of.
-KINDS: dict[str, Callable[[BuildContext], nn.Module]] = {"tanh": _tanh, "mlm": _mlm, "linear": _linear}
+KINDS: dict[str, Callable[[BuildContext], nn.Module]] = {
+    "tanh": lambda context: _linear(context).append(nn.Tanh()),
+    "mlm": _mlm,
+    "linear": _linear,
+}
 
 
 class Projection(Transform):
