@@ -163,18 +163,15 @@ class Backbone:
         output = self._pass(batch, needs, seam)
         if attention - (seam.diagonals.keys() | seam.matrices.keys() | seam.mixtures.keys()):
             self.require_seam("Ditto" if needs.diagonals else "an attention matrix")
-        layers = {
-            layer: output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
-            for layer in needs.layers
-        }
-        if places is not None:
-            rows = torch.arange(len(batch.ids), device=batch.ids.device)
-            layers = {  # the last layer of our own BERT may already be at the slot alone
-                layer: states if states.size(1) == 1 else states[rows, places].unsqueeze(1)
-                for layer, states in layers.items()
-            }
+
+        def read(layer: int) -> Tensor:
+            states: Tensor = output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
+            if places is not None and states.size(1) > 1:  # the last layer of our own BERT may be at the slot alone
+                states = states[torch.arange(len(places), device=places.device), places].unsqueeze(1)
+            return states.float()
+
         return HiddenStates(
-            {layer: states.float() for layer, states in layers.items()},
+            {layer: read(layer) for layer in needs.layers},
             static,
             decoder,
             seam.diagonals,

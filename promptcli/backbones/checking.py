@@ -174,7 +174,7 @@ def json_field(path: Path, field: str) -> Any:
 
 
 def tensor_names(path: Path) -> frozenset[str]:
-    """Return the names of a safetensors file's tensors; none if it is broken, which is reported on loading."""
+    """Return the names of a safetensors file's tensors; none if it is missing or broken, which loading reports."""
     try:
         with safe_open(path, framework="pt") as file:
             return frozenset(file.keys())
@@ -184,7 +184,7 @@ def tensor_names(path: Path) -> frozenset[str]:
 
 def is_table(folder: Path) -> bool:
     """Return whether a folder is a table of words: one row for each token, and no layers."""
-    names = tensor_names(folder / TABLE_ROWS) if (folder / TABLE_ROWS).is_file() else frozenset()
+    names = tensor_names(folder / TABLE_ROWS)
     return bool(names & TABLE_MATRICES) and names <= TABLE_MATRICES | {"mapping", "weights"}
 
 

@@ -54,9 +54,8 @@ def write_card(
 def is_hub_id(backbone: str) -> bool:
     """Return whether a backbone is called as on the hub, ``owner/name`` or ``name``, ``@revision`` after it or not."""
     name = backbone.partition("@")[0]
-    prefixed = words_only(backbone)
     here = name in SHIPPED or name.startswith((".", "/", "~")) or Path(backbone).exists()
-    return name.count("/") <= 1 and not here and not prefixed
+    return name.count("/") <= 1 and not here and not words_only(backbone)
 
 
 def public(entry: Entry) -> Entry:

@@ -1,6 +1,5 @@
 """Export an encoder to a folder that another program loads: the table of targets."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,24 +117,22 @@ def _base(source: Source) -> tuple[str, str | None]:
 def export_sentence_transformers(source: Source, folder: Path) -> Exported:
     """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, its modules, or our module."""
     encoder, entry, load = source.encoder, source.entry, 'SentenceTransformer("FOLDER")'
-    probes: Sequence[str]
+    reason, probes = None, forms.uncut(encoder)
     try:
         table = forms.static_table(encoder)
+        forms.write_static(folder, table.definition, {"embedding.weight": table.rows}, path="")
+        notes = table.notes
     except InexactError:
         reason, notes, probes = save_encoder(entry, encoder, folder, target="sentence-transformers")
-        if reason is not None:
-            load = 'SentenceTransformer("FOLDER", trust_remote_code=True)'
-            notes = (
-                f"no configuration holds this recipe exactly: {reason}",
-                "loading needs promptcli installed, and trust_remote_code=True; without the flag:"
-                " as_sentence_transformer(encoder) of promptcli.models.st_module",
-            )
-    else:
-        forms.write_static(folder, table.definition, {"embedding.weight": table.rows}, path="")
-        notes, probes = table.notes, forms.uncut(encoder)
-    shown = load.replace('"FOLDER"', "folder")
-    use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {shown}.encode(sentences)"
-    library = "sentence-transformers"
+    if reason is not None:
+        load = 'SentenceTransformer("FOLDER", trust_remote_code=True)'
+        notes = (
+            f"no configuration holds this recipe exactly: {reason}",
+            "loading needs promptcli installed, and trust_remote_code=True; without the flag:"
+            " as_sentence_transformer(encoder) of promptcli.models.st_module",
+        )
+    loaded, library = load.replace('"FOLDER"', "folder"), "sentence-transformers"
+    use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {loaded}.encode(sentences)"
     write_card(folder, entry, encoder.recipe, use=use, library=library, tags=[library])
     if lacking("sentence_transformers"):
         missing = "vectors were not compared: sentence-transformers is not installed (pip install 'promptcli[st]')"

@@ -189,8 +189,9 @@ def _sentence_transformers(folder: _Folder) -> Entry:
         return _table(folder)
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"]:
-        supported = "Transformer and Pooling, or StaticEmbedding, then Dense, Normalize, Dropout"
-        raise UsageError(f"{folder.name} begins with {', '.join(kinds[:2])}; supported: {supported}")
+        raise UsageError(
+            f"{folder.name} begins with {', '.join(kinds[:2])}, not Transformer, Pooling or StaticEmbedding"
+        )
     inside = f"{modules[0][1]}/" if modules[0][1] else ""
     config = folder.document(f"{inside}{_CONFIG}")
     family = _check_family(folder, config)
@@ -218,15 +219,13 @@ def _sentence_transformers(folder: _Folder) -> Entry:
 
 def _check_family(folder: _Folder, config: Mapping[str, Any]) -> str:
     """Return the family of a language model; refuse one that is not supported or needs remote code."""
-    family = family_of(config)
+    family = str(family_of(config))
     if family in FAMILIES and "auto_map" not in config:
-        return str(family)
+        return family
     reason = "it comes with remote code, which is never run" if "auto_map" in config else "its family is not supported"
-    if config.get("use_bidirectional_attention"):
-        reason = "its tokens attend to both sides, which is not supported"
     instead = _INSTEAD.get(str(config.get("model_type")))
     remedy = f"take e.g. {instead}" if instead else f"supported: {', '.join(FAMILIES)}"
-    raise UsageError(f"{folder.name} is a {config.get('model_type')}: {reason}; {remedy}")
+    raise UsageError(f"{folder.name} is a {family}: {reason}; {remedy}")
 
 
 def _after_pooling(
@@ -263,11 +262,8 @@ def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tens
     weight = stored.get("linear.weight")
     if weight is None:
         raise UsageError(f"{folder.name} has no linear.weight in {path}/model.safetensors; {_HINT}")
-    wanted = tuple(
-        config.get(name, side) for name, side in zip(("out_features", "in_features"), weight.shape, strict=True)
-    )
-    if tuple(weight.shape) != wanted:
-        shape = tuple(weight.shape)
+    shape, sides = tuple(weight.shape), ("out_features", "in_features")
+    if shape != (wanted := tuple(config.get(name, side) for name, side in zip(sides, shape, strict=False))):
         raise UsageError(f"{folder.name} has a weight of {shape} in {path}, and its config.json says {wanted}; {_HINT}")
     bias = stored.get("linear.bias", torch.zeros(len(weight)))
     return f"dense:{number}:{activation}", {f"dense.{number}.weight": weight, f"dense.{number}.bias": bias}
@@ -372,7 +368,7 @@ def _plain(folder: _Folder) -> Entry:
     config = folder.document(_CONFIG)
     family = _check_family(folder, config)
     weights = folder.path / "model.safetensors"
-    names = tensor_names(weights) if weights.is_file() else frozenset()
+    names = tensor_names(weights)
     if "prefix_encoder.embedding.weight" in names:
         kind, recipe = "PromCSE checkpoint", Recipe(pooling="last/cls")
     elif re.search(r"prompt-?_?(ro)?bert", folder.name.lower()):

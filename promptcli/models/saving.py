@@ -1,7 +1,6 @@
 """Write an encoder to a folder: as modules of sentence-transformers, else as one module that calls promptcli."""
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -168,7 +167,7 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
 
 def save_encoder(
     entry: Entry, encoder: Encoder, folder: Path, *, backbone: str | None = None, target: str | None = None
-) -> tuple[str | None, tuple[str, ...], Sequence[str]]:
+) -> tuple[str | None, tuple[str, ...], list[str]]:
     """Write an encoder into an empty folder; ``target`` is ``to`` of ``export``, ``backbone`` the name of one left out.
 
     Returns why modules of sentence-transformers cannot express the recipe (None: they do), the differences, and
@@ -181,7 +180,7 @@ def save_encoder(
     tensors = encoder.tensors()
     known: dict[str, str] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
     notes: tuple[str, ...] = ()
-    probes: Sequence[str] = forms.PROBES
+    probes = [*forms.PROBES]
     reason: str | None = f"the backbone {backbone} is not in it" if backbone else None
     if backbone is None:
         try:

@@ -137,7 +137,7 @@ def add_module(kind):
         (change("1_Pooling/config.json", pooling_mode="median"), "pools by median"),
         (lambda folder: write(folder, "config_sentence_transformers.json", {"prompts": {"query": ["x"]}}), "prompts"),
         (lambda folder: write(folder, "config_sentence_transformers.json", {"default_prompt_name": ["q"]}), "'q'"),
-        (change("config.json", use_bidirectional_attention=True), "attend to both sides"),
+        (change("config.json", use_bidirectional_attention=True), "is a bert-bidirectional"),
         (add_module(f"{MODULES}LSTM"), "has a module LSTM (9_X); supported"),
         (add_module("custom_st.Transformer"), "remote code and is never run"),
         (lambda folder: write(folder, "modules.json", {"a": 1}), "modules.json: Expected `array`, got `object`"),
