@@ -78,11 +78,9 @@ class Batch:
         return bool((self.host_lengths() != self.ids.size(1)).any())
 
     def host_lengths(self) -> np.ndarray:
-        """Return the lengths (n,) in the processor's memory."""
         return self.lengths.cpu().numpy() if self.counts is None else self.counts
 
     def host_ids(self) -> np.ndarray:
-        """Return the ids (n, t) in the processor's memory."""
         return self.ids.cpu().numpy() if self.rows is None else self.rows
 
     def real(self) -> Tensor:

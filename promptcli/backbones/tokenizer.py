@@ -174,7 +174,6 @@ class PieceTokenizer:
         return list(map(unpack, self.packed(pieces)))
 
     def packed(self, pieces: Sequence[str]) -> list[bytes]:
-        """Return ``encode``, each list packed."""
         read = self._by_words if self.splits_at_blanks else self._whole
         return [ids for start in range(0, len(pieces), _SLICE) for ids in read(list(pieces[start : start + _SLICE]))]
 

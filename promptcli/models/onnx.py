@@ -253,7 +253,6 @@ def _inputs(batch: Batch) -> list[np.ndarray]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence torch's exporter."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

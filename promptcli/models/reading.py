@@ -75,8 +75,6 @@ _DENOISE = {"projection:mlm": "head", "projection:tanh": "hidden"}
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder to read."""
-
     name: str  #: as the user gave it: a folder, or a hub id
     path: Path
 
@@ -189,9 +187,8 @@ def _sentence_transformers(folder: _Folder) -> Entry:
         return _table(folder)
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"]:
-        raise UsageError(
-            f"{folder.name} begins with {', '.join(kinds[:2])}, not Transformer, Pooling or StaticEmbedding"
-        )
+        begun = f"begins with {', '.join(kinds[:2])}, not with Transformer and Pooling, or StaticEmbedding"
+        raise UsageError(f"{folder.name} {begun}")
     inside = f"{modules[0][1]}/" if modules[0][1] else ""
     config = folder.document(f"{inside}{_CONFIG}")
     family = _check_family(folder, config)

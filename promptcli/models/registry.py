@@ -33,7 +33,6 @@ class Registry:
         self._models = home / "models"
 
     def names(self) -> list[str]:
-        """Return the names of all entries, the shipped ones first."""
         if not self._models.is_dir():
             return [*SHIPPED]
         for old in self._models.glob(".*.old"):
@@ -52,7 +51,6 @@ class Registry:
             return read(folder)
 
     def card(self, name: str) -> Entry:
-        """Return an entry without its tensors; ``name`` may be an alias."""
         return self.load(name, entries.read_manifest)
 
     def check_free(self, name: str, *, force: bool = False) -> None:
@@ -66,7 +64,6 @@ class Registry:
             raise UsageError(f"model {name!r} exists; give another `name`, or `force`")
 
     def run_folder(self, name: str) -> Path:
-        """Return the folder of an unfinished training run for an entry of that name."""
         return self._home / "runs" / name
 
     @contextmanager
@@ -128,7 +125,6 @@ class Registry:
         return read_document(path, dict[str, str], hint="delete it and set the aliases again")
 
     def add_scores(self, name: str, scores: Iterable[dict[str, Any]]) -> None:
-        """Append figures to an entry's card; ``name`` may be an alias."""
         with self._locked():
             entries.add_scores(self._saved_folder(self._known(name), "changed"), scores)
 
@@ -144,7 +140,6 @@ class Registry:
         return (_SHIPPED_FOLDER if name in SHIPPED else self._models) / name
 
     def _known(self, name: str) -> str:
-        """Return the name of an entry by its name or alias."""
         entry, names = self.aliases().get(name, name), self.names()
         if entry not in names:
             near = did_you_mean(name, names)

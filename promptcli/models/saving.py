@@ -41,8 +41,6 @@ _FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}  #: in the order in
 
 @dataclass
 class _Module:
-    """One entry of ``modules.json``."""
-
     kind: str
     config: dict[str, Any]
     tensors: dict[str, Tensor] = field(default_factory=dict)

@@ -58,7 +58,6 @@ class TfIdf(Weights):
         return weighted_sum(counts * self._idf[batch.ids] * real, states)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the idf, (v,)."""
         return {TENSOR: self._idf.cpu()}
 
 

@@ -41,7 +41,6 @@ class DeepPrefix(Prompt):
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return N(0, 0.02)."""
         numbers = torch.empty(prefix_shape(context)).normal_(0, _SPREAD, generator=generator)
         return {TENSOR: numbers.to(context.backbone.device)}
 
