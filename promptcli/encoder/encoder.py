@@ -38,6 +38,7 @@ from promptcli.errors import UsageError, WrongKindError, unknown
 from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
 
+Option = str | int | bool | Progress | None  #: a value of an argument of ``encode``
 TUNED = "backbone."  #: prefix of a tuned backbone's tensors
 LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
 _AT_ONCE = 16_384  #: inputs averaged at once if no layer has to run
@@ -234,11 +235,11 @@ class Encoder:
         result: np.ndarray | Tensor = vectors[0] if isinstance(sentences, str) else vectors
         return result
 
-    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray | Tensor:
+    def encode_query(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
         """Return the vectors of queries, with the prompt ``query`` if the model has one; see ``encode``."""
         return self._encode_as(sentences, options, "query")
 
-    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> np.ndarray | Tensor:
+    def encode_document(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
         """Return the vectors of documents, with the prompt ``document``, ``passage`` or ``corpus`` if the model has it.
 
         A model of sentence-transformers always has ``query`` and ``document``, empty unless its folder says otherwise,

@@ -18,12 +18,11 @@ import promptcli
 from promptcli.backbones.checking import opening
 from promptcli.backbones.devices import choose_device, choose_dtype, computes
 from promptcli.data.demo import SENTENCES
-from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.streams import Graph
 from promptcli.errors import CheckFailedError, UsageError, lacking, require, unknown
 from promptcli.models import onnx
-from promptcli.models.forms import PROBES, lowest_cosine, row_cosines
+from promptcli.models.forms import PROBES, row_cosines
 from promptcli.models.onnx import Run
 from promptcli.notes import note
 from promptcli.recipe import Recipe
@@ -47,7 +46,6 @@ class Backend:
     """One way to compute an encoder."""
 
     libraries: tuple[str, ...]  #: the modules it imports
-    extra: str  #: the extra of promptcli that installs them
     dtypes: tuple[str, ...]  #: its precisions, the one for ``stored`` first
     #: Fills a folder, given sentences like the user's; returns a remark for the user, or nothing.
     write: Callable[[Encoder, Path, Sequence[str]], str]
@@ -110,7 +108,7 @@ def build_on(
         return build_encoder(recipe, device=device, dtype=dtype, **options)
     if backend not in BACKENDS:
         raise unknown("backend", backend, [*BACKENDS, "torch", "auto"])
-    require(*BACKENDS[backend].libraries, extra=BACKENDS[backend].extra)
+    require(*BACKENDS[backend].libraries, extra=backend.partition("-")[0])
     if device not in ("auto", "cpu"):
         raise UsageError(
             f"backend {backend} runs on the processor, not on {device!r}; leave out `device`, or `backend`"
@@ -169,8 +167,7 @@ def _graph_of(
             (temporary / _REMARK).write_text(remark, encoding="utf-8")
     if remark:
         note(f"{backend}: {remark}")
-    rows, pad = encoder.inputs(PROBES).rows, encoder.backbone.tokenizer.pad
-    batch = make_batch(rows, None, pad, torch.device("cpu"), encoder.max_length)
+    batch = onnx.batch_of(encoder.inputs(PROBES).rows, encoder)
     for dtype in dtypes:
         with opening(f"{graph}, a graph that may be deleted,"):
             run = chosen.load(graph, dtype)
@@ -186,15 +183,13 @@ def _graph_of(
 def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: float) -> str | None:
     """Return the fault of a graph's vectors, None if they are close enough."""
     difference = np.abs(wanted - vectors).max() / np.abs(wanted).max()
-    if dtype == "float32" and not difference <= LARGEST_DIFFERENCE:
-        return f"float32 vectors differ from torch's by {difference:.1e}"
-    cosine = lowest_cosine(wanted, vectors)
-    if dtype == "bfloat16" and not cosine >= LOWEST_COSINE:
-        return f"bfloat16 vectors have cosines of only {cosine:.5f} to float32's"
-    mean = row_cosines(wanted, vectors).mean()
-    if dtype == "int8" and not mean >= lowest_mean:
-        return f"8-bit vectors have a mean cosine of only {mean:.4f} to float32's"
-    return None
+    cosines = row_cosines(wanted, vectors)
+    close, fault = {
+        "float32": (difference <= LARGEST_DIFFERENCE, f"float32 vectors differ from torch's by {difference:.1e}"),
+        "bfloat16": (cosines.min() >= LOWEST_COSINE, f"bfloat16 vectors have cosines of only {cosines.min():.5f}"),
+        "int8": (cosines.mean() >= lowest_mean, f"8-bit vectors have a mean cosine of only {cosines.mean():.4f}"),
+    }[dtype]
+    return None if close else fault
 
 
 def _unremarked(write: Callable[[Encoder, Path], object]) -> Callable[[Encoder, Path, Sequence[str]], str]:
@@ -232,17 +227,11 @@ _EXPORT = ("onnx", "onnxscript")
 
 BACKENDS: dict[str, Backend] = {
     "openvino": Backend(
-        (*_EXPORT, "openvino"),
-        "openvino",
-        ("float32", "bfloat16"),
-        _unremarked(onnx.write_openvino),
-        onnx.load_openvino,
+        (*_EXPORT, "openvino"), ("float32", "bfloat16"), _unremarked(onnx.write_openvino), onnx.load_openvino
     ),
-    "openvino-int8": Backend(
-        (*_EXPORT, "openvino", "nncf"), "openvino", ("int8",), _write_openvino_int8, _load_openvino_int8
-    ),
-    "onnx": Backend((*_EXPORT, "onnxruntime"), "onnx", ("float32",), _unremarked(onnx.write_graph), onnx.load_onnx),
+    "openvino-int8": Backend((*_EXPORT, "openvino", "nncf"), ("int8",), _write_openvino_int8, _load_openvino_int8),
+    "onnx": Backend((*_EXPORT, "onnxruntime"), ("float32",), _unremarked(onnx.write_graph), onnx.load_onnx),
     "onnx-int8": Backend(
-        (*_EXPORT, "onnxruntime"), "onnx", ("int8",), _write_onnx_int8, partial(onnx.load_onnx, file=onnx.SMALL)
+        (*_EXPORT, "onnxruntime"), ("int8",), _write_onnx_int8, partial(onnx.load_onnx, file=onnx.SMALL)
     ),
 }

@@ -198,7 +198,7 @@ def _leave_out_nan_checks(model: Any) -> None:
 def _quantise_statically(model: Any, encoder: Encoder, calibration: Sequence[str]) -> Any:
     """Return OpenVINO's model with weights and activations of 8 bits, their ranges measured on sentences."""
     rows = sorted(encoder.inputs(calibration).rows, key=len)
-    batches = [_inputs(_batch(rows[start : start + 8], encoder)) for start in range(0, len(rows), 8)]
+    batches = [_inputs(batch_of(rows[start : start + 8], encoder)) for start in range(0, len(rows), 8)]
     with _quiet():
         nncf = importlib.import_module("nncf")
         data = nncf.Dataset(batches)
@@ -268,10 +268,11 @@ def encode_with(run: Run, folder: Path, sentences: list[str], encoder: Encoder) 
     """Return a graph's vectors (n, d) of n sentences, by the tokenizer in its folder."""
     rows = file_inputs(folder / "tokenizer.json", sentences)
     batches = (rows[start : start + _ROWS] for start in range(0, len(rows), _ROWS))
-    return np.concatenate([run(_batch(batch, encoder)) for batch in batches])
+    return np.concatenate([run(batch_of(batch, encoder)) for batch in batches])
 
 
-def _batch(rows: Sequence[Sequence[int]], encoder: Encoder) -> Batch:
+def batch_of(rows: Sequence[Sequence[int]], encoder: Encoder) -> Batch:
+    """Return rows of ids as a batch on the processor."""
     return make_batch(rows, None, encoder.backbone.tokenizer.pad, torch.device("cpu"), encoder.max_length)
 
 

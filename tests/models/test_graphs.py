@@ -123,7 +123,7 @@ def stand_in(monkeypatch):
 
             return run
 
-        monkeypatch.setitem(BACKENDS, "stand-in", Backend((), "x", dtypes, write, load))
+        monkeypatch.setitem(BACKENDS, "stand-in", Backend((), dtypes, write, load))
         return graphs, calls
 
     return install
@@ -215,7 +215,7 @@ def test_8_bit_ranges_are_measured_on_the_users_sentences(count, said, tiny_fold
     monkeypatch.setattr(backends.onnx, "write_openvino", lambda encoder, folder, texts: taken.extend(texts))
     monkeypatch.setattr(backends.onnx, "loss_of", lambda *_: "no loss")
     monkeypatch.setattr(backends.onnx, "load_openvino", lambda *_: lambda batch: np.ones((batch.ids.size(0), 16)))
-    monkeypatch.setitem(BACKENDS, "stand-in", Backend((), "x", ("int8",), write, backends.onnx.load_openvino))
+    monkeypatch.setitem(BACKENDS, "stand-in", Backend((), ("int8",), write, backends.onnx.load_openvino))
     own = (f"sentence {number}" for number in range(count))
     with caplog.at_level("INFO", logger="promptcli"):
         build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="int8", calibration=own)

@@ -12,6 +12,7 @@ from huggingface_hub.utils.tqdm import enable_progress_bars
 import promptcli as pc
 from promptcli.encoder.encoder import TUNED, build_encoder
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.models import hub as publishing
 from promptcli.models.hub import pull, push
 from promptcli.models.loading import open_model
 from promptcli.models.registry import Entry, Registry
@@ -86,12 +87,18 @@ SCORES = [
 
 @pytest.mark.parametrize("where", ["folder", "hub"])
 @pytest.mark.parametrize("kind", [{"transforms": ["whitening"]}, {"prompt": "deep-prefix:3"}, {"tuned": True}], ids=str)
-def test_what_was_pushed_comes_back_bit_by_bit(where, kind, hub, api, entry, registry, home, tiny_folder, tmp_path):
+def test_what_was_pushed_comes_back_bit_by_bit(
+    where, kind, hub, api, entry, registry, home, tiny_folder, tmp_path, monkeypatch
+):
     sha = put_backbone(hub, tiny_folder("bert"))
     transfer = Recipe(backbone=str(tiny_folder("bert")), pooling="last/cls")
     about = {"provenance": {"trained": {"source": f"{tmp_path}/wiki1m_for_simcse.txt", "seed": 3}}, "scores": SCORES}
     made = entry(**kind, backbone="owner/tiny" if where == "hub" else None, transfer=transfer, **about)
+    heard = []
+    monkeypatch.setattr(publishing, "note", lambda line: heard.append((line, list(hub.asked))))
     pushed = push(api, made, REPO)
+    said, asked = heard[-1]
+    assert f"MB to {hub.url}/{REPO}: README.md" in said and not any(REPO in request for request in asked)
     files = hub.repos[REPO].files()
     kept = json.loads(files["promptcli.json"])["recipe"]["backbone"]
     if where == "hub":
