@@ -250,7 +250,8 @@ class Encoder:
     def _encode_as(self, sentences: str | Sequence[str], options: dict[str, Any], *names: str) -> np.ndarray | Tensor:
         if options.get("prompt") is None and options.get("prompt_name") is None:
             options["prompt_name"] = next((name for name in names if name in self.prompts), None)
-        return self.encode(sentences, **options)
+        vectors: np.ndarray | Tensor = self.encode(sentences, **options)
+        return vectors
 
     def similarity(self, first: Vectors, second: Vectors) -> Tensor:
         """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m, d), (n, m)."""
