@@ -45,7 +45,7 @@ class _TracedBatch(Batch):
 
     mask: Tensor = field(default_factory=lambda: torch.ones(1, 1))
 
-    padded = True  # type: ignore[assignment]
+    padded = True
 
     def real(self) -> Tensor:
         return self.mask.bool()
