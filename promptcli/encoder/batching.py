@@ -55,16 +55,11 @@ class Encoded:
 def plan_batches(
     lengths: np.ndarray, token_budget: int = TOKEN_BUDGET, *, most: int | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the row numbers of each batch, longest inputs first (so that memory is asked for once).
+    """Yield the row numbers of each batch of n inputs, longest first (so that memory is asked for once).
 
-    Every batch is filled to the budget, so that a length has one shape: the matrix library keeps compiled code and
-    scratch memory per shape, and with batches of any size the peak memory grows with the number of lines. Of many
-    batches the last one is filled by repeating its rows.
-
-    Args:
-        lengths: (n,) tokens of each input.
-        token_budget: Rows times longest row of a batch stay within it, unless one row alone is longer.
-        most: Rows of a batch; without it only the budget counts.
+    Every batch, of at most ``most`` rows, is filled to the budget, so that a length has one shape: the matrix library
+    keeps compiled code and scratch memory per shape, and with batches of any size the peak memory grows with the number
+    of lines. Of many batches the last one is filled by repeating its rows.
     """
     order = np.argsort(-lengths, kind="stable")
     sorted_lengths = lengths[order]

@@ -149,18 +149,12 @@ def test_sentence_is_cut_and_never_the_template(family, tiny_backbone):
     assert np.array_equal(encoded.vectors[1], encoded.vectors[2])
     (row,), suffix = encoder.inputs([long]).rows, encoder.template.suffix
     assert len(row) <= 14 and row[-len(suffix) :] == suffix
+    longest = build_encoder(Recipe(pooling="last/avg"), backbone=tiny_backbone(family))
+    assert len(longest.inputs([long * 3]).rows[0]) == longest.backbone.max_tokens
+    assert np.isfinite(longest.encode([long * 3, "I"])).all()
     full = MASKED.replace(max_length=encoder.template.length)
     with pytest.raises(UsageError, match="no room"):
         build_encoder(full, backbone=tiny_backbone(family)).encode(["I"])
-
-
-def test_longest_input_fills_the_positions(tiny_backbone):
-    for family in FAMILIES:
-        encoder = build_encoder(Recipe(pooling="last/avg"), backbone=tiny_backbone(family))
-        encoded = encoder.encode_report([" ".join(SENTENCES * 3), "I"])
-        assert encoded.truncated.tolist() == [True, False]
-        assert len(encoder.inputs([" ".join(SENTENCES * 3)]).rows[0]) == encoder.backbone.max_tokens
-        assert np.isfinite(encoded.vectors).all()
 
 
 def test_checkpoints_without_a_head_refuse_what_needs_it(tmp_path):
