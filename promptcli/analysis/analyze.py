@@ -3,15 +3,14 @@
 Imports nothing heavy, since the command line reads the table; an analysis imports its module when it runs.
 """
 
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from promptcli.data.senteval import reads_data_dir, senteval_folder
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
-from promptcli.notes import note, working
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
@@ -20,12 +19,9 @@ if TYPE_CHECKING:
     from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
     from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
-    from promptcli.data.tasks import STSTask
-    from promptcli.encoder.encoder import Encoder
     from promptcli.evaluation.scores import Label
     from promptcli.models.loading import Model, Sentences
 
-    Encoders = Sequence[Encoder]
     Found: TypeAlias = (
         Anisotropy | Uniformity | TokenBias | SentenceMap | list[MaskTokens] | Impact | ImpactStudy | Attention
     )
@@ -40,107 +36,60 @@ class Analysis:
 
     help: str  #: its result, with its place in the papers
     takes: str  #: ``sentence``, ``texts`` (sentences), ``sentences`` (or their name), ``pairs`` (tasks), ``nothing``
-    run: Callable[..., list[Any]]  #: encoders, the input, and typed settings by keyword -> a result for each encoder
-    of_backbone: bool = False  #: whether the recipe is of no matter
-
-    @property
-    def settings(self) -> dict[str, inspect.Parameter]:
-        """The settings by their names, with their types and defaults."""
-        parameters = inspect.signature(self.run).parameters
-        return {name: item for name, item in parameters.items() if item.kind is inspect.Parameter.KEYWORD_ONLY}
-
-
-def _anisotropy(
-    encoders: "Encoders",
-    texts: Sequence[str],
-    *,
-    first: int = 100_000,
-    sample: int = 0,
-    seed: int = 0,
-    lower: bool = True,
-    words: int = 32,
-) -> "list[Anisotropy]":
-    from promptcli.analysis.geometry import Preparation, sentence_anisotropy
-
-    preparation = Preparation(first, sample or None, seed, lower, words or None)
-    return sentence_anisotropy(encoders, preparation.apply(texts))
-
-
-def _vocabulary(encoders: "Encoders", _: None) -> "list[Anisotropy]":
-    from promptcli.analysis.geometry import token_anisotropy
-
-    return [token_anisotropy(encoder.backbone) for encoder in encoders]
-
-
-def _uniformity(encoders: "Encoders", tasks: "Sequence[STSTask]") -> "list[Uniformity]":
-    from promptcli.analysis.geometry import measure_uniformity
-
-    return measure_uniformity(encoders, tasks)
-
-
-def _token_bias(encoders: "Encoders", texts: Sequence[str], *, states: str = "static") -> "list[TokenBias]":
-    from promptcli.analysis.token_bias import token_bias
-
-    return [token_bias(encoder.backbone, texts, states=states) for encoder in encoders]
-
-
-def _mask_tokens(encoders: "Encoders", texts: Sequence[str], *, top: int = 5) -> "list[list[MaskTokens]]":
-    from promptcli.analysis.mask_tokens import predict_mask_tokens
-
-    return [predict_mask_tokens(encoder.backbone, encoder.recipe, texts, count=top) for encoder in encoders]
-
-
-def _impact(encoders: "Encoders", text: str) -> "list[Impact]":
-    from promptcli.analysis.sentence import impact
-
-    return [impact(encoder.backbone, text) for encoder in encoders]
-
-
-def _impact_tfidf(
-    encoders: "Encoders", texts: Sequence[str], *, corpus: str | Sequence[str] = "demo", first: int = 1000
-) -> "list[ImpactStudy]":
-    from promptcli.analysis.sentence import compare_with_tfidf
-
-    studies = [compare_with_tfidf(encoder.backbone, texts[:first], list(corpus)) for encoder in encoders]
-    if studies[0].left_out:
-        note(f"{studies[0].left_out:,} sentences are left out: empty, or longer than the longest input")
-    return studies
-
-
-def _attention(encoders: "Encoders", text: str, *, head: str = "") -> "list[Attention]":
-    from promptcli.analysis.sentence import attention
-
-    return [attention(encoder.backbone, text, head or None) for encoder in encoders]
-
-
-def _map(encoders: "Encoders", texts: Sequence[str], *, first: int = 2000) -> "list[SentenceMap]":
-    from promptcli.analysis.sentence_map import sentence_map
-    from promptcli.encoder.encoder import encode_together
-
-    texts = [text for text in texts if text.strip()][:first]
-    with working("map", len(encoders) * len(texts)) as advance:
-        encoded = encode_together(list(encoders), texts, progress=advance)
-        return [sentence_map(each.vectors, texts) for each in encoded]
+    run: str  #: ``MODULE:FUNCTION`` of encoders, or of a backbone, the input, and the settings by keyword
+    of_backbone: bool = False  #: takes one backbone, whatever the recipe; else all encoders, a result for each
+    settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
 
 
 #: By the name that ``promptcli.analyze`` takes.
 ANALYSES: dict[str, Analysis] = {
     "anisotropy": Analysis(
-        "Mean cosine between sentences (PromptBERT, table 1; Ditto, table 5)", "sentences", _anisotropy
+        "Mean cosine between sentences (PromptBERT, table 1; Ditto, table 5)",
+        "sentences",
+        "geometry:prepared_anisotropy",
+        settings={"first": 100_000, "sample": 0, "seed": 0, "lower": True, "words": 32},
     ),
-    "vocabulary": Analysis("Mean cosine between word embeddings (PromptBERT, table 2)", "nothing", _vocabulary, True),
-    "uniformity": Analysis("Alignment and uniformity of unit vectors (Ditto, figure 4)", "pairs", _uniformity),
+    "vocabulary": Analysis(
+        "Mean cosine between word embeddings (PromptBERT, table 2)", "nothing", "geometry:token_anisotropy", True
+    ),
+    "uniformity": Analysis(
+        "Alignment and uniformity of unit vectors (Ditto, figure 4)", "pairs", "geometry:measure_uniformity"
+    ),
     "token-bias": Analysis(
-        "Token embeddings by frequency, subword and case (PromptBERT, figures 1 and 2)", "sentences", _token_bias, True
+        "Token embeddings by frequency, subword and case (PromptBERT, figures 1 and 2)",
+        "sentences",
+        "token_bias:token_bias",
+        True,
+        {"states": "static"},
     ),
-    "map": Analysis("A map of sentences and their clusters (needs scikit-learn)", "sentences", _map),
+    "map": Analysis(
+        "A map of sentences and their clusters (needs scikit-learn)",
+        "sentences",
+        "sentence_map:map_sentences",
+        settings={"first": 2000},
+    ),
     "mask-tokens": Analysis(
-        "Most probable tokens at the mask, with and without denoising (PromptBERT, table 7)", "texts", _mask_tokens
+        "Most probable tokens at the mask, with and without denoising (PromptBERT, table 7)",
+        "texts",
+        "mask_tokens:mask_tokens",
+        settings={"top": 5},
     ),
-    "impact": Analysis("Impact of each token on each other one (Ditto, section 2.3)", "sentence", _impact, True),
-    "impact-tfidf": Analysis("Correlation of impacts with TF-IDF (Ditto, table 3)", "sentences", _impact_tfidf, True),
+    "impact": Analysis(
+        "Impact of each token on each other one (Ditto, section 2.3)", "sentence", "sentence:impact", True
+    ),
+    "impact-tfidf": Analysis(
+        "Correlation of impacts with TF-IDF (Ditto, table 3)",
+        "sentences",
+        "sentence:compare_with_tfidf",
+        True,
+        {"corpus": "demo", "first": 1000},
+    ),
     "attention": Analysis(
-        "One head on a sentence; its diagonal is Ditto's weights (Ditto, figure 2)", "sentence", _attention, True
+        "One head on a sentence; its diagonal is Ditto's weights (Ditto, figure 2)",
+        "sentence",
+        "sentence:attention",
+        True,
+        {"head": ""},
     ),
 }
 
@@ -195,14 +144,22 @@ def analyze(
         if setting not in analysis.settings:
             raise unknown(f"setting of {name}", setting, analysis.settings)
     content = _content(analysis.takes, BARE.corpus if on is None else on, text_field)
-    values, corpus = dict(settings), settings.get("corpus", BARE.corpus)
-    if "corpus" in analysis.settings and isinstance(corpus, str):
+    values: dict[str, Any] = {**analysis.settings, **settings}
+    if isinstance(corpus := values.get("corpus"), str):
         values["corpus"] = fitting_sentences(corpus)
     models = as_list(BARE.backbone if model is None else model)
     opened, refused = open_candidates(dict(candidates_of(models)))
     if refused and not (skip_unfit and opened):
         raise next(iter(refused.values()))
-    results: list[Found] = analysis.run([encoder for _, encoder in opened.values()], content, **values)
+    module, _, function = analysis.run.partition(":")
+    run = getattr(importlib.import_module(f"promptcli.analysis.{module}"), function)
+    given = [] if content is None else [content]
+    encoders = [encoder for _, encoder in opened.values()]
+    results: list[Found] = (
+        [run(encoder.backbone, *given, **values) for encoder in encoders]
+        if analysis.of_backbone
+        else run(encoders, *given, **values)
+    )
     if model is None or model is models[0]:
         return results[0]
     labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]

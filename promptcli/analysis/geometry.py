@@ -9,6 +9,7 @@ log E exp(-2 |f(x) - f(y)|^2) over pairs of distinct sentences; lower is better 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +29,16 @@ class Preparation:
     """Choice and treatment of the lines; the defaults are those of PromptBERT's code."""
 
     first: int = 100_000  #: number of lines to take from the start
-    sample: int | None = None  #: number of lines to take at random instead (the papers' text)
+    sample: int = 0  #: number of lines to take at random instead (the papers' text), if not 0
     seed: int = 0  #: of the sample
     lower: bool = True  #: lower-case every line, for cased models too
-    words: int | None = 32  #: cut a line to this number of words, separated by white space
+    words: int = 32  #: cut a line to this number of words, separated by white space, if not 0
 
     def apply(self, lines: Iterable[str]) -> list[str]:
         """Return the prepared sentences; empty lines are not counted."""
         full = (line for line in lines if line.strip())
-        taken = itertools.islice(full, self.first) if self.sample is None else _draw(full, self.sample, self.seed)
-        cut = (" ".join(line.split()[: self.words]) for line in taken)
+        taken = _draw(full, self.sample, self.seed) if self.sample else itertools.islice(full, self.first)
+        cut = (" ".join(line.split()[: self.words or None]) for line in taken)
         return [line.lower() if self.lower else line for line in cut]
 
 
@@ -103,6 +104,11 @@ def sentence_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str]) -
                 means[number].add(encoded.vectors)
                 cut[number] += int(encoded.truncated.sum())
     return [Anisotropy(mean.value(), mean.count, lost) for mean, lost in zip(means, cut, strict=True)]
+
+
+def prepared_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str], **preparation: Any) -> list[Anisotropy]:
+    """Return ``sentence_anisotropy`` of the sentences that the fields of a ``Preparation`` choose and treat."""
+    return sentence_anisotropy(encoders, Preparation(**preparation).apply(sentences))
 
 
 def token_anisotropy(backbone: Backbone) -> Anisotropy:

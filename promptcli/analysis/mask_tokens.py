@@ -41,6 +41,11 @@ PLACES: dict[str, Callable[[MLMHead, Tensor, Tensor], Tensor]] = {
 }
 
 
+def mask_tokens(encoders: Sequence[Encoder], sentences: Sequence[str], *, top: int) -> list[list[MaskTokens]]:
+    """Return ``predict_mask_tokens`` for each encoder's backbone and recipe."""
+    return [predict_mask_tokens(encoder.backbone, encoder.recipe, sentences, count=top) for encoder in encoders]
+
+
 def predict_mask_tokens(
     backbone: Backbone, recipe: Recipe, sentences: Sequence[str], *, count: int = 5
 ) -> list[MaskTokens]:

@@ -19,7 +19,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.notes import Advance, working
+from promptcli.notes import Advance, note, working
 from promptcli.recipe import Recipe
 
 
@@ -99,8 +99,8 @@ class Attention:
 
 
 def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Attention:
-    """Return one head's attention on one sentence; ``head`` is layer-head, 1-based, None the best known one."""
-    pooling = "last/ditto" if head is None else f"last/ditto:{head}"
+    """Return one head's attention on one sentence; ``head`` is layer-head, 1-based, else the best known one."""
+    pooling = f"last/ditto:{head}" if head else "last/ditto"
     encoder = Encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
     name = encoder.pooling.weights.spec.removeprefix("ditto:")
     layer, number = (int(number) - 1 for number in name.split("-"))
@@ -187,14 +187,16 @@ def _impact(backbone: Backbone, row: Tensor, advance: Advance) -> Tensor:
     return matrix
 
 
-def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Sequence[str]) -> ImpactStudy:
-    """Correlate the impacts of tokens (column means of F) with their TF-IDF weights over many sentences.
+def compare_with_tfidf(
+    backbone: Backbone, sentences: Sequence[str], corpus: Sequence[str], first: int | None = None
+) -> ImpactStudy:
+    """Correlate the impacts of tokens (column means of F) with their TF-IDF weights over the first sentences.
 
     The paper does not say how it pools: both the correlation over all tokens and the mean over sentences are returned.
     Empty and too long sentences are left out; idf is counted on ``corpus``, with the backbone's tokens.
     """
     check_mask(backbone)
-    encoder = plain_encoder(backbone)
+    encoder, sentences = plain_encoder(backbone), sentences[:first]
     idf = corpus_idf(encoder, corpus)
     rows: list[list[int]] = []
     for sentence in sentences:
@@ -202,6 +204,8 @@ def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Seq
             rows.append(tokenize(encoder, sentence))
     if not rows:
         raise UsageError("the text has no usable sentence; give a file with one sentence a line")
+    if left_out := len(sentences) - len(rows):
+        note(f"{left_out:,} sentences are left out: empty, or longer than the longest input")
     lengths = [len(row) for row in rows]
     ids = torch.tensor([token for row in rows for token in row], device=backbone.device)
     columns = []
@@ -214,4 +218,4 @@ def compare_with_tfidf(backbone: Backbone, sentences: Sequence[str], corpus: Seq
     inside = [correlate(*sides) for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]
     mean = Correlation(*np.mean([[each.pearson, each.spearman] for each in inside] or [[0.0, 0.0]], axis=0).tolist())
     together = np.concatenate(means), np.concatenate(weights)
-    return ImpactStudy(correlate(*together), mean, *together, len(rows), len(sentences) - len(rows))
+    return ImpactStudy(correlate(*together), mean, *together, len(rows), left_out)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from promptcli.encoder.encoder import Encoder, encode_together
 from promptcli.errors import UsageError
+from promptcli.notes import working
 
 #: Most sentences for t-SNE; above, the map is the two first principal components.
 MOST_TSNE = 5000
@@ -30,6 +32,13 @@ class SentenceMap:
     clusters: NDArray[np.int64]  #: (n,) cluster of each sentence; the largest is 0
     words: list[list[str]]  #: of each cluster, the most telling first; empty without texts
     places: NDArray[np.float64]  #: (clusters, 2) positions of the names, each in its cluster's purest region
+
+
+def map_sentences(encoders: Sequence[Encoder], texts: Sequence[str], *, first: int) -> list[SentenceMap]:
+    """Return each encoder's map of the first sentences that are not empty."""
+    texts = [text for text in texts if text.strip()][:first]
+    with working("map", len(encoders) * len(texts)) as advance:
+        return [sentence_map(each.vectors, texts) for each in encode_together(encoders, texts, progress=advance)]
 
 
 def sentence_map(vectors: NDArray[np.floating], texts: Sequence[str] | None = None) -> SentenceMap:

@@ -299,7 +299,7 @@ MEASURES: dict[str, Measure] = {
     ),
     "anisotropy": _mean_cosines("anisotropy", "anisotropy", 4, Preparation(), _FROM_THE_START),
     "mean-cosine": _mean_cosines(
-        "mean-cosine", "cosine", 3, Preparation(sample=1000, lower=False, words=None), _AT_RANDOM
+        "mean-cosine", "cosine", 3, Preparation(sample=1000, lower=False, words=0), _AT_RANDOM
     ),
     "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", measure_vocabulary),
     "diagonals": Measure(

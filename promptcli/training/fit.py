@@ -52,15 +52,12 @@ def fit(
     from promptcli.data.sources import development_task, fitting_sentences
     from promptcli.models.loading import entry_of, open_registry, register
     from promptcli.notes import note
-    from promptcli.training.fits import check_selection, fit_recipe, plan_fits
+    from promptcli.training.fits import fit_recipe
 
     if name is not None:
         open_registry().check_free(name, force=force)
     wanted, where = entry_of(recipe).recipe, recipe if isinstance(recipe, Choice) else Choice()
     pairs = None if select is None else development_task(str(select))
-    if pairs is not None:
-        check_selection(wanted, pairs)
-    plan_fits(wanted, choosing=pairs is not None)
     if isinstance(on, str | Path):
         source, sentences = str(on), fitting_sentences(str(on), text_field=text_field)
     else:
@@ -69,5 +66,7 @@ def fit(
     fitted = fit_recipe(wanted, sentences, choose_by=pairs, source=source, device=where.device, dtype=dtype)
     if name is not None:
         register(fitted.encoder, name, force=force, **fitted.provenance)
-        note(f"fitted on {fitted.sentences:,} sentences of {source}; saved as model {name!r}")
+        note(
+            f"fitted on {fitted.provenance['fitted_on']['sentences']:,} sentences of {source}; saved as model {name!r}"
+        )
     return fitted.encoder

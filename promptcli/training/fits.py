@@ -1,6 +1,5 @@
 """Fit what a recipe takes from sentences (TF-IDF weights, transforms, a flow), and choose a transform's numbers."""
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +27,8 @@ _TOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  #: axes removed at the top, 
 _RATE, _DECAY, _EPS = 1e-3, 0.01, 1e-6  #: the published code's, of a flow: AdamW at a constant rate, one epoch
 _BATCH, _CLIP = 32, 1.0  # sentences a step (published: pairs); largest global norm of the gradient
 _SEED = 42  # of a flow's first weights and of the order; ours
+#: An encoder of all that comes before it, n sentences and a progress callback -> the fitted numbers.
+Fit = Callable[[Encoder, Sequence[str], Progress], dict[str, Tensor]]
 _EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
 
 
@@ -47,39 +48,11 @@ CANDIDATES: dict[str, Callable[[int], list[str]]] = {
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A transform with its numbers, and its figure."""
-
-    transform: str  #: as a recipe writes it
-    value: float  #: Spearman x 100 on the development pairs
-    ci95: list[float]  #: 95% bootstrap interval over the pairs
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The candidates of a development task, and the one that is chosen."""
-
-    task: str
-    data_sha256: str
-    pairs: int
-    chosen: str  #: transform of the best candidate
-    without: Candidate  #: the recipe without the transform
-    candidates: list[Candidate]  #: in the order tried
-
-
-@dataclass(frozen=True)
 class FittedRecipe:
     """A recipe and the numbers fitted for it."""
 
     encoder: Encoder  #: its ``tensors()`` are the fitted numbers
-    source: str  #: names the sentences
-    sentences: int
-    selection: Selection | None = None  #: of the last transform's numbers
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        selected = {} if self.selection is None else {"selected_on": dataclasses.asdict(self.selection)}
-        return {"fitted_on": {"source": self.source, "sentences": self.sentences}, **selected}
+    provenance: dict[str, Any]  #: ``fitted_on``, and ``selected_on``: how the last transform's numbers were chosen
 
 
 def fit_recipe(
@@ -92,30 +65,32 @@ def fit_recipe(
     **options: Any,
 ) -> FittedRecipe:
     """Fit whatever the recipe needs, in order; ``choose_by`` are pairs that choose the last transform's numbers."""
-    chosen_name = None if choose_by is None else check_selection(recipe, choose_by)
-    planned = plan_fits(recipe, choosing=choose_by is not None)
+    chosen_name = None if choose_by is None else _check_selection(recipe, choose_by)
+    planned = _plan(recipe)
+    if not planned and choose_by is None:
+        given = f"pooling {recipe.pooling!r}, transforms {list(recipe.transforms)}"
+        raise UsageError(f"the recipe has nothing to fit ({given}); fitted are: {', '.join(FITS)}")
     texts = [sentence for sentence in sentences if sentence.strip()]
     if not texts:
         raise UsageError("no sentence to fit on; give a file with one sentence a line")
-    work = sum(fitter.passes for fitter, _ in planned) * len(texts)
+    provenance: dict[str, Any] = {"fitted_on": {"source": source, "sentences": len(texts)}}
+    work = sum(_PASSES.get(name, 1) for name, _ in planned) * len(texts)
     tensors: dict[str, Tensor] = {}
-    selection = None
     with working("fit", work + (0 if choose_by is None else len(distinct_sentences([choose_by])))) as advance:
-        for fitter, before in planned:
+        for name, before in planned:
             encoder = build_encoder(before, tensors=tensors, backbone=backbone, **options)
-            tensors |= fitter.run(encoder, texts, advance)
+            tensors |= FITS[name](encoder, texts, advance)
             backbone = encoder.backbone
         if choose_by is not None and chosen_name is not None:
             without = recipe.replace(transforms=recipe.transforms[:-1])
             encoder = build_encoder(without, tensors=tensors, backbone=backbone, **options)
             backbone = encoder.backbone
-            selection = _select(encoder, chosen_name, tensors, choose_by, advance)
-            recipe = recipe.replace(transforms=(*without.transforms, selection.chosen))
-    encoder = build_encoder(recipe, tensors=tensors, backbone=backbone, **options)
-    return FittedRecipe(encoder, source, len(texts), selection)
+            provenance["selected_on"] = selection = _select(encoder, chosen_name, tensors, choose_by, advance)
+            recipe = recipe.replace(transforms=(*without.transforms, selection["chosen"]))
+    return FittedRecipe(build_encoder(recipe, tensors=tensors, backbone=backbone, **options), provenance)
 
 
-def check_selection(recipe: Recipe, task: STSTask) -> str:
+def _check_selection(recipe: Recipe, task: STSTask) -> str:
     """Return the name of the transform whose numbers are to be chosen."""
     if task.label in TASKS and task.split == "test":
         raise UsageError(f"{task.label} is a test set; choose by STS-B:dev, demo:dev or a FILE of graded pairs")
@@ -128,8 +103,10 @@ def check_selection(recipe: Recipe, task: STSTask) -> str:
     return name
 
 
-def _select(before: Encoder, name: str, tensors: Mapping[str, Tensor], task: STSTask, progress: Progress) -> Selection:
-    """Score every candidate of a transform on development pairs; ``before``: the encoder without it."""
+def _select(
+    before: Encoder, name: str, tensors: Mapping[str, Tensor], task: STSTask, progress: Progress
+) -> dict[str, Any]:
+    """Score every candidate of a transform on development pairs, Spearman x 100; ``before``: without it. JSON-ready."""
     pairs, rows = task.pairs(), rows_of([task])
     vectors = torch.from_numpy(before.encode(list(rows), progress=progress)).to(before.device)
     first, second = (np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second))
@@ -144,11 +121,12 @@ def _select(before: Encoder, name: str, tensors: Mapping[str, Tensor], task: STS
     intervals = statistics.bootstrap_intervals(np.stack(cosines), pairs.gold)
     values = [100 * statistics.spearman(row, pairs.gold) for row in cosines]
     without, *candidates = (
-        Candidate(spec, round(value, 4), [round(100 * end, 4) for end in ends])
+        {"transform": spec, "value": round(value, 4), "ci95": [round(100 * end, 4) for end in ends]}
         for spec, value, ends in zip(specs, values, intervals, strict=True)
     )
-    best = specs[1 + int(np.argmax(values[1:]))]
-    return Selection(task.label, task.sha256(), len(pairs), best, without, candidates)
+    chosen = specs[1 + int(np.argmax(values[1:]))]
+    facts = {"task": task.label, "data_sha256": task.sha256(), "pairs": len(pairs), "chosen": chosen}
+    return {**facts, "without": without, "candidates": candidates}
 
 
 def fit_flow(
@@ -179,28 +157,21 @@ def fit_flow(
     return {name: tensor.cpu() for name, tensor in glow.named_tensors().items()}
 
 
-@dataclass(frozen=True)
-class Fitter:
-    """How one weight or transform is fitted."""
-
-    #: An encoder of all that comes before it, n sentences and a progress callback -> the fitted numbers.
-    run: Callable[[Encoder, Sequence[str], Progress], dict[str, Tensor]]
-    passes: int = 1  #: over the sentences: its progress adds up to n times that
-
-
-def _of_rows(count: Callable[[list[list[int]], Backbone], dict[str, Tensor]]) -> Fitter:
-
-    def run(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
-        rows = encoder.inputs(sentences).rows
-        progress(len(rows))
-        return count(rows, encoder.backbone)
-
-    return Fitter(run)
-
-
-def _of_vectors(fit_numbers: Callable[[np.ndarray], dict[str, Tensor]]) -> Fitter:
+def _of_vectors(fit_numbers: Callable[[np.ndarray], dict[str, Tensor]]) -> Fit:
     """Return a fit to the vectors (n, d), a sentence counted as often as it occurs."""
-    return Fitter(lambda encoder, sentences, progress: fit_numbers(encoder.encode(sentences, progress=progress)))
+    return lambda encoder, sentences, progress: fit_numbers(encoder.encode(sentences, progress=progress))
+
+
+def _tfidf(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
+    rows = encoder.inputs(sentences).rows
+    progress(len(rows))
+    return {TENSOR: fit_idf(rows, len(encoder.backbone.token_rows))}
+
+
+def _word_tfidf(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
+    rows = encoder.inputs(sentences).rows
+    progress(len(rows))
+    return fit_word_idf(rows, encoder.backbone)
 
 
 def _flow(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
@@ -209,27 +180,25 @@ def _flow(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dic
 
 
 #: Fits by weights as a recipe writes them, and by transform.
-FITS: dict[str, Fitter] = {
-    "tfidf": _of_rows(lambda rows, backbone: {TENSOR: fit_idf(rows, len(backbone.token_rows))}),
-    "tfidf:word": _of_rows(fit_word_idf),
+FITS: dict[str, Fit] = {
+    "tfidf": _tfidf,
+    "tfidf:word": _word_tfidf,
     "whitening": _of_vectors(fit_whitening),
     "all-but-the-top": _of_vectors(fit_all_but_the_top),
     "spectral": _of_vectors(fit_spectral),
-    "flow": Fitter(_flow, passes=2),
+    "flow": _flow,
 }
+_PASSES = {"flow": 2}  # over the sentences, if not one
 
 
-def plan_fits(recipe: Recipe, *, choosing: bool = False) -> list[tuple[Fitter, Recipe]]:
-    """Return the fits of a recipe, in order, each with the recipe of what comes before; none only if ``choosing``."""
+def _plan(recipe: Recipe) -> list[tuple[str, Recipe]]:
+    """Return the names of a recipe's fits, in order, each with the recipe of what comes before."""
     states, _, weights = recipe.pooling.partition("/")
     planned = []
     if weights in FITS:
-        planned.append((FITS[weights], recipe.replace(pooling=f"{states}/avg", transforms=(), denoise="none")))
+        planned.append((weights, recipe.replace(pooling=f"{states}/avg", transforms=(), denoise="none")))
     for place, transform in enumerate(recipe.transforms):
         name = split_spec(transform)[0]
         if name in FITS:
-            planned.append((FITS[name], recipe.replace(transforms=recipe.transforms[:place])))
-    if not planned and not choosing:
-        given = f"pooling {recipe.pooling!r}, transforms {list(recipe.transforms)}"
-        raise UsageError(f"the recipe has nothing to fit ({given}); fitted are: {', '.join(FITS)}")
+            planned.append((name, recipe.replace(transforms=recipe.transforms[:place])))
     return planned

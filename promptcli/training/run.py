@@ -46,10 +46,9 @@ from promptcli.training.batches import source_shares, steps_of
 from promptcli.training.methods import METHODS, find_method, forms
 from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
-from promptcli.training.mining import check_minable, mined
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
-from promptcli.training.teacher import SentenceVectors, estimate, named_vectors
+from promptcli.training.teacher import SentenceVectors, check_minable, estimate, mined, named_vectors
 from promptcli.training.trainer import DevScore, Learner, TrainedWeights, Trainer
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting

@@ -91,7 +91,7 @@ def test_lines_are_prepared_as_in_the_code():
     lines = ["The  Cat\tSAT", "", "  ", "a " * 40, "Third one", "Fourth"]
     assert Preparation().apply(lines) == ["the cat sat", " ".join("a" * 32), "third one", "fourth"]
     assert Preparation(first=2, lower=False, words=2).apply(lines) == ["The Cat", "a a"]
-    assert Preparation(lower=False, words=None).apply(["  The  Cat "]) == ["The Cat"]
+    assert Preparation(lower=False, words=0).apply(["  The  Cat "]) == ["The Cat"]
 
 
 def test_a_sample_takes_any_line_as_likely_and_the_same_ones_again():

@@ -144,14 +144,16 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
     task = graded(backbone, best)
     with showing(lambda name, steps: nullcontext(done.append)):
         made = fit_recipe(Recipe(transforms=(name,)), MANY, choose_by=task, backbone=backbone)
-    assert made.selection.chosen == best and max(row.value for row in made.selection.candidates) == pytest.approx(100)
+    selected = made.provenance["selected_on"]
+    values = [row["value"] for row in selected["candidates"]]
+    assert selected["chosen"] == best and max(values) == pytest.approx(100)
     assert made.encoder.recipe.transforms == (best,)
     assert sum(done) == len(MANY) + len(set(MANY))
-    assert [row.transform for row in made.selection.candidates] == CANDIDATES[name](D)
+    assert [row["transform"] for row in selected["candidates"]] == CANDIDATES[name](D)
     sides = (build_encoder(Recipe(), backbone=backbone).encode(side) for side in (MANY[:24], MANY[24:]))
     without = 100 * statistics.spearman(statistics.cosine(*sides), task.pairs().gold)
-    assert made.selection.without.value == pytest.approx(without, abs=1e-4)
-    assert len(made.selection.data_sha256) == 64
+    assert selected["without"]["value"] == pytest.approx(without, abs=1e-4)
+    assert len(selected["data_sha256"]) == 64
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def test_fit_reads_the_recipe(tiny_backbone):
     backbone = tiny_backbone("bert")
     both = Recipe(pooling="first-last/tfidf", transforms=("whitening:4",))
     fitted = fit_recipe(both, [*MANY, "", "  "], backbone=backbone)
-    assert fitted.sentences == len(MANY)
+    assert fitted.provenance["fitted_on"] == {"source": "a list", "sentences": len(MANY)}
     vectors = fitted.encoder.encode(MANY)
     assert vectors.shape == (len(MANY), 4)
     assert np.abs(np.cov(vectors, rowvar=False) - np.eye(4)).max() < 1e-3  # whitened over the TF-IDF vectors

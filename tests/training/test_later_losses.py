@@ -12,10 +12,9 @@ from promptcli.backbones.states import Batch, Needs
 from promptcli.data.sources import TrainingExamples
 from promptcli.errors import UsageError
 from promptcli.training.methods import find_method
-from promptcli.training.mining import mined
 from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.objectives.graded import angle_similarity
-from promptcli.training.teacher import SentenceVectors
+from promptcli.training.objectives.pairs import angle_similarity
+from promptcli.training.teacher import SentenceVectors, mined
 from promptcli.training.trainer import Trainer, learning_rate
 from tests import learning
 from tests.reference import losses

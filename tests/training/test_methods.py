@@ -17,7 +17,7 @@ from promptcli.training.methods.training_settings import ContrastiveSettings, Tr
 from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
 from promptcli.training.objectives.contrastive import negative_view_loss
 from promptcli.training.objectives.mutual_information import jensen_shannon
-from promptcli.training.objectives.sbert import CLASSES
+from promptcli.training.objectives.pairs import CLASSES
 from tests import learning
 from tests.learning import gradients
 from tests.reference import losses

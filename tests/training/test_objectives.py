@@ -15,9 +15,8 @@ from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.sbert import REGRESSION
 from promptcli.training.methods.training_settings import TrainingSettings, setting
 from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.objectives.graded import PairCosine
 from promptcli.training.objectives.objective import Objective
-from promptcli.training.objectives.sbert import CLASSES
+from promptcli.training.objectives.pairs import CLASSES, PairCosine
 from promptcli.training.trainer import learning_rate
 from tests.learning import learner_of, trainer_of
 from tests.reference import losses

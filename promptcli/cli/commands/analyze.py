@@ -101,7 +101,7 @@ def analyze(
     if picture.plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
     pairs = [pair for pair in set or () if field_of(pair) in known]
-    settings = parsed({key: item.annotation for key, item in known.items()}, pairs)
+    settings = parsed({key: type(default) for key, default in known.items()}, pairs)
     changes = recipe(but=known)
     plain = changes.keys() <= {"backbone"}
     models: Sequence[str | None] = analyze.keywords["model"]
@@ -109,7 +109,7 @@ def analyze(
     choices = [choice_of(model or ("first-last-avg" if plain else None), changes) for model in models or usual]
     on = _input(name, words) if words else _usual_input(name, folder)
     results = analyze(model=choices, on=on, skip_unfit=not models, **settings)
-    shown = Shown(results, on, {key: settings.get(key, item.default) for key, item in known.items()})
+    shown = Shown(results, on, {**known, **settings})
     if display.draw is not None:
         picture.draw(display.draw, shown)
     if json:
@@ -158,7 +158,7 @@ def help_text(_: Sequence[str]) -> Section:
     """Return the table of analyses, for the end of the help page."""
     rows = []
     for name, analysis in ANALYSES.items():
-        settings = ", ".join(f"{key}={value_typed(item.default) or 'L-H'}" for key, item in analysis.settings.items())
+        settings = ", ".join(f"{key}={value_typed(default) or 'L-H'}" for key, default in analysis.settings.items())
         says = f"{analysis.help}.{f' --set {settings}.' if settings else ''}"
         rows.append((f"{name} {_TAKES[analysis.takes]}".rstrip(), says))
     return "Analyses", rows

@@ -12,7 +12,7 @@ from promptcli.data.dialect import SENTENCES
 from promptcli.training.methods.consert import ADVERSARIAL, AugmentationSettings, JointSettings
 from promptcli.training.objectives.contrastive import equal_sentences
 from promptcli.training.objectives.objective import Columns, Objective
-from promptcli.training.objectives.sbert import PairClassifier
+from promptcli.training.objectives.pairs import PairClassifier
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 #: A batch and a rate to the batch that is passed: each takes its share of every sentence alike, floor(rate x n) of n,
