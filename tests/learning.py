@@ -1,5 +1,7 @@
 """For tests of training: a method at work on a tiny backbone, and the gradients of one of its steps."""
 
+import contextlib
+
 import pytest
 import torch
 from accelerate import Accelerator
@@ -47,6 +49,21 @@ def gradients(learner, number=0, columns=COLUMNS, **options):
     """Return the loss of a step and the gradients, in the processor's memory."""
     loss = float(trainer_of(learner, **options).gradients(number, columns))
     return loss, {name: one.grad.clone().cpu() for name, one in learner.trainable().items() if one.grad is not None}
+
+
+@contextlib.contextmanager
+def stopped_at(monkeypatch, number, seed=None):
+    """Interrupt a run in the block when it comes to a step, counted from 0; of a sweep in the run of that seed."""
+    plain = Trainer.gradients
+
+    def stopping(trainer, step, *given):
+        if step == number and seed in (None, trainer.settings.seed):
+            raise KeyboardInterrupt
+        return plain(trainer, step, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "gradients", stopping)
+        yield
 
 
 def assert_equal(one, other, tolerance=1e-5):

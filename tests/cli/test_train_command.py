@@ -11,9 +11,8 @@ import promptcli as pc
 from promptcli.encoder.prompts import deep_prefix
 from promptcli.models.registry import Registry
 from promptcli.training.methods import METHODS, find_method
-from promptcli.training.trainer import Trainer
 from tests.embed_running import refused
-from tests.learning import family_for
+from tests.learning import family_for, stopped_at
 from tests.processes import Program, ranks_of_two
 from tests.tiny import SENTENCES
 
@@ -35,6 +34,7 @@ FILES = {
         "sentence1\tsentence2\tscore",
         *(f"{one}\t{other}\t{at % 6}" for at, (one, other) in enumerate(itertools.product(SENTENCES, repeat=2))),
     ],
+    "guitars.tsv": ["guitars\tThey are plucked.", "harps\tThey too."],
     "words.tsv": "woman\tAn adult.|dog\tIt barks.|door\tIt opens.|dog\tA pet.|guitars\tThey are plucked.".split("|"),
 }
 
@@ -208,47 +208,29 @@ def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
-    whole = Trainer.gradients
     arguments = ["train", "--method", "dcpcse", *options, "--seeds", 3, "--set", "prefix-length=2"]
     arguments += ["--set", "eval-steps=1", "--json"]
     expected = run(*arguments, "--name", "whole").json["summary"]
-
-    def stopping(trainer, number, *given):
-        if (trainer.settings.seed, number) == (1, 2):  # the score of step 2 is kept already
-            raise KeyboardInterrupt
-        return whole(trainer, number, *given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "gradients", stopping)
+    with stopped_at(monkeypatch, 2, seed=1):  # the score of step 2 is kept already
         stopped = run(*arguments)
-        assert stopped.code != 0 and "resume" in stopped.err
-    assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
     assert "interrupted; --resume goes on" in stopped.err and "--force" in stopped.err
+    assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
     refused(run(*arguments), 2, "--resume it, --force begins it again")
     assert "was started with weight-decay 0.0, not 0.1" in run(*arguments, "--set", "weight-decay=0.1", "--resume").err
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0, resumed.err
-    assert json.loads(resumed.out)["summary"] == expected
+    assert resumed.json["summary"] == expected
     assert "no unfinished run" in run(*arguments, "--resume").err
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_a_run_whose_state_is_damaged_says_what_can_be_typed(run, options, monkeypatch, home):
     arguments = ["train", "optiprompt", *options, "--name", "soft", "--set", "eval-steps=1"]
-    plain = Trainer.gradients
-
-    def stops(trainer, number, *given):
-        if number:
-            raise KeyboardInterrupt
-        return plain(trainer, number, *given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "gradients", stops)
+    with stopped_at(monkeypatch, 1):
         stopped = run(*arguments)
     assert stopped.code == 130 and "--resume goes on with the run of 'soft', --force begins it again" in stopped.err
     state = home / "runs/soft/state.safetensors"
-    state.unlink()
-    state.mkdir()
+    state.write_bytes(b"")
     refused(run(*arguments, "--resume", "-q"), 2, f"delete {state.parent} and start again")
     assert run(*arguments, "--force").code == 0
 
@@ -272,12 +254,9 @@ def test_one_run_says_draws_and_keeps(run, options, tmp_path):
     lines = ran.out.splitlines()
     assert lines[0].split() == ["task", "untrained", "trained"]
     assert len(lines[lines.index("") + 2 :]) >= 5  # words and the nearest to them
-    assert "step 0/" in ran.err
-    assert "examples/s" in ran.err
-    assert "<svg" in picture.read_text()
+    assert "step 0/" in ran.err and "examples/s" in ran.err and "<svg" in picture.read_text()
     card = run("models", "show", "soft", "--json").json["provenance"]["trained"]
     assert {"curve", "data", "seed", "versions", "untrained", "nearest_words", "mask_duplicates"} <= card.keys()
-    assert "the file is there" in run("train", "optiprompt", *options, "--name", "more", "--plot", picture).err
 
 
 def test_a_worse_model_is_reported(run, options):
@@ -290,16 +269,15 @@ REFUSALS = [
     (["dcpse"], 2, "did you mean dcpcse?"),
     (["--method", "dcpcse", "extra=1"], 2, "'extra=1' is not expected here"),
     (["simcse", "--set", "prefix-length=3"], 2, "method simcse has no setting prefix-length"),
-    (["consert", "--set", "augment-second=adversarial"], 2, "unknown augment-second 'adversarial'; valid: none, shuf"),
+    (["consert", "--set", "augment-second=adversarial"], 2, "unknown augment-second 'adversarial'"),
+    (["sbert-regression", "--set", "loss=cosin"], 2, "did you mean cosent"),
     (["dcpcse", "--set", "prefix-length=510"], 2, "prefix length '510' is not allowed"),
     (["promptbert", "--set", "transfer-recipe=nothing"], 2, "nothing"),
-    (["dcpcse", "--epochs", "0"], 2, "--epochs 0.0 is not allowed; valid: above 0"),
+    (["dcpcse", "--epochs", "0"], 2, "--epochs 0.0 is not allowed"),
     (["dcpcse", "--sweep", "prefix-length"], 2, "--sweep takes FIELD=VALUE"),
     (["dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
-    (["promptbert", "--sweep", "template=a,b"], 2, "give --prompt, a run for each"),
-    (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], 2, "--prompt is given 4 times; there are 3 views"),
+    (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], 2, "--prompt is given 4 times"),
     (["cotbert", "--prompt", "[X] [MASK]"], 2, "reads the mask, but template"),
-    (["promptbert", "--prompt", "[X] is what"], 2, "has no [MASK]"),
     (["dcpcse", "--report-to", "nobody"], 2, "--report-to 'nobody' is unknown or not installed"),
     (["dcpcse", "--supervised"], 2, "--supervised needs pairs or triplets"),
     (["optiprompt", "--supervised"], 2, "has no supervised form"),
@@ -308,7 +286,8 @@ REFUSALS = [
     (["dcpcse", "--plot", "curve.pdf"], 2, "ends in .png or .svg"),
     (["dcpcse", "--data", "none.txt"], 3, "none.txt"),
     (["dcpcse", "--data", "wiki1m_for_simcse"], 3, "give the file itself: --data wiki1m_for_simcse.txt"),
-    (["simcse", "--set", "dims=8,x"], 2, "'8,x' is not allowed; give widths"),
+    (["defsent", "--batch-size", "2", "--data", "guitars.tsv"], 2, "none of the 2 words, 'guitars' first"),
+    (["simcse", "--set", "dims=8,x"], 2, "'8,x' is not allowed"),
     (["cse-sfp"], 2, "are for causal models"),
 ]
 
@@ -319,20 +298,6 @@ def test_what_is_refused(arguments, code, message, run, registry):
     assert not [*registry.run_folder("dcpcse").parent.glob("*")]  # the name is free for the next try
 
 
-@pytest.mark.parametrize(
-    ("method", "content", "message"),
-    [
-        ("defsent", "guitars\tThey are plucked.\nharps\tThey too.\n", "none of the 2 words, 'guitars' first"),
-        ("defsent", "definition\tsource\na\tb\n", "no columns definition, word"),
-        ("defsent", "word\tdefinition\n\t\n", "data.tsv has no definition to train on"),
-    ],
-)
-def test_data_that_cannot_be_learned_from(method, content, message, run, tiny_folder, tmp_path):
-    (tmp_path / "data.tsv").write_text(content)
-    options = ["--backbone", tiny_folder("bert"), "--batch-size", 2, "--offline", "-q"]
-    refused(run("train", method, "--data", "data.tsv", *options), 2, message)
-
-
 def test_the_help_and_the_dry_run_tell_the_settings_in_force(run):
     shown = " ".join(run("train", "--help").out.split())
     small = find_method("dcpcse", supervised=False).small
@@ -341,12 +306,12 @@ def test_the_help_and_the_dry_run_tell_the_settings_in_force(run):
     assert "prefix-length = 16" in shown and "learning-rate = 0.03" in shown
     shown = run("train", "promptbert", "--paper", "--dry-run", "--json").json
     assert shown["views"] == ['This sentence of "[X]" means [MASK] .', 'This sentence : "[X]" means [MASK] .']
+    assert (shown["backbone"], shown["batch_size"], shown["learning_rate"]) == ("bert-base-uncased", 256, 1e-5)
 
 
 @pytest.mark.parametrize(
     ("method", "given", "expected"),
     [
-        ("promptbert", {"paper": True}, {"backbone": "bert-base-uncased", "batch_size": 256, "learning_rate": 1e-5}),
         ("promptbert", {"backbone": "roberta-base", "supervised": True}, {"batch_size": 512, "head": "tanh, kept"}),
         ("dcpcse", {}, {"prefix_length": METHODS["dcpcse"][0].small.prefix_length, "denoising": None}),
         ("distill", {"teacher": "mini"}, {"teacher": "mini"}),

@@ -1,25 +1,22 @@
 """Distillation: losses and the start map against plain loops and scipy; vectors made once, or read from a file."""
 
 import itertools
-import shutil
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from scipy.linalg import orthogonal_procrustes
 
 import promptcli as pc
 from promptcli.data import demo
-from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.errors import NotFoundError, UsageError
 from promptcli.models.loading import open_registry
 from promptcli.training import teacher
 from promptcli.training.batches import batch_lengths, batches
 from promptcli.training.methods import find_method
 from promptcli.training.objectives.distillation import turned
 from promptcli.training.teacher import EncodedVectors
-from promptcli.training.trainer import Trainer
-from tests.learning import learner_of
+from tests.learning import learner_of, stopped_at
 from tests.reference.losses import guided_infonce, similarities_distance, vectors_distance
 from tests.tiny import SENTENCES
 
@@ -46,11 +43,10 @@ def test_the_loss_is_a_loops(target, tiny_folder, tmp_path):
     learner = learner_of("distill", tiny_folder("bert"), models=models, target=target, similarity_weight=3.0)
     student, theirs = learner(columns)
     assert (student.shape, theirs.shape) == ((5, 16), (5, 16 if target == "vectors" else 256))
-    loss = learner.objective.loss((student, theirs), columns)
     expected = similarities_distance(student.tolist(), theirs.tolist())
     if target == "vectors":
         expected = vectors_distance(student.tolist(), theirs.tolist()) + 3 * expected
-    assert loss.item() == pytest.approx(expected, rel=1e-4)
+    assert learner.objective.loss((student, theirs), columns).item() == pytest.approx(expected, rel=1e-4)
     assert all(name.startswith("backbone.") for name in learner.trainable())  # no map learns
     single = [view[:1] for view in (student, theirs)]  # an epoch's last batch
     assert torch.isfinite(learner.objective.loss(single, [columns[0][:1]]))
@@ -142,9 +138,7 @@ def test_a_run_killed_while_encoding_and_while_training_ends_at_the_same_numbers
     assert losses[-1] < losses[0]
     assert expected.entry.recipe.pooling == "last/mask"
     assert expected.facts["teacher_fingerprint"] == pc.load("mini", device="cpu").fingerprint
-
-    encode, took = teacher.encode_windows, Trainer.took
-    encoded = []
+    encode, encoded = teacher.encode_windows, []
 
     def dies(encoders, windows, **options):
         for window in encode(encoders, windows, **options):
@@ -153,26 +147,18 @@ def test_a_run_killed_while_encoding_and_while_training_ends_at_the_same_numbers
                 raise KeyboardInterrupt
             yield window
 
-    def dies_too(self, figures, item):
-        took(self, figures, item)
-        if item[0] == 7:
-            raise KeyboardInterrupt
-
     monkeypatch.setattr(teacher, "encode_windows", dies)
     with pytest.raises(KeyboardInterrupt):
         pc.train("distill", CORPUS, name="killed", **options)
-    monkeypatch.setattr(Trainer, "took", dies_too)
-    with pytest.raises(KeyboardInterrupt):
+    with stopped_at(monkeypatch, 7), pytest.raises(KeyboardInterrupt):
         pc.train("distill", CORPUS, name="killed", resume=True, **options)
     assert encoded == [16, 16, 16, 16]  # the first one stayed
     with pytest.raises(UsageError, match="was started with teacher 'mini'"):
         pc.train("distill", CORPUS, name="killed", resume=True, **{**options, "teacher": "mini-static"})
-    monkeypatch.setattr(Trainer, "took", took)
     resumed = pc.train("distill", CORPUS, name="killed", resume=True, **options)
     assert encoded == [16, 16, 16, 16]
     assert resumed.scores == expected.scores
-    for name, tensor in expected.entry.tensors.items():
-        assert torch.equal(tensor, resumed.entry.tensors[name]), name
+    assert all(torch.equal(tensor, resumed.entry.tensors[name]) for name, tensor in expected.entry.tensors.items())
 
 
 @pytest.fixture
@@ -184,23 +170,13 @@ def corpus(tmp_path):
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-@pytest.mark.parametrize("dtype", [None, np.float16])
-def test_a_file_of_vectors_is_a_teacher(dtype, corpus, tmp_path, tiny_folder):
-    file = tmp_path / "vectors.npy"
-    if dtype is not None:  # another program's: it has no manifest
-        np.save(tmp_path / "other.npy", np.load(file).astype(dtype))
-        file = tmp_path / "other.npy"
-    trained = pc.train("distill", corpus, backbone=str(tiny_folder("bert")), teacher=str(file), **SETTINGS)
-    losses = [score.loss for score in trained.curve[1:]]
-    assert losses[-1] < losses[0]
-
-
-def nan_folder(tiny_folder, tmp_path):
-    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "nan")
-    tensors = load_file(folder / "model.safetensors")
-    nothing = {name: torch.full_like(tensor, torch.nan) for name, tensor in tensors.items()}
-    save_file(nothing, folder / "model.safetensors", {"format": "pt"})
-    return folder
+def test_a_file_of_vectors_is_a_teacher(corpus, tmp_path, tiny_folder):
+    other = tmp_path / "other.npy"  # another program's: it has no manifest
+    np.save(other, np.load(tmp_path / "vectors.npy").astype(np.float16))
+    for file in (tmp_path / "vectors.npy", other):
+        trained = pc.train("distill", corpus, backbone=str(tiny_folder("bert")), teacher=str(file), **SETTINGS)
+        losses = [score.loss for score in trained.curve[1:]]
+        assert losses[-1] < losses[0]
 
 
 def with_nan(tmp_path):
@@ -210,18 +186,17 @@ def with_nan(tmp_path):
     return "nan.npy"
 
 
-#: What makes the teacher or the data, as code on ``corpus`` and its folder, and what is said.
+#: What changes, as code on the folder of ``corpus``, and what is said.
 REFUSED = {
-    "no teacher": (lambda tmp_path, tiny: {"teacher": ""}, UsageError, "which teacher?"),
-    "nobody": (lambda tmp_path, tiny: {"teacher": "nobody"}, NotFoundError, "nothing is called 'nobody'"),
-    "no file": (lambda tmp_path, tiny: {"teacher": "none.npy"}, NotFoundError, "'none.npy' cannot be opened"),
-    "nan by file": (lambda tmp_path, tiny: {"teacher": with_nan(tmp_path)}, UsageError, "nan.npy has vectors with NaN"),
-    "nan by model": (lambda tmp_path, tiny: {"teacher": str(nan_folder(tiny, tmp_path))}, PromptcliError, "not finite"),
-    "ten lines": (lambda tmp_path, tiny: {"data": CORPUS[:10]}, UsageError, "10 examples are less than one batch"),
-    "other count": (lambda tmp_path, tiny: {"data": CORPUS[:40]}, UsageError, "has 48 vectors, list 40 sentences"),
-    "others": (lambda tmp_path, tiny: {"data": CORPUS[::-1]}, UsageError, "is of other sentences than list"),
-    "pairs": (lambda tmp_path, tiny: {"data": list(zip(CORPUS, CORPUS, strict=True))}, UsageError, "other sentences"),
-    "no pairs": (lambda tmp_path, tiny: {"contrastive_weight": 1.0}, UsageError, "`contrastive_weight` needs pairs"),
+    "no teacher": (lambda folder: {"teacher": ""}, UsageError, "which teacher?"),
+    "nobody": (lambda folder: {"teacher": "nobody"}, NotFoundError, "nothing is called 'nobody'"),
+    "no file": (lambda folder: {"teacher": "none.npy"}, NotFoundError, "'none.npy' cannot be opened"),
+    "nan": (lambda folder: {"teacher": with_nan(folder)}, UsageError, "nan.npy has vectors with NaN"),
+    "ten lines": (lambda folder: {"data": CORPUS[:10], "teacher": "mini"}, UsageError, "10 examples are less than"),
+    "other count": (lambda folder: {"data": CORPUS[:40]}, UsageError, "has 48 vectors, list 40 sentences"),
+    "others": (lambda folder: {"data": CORPUS[::-1]}, UsageError, "is of other sentences than list"),
+    "pairs": (lambda folder: {"data": list(zip(CORPUS, CORPUS, strict=True))}, UsageError, "other sentences"),
+    "no pairs": (lambda folder: {"contrastive_weight": 1.0}, UsageError, "`contrastive_weight` needs pairs"),
 }
 
 
@@ -230,11 +205,8 @@ def test_what_is_refused(case, corpus, tmp_path, tiny_folder, monkeypatch):
     monkeypatch.chdir(tmp_path)
     change, error, message = REFUSED[case]
     options = {"data": corpus, "teacher": "vectors.npy", "backbone": str(tiny_folder("bert")), **SETTINGS}
-    options |= change(tmp_path, tiny_folder)
-    if case == "ten lines":
-        options["teacher"] = "mini"
     with pytest.raises(error, match=message) as caught:
-        pc.train("distill", name="mine", offline=True, **options)
+        pc.train("distill", name="mine", offline=True, **options | change(tmp_path))
     assert "\n" not in str(caught.value)
     assert not [*open_registry().run_folder("mine").parent.glob("*")]
 

@@ -167,10 +167,3 @@ def test_twenty_steps(file, rate, changes, name, optimizer):
     ours = {key: (trainable[key].detach() - before[key]).numpy() for key in moved}
     off = np.sqrt(sum(float(np.square(ours[key] - way).sum()) for key, way in moved.items()))
     assert off < 1e-4 * length
-
-
-def test_published_settings_take_the_programs_optimiser():
-    for method in ("simcse", "dcpcse", "promptbert", "cotbert"):
-        assert find_method(method, supervised=False).published("bert-base-uncased").optimizer == "adamw-4.2.1"
-        assert find_method(method, supervised=False).settings("bert-base-uncased", 0).optimizer == "adamw"
-    assert find_method("consert", supervised=False).published("bert-base-uncased").optimizer == "adamw-uncorrected"

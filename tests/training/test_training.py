@@ -171,11 +171,8 @@ def test_a_head_that_is_not_kept_learns_and_is_no_part_of_the_encoder(name, tiny
     (head,) = kept.encoder().recipe.transforms
     assert head.startswith("projection:") and any(key.startswith("projection.") for key in kept.tensors())
     encoder = dropped.encoder()
-    assert (encoder.recipe.transforms, encoder.recipe.denoise) == ((), "none")
+    assert encoder.recipe == kept.encoder().recipe.replace(transforms=(), denoise="none")
     assert not [key for key in dropped.tensors() if key.startswith("projection.")]
-    plain = kept.encoder().recipe.replace(transforms=(), denoise="none")
-    states = Encoder(plain, dropped.backbone, encoder.tensors()).encode(SENTENCES)
-    np.testing.assert_array_equal(encoder.encode(SENTENCES), states)
 
 
 def test_batches_are_every_example_once_an_epoch():
@@ -216,9 +213,8 @@ def test_sources_have_shares_by_temperature(temperature, shares, kind):
 def test_what_a_source_does_not_give_to_an_epoch_comes_in_the_next():
     settings = METHODS["simcse"][0].small.replace(batch_size=10, data_temperature=1e6)
     stream = batches(settings, [60, 20])  # shares of 40
-    rows = np.concatenate([next(stream) for _ in range(24)])
-    assert np.unique(rows[rows < 60], return_counts=True)[1].tolist() == [2] * 60
-    assert np.unique(rows[rows >= 60], return_counts=True)[1].tolist() == [6] * 20
+    counts = np.bincount(np.concatenate([next(stream) for _ in range(24)]))
+    assert counts.tolist() == [2] * 60 + [6] * 20
 
 
 @pytest.mark.parametrize("learned", ["deep-prefix:4", "soft-template:[X] is [MASK]", "projection:tanh"])

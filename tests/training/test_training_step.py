@@ -22,9 +22,9 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts import soft_template
-from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
+from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.recipe import Recipe
-from promptcli.training.objectives.contrastive import contrastive_loss, equal_sentences
+from promptcli.training.objectives.contrastive import equal_sentences
 from promptcli.training.processes import Processes
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import Trainer
@@ -55,10 +55,10 @@ def test_gradients_in_chunks_or_cached_equal_those_of_the_plain_step(name, tiny_
 def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, monkeypatch, caplog):
     expected = gradients(learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=128, gradient_caching=True))
     learner = learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=256)
-    whole = learner.backbone.run
+    whole, most = learner.backbone.run, 128
 
     def run(batch, needs):
-        if batch.ids.numel() > 128:
+        if batch.ids.numel() > most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return whole(batch, needs)
 
@@ -66,29 +66,14 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, 
     with caplog.at_level("INFO", "promptcli"):
         assert_equal(expected, gradients(learner))
     assert (learner.chunk_tokens, learner.caching) == (128, True)
-    assert caplog.messages == ["out of memory at step 1: gradient caching from now on, 128 tokens a pass"]
-
-
-@pytest.mark.parametrize(
-    ("error", "raised", "message"),
-    [
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), PromptcliError, "out of memory at step 4 even"),
-        (IndexError("another error"), IndexError, "another error"),
-    ],
-)
-def test_memory_that_holds_nothing_is_told_from_other_errors(error, raised, message, tiny_folder, monkeypatch):
-    def run(batch, needs):
-        raise error
-
-    learner = learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=256)
-    monkeypatch.setattr(learner.backbone, "run", run)
-    with pytest.raises(raised, match=message):
+    assert "out of memory at step 1" in caplog.text
+    most = 0
+    with pytest.raises(OutOfMemoryError, match="at step 4 even"):
         gradients(learner, number=3)
-
-
-def test_moments_that_memory_does_not_hold_are_one_line(tiny_folder, monkeypatch):
-    trainer = trainer_of(learner_of("simcse", tiny_folder("bert")))
-    trainer.gradients(0, COLUMNS)
+    monkeypatch.setattr(learner.backbone, "run", Mock(side_effect=IndexError("another error")))
+    with pytest.raises(IndexError):
+        gradients(learner)
+    trainer = trainer_of(learner)
     monkeypatch.setattr(trainer.optimizer, "step", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
     with pytest.raises(OutOfMemoryError, match=r"parameters learn, .* take a smaller `backbone`"):
         trainer.move()
@@ -102,16 +87,6 @@ def test_equal_sentences_are_those_a_loop_finds():
         assert bool(same[i, j]) is positive
         assert bool(same[i, 4 + j]) is (hard[j] in (first[i], second[i]))
     assert equal_sentences([["a", "b", "a"]]).tolist() == [[False, False, True], [False] * 3, [True, False, False]]
-
-
-def test_duplicates_are_negatives_only_where_the_setting_says_so(tiny_folder):
-    columns = [[SENTENCES[0], SENTENCES[0], SENTENCES[1]]]
-    folder, masked = tiny_folder("bert"), (True, False)
-    learner, plain = (learner_of("simcse", folder, dropout=0.0, mask_duplicates=one) for one in masked)
-    expected = float(contrastive_loss(*learner(columns)).detach())
-    assert gradients(plain, columns=columns)[0] == pytest.approx(expected, rel=1e-5)
-    # the two equal ones no longer stand in each other's way
-    assert gradients(learner, columns=columns)[0] < expected - 0.1
 
 
 def cosines(one, others):
@@ -189,22 +164,17 @@ def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
 
 
 def test_lambda_decays_by_a_twentieth_every_hundred_steps(tiny_folder):
-    plain = learner_of("dcpcse", tiny_folder("bert"), dropout=0.0)
-    base = gradients(plain)[0]
+    base = gradients(learner_of("dcpcse", tiny_folder("bert"), dropout=0.0))[0]
     learner = learner_of("dcpcse", tiny_folder("bert"), dropout=0.0, mlm_weight=0.1)
-    shares = {}
-    for number in (0, 200):
+    for number, share in ((0, 0.1), (200, 0.1 * 0.95**2)):
         step_loss, grads = gradients(learner, number)
         set_seed(1 * 1_000_003 + number)
         learner.train()(COLUMNS)
         total, count = learner.mlm_sums.tolist()
-        shares[number] = (step_loss - base) / (total / count)
+        assert (step_loss - base) / (total / count) == pytest.approx(share, rel=1e-3)
         assert any(name.startswith("mlm.") for name in grads)
-    assert shares[0] == pytest.approx(0.1, rel=1e-3)
-    assert shares[200] == pytest.approx(0.1 * 0.95**2, rel=1e-3)
     frozen = learner_of("dcpcse", tiny_folder("bert"), mlm_weight=0.1, mlm_head="frozen")
-    assert not [name for name in frozen.trainable() if name.startswith("mlm.")]
-    assert not [name for name in learner.tensors() if name.startswith("mlm.")]
+    assert not [name for name in (*frozen.trainable(), *learner.tensors()) if name.startswith("mlm.")]
 
 
 def _one_of_two(folder, out):
@@ -251,20 +221,14 @@ def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
     recipe = Recipe(backbone.name, prompt=f"soft-template-lookup:{text}", pooling="last/mask", period=False)
     soft = Encoder(recipe, backbone, {soft_template.TENSOR: numbers})
     sentences = [*SENTENCES[:3], "this sentence means this"]
-    rows = hard.inputs(sentences).rows
-    expected = []
-    for row in rows:
+    for row in hard.inputs(sentences).rows:
         vectors = backbone.token_rows[torch.tensor(row)].clone()
         for number, word in enumerate(words):
-            last = max(place for place, token in enumerate(row) if token == word)
-            vectors[last] = numbers[number]
-        expected.append(vectors)
-    for row, vectors in zip(rows, expected, strict=True):
+            vectors[max(place for place, token in enumerate(row) if token == word)] = numbers[number]
         attached = soft.prompt.attach(batch_of([row], backbone))
         assert torch.equal(backbone._embeddings(attached)[0], vectors)
-    assert np.isfinite(soft.encode(sentences)).all()
-    alone = np.concatenate([soft.encode([one]) for one in sentences[:3]])
-    assert np.abs(soft.encode(sentences)[:3] - alone).max() < 1e-5
+    alone = np.concatenate([soft.encode([one]) for one in sentences])
+    assert np.abs(soft.encode(sentences) - alone).max() < 1e-5
 
 
 def test_quick_dropout_drops_a_tenth_and_scales_the_rest():
