@@ -63,9 +63,8 @@ def test_chunks_are_runs_of_whole_lines(lengths, related, target, longest):
 
 def test_every_long_enough_line_is_read_once_an_epoch():
     corpus = random_corpus()
-    spans = corpus.chunks(SHORT, 62, np.random.default_rng(3))
     covered = np.zeros(len(corpus.tokens), int)
-    for start, end in spans:
+    for start, end in corpus.chunks(SHORT, 62, np.random.default_rng(3)):
         covered[start:end] += 1
     assert covered.max() == 1
     assert covered.mean() > 0.95  # the rest: chunks of fewer than four tokens, and what is behind the longest
@@ -74,8 +73,9 @@ def test_every_long_enough_line_is_read_once_an_epoch():
 def test_steps_follow_from_the_plan_alone():
     corpus = random_corpus()
     plan = Plan(tokens=12_000, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1)
-    first, second = (list(steps(plan, corpus)) for _ in range(2))
-    assert all(np.array_equal(one.spans, other.spans) for one, other in zip(first, second, strict=True))
+    first, second, other = (list(steps(each, corpus)) for each in (plan, plan, replace(plan, seed=1)))
+    assert all(np.array_equal(one.spans, again.spans) for one, again in zip(first, second, strict=True))
+    assert not np.array_equal(first[0].spans, other[0].spans)
     assert [step.seen for step in first] == [0, *np.cumsum([step.tokens for step in first[:-1]]).tolist()]
     assert first[-1].seen < plan.tokens <= first[-1].seen + first[-1].tokens
     dropouts = [step.dropout for step in first]
@@ -84,34 +84,24 @@ def test_steps_follow_from_the_plan_alone():
     assert changed.seen == pytest.approx(0.5 * plan.tokens, abs=plan.batch_tokens)
     for step in first:
         lengths = step.spans[:, 1] - step.spans[:, 0] + 2
-        assert lengths.sum() == step.tokens
-        assert lengths.max() * len(lengths) <= plan.batch_tokens
-    other = list(steps(replace(plan, seed=1), corpus))
-    assert not np.array_equal(first[0].spans, other[0].spans)
+        assert lengths.sum() == step.tokens and lengths.max() * len(lengths) <= plan.batch_tokens
 
 
 def test_masks_are_berts():
     corpus = random_corpus(lines=3000)
     plan = Plan(tokens=60_000, batch_tokens=4096, positions=128, vocab_size=500, width=16, heads=1)
-    masked = kept = random = total = 0
+    masked = kept = predicted = total = 0
     for step in itertools.islice(steps(plan, corpus), 12):
         batch, again = mask(step, plan, corpus), mask(step, plan, corpus)
-        assert np.array_equal(batch.ids, again.ids)
-        for row, real, (start, end) in zip(batch.ids, batch.real, step.spans, strict=True):
-            assert row[0] == CLS
-            assert row[end - start + 1] == SEP
-            assert real.sum() == end - start + 2
-            assert (row[~real] == PAD).all()
-        flat = batch.ids.ravel()
-        whole = np.concatenate([[CLS, *corpus.tokens[start:end], SEP] for start, end in step.spans])
-        restored = batch.ids.copy()
+        assert np.array_equal(batch.ids, again.ids) and np.array_equal(batch.begins, again.begins)
+        restored, hidden = batch.ids.copy(), batch.ids.ravel()[batch.places]
         restored.ravel()[batch.places] = batch.gold
-        assert np.array_equal(restored[batch.real], whole)
+        for row, real, (start, end) in zip(restored, batch.real, step.spans, strict=True):
+            assert row[real].tolist() == [CLS, *corpus.tokens[start:end], SEP] and (row[~real] == PAD).all()
         total += step.tokens - 2 * len(step.spans)
-        masked += int((flat[batch.places] == MASK).sum())
-        kept += int((flat[batch.places] == batch.gold).sum())
-        random += int(((flat[batch.places] != MASK) & (flat[batch.places] != batch.gold)).sum())
-    predicted = masked + kept + random
+        predicted += len(hidden)
+        masked += int((hidden == MASK).sum())
+        kept += int((hidden == batch.gold).sum())
     assert predicted / total == pytest.approx(0.2, abs=0.01)
     assert masked / predicted == pytest.approx(0.8, abs=0.02)
     assert kept / predicted == pytest.approx(0.1, abs=0.02)
@@ -119,22 +109,18 @@ def test_masks_are_berts():
 
 def test_chunks_begin_anywhere_in_the_position_table():
     corpus = random_corpus(lines=3000)
-    fields = {"tokens": 60_000, "batch_tokens": 4096, "positions": 96, "vocab_size": 500, "width": 16, "heads": 1}
-    plan = Plan(**fields, at_start=0.25)
+    plan = Plan(tokens=60_000, batch_tokens=4096, positions=96, vocab_size=500, width=16, heads=1, at_start=0.25)
     begins, used = [], set()
     for step in itertools.islice(steps(plan, corpus), 30):
         batch = mask(step, plan, corpus)
-        assert np.array_equal(batch.begins, mask(step, plan, corpus).begins)
-        lengths = batch.real.sum(axis=1)
-        assert (batch.begins >= 0).all()
-        assert (batch.begins + lengths <= 96).all()
+        ends = batch.begins + batch.real.sum(axis=1)
+        assert (batch.begins >= 0).all() and (ends <= 96).all()
         begins += batch.begins.tolist()
-        used |= set((batch.begins + lengths - 1).tolist())
+        used |= set((ends - 1).tolist())
     assert np.mean(np.array(begins) == 0) == pytest.approx(0.25 + 0.75 / 60, abs=0.05)
-    assert len(set(begins)) > 60
-    assert 95 in used
-    step = next(steps(Plan(**fields, at_start=1.0), corpus))
-    assert not mask(step, Plan(**fields, at_start=1.0), corpus).begins.any()
+    assert len(set(begins)) > 60 and 95 in used
+    still = replace(plan, at_start=1.0)
+    assert not mask(next(steps(still, corpus)), still, corpus).begins.any()
 
 
 def test_vectors_have_no_weight_decay():

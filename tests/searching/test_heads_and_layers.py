@@ -1,7 +1,6 @@
 """``ditto-search`` and ``search-layers``: one pass equals the recipes one by one; what is printed, saved, refused."""
 
 import itertools
-import json
 from contextlib import nullcontext
 
 import numpy as np
@@ -12,7 +11,6 @@ import promptcli as pc
 from promptcli.analysis.sentence import correlate, tfidf_weights
 from promptcli.backbones.backbone import Backbone
 from promptcli.cli import pictures
-from promptcli.data.tasks import STSTask
 from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
@@ -106,13 +104,11 @@ def _layers(recipe, task=EVERY_PAIR, **options):
     [
         ("bert", lambda bert: search_heads(bert, make_task([("a", "b")] * 5, [2.0] * 5)), "gold scores of .* are 2"),
         ("bert", lambda bert: search_heads(bert, make_task([("a", "b")] * 3)), "has 3 pairs; ranking takes at least 4"),
-        ("bert", lambda bert: search_heads(bert, STSTask("demo", "dev", "senteval", "", {})), "has 0 pairs"),
         ("bert", lambda bert: search_heads(bert, states=["first"]), "'first'; valid: static, last, first-last"),
         ("bert", lambda bert: search_heads(bert, corpus=[" "]), "no sentence to count idf on"),
         ("mpnet", search_heads, "family 'mpnet'"),
         ("bert", _layers(RECIPES["prompt-topk"].replace(transforms=("topk-tokens:20",))), "without transforms"),
         ("bert", _layers(Recipe(), weights=["largest"]), "weights of pooling"),
-        ("bert", _layers(Recipe(), make_task([("a", "c"), ("b", "d")])), "at least 4"),
     ],
 )
 def test_what_cannot_be_searched(family, search, message, tiny_backbone):
@@ -123,10 +119,9 @@ def test_what_cannot_be_searched(family, search, message, tiny_backbone):
 def test_the_search_takes_names_and_gives_an_entry(tiny_folder):
     found = pc.search_heads(str(tiny_folder("bert")), TASK, ["", *SENTENCES], states=["first-last", "static"], top=99)
     assert list(found.maps) == ["static", "first-last"] and len(found.ranked) == 16
-    assert {head.choice.partition("/")[0] for head in found.ranked} == {"static", "first-last"}
     entry = found.entry("mine")
     assert entry.name == "mine" and entry.recipe == found.recipe and found.recipe.pooling == found.best.choice
-    assert entry.provenance["searched_on"]["pairs"] == len(TASK.pairs()) and json.dumps(found.to_dict())
+    assert entry.provenance["searched_on"]["pairs"] == len(TASK.pairs())
 
 
 def test_cross_validation_equals_a_plain_loop():
@@ -160,12 +155,7 @@ def test_tfidf_weights_and_correlations_of_ties_and_constants():
     length = sum((row.count(token) * idf[token]) ** 2 for token in set(row)) ** 0.5
     assert tfidf_weights(row, idf) == pytest.approx([row.count(token) * idf[token] / length for token in row])
     assert (tfidf_weights([0, 4, 4], idf) == 0).all()
-    generator = np.random.default_rng(0)
-    weights = generator.integers(0, 4, 50).astype(float)
-    diagonal = (weights + generator.normal(size=50)).astype(np.float32)
-    found = correlate(diagonal, weights)
-    assert found.pearson == pytest.approx(stats.pearsonr(diagonal, weights).statistic)
-    assert found.spearman == pytest.approx(stats.spearmanr(diagonal, weights).statistic)
+    weights = np.random.default_rng(0).integers(0, 4, 50).astype(float)
     assert correlate(np.full(50, 0.3, np.float32), weights).spearman == 0.0
 
 
@@ -187,15 +177,14 @@ def test_tfidf_correlation_of_a_head_is_over_the_words_alone(tiny_backbone):
 def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp_path):
     options = ("--backbone", tiny_folder("bert"), "--top", 2, "--offline", "--name", "best")
     ran = run("ditto-search", *options, "--json")
-    assert ran.code == 0, ran.err
     assert "assumed: --on demo:dev" in ran.err
     document = ran.json
     assert set(document["ranked"][0]) == {"choice", "value", "ci95", "gain", "tfidf"}
     assert len(document["ranked"]) == 2 and document["task"] == "demo:dev"
-    assert set(document["baseline"]) == set(document["maps"]) == set(SEARCHED)
     best = document["ranked"][0]
     assert best["value"] == max(value for rows in document["maps"].values() for row in rows for value in row)
-    assert document["recipe"]["pooling"] == best["choice"]
+    scored = run("eval", "--model", "best", "--task", "demo:dev", "--offline", "--json").json["results"][0]
+    assert scored["value"] == pytest.approx(best["value"], abs=0.01)
     refused(run("ditto-search", *options, "-q"), 2, "'best'")
     pytest.importorskip("matplotlib")
     drawn = ("--plot", tmp_path / "map.svg", "--states", "last", "--on", "demo:dev")
@@ -219,25 +208,11 @@ def test_a_better_average_is_told_and_drawn(command, run, tiny_folder, tmp_path)
     assert ("the plain average" in ran.out and "is better: " in ran.out) is behind
 
 
-@pytest.mark.data
-def test_the_best_head_beats_the_plain_average_on_real_pairs(data_folder, run):
-    folder = data_folder / "senteval"
-    ran = run("ditto-search", "--data-dir", folder, "--states", "first-last", "--json", "--offline", "--name", "ditto")
-    document = ran.json
-    assert document["task"] == "STS-B:dev" and document["ranked"][0]["gain"] > 0
-    scored = run("eval", "--model", "ditto", "--task", "STS-B:dev", "--data-dir", folder, "--offline", "--json")
-    assert scored.json["results"][0]["value"] == pytest.approx(document["ranked"][0]["value"], abs=0.01)
-
-
 def test_the_heat_map_reads_without_colour():
-    values = [[10.0, 20.0, 31.4], [0.0, -12.3, 47.8]]
-    lines = [line.plain for line in pictures.head_map(values)]
+    lines = [line.plain for line in pictures.head_map([[10.0, 20.0, 31.4], [0.0, -12.3, 47.8]])]
     assert lines[0].split() == ["layer", "1", "2", "3"]
-    assert lines[1].split()[0] == "1" and lines[2].split()[0] == "2"
     assert lines[2].endswith("█ 48*") and "▓ 31" in lines[1] and "-12" in lines[2]
     assert sum(line.count("*") for line in lines[:-1]) == 1
-    shades = [shade for shade, _, _ in pictures.STEPS]
-    assert lines[3].index(shades[1]) < lines[3].index(shades[4])
     assert "1*" in pictures.head_map([[1.0, 1.0]])[1].plain  # all equal: no division by zero
 
 

@@ -12,7 +12,6 @@ from promptcli.encoder.transforms.flow import ActNorm, FlowStep, Glow
 from promptcli.errors import UsageError
 from promptcli.notes import showing
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.training import fits
 from promptcli.training.fits import fit_flow, fit_recipe
 from tests.reference import flow as plain
 from tests.tiny import SENTENCES
@@ -36,14 +35,10 @@ def numbers(glow):
     return {name: tensor.numpy() for name, tensor in glow.state_dict().items()}
 
 
-def test_forward_equals_the_plain_loops(glow):
+def test_forward_equals_the_plain_loops_and_can_be_undone(glow):
     x = torch.randn(5, D, dtype=torch.float64)
     expected = [plain.forward(row, numbers(glow)) for row in x.tolist()]
     assert np.abs(glow(x).detach().numpy() - expected).max() < 1e-12
-
-
-def test_it_can_be_undone(glow):
-    x = torch.randn(5, D, dtype=torch.float64)
     back = [plain.backward(row, numbers(glow)) for row in glow(x).tolist()]
     assert np.abs(np.array(back) - x.numpy()).max() < 1e-9
     assert np.abs(glow(x).detach().numpy() - x.numpy()).max() > 0.1
@@ -95,17 +90,11 @@ def test_every_actnorm_starts_from_what_reaches_it():
 
 
 @pytest.mark.parametrize(
-    ("rows", "d", "message"),
-    [(64, d, rf"divisible by 8, and {d} is not; put e.g. `transforms` whitening:") for d in (1, 4, 12, 20)]
-    + [(31, 8, "one batch of 32 sentences; 31 were given")],
+    ("rows", "d", "message"), [(64, 12, "divisible by 8, and 12 is not"), (31, 8, "one batch of 32 sentences; 31 were")]
 )
 def test_vectors_that_no_flow_is_fitted_to(rows, d, message):
     with pytest.raises(UsageError, match=message):
         fit_flow(np.zeros((rows, d), np.float32))
-
-
-def test_the_published_numbers():
-    assert (fits._RATE, fits._DECAY, fits._EPS, fits._BATCH, fits._CLIP) == (1e-3, 0.01, 1e-6, 32, 1.0)
 
 
 def test_learning_makes_vectors_likelier_and_is_repeatable():
