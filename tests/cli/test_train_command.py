@@ -34,7 +34,7 @@ FILES = {
         "sentence1\tsentence2\tscore",
         *(f"{one}\t{other}\t{at % 6}" for at, (one, other) in enumerate(itertools.product(SENTENCES, repeat=2))),
     ],
-    "guitars.tsv": ["guitars\tThey are plucked.", "harps\tThey too."],
+    "odd.tsv": ["zxqv\tThey are plucked.", "vqxz\tThey too."],
     "words.tsv": "woman\tAn adult.|dog\tIt barks.|door\tIt opens.|dog\tA pet.|guitars\tThey are plucked.".split("|"),
 }
 
@@ -270,7 +270,7 @@ REFUSALS = [
     (["--method", "dcpcse", "extra=1"], 2, "'extra=1' is not expected here"),
     (["simcse", "--set", "prefix-length=3"], 2, "method simcse has no setting prefix-length"),
     (["consert", "--set", "augment-second=adversarial"], 2, "unknown augment-second 'adversarial'"),
-    (["sbert-regression", "--set", "loss=cosin"], 2, "did you mean cosent"),
+    (["sbert-regression", "--data", "graded.tsv", "--set", "loss=cosin"], 2, "did you mean cosent"),
     (["dcpcse", "--set", "prefix-length=510"], 2, "prefix length '510' is not allowed"),
     (["promptbert", "--set", "transfer-recipe=nothing"], 2, "nothing"),
     (["dcpcse", "--epochs", "0"], 2, "--epochs 0.0 is not allowed"),
@@ -286,7 +286,7 @@ REFUSALS = [
     (["dcpcse", "--plot", "curve.pdf"], 2, "ends in .png or .svg"),
     (["dcpcse", "--data", "none.txt"], 3, "none.txt"),
     (["dcpcse", "--data", "wiki1m_for_simcse"], 3, "give the file itself: --data wiki1m_for_simcse.txt"),
-    (["defsent", "--batch-size", "2", "--data", "guitars.tsv"], 2, "none of the 2 words, 'guitars' first"),
+    (["defsent", "--batch-size", "2", "--data", "odd.tsv"], 2, "none of the 2 words, 'zxqv' first"),
     (["simcse", "--set", "dims=8,x"], 2, "'8,x' is not allowed"),
     (["cse-sfp"], 2, "are for causal models"),
 ]
