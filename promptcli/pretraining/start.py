@@ -48,20 +48,22 @@ class Start:
     """A BERT that ``promptcli pretrain`` made, or the mean of several (Wortsman et al. 2022, "model soups")."""
 
     names: tuple[str, ...]  #: as given
-    folders: tuple[Path, ...]
+    vocabulary: Path
+    weights: list[list[Path]]  #: files of each model
     shape: Mapping[str, Any]  #: fields of a plan
 
     @classmethod
     def open(cls, names: Sequence[str]) -> "Start":
         """Find the models: shipped ones, folders, hub ids; they have one shape and one vocabulary."""
-        folders = tuple(locate(name)[0] for name in names)
+        folders = [locate(name)[0] for name in names]
         shapes = [_shape(name, folder) for name, folder in zip(names, folders, strict=True)]
         vocabularies = [sha256(folder / "vocab.txt") for folder in folders]
-        for name, shape, vocabulary in zip(names, shapes, vocabularies, strict=True):
-            if (shape, vocabulary) != (shapes[0], vocabularies[0]):
-                what = "shape" if shape != shapes[0] else "vocabulary"
-                raise UsageError(f"`start` {name} has another {what} than `start` {names[0]}; give another")
-        return cls(tuple(names), folders, shapes[0])
+        for what, values in (("shape", shapes), ("vocabulary", vocabularies)):
+            for name, value in zip(names, values, strict=True):
+                if value != values[0]:
+                    raise UsageError(f"`start` {name} has another {what} than `start` {names[0]}; give another")
+        weights = [weight_files(f"backbone {name!r}", folder) for name, folder in zip(names, folders, strict=True)]
+        return cls(tuple(names), folders[0] / "vocab.txt", weights, shapes[0])
 
     def plan(self, wanted: Plan) -> Plan:
         """Return the plan of a run that starts from it: its shape and the weights' hashes."""
@@ -70,23 +72,19 @@ class Start:
             default = max(1, wanted.width // 32) if field == "heads" else getattr(Plan, field)
             if asked not in (value, default):
                 raise UsageError(f"`{field}` {asked} does not go with `start` {self.names[0]} ({value}); leave it out")
-        digests = " ".join(
-            sha256(path)
-            for name, folder in zip(self.names, self.folders, strict=True)
-            for path in weight_files(f"backbone {name!r}", folder)
-        )
+        digests = " ".join(sha256(path) for files in self.weights for path in files)
         return dataclasses.replace(wanted, **self.shape, begun_from=digests)
 
     def copy_vocabulary(self, folder: Path) -> None:
         if not (folder / "vocab.txt").is_file():
             with atomic_path(folder / "vocab.txt") as temporary:
-                shutil.copyfile(self.folders[0] / "vocab.txt", temporary)
+                shutil.copyfile(self.vocabulary, temporary)
 
     def load(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Set the parameters to its weights, or to the mean of several models' weights."""
         models: list[dict[str, Tensor]] = [{} for _ in self.names]
-        for name, folder, stored in zip(self.names, self.folders, models, strict=True):
-            for path in weight_files(f"backbone {name!r}", folder):
+        for stored, files in zip(models, self.weights, strict=True):
+            for path in files:
                 stored |= load_tensors(path, hint="take another `start`", error=UsageError)
         with torch.no_grad():
             for field, parameter in parameters.items():

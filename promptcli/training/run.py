@@ -240,12 +240,7 @@ class Request:
             run.check(loaded)
             if self.trackers:
                 processes.accelerator.init_trackers(saved_as, config=dataclasses.asdict(settings))
-            try:
-                entry = run.resumable(loaded, saved_as, folder, processes, resume=self.resume, force=self.force)
-            except KeyboardInterrupt as stopped:
-                again = f"`resume` goes on with the run of {name!r}, `force` begins it again"
-                stopped.args = (again,) if name and RunFolder(folder).begun else ()
-                raise
+            entry = self._resumable(run, loaded, saved_as, folder, processes)
             if processes.is_main and name is not None:
                 registry.save(entry, force=True)
                 RunFolder(folder).discard()
@@ -253,6 +248,27 @@ class Request:
         for tracker in processes.accelerator.trackers:  # `end_training` would also part the processes of a sweep
             tracker.finish()
         return Trained(entry, processes.device, processes.is_main, self.offline)
+
+    def _resumable(
+        self, run: "TrainingRun", backbone: Backbone, name: str, folder: Path, processes: Processes
+    ) -> Entry:
+        """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
+        run_folder = RunFolder(folder)
+        processes.wait()  # until all have found the name free
+        again = "`force` begins it again"
+        if processes.is_main:
+            identity, elsewhere = run.identity(backbone), f"{again}, or take another `name`"
+            run_folder.open(identity, resume=self.resume, name=folder, elsewhere=elsewhere, force=self.force)
+        processes.wait()
+        try:
+            return run.entry(backbone, name, folder, processes)
+        except KeyboardInterrupt as stopped:
+            stopped.args = (f"`resume` goes on with the run of {name!r}, {again}",) if self.name else ()
+            raise
+        except UsageError:  # the run cannot begin: its name is free for the next try
+            if processes.is_main and not self.resume:
+                run_folder.discard()
+            raise
 
 
 def _family(method: Method, backbone: str) -> str:
@@ -288,11 +304,9 @@ def _hash_of(tensors: Mapping[str, Tensor]) -> str:
 
 def _models(settings: TrainingSettings) -> dict[str, str]:
     """Return the models that settings name, e.g. a teacher, by setting; "" if one is needed and not named."""
-    named = {
-        item.name: getattr(settings, item.name) for item in dataclasses.fields(settings) if "model" in item.metadata
-    }
-    optional = {item.name for item in dataclasses.fields(settings) if "optional" in item.metadata}
-    return {field: model for field, model in named.items() if model or field not in optional}
+    fields = {item.name: item.metadata for item in dataclasses.fields(settings) if "model" in item.metadata}
+    named = {field: getattr(settings, field) for field in fields}
+    return {field: model for field, model in named.items() if model or "optional" not in fields[field]}
 
 
 @dataclass(frozen=True)
@@ -368,23 +382,6 @@ class TrainingRun:
         learner.load(trained.tensors)
         learner.eval()
         return learner.encoder(), trained
-
-    def resumable(
-        self, backbone: Backbone, name: str, folder: Path, processes: Processes, *, resume: bool, force: bool = False
-    ) -> Entry:
-        """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
-        run_folder = RunFolder(folder)
-        processes.wait()  # until all have found the name free
-        if processes.is_main:
-            elsewhere = "`force` begins it again, or take another `name`"
-            run_folder.open(self.identity(backbone), resume=resume, name=folder, elsewhere=elsewhere, force=force)
-        processes.wait()
-        try:
-            return self.entry(backbone, name, folder, processes)
-        except UsageError:  # the run cannot begin: its name is free for the next try
-            if processes.is_main and not resume:
-                run_folder.discard()
-            raise
 
     def entry(self, backbone: Backbone, name: str, folder: Path, processes: Processes) -> Entry:
         """Train in a run's folder, and score the result next to the untrained encoder."""

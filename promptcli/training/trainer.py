@@ -178,20 +178,16 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
     def _resumed(self) -> Position:
         """Return the position to start from; a new run begins with the score of the start."""
         state, log = self.folder / "state.safetensors", self.folder / "log.jsonl"
-        self.dev_scores, self._scored_at = [], 0
         begun = state.exists()
         self.processes.wait()  # before the main process writes anything
-        if not begun:
-            if self.processes.is_main:
-                log.unlink(missing_ok=True)
-            if self.settings.scored == "also-ends":
-                self._score(Position())
-            return Position()
-        position = self.load(state)
-        self.dev_scores, self._scored_at = read_log(log, DevScore, until=position.step), position.seen
+        position = self.load(state) if begun else Position()
+        self.dev_scores = read_log(log, DevScore, until=position.step) if begun else []
+        self._scored_at = position.seen
         self.processes.wait()  # until all have read it
         if self.processes.is_main:
-            truncate_log(log, position.step)
+            truncate_log(log, position.step if begun else -1)
+        if not begun and self.settings.scored == "also-ends":
+            self._score(position)
         return position
 
     def planned(self, position: Position) -> Iterator[Planned[tuple[int, np.ndarray]]]:
@@ -233,7 +229,7 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         If memory runs out the step is done again, with gradient caching and passes half as large. ``columns``: the
         texts of the complete batch of all processes; ``sides``: the views of this process, if tokenised already.
         """
-        learner = self.learner
+        learner, problem = self.learner, f"out of memory at step {number + 1}"
         while True:
             try:
                 return self._gradients(number, columns, sides)
@@ -243,12 +239,12 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
                 tokens = learner.chunk_tokens // 2
                 if self.processes.number > 1:  # the others wait for this one's vectors
                     tried = f"in process {self.processes.index}; give all `gradient_caching`, `chunk_tokens` {tokens}"
-                    raise OutOfMemoryError(f"out of memory at step {number + 1} {tried}") from None
+                    raise OutOfMemoryError(f"{problem} {tried}") from None
                 if tokens < _LEAST_TOKENS:
                     tried = f"even with {learner.chunk_tokens} tokens a pass; take a smaller `batch_size`"
-                    raise OutOfMemoryError(f"out of memory at step {number + 1} {tried}") from None
+                    raise OutOfMemoryError(f"{problem} {tried}") from None
             learner.caching, learner.chunk_tokens = True, tokens
-            note(f"out of memory at step {number + 1}: gradient caching from now on, {tokens} tokens a pass")
+            note(f"{problem}: gradient caching from now on, {tokens} tokens a pass")
 
     def _gradients(
         self, number: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None
@@ -295,12 +291,13 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
     def _score(self, position: Position) -> None:
         """Score the learner; keep its weights if they are the best so far (strictly: ties keep the earlier)."""
         self.learner.eval()
+        label, pairs = self.development.label, len(self.development.pairs())
         value = spearman_on(self.learner.encoder(selecting=True), self.development)
         if not math.isfinite(value):
             value = 0.0  # equal vectors for all sentences rank nothing
         before = self.dev_scores[-1].seconds if self.dev_scores else 0.0
         samples, elapsed = position.seen - self._scored_at, position.seconds - before
-        diverged = has_diverged(value, self.dev_scores[:1], len(self.development.pairs()))
+        diverged = has_diverged(value, self.dev_scores[:1], pairs)
         score = DevScore(
             step=position.step,
             loss=float(np.mean(self._losses)) if self._losses else None,
@@ -312,7 +309,7 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         )
         self.dev_scores.append(score)
         self._scored_at, self._losses = position.seen, []
-        self.processes.accelerator.log({f"spearman/{self.development.label}": value}, step=position.step)
+        self.processes.accelerator.log({f"spearman/{label}": value}, step=position.step)
         if not self.processes.is_main:
             return
         if score.best:
@@ -320,14 +317,13 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
                 save_tensors(self.learner.tensors(), temporary)
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(dataclasses.asdict(score)) + "\n")
-        shown = [f"step {score.step}/{self.steps}", "" if score.loss is None else f"loss {score.loss:.4f}"]
-        shown += [f"{self.development.label} {score.value:.2f}{' *' if score.best else ''}"]
-        shown += ["" if score.rate is None else f"{score.rate:.0f} examples/s"]
-        note("  ".join(filter(None, shown)))
+        shown = [f"step {score.step}/{self.steps}"]
+        shown += [] if score.loss is None else [f"loss {score.loss:.4f}"]
+        shown += [f"{label} {score.value:.2f}{' *' if score.best else ''}"]
+        note("  ".join(shown if score.rate is None else [*shown, f"{score.rate:.0f} examples/s"]))
         if score.diverged:
             note(f"the run has diverged; try a `learning_rate` below {self.settings.learning_rate:g}")
         elif diverged is None and len(self.dev_scores) == 2:  # the first after the start
-            pairs = len(self.development.pairs())
             note(f"{pairs} development pairs are too few to tell whether the run has diverged; give more by `on`")
 
 

@@ -16,6 +16,10 @@ class DCPCSESettings(MaskedLMSettings, ContrastiveSettings):
         return f"deep-prefix:{self.prefix_length}"
 
 
+_BERT = DCPCSESettings(batch_size=256, learning_rate=3e-2)
+_ROBERTA = DCPCSESettings(batch_size=64, learning_rate=3e-2, prefix_length=14, mlm_weight=0.1)
+_SUPERVISED = DCPCSESettings(keep_head=True, batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12)
+
 UNSUPERVISED = Method(
     name="dcpcse",
     source="DCPCSE, unsupervised: keys and values in front of every layer's, backbone frozen",
@@ -25,27 +29,21 @@ UNSUPERVISED = Method(
     mlm_decay=0.95,
     small=DCPCSESettings(batch_size=128, learning_rate=3e-2, epochs=3, eval_steps=25),
     paper={
-        "bert-base-uncased": DCPCSESettings(batch_size=256, learning_rate=3e-2, prefix_length=16),
-        "bert-large-uncased": DCPCSESettings(batch_size=256, learning_rate=3e-2, prefix_length=10),
-        "roberta-base": DCPCSESettings(batch_size=64, learning_rate=3e-2, prefix_length=14, mlm_weight=0.1),
-        "roberta-large": DCPCSESettings(batch_size=64, learning_rate=1e-2, prefix_length=10, mlm_weight=0.1),
+        "bert-base-uncased": _BERT,
+        "bert-large-uncased": _BERT.replace(prefix_length=10),
+        "roberta-base": _ROBERTA,
+        "roberta-large": _ROBERTA.replace(learning_rate=1e-2, prefix_length=10),
     },
 )
 
 SUPERVISED = replace(
     UNSUPERVISED,
     source="DCPCSE, supervised: hard negatives, head kept",
-    small=DCPCSESettings(keep_head=True, batch_size=128, learning_rate=3e-3, epochs=10, eval_steps=25, prefix_length=4),
+    small=_SUPERVISED.replace(batch_size=128, learning_rate=3e-3, eval_steps=25, prefix_length=4),
     paper={
-        "bert-base-uncased": DCPCSESettings(
-            keep_head=True, batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12
-        ),
-        "bert-large-uncased": DCPCSESettings(
-            keep_head=True, batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12
-        ),
-        "roberta-base": DCPCSESettings(keep_head=True, batch_size=256, learning_rate=1e-2, epochs=10, prefix_length=10),
-        "roberta-large": DCPCSESettings(
-            keep_head=True, batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=10
-        ),
+        "bert-base-uncased": _SUPERVISED,
+        "bert-large-uncased": _SUPERVISED,
+        "roberta-base": _SUPERVISED.replace(learning_rate=1e-2, prefix_length=10),
+        "roberta-large": _SUPERVISED.replace(prefix_length=10),
     },
 )

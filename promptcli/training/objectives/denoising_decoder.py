@@ -22,8 +22,7 @@ _WIDE = 2048  # inner width of a decoder's layer
 class DenoisingDecoder(Contrastive[DenoSentSettings]):
     """The decoder sees the positive's embedding layer under heavy dropout, and one vector: z1.
 
-    It predicts every token of the input by the masked-LM head, tied to the word embeddings; a checkpoint without that
-    head has its word embeddings alone.
+    It predicts every token of the input by the masked-LM head, tied to the word embeddings.
     """
 
     def __init__(self, settings: DenoSentSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
@@ -39,14 +38,9 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
             elif name.endswith("bias"):
                 parameter.data.zero_()
         self.bias = nn.Parameter(torch.zeros(len(backbone.token_rows)))
-        self.transform: nn.Module = nn.Identity()
-        try:
-            head = backbone.new_head()
-        except UsageError:
-            pass
-        else:
-            self.transform = head.transform.requires_grad_(True)
-            self.bias.data.copy_(head.decoder.get_parameter("bias"))
+        head = backbone.new_head()
+        self.transform = head.transform.requires_grad_(True)
+        self.bias.data.copy_(head.decoder.get_parameter("bias"))
         self._backbone = backbone
         self.to(backbone.device)
 
