@@ -75,8 +75,7 @@ class Corpus:
     def lines(self, longest: int) -> np.ndarray:
         """Return begin and end of each line of enough tokens, at most ``longest`` of them, (lines, 2)."""
         starts = np.concatenate([[0], self.ends[:-1]])
-        spans = np.stack([starts, np.minimum(self.ends, starts + longest)], axis=1)
-        return np.asarray(spans[spans[:, 1] - spans[:, 0] >= _SHORTEST])
+        return _long_enough(starts, np.minimum(self.ends, starts + longest))
 
     def chunks(self, lengths: tuple[int, ...], longest: int, rng: np.random.Generator) -> np.ndarray:
         """Return begin and end of each chunk in ``tokens``, (chunks, 2).
@@ -95,10 +94,13 @@ class Corpus:
                 start, target = previous, next(draws)
             previous = end
         bounds = np.concatenate([np.array([0, *cuts], np.int64), self.ends[max(self.unrelated_from - 1, 0) :]])
-        spans = np.stack([bounds[:-1], bounds[1:]], axis=1)
-        spans[:, 1] = np.minimum(spans[:, 1], spans[:, 0] + longest)
-        long_enough: np.ndarray = spans[:, 1] - spans[:, 0] >= _SHORTEST
-        return np.asarray(spans[long_enough])
+        return _long_enough(bounds[:-1], np.minimum(bounds[1:], bounds[:-1] + longest))
+
+
+def _long_enough(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the spans that are no shorter than a chunk may be, (n, 2)."""
+    spans = np.stack([starts, ends], axis=1)
+    return np.asarray(spans[ends - starts >= _SHORTEST])
 
 
 def make_vocabulary(folder: Path, files: Sequence[CorpusFile], size: int) -> Vocabulary:
@@ -107,10 +109,9 @@ def make_vocabulary(folder: Path, files: Sequence[CorpusFile], size: int) -> Voc
         with working("vocabulary", None) as advance:
 
             def lines() -> Iterator[str]:
-                for file in files:
-                    for line in file.lines():
-                        advance(1)
-                        yield line
+                for line in itertools.chain.from_iterable(file.lines() for file in files):
+                    advance(1)
+                    yield line
 
             vocabulary = train_vocabulary(lines, size)
         with atomic_path(folder / "vocab.txt") as temporary:

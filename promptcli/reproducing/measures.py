@@ -351,11 +351,8 @@ class PlannedRow:
 def plan_table(table: PublishedTable, context: MeasurementContext) -> list[PlannedRow]:
     """Return the rows with the obstacles of each column; a published backbone is measured on its own rows only."""
     columns = {column: why for column in table.columns if (why := _lacks_measure(column, context)) is not None}
-    planned = []
-    for row in table.rows:
-        reason = _lacks_row(row, table, context)
-        planned.append(PlannedRow(row, dict(columns) if reason is None else dict.fromkeys(table.columns, reason)))
-    return planned
+    reasons = [(row, _lacks_row(row, table, context)) for row in table.rows]
+    return [PlannedRow(row, dict.fromkeys(table.columns, why) if why else dict(columns)) for row, why in reasons]
 
 
 def wanted_tables(
@@ -498,13 +495,13 @@ def _measure(name: str, systems: Systems, context: MeasurementContext) -> list[F
 
 def _texts(rows: Sequence[PlannedRow], trained: Sequence[PlannedRow], context: MeasurementContext) -> dict[str, Any]:
     """Return the facts of the corpus and of all examples that something was fitted, trained or counted on."""
-    kinds = {examples_kind(planned.row, context) for planned in trained}
-    fitted = {text for row in rows if row.system is not None for text in _TEXTS & row.system.identity.keys()}
+    used = {examples_kind(planned.row, context) for planned in trained}
+    used |= {text for row in rows if row.system is not None for text in _TEXTS & row.system.identity.keys()}
     counted = any("corpus" in figure["on"] for row in rows for figure in row.figures.values())
     return {
-        "corpus": context.corpus_facts if "corpus" in fitted | kinds or counted else None,
-        "triplets": context.example_facts("triplets") if "triplets" in fitted | kinds else None,
-        **{kind: context.example_facts(kind) for kind in ("labelled", "definitions") if kind in kinds},
+        "corpus": context.corpus_facts if "corpus" in used or counted else None,
+        "triplets": context.example_facts("triplets") if "triplets" in used else None,
+        **{kind: context.example_facts(kind) for kind in ("labelled", "definitions") if kind in used},
     }
 
 
@@ -517,14 +514,14 @@ def _row(planned: PlannedRow, context: MeasurementContext, present: Mapping[str,
     same = {column: _same_tasks(row, column, names) for column, names in present.items()}
     for mean in (mean for mean in same.values() if mean is not None):
         published["average_of_same_tasks"] = mean
-    recipe = None if system is None or system.recipe is None else system
+    recipe = None if system is None else system.recipe
     return {
         "method": row.method,
         "setting": row.setting,
         "run": row.run,
         "note": row.note,
-        "recipe_id": None if recipe is None else recipe_id(recipe),
-        "recipe": None if recipe is None or recipe.recipe is None else {**recipe.recipe.to_dict(), "backbone": None},
+        "recipe_id": None if system is None or recipe is None else recipe_id(system),
+        "recipe": None if recipe is None else {**recipe.to_dict(), "backbone": None},
         "fitted": system is not None and bool(_TEXTS & system.identity.keys()),
         "published": published,
         "figures": planned.figures,

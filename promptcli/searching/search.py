@@ -116,10 +116,9 @@ class Search:
             "data_sha256": task.sha256(),
             **self.about,
             "model": self.saved_as,
+            "baseline": {name: row.to_dict() for name, row in self.baseline.items()},
+            "baseline_is_better": self.better_baseline is not None,
         }
-        if self.baseline:
-            document["baseline"] = {name: row.to_dict() for name, row in self.baseline.items()}
-            document["baseline_is_better"] = self.better_baseline is not None
         if self.maps:
             document["maps"] = {name: [rounded(row) for row in rows.tolist()] for name, rows in self.maps.items()}
         if self.cross_validation is not None:
@@ -128,11 +127,10 @@ class Search:
 
     def named_templates(self, name: str) -> dict[str, NamedTemplate]:
         """Return the ranked templates as ``name``, ``name-2`` and so on, for a template file."""
+        searched = f"{self.about['mode']} search, {self.recipe.backbone}, {self.task.label}"
         rows = {}
         for number, item in enumerate(self.ranked, 1):
-            low, high = item.ci95
-            searched = f"{self.about['mode']} search, {self.recipe.backbone}, {self.task.label}"
-            source = f"{searched}, 95% {low:.2f} to {high:.2f}"
+            source = f"{searched}, 95% {item.ci95[0]:.2f} to {item.ci95[1]:.2f}"
             rows[name if number == 1 else f"{name}-{number}"] = NamedTemplate(item.choice, source, item.value)
         return rows
 

@@ -91,25 +91,6 @@ def threads():
     torch.set_num_threads(before)
 
 
-def test_a_batch_in_parts_is_the_whole_batch(threads):
-    corpus = random_corpus(lines=600)
-    plan = Plan(tokens=9000, batch_tokens=1024, dropout=0.0, **SHAPE)
-    taken = list(itertools.islice(steps(plan, corpus), 4))
-    made = {}
-    for count in (1, 4):
-        threads(count)
-        trainer = Trainer(plan, "cpu", dtype=torch.float32)
-        trainer.corpus = corpus
-        before = {name: weight.detach().clone() for name, weight in trainer.model.parameters.items()}
-        figures = [take_step(trainer, step, trainer.read(step)) for step in taken]
-        made[count] = figures, {name: weight.detach() for name, weight in trainer.model.parameters.items()}
-    assert [right for _, right in made[4][0]] == [right for _, right in made[1][0]]
-    assert [loss for loss, _ in made[4][0]] == pytest.approx([loss for loss, _ in made[1][0]], rel=1e-5)
-    for name, weight in made[1][1].items():
-        moved = (weight - before[name]).norm()
-        assert (made[4][1][name] - weight).norm() < 1e-3 * moved + 1e-6, name
-
-
 def test_the_dropout_of_parts_follows_from_the_step(threads):
     threads(4)
     corpus = random_corpus(lines=600)

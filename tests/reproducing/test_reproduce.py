@@ -434,7 +434,6 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, t
     found = measure_table(table("promptbert/8"), here)
     # dropout only, two templates, two templates with denoising; whatever backbone they were published for
     assert trained == [(False, False), (True, False), (True, True)]
-    assert all(row["figures"]["Avg"]["value"] for row in found["rows"])
     for figures in (tmp_path / "figures").glob("*.json"):
         figures.unlink()  # the learned numbers are kept next to them
     assert measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found and len(trained) == 3
