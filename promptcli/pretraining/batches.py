@@ -55,14 +55,15 @@ class Bags:
     words: np.ndarray  #: (e,) int64, ids
     weights: np.ndarray  #: (e,) float32
 
-    def part(self, first: int, last: int, offset: int) -> "Bags":
-        """Return the bags of the rows ``first`` to ``last`` of ``places``, places counted from ``offset`` on."""
+    def between(self, start: int, stop: int) -> "Bags | None":
+        """Return the bags at the places from ``start`` to ``stop``, counted from there; None without any."""
+        first, last = np.searchsorted(self.places, [start, stop])
         begin, end = np.searchsorted(self.owners, [first, last])
-        return Bags(
-            self.places[first:last] - offset,
-            self.owners[begin:end] - first,
-            self.words[begin:end],
-            self.weights[begin:end],
+        words, weights = self.words[begin:end], self.weights[begin:end]
+        return (
+            Bags(self.places[first:last] - start, self.owners[begin:end] - first, words, weights)
+            if len(words)
+            else None
         )
 
 
@@ -80,23 +81,15 @@ class Batch:
     def split(self, count: int) -> "list[Batch]":
         """Return the batch as ``count`` batches of about the same size; fewer if one would predict nothing."""
         n, t = self.ids.shape
-        bounds = [n * index // count for index in range(count + 1)]
-        ends = np.searchsorted(self.places, [bound * t for bound in bounds]).tolist()
-        bags = [0] * len(bounds) if self.bags is None else np.searchsorted(self.bags.places, [b * t for b in bounds])
-        return [
-            Batch(
-                self.ids[first:last],
-                self.real[first:last],
-                self.begins[first:last],
-                self.places[begin:end] - first * t,
-                self.gold[begin:end],
-                self.bags.part(*mine, offset=first * t) if self.bags and mine[1] > mine[0] else None,
-            )
-            for (first, last), (begin, end), mine in zip(
-                itertools.pairwise(bounds), itertools.pairwise(ends), itertools.pairwise(bags), strict=True
-            )
-            if end > begin or mine[1] > mine[0]
-        ]
+        parts = []
+        for first, last in itertools.pairwise(n * index // count for index in range(count + 1)):
+            begin, end = np.searchsorted(self.places, [first * t, last * t])
+            bags = None if self.bags is None else self.bags.between(first * t, last * t)
+            if end > begin or bags is not None:
+                rows, predicted = slice(first, last), slice(begin, end)
+                places, gold = self.places[predicted] - first * t, self.gold[predicted]
+                parts.append(Batch(self.ids[rows], self.real[rows], self.begins[rows], places, gold, bags))
+        return parts
 
     def tensors(self, device: str | torch.device) -> tuple[Any, ...]:
         """Return the fields in their order, on a device, those of the bags last; ``real`` is None without padding."""

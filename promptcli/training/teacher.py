@@ -90,16 +90,17 @@ def named_vectors(name: str, examples: TrainingExamples, source: str, device: st
     path, given = Path(name), len(examples) + examples.blank
     check_file(path, regular=True)
     manifest, matrix, fingerprint = read_manifest(path), read_array(path), sha256(path)
-    again = f"embed {source} again, or name the model"
+    problem = None
     if matrix.ndim != 2 or matrix.dtype not in (np.float32, np.float16):
-        raise UsageError(f"{name} holds {matrix.dtype} {matrix.shape}, not float32 or float16 vectors; {again}")
-    if len(matrix) != given:
-        raise UsageError(f"{name} has {len(matrix):,} vectors, {source} {given:,} sentences; {again}")
-    if manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (examples.sha256, fingerprint):
-        raise UsageError(f"{name} is of other sentences than {source} ({manifest.input.path}); {again}")
-    if examples.supervised or examples.blank:
-        what = "pairs" if examples.supervised else f"{examples.blank:,} blank lines"
-        raise UsageError(f"{source} has {what}, for which a file of vectors has no place; name the model")
+        problem = f"holds {matrix.dtype} {matrix.shape}, not float32 or float16 vectors"
+    elif len(matrix) != given:
+        problem = f"has {len(matrix):,} vectors, {source} {given:,} sentences"
+    elif manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (examples.sha256, fingerprint):
+        problem = f"is of other sentences than {source} ({manifest.input.path})"
+    elif examples.supervised or examples.blank:
+        problem = f"has no place for the pairs or blank lines of {source}"
+    if problem is not None:
+        raise UsageError(f"{name} {problem}; embed {source} again, or name the model")
     vectors = SentenceVectors(examples.columns[0], fingerprint, matrix.shape[1])
     vectors.parts = [_finite(matrix[start : start + PART], name) for start in range(0, len(matrix), PART)]
     return vectors
