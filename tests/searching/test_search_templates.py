@@ -1,6 +1,7 @@
 """``search-templates``: greedy and free search, scoring as ``eval`` scores, the cache after a kill, the command."""
 
 import contextlib
+import functools
 import re
 import tomllib
 from types import SimpleNamespace
@@ -224,13 +225,13 @@ def test_greedy_tries_the_papers_templates_in_its_order():
 
 
 def test_the_grammar_holds_thousands_of_templates_and_each_is_one():
-    everything = template_space.grammar_templates()
+    everything, published = template_space.grammar_templates(), template_space.published_templates()
     assert len(everything) == len(set(everything)) > 3000
     assert template_space.check_candidates(everything, "grammar") == everything
     assert all("  " not in text and "<" not in text for text in everything)
-    drawn = template_space.draw(everything, 100, 1, template_space.published_templates())
-    assert len(set(drawn)) == 100 and drawn[:8] == template_space.published_templates()
-    assert drawn == template_space.draw(everything, 100, 1, template_space.published_templates())
+    drawn = template_space.draw(everything, 100, 1, published)
+    assert len(set(drawn)) == 100 and drawn[:8] == published
+    assert drawn == template_space.draw(everything, 100, 1, published)
     assert template_space.draw(["a", "b"], 5, 1) == ["a", "b"]
 
 
@@ -309,7 +310,6 @@ def test_free_command_with_several_backbones(search, home, tiny_folder, tmp_path
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert lines.count("Free search") == 2 and "12 templates on 48 pairs, 10 on all" in lines
-    assert lines[-3].startswith("backbone") and "free-" in lines[-1]
     assert len([line for line in lines if "[MASK]" in line]) == 2 * 3 + 2
     assert len(tomllib.loads(target.read_text())) == 6
     assert len([path for path in (home / "models").iterdir() if path.name.startswith("free-")]) == 2
@@ -391,10 +391,7 @@ def test_every_example_and_none_have_their_own_figures(tiny_backbone, file, capl
     caplog.set_level("INFO")
     backbone = tiny_backbone("llama")
     encoder = pc.Encoder(pc.Recipe(backbone=backbone.name), backbone, {})
-
-    def search(**settings):
-        return pc.search_templates(encoder, EVERY_PAIR, mode="demonstrations", **settings)
-
+    search = functools.partial(pc.search_templates, encoder, EVERY_PAIR, mode="demonstrations")
     found = search(pairs=file, top=4)
     pairs = [tuple(line.split("\t")) for line in DEMONSTRATIONS.splitlines()]
     assert {row.choice for row in found.ranked} == {PLAIN, *demonstrations(pairs, RECIPES["prompteol"])}
@@ -403,8 +400,6 @@ def test_every_example_and_none_have_their_own_figures(tiny_backbone, file, capl
         score = evaluate([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])[0]
         assert row.value == pytest.approx(score.value, abs=1e-3)
     assert found.recipe.pooling == "last/last-token" and found.recipe.text_rule == "prompteol"
-    assert found.entry("mine").recipe.prompt == found.best.choice
-    one = search(pairs=file, limit=1)
+    one = search(limit=1)
     assert len(one.ranked) == 2 and PLAIN in {row.choice for row in one.ranked}
-    search(limit=2)
     assert "assumed: 235 shipped words and definitions; others: `pairs` FILE" in caplog.messages
