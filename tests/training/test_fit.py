@@ -1,18 +1,14 @@
 """``fit``: numbers from sentences into a model that every command takes, and what is refused."""
 
-import json
-
 import numpy as np
 import pytest
 
+import promptcli as pc
 from promptcli.data import demo
-from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
-from promptcli.models.loading import open_model, open_registry
 from promptcli.recipe import Recipe
 from promptcli.training.fits import FITS, fit_recipe
 from tests.embed_running import refused
-from tests.processes import Program
 from tests.tiny import SENTENCES
 
 MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES[:3]]
@@ -58,20 +54,9 @@ def test_the_command_makes_a_model(run, tmp_path):
     assert run(*words, "--force", "--on", few).code == 0
 
 
-def _encode_with_w():
-    encoder = open_model(open_registry().load("w"), dtype="float32")
-    print(json.dumps(encoder.encode(["a small test", "of whitening"]).tolist()))
-
-
-def test_a_fitted_model_is_the_same_in_a_process_of_its_own(run, tmp_path):
-    sentences = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:300]
-    (tmp_path / "some.txt").write_text("\n".join(sentences), encoding="utf-8")
-    given = ("--transform", "whitening:32:0.25", "--on", tmp_path / "some.txt", "--name", "w")
-    assert run("fit", "--pooling", "static/unbiased", *given).code == 0
-    loaded = Program(main=_encode_with_w)
-    out, err = loaded.communicate()
-    assert loaded.returncode == 0, err
+def test_a_fitted_model_is_read_as_it_was_fitted(home):
     recipe = Recipe(pooling="static/unbiased", transforms=("whitening:32:0.25",))
-    here = fit_recipe(recipe, sentences, dtype="float32").encoder
-    assert np.abs(np.array(json.loads(out)) - here.encode(["a small test", "of whitening"])).max() < 1e-4
-    assert build_encoder(here.recipe, tensors=here.tensors(), dtype="float32").width == 32
+    sentences = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:300]
+    fitted = pc.fit(recipe, sentences, name="w")
+    assert np.abs(pc.load("w").encode(SENTENCES) - fitted.encode(SENTENCES)).max() < 1e-4
+    assert fitted.width == 32

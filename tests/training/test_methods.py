@@ -2,21 +2,26 @@
 
 import functools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from promptcli.backbones.states import Batch, Needs
+from promptcli.data.dialect import GRADED_PAIRS
+from promptcli.data.sources import TrainingExamples
 from promptcli.encoder.denoising import padded_blank
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.template import Template
+from promptcli.errors import UsageError
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.methods import consert, find_method, forms
+from promptcli.training.methods.sbert import REGRESSION
 from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
 from promptcli.training.objectives.contrastive import negative_view_loss
 from promptcli.training.objectives.mutual_information import jensen_shannon
-from promptcli.training.objectives.pairs import CLASSES
+from promptcli.training.objectives.pairs import CLASSES, PairCosine
 from tests import learning
 from tests.learning import gradients
 from tests.reference import losses
@@ -252,3 +257,34 @@ def test_transfer_tasks_may_read_an_encoder_by_another_recipe():
     other = method.transfer_recipe(recipe, method.small.replace(transfer_recipe="first-last-avg"))
     assert other == RECIPES["first-last-avg"].replace(backbone="x").explicit()
     assert method.transfer_recipe(recipe, method.small) is None
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_sberts_loss_is_the_papers(family, tiny_folder):
+    learner = learner_of("sbert", tiny_folder(family), True)
+    vectors, classifier = [learner.encoder().encode(texts) for texts in PAIRS[:2]], learner.objective.classifier
+    rows = [[*first, *second, *abs(first - second)] for first, second in zip(*vectors, strict=True)]
+    classes = [CLASSES[label] for label in LABELS]
+    expected = losses.softmax_loss(rows, classifier.weight.tolist(), classifier.bias.tolist(), classes)
+    loss, grads = gradients(learner, columns=PAIRS)
+    assert loss == pytest.approx(expected, rel=1e-4)
+    assert learner.encoder().recipe.pooling == "last/avg"
+    assert grads["objective.classifier.weight"].abs().max() > 0
+    assert any(name.startswith("backbone.") for name in grads)
+    assert not [name for name in learner.tensors() if not name.startswith("backbone.")]  # the classifier is discarded
+
+
+@pytest.mark.parametrize(
+    ("scores", "top", "expected"),
+    [
+        (["0.0", "0.5", "1.0"], 0.0, [0, 0.5, 1]),
+        (["80", "20", "0"], 0.0, [1, 0.25, 0]),
+        (["4.0", "2.0", "0.0"], 5.0, [0.8, 0.4, 0]),
+    ],
+)
+def test_graded_pairs_are_scaled_by_their_own_range(scores, top, expected):
+    examples = TrainingExamples((["a"] * 3, ["b"] * 3, scores), "", layout=GRADED_PAIRS)
+    chosen = PairCosine.choose(examples, replace(REGRESSION.small, top_score=top), None)
+    assert [float(score) for score in chosen.columns[2]] == expected
+    with pytest.raises(UsageError, match=r"is above `top_score`, 0\.5"):
+        PairCosine.choose(examples, replace(REGRESSION.small, top_score=0.5), None)
