@@ -369,9 +369,7 @@ def _table(text: Text, form: str, fields: Fields, name: str, tell: Tell) -> Dial
             return None
     elif even and not best.has_column(named) and sum(table.evenness == 1 for table in tables) > 1:
         signs = " or ".join(_DELIMITERS[table.delimiter] for table in tables if table.evenness == 1)
-        raise UsageError(
-            f"{name}: are columns separated by {signs}? write sep={best.delimiter}, say, as its first line"
-        )
+        raise UsageError(f"{name}: columns separated by {signs}? write sep={best.delimiter}, say, as its first line")
     remarks = []
     if best.delimiter != usual or form == "text":
         remarks.append(f" as a table separated by {_DELIMITERS.get(best.delimiter, repr(best.delimiter))}")

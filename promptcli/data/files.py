@@ -78,9 +78,7 @@ def check_file(path: Path, *, regular: bool = False) -> None:
         with contextlib.suppress(OSError, ValueError):
             names = os.listdir(path.parent)
         near = did_you_mean(path.name, names)
-        raise NotFoundError(
-            f"{str(path)!r} cannot be opened ({reason}); give a file, or - for standard input{near}"
-        ) from None
+        raise NotFoundError(f"{str(path)!r} cannot be opened ({reason}); give a file, or -{near}") from None
     if path.is_dir():
         raise UsageError(f"{str(path)!r} is a folder; give a file in it")
     if not os.access(path, os.R_OK):
@@ -296,9 +294,7 @@ def _find_local(name: str) -> list[str]:
             str(file) for file in inside if not any(step[0] in "._" for step in file.relative_to(path).parts)
         )
         if not files:
-            raise UsageError(
-                f"{name!r} is a folder without .parquet files; give files, or a glob such as '{name}/*.txt'"
-            )
+            raise UsageError(f"{name!r} is a folder without .parquet files; give files, or a glob: '{name}/*.txt'")
         return files
     if not path.exists() and any(sign in name for sign in _WILDCARDS):
         files = sorted(file for file in glob.glob(name, recursive=True) if Path(file).is_file())

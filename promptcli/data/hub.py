@@ -34,9 +34,7 @@ def read_hub_set(source: HubSet) -> list[GoldRow]:
     table = _table(source)
     missing = [column for column in source.columns if column not in table.column_names]
     if missing:
-        raise NotFoundError(
-            f"data set {source.path} has no column {missing[0]!r}, only {', '.join(table.column_names)}"
-        )
+        raise NotFoundError(f"data set {source.path}: no column {missing[0]!r}, only {', '.join(table.column_names)}")
     return list(zip(*(table[column] for column in source.columns), strict=True))
 
 
@@ -58,7 +56,7 @@ def _table(source: HubSet) -> Any:
             return datasets.load_dataset(source.path, split=source.split, revision=source.revision)
         except ConnectionError:
             raise UnreachableError(
-                f"data set {source.path} cannot be reached and is not in the cache; {hint}"
+                f"data set {source.path} cannot be reached and is not cached; {hint}"
             ) from None
         except Exception as error:  # the hub and its file formats raise many classes
             reason = one_line(f"{type(error).__name__}: {error}")

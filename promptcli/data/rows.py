@@ -125,9 +125,7 @@ def open_pairs(a: str, b: str, fields: Fields = Fields()) -> Iterator[tuple[Iter
         yield iter([(a, b)]), 1
         return
     if not all(are_files):
-        raise UsageError(
-            f"{b if are_files[0] else a!r} is not a file, but the other argument is; give two files or two sentences"
-        )
+        raise UsageError(f"{b if are_files[0] else a!r} is not a file; give two files or two sentences")
     with contextlib.ExitStack() as stack:
         sides, counts = list[Iterator[str]](), list[int]()
         for name in (a, b):
@@ -197,10 +195,7 @@ def has_text_ids(files: Sequence[InputFile]) -> bool:
 def check_same(files: Sequence[InputFile], names: Sequence[str], began: str) -> list[InputFile]:
     """Return counted files under their present names; ``began``, for messages, was begun with them."""
     if len(names) != len(files):
-        raise UsageError(
-            f"{began} was begun with {len(files):,} input files, not {len(names):,}; give the same files, or another"
-            " folder with -o"
-        )
+        raise UsageError(f"{began} was begun with {len(files):,} input files, not {len(names):,}; give the same files")
     renamed = [dataclasses.replace(file, path=name) for file, name in zip(files, names, strict=True)]
     for file in renamed:
         check_unchanged(file, began)
@@ -211,10 +206,8 @@ def check_unchanged(file: InputFile, began: str) -> None:
     """Refuse a file that differs from the one counted; its bytes are read only if its size or stamp leave a doubt."""
     size, stamp = state_of(file.path)
     if (size, stamp) != (file.size, file.stamp) and (size != file.size or _sha256(file.path) != file.sha256):
-        raise UsageError(
-            f"{file.path} is not the file that {began} was begun with (its content has changed); put that one back, or"
-            " give another folder with -o"
-        )
+        hint = "put that one back, or give another folder with -o"
+        raise UsageError(f"{file.path} is not the file that {began} was begun with; {hint}")
 
 
 def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) -> Iterator[Batch]:

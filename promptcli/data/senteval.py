@@ -67,7 +67,7 @@ def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
         if any((root / name).is_dir() for name in inside):
             return root
     raise NotFoundError(
-        f"`data_dir` {folder}: no {' or '.join(inside)} folder in it, nor in senteval/ or downstream/ inside it"
+        f"`data_dir` {folder}: no {' or '.join(inside)} folder in it, nor in its senteval/, downstream/"
     )
 
 

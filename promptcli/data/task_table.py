@@ -35,9 +35,7 @@ def is_pair_file(word: str) -> bool:
     path = Path(split_columns(word)[0])
     written = len(path.parts) > 1 or path.suffix.lower() in (*FORMATS, *COMPRESSED)
     if written and not path.exists():
-        raise NotFoundError(
-            f"no task and no file {str(path)!r}; give a task, or graded pairs as FILE or FILE:{','.join(GRADED_PAIRS)}"
-        )
+        raise NotFoundError(f"no task and no file {str(path)!r}; give a task, or graded pairs: FILE or FILE:A,B,SCORE")
     return written or (path.exists() and not path.is_dir())
 
 
@@ -46,9 +44,7 @@ def read_graded_pairs(path: str | Path) -> list[GoldRow]:
     rows = read_rows(path, GRADED_PAIRS)
     scores = {score for _, _, score in rows}
     if len(scores) < 2:
-        raise UsageError(
-            f"{path}: all {len(rows):,} scores are {scores.pop():g}; a rank correlation needs two different ones"
-        )
+        raise UsageError(f"{path}: all {len(rows):,} scores are {scores.pop():g}; give two different ones, to rank")
     return rows
 
 
@@ -61,9 +57,8 @@ def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
                 continue
             value = finite_number(score)
             if value is None:
-                raise UsageError(
-                    f"{path}: row {number}: the score {score!r} in {rows.columns[layout[2]]!r} is not a number"
-                )
+                column = rows.columns[layout[2]]
+                raise UsageError(f"{path}: row {number}: the score {score!r} in {column!r} is not a number")
             commas += "," in score
             pairs.append((first, second, value))
     if not pairs:

@@ -220,9 +220,7 @@ def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
     names: list[str] = []
     for name in [words] if isinstance(words, str | Path) else check_rows(words, "tasks"):
         if not isinstance(name, str | Path):
-            raise UsageError(
-                f"task {name!r} is {type(name).__name__}, not a name; give e.g. 'STS-B' or a file of pairs"
-            )
+            raise UsageError(f"task {name!r} is {type(name).__name__}, not a name; give e.g. 'STS-B'")
         names += GROUPS.get(str(name), (str(name),))
     known = [label for label, row in TASKS.items() if not row.fit_only]
     extra: dict[TaskName, None] = {}

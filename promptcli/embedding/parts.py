@@ -102,10 +102,9 @@ def make_by_processes(job: PartJob, shards: Sequence[int], devices: Sequence[str
             if not isinstance(error, BrokenProcessPool):
                 raise
             complete = len(parts_in(job.folder, job.manifest.shards))
-            raise PromptcliError(
-                f"a worker process died (out of memory?); {complete:,} of {job.manifest.shards:,} parts are complete"
-                " and stay; take fewer `workers`, and run the same command again"
-            ) from None
+            stay = f"{complete:,} of {job.manifest.shards:,} parts are complete and stay"
+            hint = "take fewer `workers`, and run the same command again"
+            raise PromptcliError(f"a worker process died (out of memory?); {stay}; {hint}") from None
 
 
 #: The job of this worker process.

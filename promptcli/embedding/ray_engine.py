@@ -32,10 +32,8 @@ def make_by_ray(
         cause = getattr(error, "cause", None)
         if isinstance(cause, PromptcliError | OSError | MemoryError):
             raise cause from None
-        raise PromptcliError(
-            f"Ray gave up ({type(error).__name__}: {one_line(error, 160)}); the complete parts of {job.folder} stay;"
-            " run the same command again"
-        ) from None
+        problem = f"{type(error).__name__}: {one_line(error, 160)}"
+        raise PromptcliError(f"Ray gave up ({problem}); complete parts stay; run the same command again") from None
     finally:
         for task in running:
             ray.cancel(task, force=True)
@@ -60,9 +58,8 @@ def start_ray(address: str | None = None) -> Any:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UsageError(
-                f"`address` {address}: no Ray cluster answers ({one_line(error, 120)}); start one with `ray start`"
-            ) from None
+            problem = f"no Ray cluster answers ({one_line(error, 120)})"
+            raise UsageError(f"`address` {address}: {problem}; start one with `ray start`") from None
     return ray
 
 

@@ -136,9 +136,8 @@ def read_vectors(path: Path | str) -> Vectors:
     if manifest is not None:
         matrix = _restored(path, matrix, manifest)
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
-        raise UsageError(
-            f"{path}: holds {matrix.dtype} of shape {matrix.shape}; give floating-point numbers of shape (n, d)"
-        )
+        given = f"{matrix.dtype} of shape {matrix.shape}"
+        raise UsageError(f"{path}: holds {given}; give floating-point numbers of shape (n, d)")
     return Vectors(ids, texts, as_floats(matrix), manifest)
 
 

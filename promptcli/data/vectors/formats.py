@@ -93,9 +93,7 @@ def read_array(path: Path) -> NDArray[Any]:
         with np.errstate(all="ignore"):  # the header may give any size
             array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception:  # ValueError, EOFError, OverflowError, MemoryError, ..., depending on the header
-        raise CheckFailedError(
-            f"{path}: not a complete .npy file of numbers; write it again, e.g. by `embed`"
-        ) from None
+        raise CheckFailedError(f"{path}: not a complete .npy file of numbers; write it again") from None
     return array
 
 
@@ -250,9 +248,8 @@ class ParquetRows:
             if numbers != width:
                 raise UsageError(f"{path} holds vectors of {numbers} numbers, {first_path.name} of {width}")
             if columns != self._columns:
-                raise UsageError(
-                    f"{path} has the columns {', '.join(columns)}; {first_path.name}: {', '.join(self._columns)}"
-                )
+                others = f"{first_path.name}: {', '.join(self._columns)}"
+                raise UsageError(f"{path} has the columns {', '.join(columns)}; {others}")
         self.shape = (row, width)  #: (n, d)
         self.has_texts = "text" in self._columns
 

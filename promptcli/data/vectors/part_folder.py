@@ -55,9 +55,8 @@ class PartsManifest(Manifest):
         compared += [(name, begun_settings[name], given_settings[name]) for name in begun_settings]
         for name, begun, now in compared:
             if begun != now:
-                raise UsageError(
-                    f"{folder} was begun with `{name}` {shown(begun)}, not {shown(now)}; give that, or another folder"
-                )
+                given = f"`{name}` {shown(begun)}, not {shown(now)}"
+                raise UsageError(f"{folder} was begun with {given}; give that, or another folder")
 
 
 class PartFolder(ParquetRows):
@@ -70,9 +69,7 @@ class PartFolder(ParquetRows):
         self.manifest = read_parts_manifest(folder)
         shards = self.manifest.shards
         if (parts := len(parts_in(folder, shards))) < shards:
-            raise CheckFailedError(
-                f"{folder} is unfinished: it has {parts:,} of {shards:,} parts; run the same `promptcli embed` again"
-            )
+            raise CheckFailedError(f"{folder} is unfinished: {parts:,} of {shards:,} parts exist; run `embed` again")
         super().__init__([folder / part_name(shard, shards) for shard in range(shards)])
 
 
@@ -111,9 +108,7 @@ def counted_inputs(folder: Path, names: Sequence[str], settings: EmbedSettings, 
     has_text_ids(inputs)
     rows = sum(file.rows for file in inputs)
     if rows < shards:
-        raise UsageError(
-            f"`shards` {shards} of {rows:,} rows; give at most {max(rows, 1):,}, and inputs that hold rows"
-        )
+        raise UsageError(f"`shards` {shards} of {rows:,} rows; give at most {max(rows, 1):,}, and inputs with rows")
     return inputs
 
 
@@ -149,10 +144,7 @@ def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedRepor
     except (CheckFailedError, KeyError, TypeError, ValueError):
         return None
     if metadata.get("manifest") != manifest.digest:
-        raise CheckFailedError(
-            f"{path} was made with another encoder, other settings or other inputs than {MANIFEST} says; delete it, or"
-            " give another folder"
-        )
+        raise CheckFailedError(f"{path} was made with another encoder, settings or inputs than its folder; delete it")
     return report
 
 
