@@ -55,9 +55,7 @@ def _table(source: HubSet) -> Any:
         try:
             return datasets.load_dataset(source.path, split=source.split, revision=source.revision)
         except ConnectionError:
-            raise UnreachableError(
-                f"data set {source.path} cannot be reached and is not cached; {hint}"
-            ) from None
+            raise UnreachableError(f"data set {source.path} cannot be reached and is not cached; {hint}") from None
         except Exception as error:  # the hub and its file formats raise many classes
             reason = one_line(f"{type(error).__name__}: {error}")
             raise NotFoundError(f"data set {source.path} cannot be loaded ({reason}); {hint}") from error
