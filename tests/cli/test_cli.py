@@ -58,13 +58,9 @@ def test_python_dash_m_runs_it():
 CHOICES = [
     ("--model nosuch.toml", 2, "unknown recipe 'nosuch.toml'"),
     ('--model {"poling":1}', 2, "unknown key 'poling'"),
-    ("--model sttic-avg", 3, "mean static-avg"),
     ("--model minni", 3, "mean mini"),
     ("--pooling last/averge", 2, "mean avg"),
-    ("--transform whitning", 2, "mean whitening"),
-    ("--prompt manul", 2, "mean manual"),
     ("--device abacus", 2, "unknown device 'abacus'"),
-    ("--device cuda:7", 2, "'cuda:7'"),
     ("--dtype float8", 2, "unknown dtype 'float8'"),
 ]
 

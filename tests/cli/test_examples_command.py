@@ -1,8 +1,5 @@
 """``examples``: files that every other command can read, never over one's own."""
 
-import csv
-
-from promptcli.data.sources import training_examples
 from tests.embed_running import refused
 
 NAMES = ["more.csv", "pairs.tsv", "sentences.txt", "triplets.csv"]
@@ -28,14 +25,3 @@ def test_a_folder_is_made(run, tmp_path):
     files = [row["file"] for row in ran.json["files"]]
     assert sorted(files) == [str(tmp_path / "new" / "folder" / name) for name in NAMES]
     refused(run("examples", tmp_path / "new" / "folder" / "more.csv"), 2, "more.csv")
-
-
-def test_what_they_hold_is_what_the_commands_read(run, tmp_path):
-    run("examples", tmp_path)
-    rows = list(csv.DictReader((tmp_path / "pairs.tsv").open(encoding="utf-8"), delimiter="\t"))
-    assert len(rows) > 100 and all(0 <= float(row["score"]) <= 5 and row["sentence1"] for row in rows)
-    assert training_examples(str(tmp_path / "triplets.csv")).layout == ("sent0", "sent1", "hard_neg")
-    triplets = list(csv.DictReader((tmp_path / "triplets.csv").open(encoding="utf-8")))
-    assert len(triplets) > 50 and all(len(set(row.values())) == 3 for row in triplets)
-    for name in ("sentences.txt", "more.csv"):
-        assert run("embed", tmp_path / name, "-q", "--model", "static-avg").code == 0

@@ -69,20 +69,13 @@ def test_alias_and_remove(run, registry):
     [
         (("show", "whit"), 3, "white"),
         (("remove", "mini"), 2, "shipped"),
+        (("remove", "nobody"), 3, "nobody"),
         (("alias", "white", "mini"), 2, "'white'"),
     ],
 )
 def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, said):
     assert said in refused(run("models", *arguments), code)
     assert registry.names() == [*SHIPPED, "white"] and registry.aliases() == {"w": "white"}
-
-
-@pytest.mark.parametrize("words", [("remove", "nobody"), ("alias", "one", "nobody")])
-@pytest.mark.parametrize("name", ["new\nline", "half\udc80", "plain"])
-def test_an_unknown_name_makes_no_home(run, tmp_path, monkeypatch, words, name):
-    monkeypatch.setenv("PROMPTCLI_HOME", str(tmp_path / name))
-    refused(run("models", *words), 3, "nobody")
-    assert not list(tmp_path.iterdir())
 
 
 def test_recipes(run, home):

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import pytest
 import typer
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from rich.console import Console
 
 from promptcli.cli import console
@@ -48,24 +46,11 @@ def test_settings_are_read_by_their_types():
             parsed(kinds_of(Settings), [pair])
 
 
-@settings(deadline=None)
-@given(
-    layers=st.none() | st.integers(1, 9),
-    names=st.none() | st.lists(st.text()),
-    tied=st.none() | st.booleans(),
-    rate=st.none() | st.floats(0, 1),
-)
-def test_changes_are_what_was_given(layers, names, tied, rate):
-    given = {"layers": layers, "names": names, "tied": tied, "rate": rate}
-    changes, kept = SETTINGS.changes(given), {name: value for name, value in given.items() if value not in (None, [])}
-    assert changes == kept | ({"names": tuple(names)} if names else {})
-    assert dataclasses.replace(Settings(), **changes).rate == (0.5 if rate is None else rate)
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ([], {}),
+        (["--rate", "0"], {"rate": 0.0}),
         (["-n", "a", "--name", "b", "--no-tied"], {"names": ("a", "b"), "tied": False}),
         (["--layers", "2", "--rate", "1e-3"], {"layers": 2, "rate": 1e-3}),
     ],

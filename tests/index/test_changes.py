@@ -6,8 +6,6 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from promptcli.data.vectors.formats import Block
 from promptcli.embedding import writing
@@ -55,44 +53,6 @@ def small_blocks(monkeypatch):
 
 
 # Changes
-
-
-@settings(deadline=None, max_examples=30)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["add", "upsert", "delete", "compact", "store"]), st.integers(0, 999)), max_size=12
-    )
-)
-def test_any_sequence_of_changes_is_that_of_a_dictionary(tmp_path_factory, changes):
-    index, known, fresh = built(30), dict(zip([f"id {row}" for row in range(30)], vectors(30), strict=True)), 30
-    for number, (kind, seed) in enumerate(changes):
-        random = np.random.default_rng(seed)
-        new = vectors(4, seed=1000 + number)
-        if kind == "add":
-            names = [f"id {fresh + one}" for one in range(4)]
-            index.add(ArrayRows(new, names, names))
-            known.update(zip(names, new, strict=True))
-            fresh += 4
-        elif kind == "upsert":
-            names = [f"id {one}" for one in random.choice(fresh + 4, 4, replace=False)]
-            assert index.upsert(ArrayRows(new, names, names)) == sum(name in known for name in names)
-            known.update(zip(names, new, strict=True))
-            fresh += 4
-        elif kind == "delete" and known:
-            names = random.choice(sorted(known), min(len(known), 5), replace=False).tolist()
-            assert index.delete(names) == len(names)
-            known = {name: one for name, one in known.items() if name not in names}
-        elif kind == "compact":
-            index.compact()
-            assert len(index.masked) == len(known)
-        elif kind == "store":
-            folder = tmp_path_factory.mktemp("idx") / "idx"
-            save(folder, StoredIndex(index, ORIGIN, "now"))
-            index = load(folder).index
-    assert index.rows == len(known)
-    query = vectors(1, seed=7)[0]
-    found = index.search(query[None], 1000)[0]
-    assert [hit.id for hit in found] == (brute(known, query, 1000) if known else [])
 
 
 @pytest.mark.parametrize("factory", FACTORIES)

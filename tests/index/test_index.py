@@ -51,17 +51,6 @@ def fakes(monkeypatch):
 # Search
 
 
-@pytest.mark.parametrize("k", [1, 10, 50])
-def test_exact_search_is_the_plain_formula(k):
-    index, queries = built(), vectors(7, seed=1)
-    for query, hits in zip(queries, index.search(queries, k), strict=True):
-        rows, cosines = by_product(vectors(50), query, k)
-        assert [hit.id for hit in hits] == rows.tolist()
-        np.testing.assert_allclose([hit.score for hit in hits], cosines, atol=1e-6)
-        assert [hit.rank for hit in hits] == list(range(1, k + 1))
-        assert [hit.text for hit in hits] == [f"text {row}" for row in rows]
-
-
 def test_scale_of_vectors_and_queries_does_not_matter():
     scales = np.float32(10) ** np.random.default_rng(2).integers(-30, 30, size=(50, 1)).astype(np.float32)
     rows = vectors(50) * scales
@@ -108,6 +97,7 @@ def test_small_integers_with_many_ties_and_zeros(rows, queries, k):
     index = VectorIndex.build(ArrayRows(rows, range(12), None))
     for query, hits in zip(queries, index.search(queries, k), strict=True):
         _, cosines = by_product(rows, query, k)
+        assert [hit.rank for hit in hits] == list(range(1, min(k, 12) + 1))
         np.testing.assert_allclose([hit.score for hit in hits], cosines, atol=1e-6)
         for before, after in itertools.pairwise(hits):
             assert before.score > after.score or (before.score == after.score and before.id < after.id)
@@ -161,15 +151,6 @@ def test_mistakes_of_a_program_are_refused(wrong):
 
 
 # Adding
-
-
-@pytest.mark.parametrize("factory", ["Flat", "HNSW8", "IVF1,Flat", "SQ8"])
-def test_adding_is_building_from_all_rows(factory):
-    index = built(40, factory=factory)
-    index.add(ArrayRows(vectors(20, seed=3), range(20), [f"text {row}" for row in range(40, 60)]))
-    hits = index.search(np.concatenate([vectors(40), vectors(20, seed=3)]), 1)
-    assert [answers[0].id for answers in hits] == list(range(60)), "row numbers go on"
-    assert [answers[0].text for answers in hits] == [f"text {row}" for row in range(60)]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
-"""Indexes that mirror files: against fresh ones, what is encoded, kills, and what is refused."""
+"""Indexes that mirror files: against fresh ones, what is encoded, and what is refused."""
 
-import os
 import shutil
 
 import pytest
@@ -9,7 +8,6 @@ import promptcli as pc
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.index import sync
 from promptcli.index.stored import load
-from tests.killing import killed_at_every_step
 
 LINES = ["A cat sleeps.", "", "Prices fell in May.", "  The kitten is asleep.  ", "Two dogs play.", "Stocks lost."]
 
@@ -68,28 +66,6 @@ def test_another_model_encodes_all_again_and_the_index_may_lie_in_the_folder(fol
     assert (first.rows, again.rows) == (7, 7) and first.fingerprint != again.fingerprint
     texts = [text for _, text, _ in answers(load(notes / "idx").index, pc.load("mini-static"))]
     assert sorted(texts) == sorted([*filter(None, map(str.strip, LINES)), "A dog barks.", "A cat naps."])
-
-
-def test_a_kill_at_any_step_and_a_second_run_give_the_index_of_an_unbroken_run(folder, encoder):
-    notes = folder / "notes"
-    pc.sync_index(folder / "start", [notes], encoder)
-    change_files(notes)
-    pc.sync_index(folder / "whole", [notes], encoder)
-    whole, seen = answers(load(folder / "whole").index, encoder), []
-
-    def finish(place):
-        pc.sync_index(place / "idx", [notes], encoder)
-        seen.append(answers(load(place / "idx").index, encoder))
-        assert set(os.listdir(place)) <= {"idx", ".idx.old"}, "the old one goes with the next change"
-
-    rows = killed_at_every_step(
-        folder / "kills",
-        lambda place: shutil.copytree(folder / "start", place / "idx"),
-        lambda place: pc.sync_index(place / "idx", [notes], encoder),
-        lambda place: load(place / "idx").index.rows,
-        finish,
-    )
-    assert set(rows) == {7, 8} and all(found == whole for found in seen)
 
 
 @pytest.mark.parametrize(
