@@ -72,7 +72,7 @@ class _Masked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, Tensor | None]:
         (kept,) = ctx.saved_tensors
-        scaled = _scaled(gradients[0].to(ctx.dtype), kept, ctx.scale)
+        scaled = _scaled(gradients[0], kept, ctx.scale).to(ctx.dtype)  # rounded once
         return scaled, None, None, gradients[0] if ctx.added else None
 
 

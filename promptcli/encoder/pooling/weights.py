@@ -52,10 +52,12 @@ class Average(Weights):
 
     spec = "avg"
     averaged: slice | None = slice(None)
-    power = 1.0  #: of T
+    root = False  #: divides by sqrt(T)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
-        return weighted_sum(batch.real().to(states.dtype), states) / batch.lengths.unsqueeze(1) ** self.power
+        lengths = batch.lengths.unsqueeze(1)
+        total = weighted_sum(batch.real().to(states.dtype), states)
+        return total / (lengths.sqrt() if self.root else lengths)
 
 
 class Maximum(Weights):
@@ -70,7 +72,7 @@ class Maximum(Weights):
 class SquareRoot(Average):
     """``sqrt``: w_t = 1/sqrt(T)."""
 
-    spec, averaged, power = "sqrt", None, 0.5
+    spec, averaged, root = "sqrt", None, True
 
 
 class Weighted(Weights):
