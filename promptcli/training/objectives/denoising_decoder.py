@@ -1,5 +1,6 @@
 """``denoising-decoder``: InfoNCE, and a decoder that restores a sentence from its vector (DenoSent)."""
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +23,8 @@ _WIDE = 2048  # inner width of a decoder's layer
 class DenoisingDecoder(Contrastive[DenoSentSettings]):
     """The decoder sees the positive's embedding layer under heavy dropout, and one vector: z1.
 
-    It predicts every token of the input by the masked-LM head, tied to the word embeddings.
+    It predicts every token of the input by the masked-LM head, tied to the word embeddings; a checkpoint without that
+    head has its word embeddings alone.
     """
 
     def __init__(self, settings: DenoSentSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
@@ -38,9 +40,11 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
             elif name.endswith("bias"):
                 parameter.data.zero_()
         self.bias = nn.Parameter(torch.zeros(len(backbone.token_rows)))
-        head = backbone.new_head()
-        self.transform = head.transform.requires_grad_(True)
-        self.bias.data.copy_(head.decoder.get_parameter("bias"))
+        self.transform: nn.Module = nn.Identity()
+        with contextlib.suppress(UsageError):
+            head = backbone.new_head()
+            self.transform = head.transform.requires_grad_(True)
+            self.bias.data.copy_(head.decoder.get_parameter("bias"))
         self._backbone = backbone
         self.to(backbone.device)
 
