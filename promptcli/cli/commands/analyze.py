@@ -1,6 +1,6 @@
 """``promptcli analyze``: looks inside models; each analysis with its JSON, tables and picture."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.evaluation.scores import Label
 
-#: What an analysis takes, as its arguments are written.
-_TAKES = {"sentence": "[SENTENCE]", "texts": "SENTENCE...", "sentences": "[FILE]", "pairs": "[TASK...]", "nothing": ""}
+#: What an analysis takes -> how its arguments are written, and what is said of more words than it takes.
+_TAKES = {
+    "sentence": ("[SENTENCE]", "one sentence"),
+    "texts": ("SENTENCE...", ""),
+    "sentences": ("[FILE]", "one file or task, or sentences"),
+    "pairs": ("[TASK...]", ""),
+    "nothing": ("", ""),
+}
 #: The rows of Ditto's table 5 and figure 4; one forward pass serves all.
 _ROWS = ("static-avg", "static-ditto", "last-avg", "last-ditto", "first-last-avg", "first-last-ditto")
 
@@ -62,14 +68,19 @@ class Shown:
         return f"{model}, {pictures.EMBEDDINGS[self.settings['states']]}" if "states" in self.settings else model
 
 
+#: A line about the results, and a table of them: its heads and rows.
+Shape = tuple[str, Sequence[str], Iterable[Sequence[str]]]
+
+
 @dataclass(frozen=True)
 class Display:
     """How an analysis is shown."""
 
     row: Callable[[Any], dict[str, Any]]  #: result -> its JSON object
-    write: Callable[[Shown], None]  #: prints tables
+    table: Callable[[Shown], Shape]
     draw: Callable[[Path, Shown], None] | None = None
     models: Sequence[str | None] = (None,)  #: the default models; None: the default backbone
+    token_map: bool = False  #: whether a map of the tokens stands above the table
 
 
 @command_of(
@@ -117,7 +128,11 @@ def analyze(
         rows = [{**label, **display.row(result)} for label, result in zip(named, results.values(), strict=True)]
         result_json(json_ready({"analysis": name, "on": on, "settings": shown.settings, "results": rows}))
     else:
-        display.write(shown)
+        said, heads, cells = display.table(shown)
+        note(said)
+        for line in token_map(shown.only.tokens, shown.only.matrix.tolist()) if display.token_map else ():
+            out.print(line)
+        result_table(heads, list(cells))
 
 
 def _input(name: str, words: list[str]) -> str | list[str]:
@@ -134,8 +149,7 @@ def _input(name: str, words: list[str]) -> str | list[str]:
             check_encodable(sentence)
         return words
     if len(words) > 1:
-        kind = "one sentence" if takes == "sentence" else "one file or task, or sentences"
-        raise UsageError(f"{name} takes {kind}, not {len(words)} words; put a sentence in quotes")
+        raise UsageError(f"{name} takes {_TAKES[takes][1]}, not {len(words)} words; put a sentence in quotes")
     return words[0]
 
 
@@ -160,17 +174,15 @@ def help_text(_: Sequence[str]) -> Section:
     for name, analysis in ANALYSES.items():
         settings = ", ".join(f"{key}={value_typed(default) or 'L-H'}" for key, default in analysis.settings.items())
         says = f"{analysis.help}.{f' --set {settings}.' if settings else ''}"
-        rows.append((f"{name} {_TAKES[analysis.takes]}".rstrip(), says))
+        rows.append((f"{name} {_TAKES[analysis.takes][0]}".rstrip(), says))
     return "Analyses", rows
 
 
-def _write_anisotropy(shown: Shown) -> None:
-    cut = max(result.truncated for result in shown.results.values())
-    if cut:
+def _anisotropy(shown: Shown) -> Shape:
+    if cut := max(result.truncated for result in shown.results.values()):
         note(f"{cut:,} sentences were cut to the longest input")
-    note(f"{_vectors_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)")
     rows = [(name, f"{result.value:.4f}", text_bar(result.value)) for name, result in shown.named.items()]
-    result_table(("", "mean cosine", ""), rows)
+    return f"{_vectors_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)", ("", "mean cosine", ""), rows
 
 
 def _vectors_of(shown: Shown) -> str:
@@ -189,53 +201,45 @@ def _draw_anisotropy(path: Path, shown: Shown) -> None:
     draw_bars(path, values, "mean cosine over all pairs", f"{shown.models}: anisotropy of {_vectors_of(shown)}")
 
 
-def _write_uniformity(shown: Shown) -> None:
-    note(
-        f"{', '.join(shown.on)}; {shown.only.sentences:,} sentences, {shown.only.positives:,} pairs that mean the same;"
-        " both figures are better when lower"
-    )
+def _uniformity(shown: Shown) -> Shape:
+    counts = f"{shown.only.sentences:,} sentences, {shown.only.positives:,} pairs that mean the same"
     rows = [(name, f"{result.alignment:.4f}", f"{result.uniformity:.4f}") for name, result in shown.named.items()]
-    result_table(("", "alignment", "uniformity"), rows)
+    said = f"{', '.join(shown.on)}; {counts}; both figures are better when lower"
+    return said, ("", "alignment", "uniformity"), rows
 
 
-def _write_token_bias(shown: Shown) -> None:
+def _token_bias(shown: Shown) -> Shape:
     bias: TokenBias = shown.only
     first, second = (100 * share for share in bias.variance)
-    note(
-        f"{shown.model}, {len(bias.points):,} tokens; share of all"
-        f" variance: first axis {first:.1f}%, second {second:.1f}%; `between`: share that lies between the groups"
-    )
+    axes = f"share of all variance: first axis {first:.1f}%, second {second:.1f}%"
+    said = f"{shown.model}, {len(bias.points):,} tokens; {axes}; `between`: share that lies between the groups"
     shares = {name: f"{100 * share:.1f}%" for name, share in bias.between.items()}  # said once, with the first group
     rows = [
         (group.bias, group.name, f"{group.tokens:,}", *(f"{at:.3f}" for at in group.mean), shares.pop(group.bias, ""))
         for group in bias.groups
     ]
-    result_table(("bias", "group", "tokens", "first", "second", "between"), rows)
+    return said, ("bias", "group", "tokens", "first", "second", "between"), rows
 
 
 def _token_bias_row(bias: "TokenBias") -> dict[str, Any]:
     return {"tokens": len(bias.points), "variance": bias.variance, "between": bias.between, "groups": bias.groups}
 
 
-def _write_map(shown: Shown) -> None:
+def _map(shown: Shown) -> Shape:
     plane: SentenceMap = shown.only
-    note(
-        f"{shown.model}: {len(plane.points):,} sentences by {plane.method}, trustworthiness"
-        f" {plane.trustworthiness:.2f}; --plot FILE.png draws them"
-    )
+    quality = f"{len(plane.points):,} sentences by {plane.method}, trustworthiness {plane.trustworthiness:.2f}"
     rows = [(", ".join(words), str((plane.clusters == number).sum())) for number, words in enumerate(plane.words)]
-    result_table(("cluster", "sentences"), rows)
+    return f"{shown.model}: {quality}; --plot FILE.png draws them", ("cluster", "sentences"), rows
 
 
-def _write_mask_tokens(shown: Shown) -> None:
+def _mask_tokens(shown: Shown) -> Shape:
     def likely(guesses: Sequence[Any]) -> str:
         return ", ".join(f"{guess.token} {guess.probability:.2f}" for guess in guesses)
 
     for row in (row for row in shown.only if row.truncated):
         note(f"cut to the longest input: {row.sentence[:60]}...")
-    note(f"{shown.model}, {next(iter(shown.results)).recipe}")
     cells = [(row.sentence, likely(row.plain), likely(row.denoised)) for row in shown.only]
-    result_table(("sentence", "at the mask", "denoised"), cells)
+    return f"{shown.model}, {next(iter(shown.results)).recipe}", ("sentence", "at the mask", "denoised"), cells
 
 
 def _mask_tokens_row(rows: "Sequence[MaskTokens]") -> dict[str, Any]:
@@ -243,25 +247,21 @@ def _mask_tokens_row(rows: "Sequence[MaskTokens]") -> dict[str, Any]:
     return {"sentences": [fields(row) for row in rows]}
 
 
-def _write_impact(shown: Shown) -> None:
+def _impact(shown: Shown) -> Shape:
     impact: Impact = shown.only
-    note(f"{shown.model}: impact of the token above on the token of the row, in % of {impact.matrix.max():.3f}")
-    for line in token_map(impact.tokens, impact.matrix.tolist()):
-        out.print(line)
+    said = f"{shown.model}: impact of the token above on the token of the row, in % of {impact.matrix.max():.3f}"
     means = enumerate(zip(impact.tokens, impact.means, strict=True), 1)
     rows = [(str(number), token, f"{mean:.4f}") for number, (token, mean) in means]
-    result_table(("", "token", "mean impact on all"), rows)
+    return said, ("", "token", "mean impact on all"), rows
 
 
-def _write_impact_study(shown: Shown) -> None:
+def _impact_study(shown: Shown) -> Shape:
     study: ImpactStudy = shown.only
-    note(
-        f"{shown.model}: mean impact of tokens against their TF-IDF; {study.sentences:,} sentences,"
-        f" {len(study.means):,} tokens"
-    )
+    counts = f"{study.sentences:,} sentences, {len(study.means):,} tokens"
     rows = {"all tokens together": study.correlation, "mean of sentences": study.by_sentence}
     cells = [(name, f"{row.pearson:.4f}", f"{row.spearman:.4f}") for name, row in rows.items()]
-    result_table(("", "Pearson", "Spearman"), cells)
+    said = f"{shown.model}: mean impact of tokens against their TF-IDF; {counts}"
+    return said, ("", "Pearson", "Spearman"), cells
 
 
 def _impact_study_row(study: "ImpactStudy") -> dict[str, Any]:
@@ -269,18 +269,16 @@ def _impact_study_row(study: "ImpactStudy") -> dict[str, Any]:
     return {**counts, "correlation": study.correlation, "mean_of_sentences": study.by_sentence}
 
 
-def _write_attention(shown: Shown) -> None:
+def _attention(shown: Shown) -> Shape:
     attention: Attention = shown.only
-    note(
+    said = (
         f"{shown.model}, head {attention.head}: attention of the token of the row to the token above, in % of"
         f" {attention.matrix.max():.3f}; below, the diagonal"
     )
-    for line in token_map(attention.tokens, attention.matrix.tolist()):
-        out.print(line)
     weights = attention.diagonal
     rows = enumerate(zip(attention.tokens, weights, strict=True), 1)
     cells = [(str(row), token, f"{weight:.4f}", text_bar(weight / weights.max())) for row, (token, weight) in rows]
-    result_table(("", "token", "to itself", ""), cells)
+    return said, ("", "token", "to itself", ""), cells
 
 
 def _fields(*names: str, **renamed: str) -> Callable[[Any], dict[str, Any]]:
@@ -298,25 +296,22 @@ _anisotropy_row = _fields("vectors", "truncated", anisotropy="value")
 
 #: By the names of ``analysis.ANALYSES``.
 DISPLAYS: dict[str, Display] = {
-    "anisotropy": Display(_anisotropy_row, _write_anisotropy, _draw_anisotropy, _ROWS),
-    "vocabulary": Display(_anisotropy_row, _write_anisotropy, _draw_anisotropy),
+    "anisotropy": Display(_anisotropy_row, _anisotropy, _draw_anisotropy, _ROWS),
+    "vocabulary": Display(_anisotropy_row, _anisotropy, _draw_anisotropy),
     "uniformity": Display(
         _fields("alignment", "uniformity", "positives", "sentences"),
-        _write_uniformity,
+        _uniformity,
         lambda path, shown: pictures.draw_uniformity(path, shown.named, f"{shown.models}, {' + '.join(shown.on)}"),
         _ROWS,
     ),
-    "token-bias": Display(_token_bias_row, _write_token_bias, _drawn(pictures.draw_token_bias)),
+    "token-bias": Display(_token_bias_row, _token_bias, _drawn(pictures.draw_token_bias)),
     "map": Display(
-        _fields("method", "trustworthiness", "words", "points", "clusters"),
-        _write_map,
-        _drawn(pictures.draw_map),
-        ("mini",),
+        _fields("method", "trustworthiness", "words", "points", "clusters"), _map, _drawn(pictures.draw_map), ("mini",)
     ),
-    "mask-tokens": Display(_mask_tokens_row, _write_mask_tokens, models=("prompt-denoised",)),
-    "impact": Display(_fields("tokens", "matrix", "means"), _write_impact, _drawn(pictures.draw_impact)),
-    "impact-tfidf": Display(_impact_study_row, _write_impact_study, _drawn(pictures.draw_impact_study)),
+    "mask-tokens": Display(_mask_tokens_row, _mask_tokens, models=("prompt-denoised",)),
+    "impact": Display(_fields("tokens", "matrix", "means"), _impact, _drawn(pictures.draw_impact), token_map=True),
+    "impact-tfidf": Display(_impact_study_row, _impact_study, _drawn(pictures.draw_impact_study)),
     "attention": Display(
-        _fields("head", "tokens", "diagonal", "matrix"), _write_attention, _drawn(pictures.draw_attention)
+        _fields("head", "tokens", "diagonal", "matrix"), _attention, _drawn(pictures.draw_attention), token_map=True
     ),
 }
