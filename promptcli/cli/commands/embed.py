@@ -1,5 +1,8 @@
 """The commands ``embed`` and ``similarity``: sentences to vectors, in parts too; the cosine of sentences or files."""
 
+import io
+import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     from promptcli.data.vectors.precision import Loss
     from promptcli.embedding.embed import Embedded, EmbeddedParts
 
+#: A word that is more likely the misspelt name of a file than a sentence.
+_NAME_OF_FILE = re.compile(r"^\S+(/\S*|\.[a-z][a-z0-9]+)$")
+
 
 @command_of(
     library.embed,
@@ -30,7 +36,8 @@ if TYPE_CHECKING:
             "FILE...",
             required=True,
             help="Sentences: text (one a line), .csv, .tsv, .jsonl, .json (each also .gz, .bz2, .xz, .zst), .parquet,"
-            " - for standard input. With --shards: many files, globs, folders of .parquet files, URLs (hf://, s3://).",
+            " - for standard input, or the sentences themselves. With --shards: many files, globs, folders of"
+            " .parquet files, URLs (hf://, s3://).",
         ),
         "output": Flag("--output -o", added="formats"),
         "folder": None,
@@ -55,14 +62,36 @@ def embed(embed: "partial[Embedded]", embed_parts: "partial[EmbeddedParts]", jso
     for option, default in (("shard", None), ("workers", None), ("address", None), ("engine", "local")):
         if parts[option] != default:
             raise UsageError(f"--{option} needs --shards: how many parts there are in all")
-    if len(files) > 1 or "://" in files[0]:
-        raise UsageError("several files, and URLs, are embedded into a folder of parts; give --shards N -o FOLDER")
     source: str | BinaryIO = files[0] if files[0] != "-" else sys.stdin.buffer
+    if _are_sentences(files):
+        note(f"no such file; read as {'a sentence' if len(files) == 1 else f'{len(files)} sentences'}")
+        source = io.BytesIO("\n".join(files).encode())
     to_stdout = output == "-" or (output is None and (not isinstance(source, str) or Path(source).is_fifo()))
     if to_stdout and json:
         raise UsageError("--json: the vectors are on standard output; give a file with -o")
     made = embed(file=source, output=sys.stdout.buffer if to_stdout else output)
     _show(made, embed.keywords["precision"], as_json=json)
+
+
+def _are_sentences(words: list[str]) -> bool:
+    """Return whether the words of the command line are sentences: no file has any of their names."""
+    from promptcli.data.files import check_file
+    from promptcli.data.given import check_encodable
+
+    exist = [word == "-" or os.path.exists(word) for word in words]
+    if any("://" in word and " " not in word for word in words) or (len(words) > 1 and all(exist)):
+        raise UsageError("several files, and URLs, are embedded into a folder of parts; give --shards N -o FOLDER")
+    if any(exist) and not all(exist):
+        check_file(Path(words[exist.index(False)]))
+    if all(exist):
+        return False
+    for word in words:
+        if _NAME_OF_FILE.search(word):
+            check_file(Path(word))
+        if "\n" in word:
+            raise UsageError(f"sentence {word!r:.60} has a line break; give a file of sentences")
+        check_encodable(word)
+    return True
 
 
 def _show(made: "Embedded", precision: str, *, as_json: bool) -> None:
