@@ -167,8 +167,8 @@ def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None
 
 def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:
     """Yield the lines of a local file with their line ends, without a byte order mark."""
-    with open_file(path) as file:
-        yield from _checked(io.TextIOWrapper(file, encoding, "surrogateescape", "\n"), str(path))
+    with open_file(path) as file, io.TextIOWrapper(file, encoding, "surrogateescape", "\n") as text:
+        yield from _checked(text, str(path))
 
 
 def _checked(

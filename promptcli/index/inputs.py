@@ -155,6 +155,8 @@ def read_queries(
 ) -> Iterator[tuple[list[str], Floats | None]]:
     """Yield the queries of a file and their vectors (q, d), None without an ``opener``, window by window."""
     path, stdin = (file, None) if isinstance(file, str | Path) else (STANDARD, file)
+    if stdin is None and path != STANDARD and holds_vectors(path := Path(path)):
+        raise UsageError(f"{path} holds vectors, and queries are sentences; give the file that they were made from")
     with open_rows(path, Fields(text_field), stdin=stdin) as source:
         encoder = opener().in_role("query", report=True) if opener is not None else None
         for window in windows(source, _WINDOW, WINDOW_CHARACTERS):

@@ -225,6 +225,7 @@ def test_add_upsert_delete_and_compact(run, fake, search, text, tmp_path):
     assert ran.code == 0 and "1 of 2 rows replace others" in ran.err and "5 of 8 numbers" in ran.out
     assert fake.opened[-1][0].recipe == fake.recipe
     assert "has texts" in refused(run("index", "add", keyed, embedded(run, text, "v.npy")), 2)
+    refused(run("index", "search", keyed, text.parent / "v.npy"), 2, "holds vectors")
     (tmp_path / "gone").write_text("k0\nk9\n")
     ran = run("index", "delete", keyed, "k2", "--ids", tmp_path / "gone")
     assert ran.code == 0 and "3 rows deleted" in ran.err and "3 deleted" in ran.out
