@@ -297,7 +297,6 @@ def _usage_message(error: Any) -> str:
 
 
 def _number_wanted(error: Any) -> str:
-    """Return the line for an option's value that is not the number it takes."""
     wrong: list[Any] = getattr(error.__cause__, "errors", list)()
     parameter: Any = getattr(error, "param", None)
     kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)

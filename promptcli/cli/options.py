@@ -102,7 +102,7 @@ def parsed(
     kinds: Mapping[str, Any], pairs: Sequence[str], option: str = "--set", *, many: bool = False
 ) -> dict[str, Any]:
     """Return the values of ``FIELD=VALUE`` by the fields' types; of ``many``, lists of ``FIELD=V,V``."""
-    fields = {}
+    fields = dict[str, Any]()
     for pair in pairs:
         written, _, text = pair.partition("=")
         name = field_of(pair)
@@ -110,8 +110,12 @@ def parsed(
             raise UsageError(f"{option} takes FIELD=VALUE, one of {', '.join(map(_written, kinds))}; got {pair!r}")
         if name not in kinds:
             raise unknown("setting", written, map(_written, kinds))
-        values = [_value(option, written, value, kinds[name]) for value in (text.split(",") if many else [text])]
-        fields[name] = values if many else values[0]
+        members = get_args(kinds[name]) or (kinds[name],)
+        read, takes = _READERS[next((member for member in members if member in _READERS), str)]
+        try:
+            fields[name] = [read(value) for value in text.split(",")] if many else read(text)
+        except (KeyError, ValueError):
+            raise UsageError(f"{option} {written}: {text!r} is not allowed; it takes {takes}") from None
     return fields
 
 
@@ -122,15 +126,6 @@ def field_of(pair: str) -> str:
 
 def _written(name: str) -> str:
     return name.replace("_", "-")
-
-
-def _value(option: str, name: str, text: str, kind: Any) -> Any:
-    kinds = [member for member in get_args(kind) or (kind,) if member in _READERS]
-    read, takes = _READERS[kinds[0] if kinds else str]
-    try:
-        return read(text)
-    except (KeyError, ValueError):
-        raise UsageError(f"{option} {name}: {text!r} is not allowed; it takes {takes}") from None
 
 
 #: Type -> its parser, and its name in messages.

@@ -177,7 +177,6 @@ class _Options:
 
 
 def _option(name: str, default: Any, flag: Flag, sentence: str) -> Any:
-    """Return Typer's argument or option of a parameter."""
     details: dict[str, Any] = {"help": (flag.help or sentence) + (added_to(flag.added) if flag.added else "")}
     details |= {"min": flag.min, "max": flag.max, "rich_help_panel": flag.panel}
     names = flag.names.split()

@@ -289,7 +289,6 @@ def tune(truth: Truth, search: Search, index: Any, target: float) -> tuple[Recal
 
 
 def _efforts(index: Any, start: Effort) -> Iterator[Effort]:
-    """Yield efforts, each about twice the one before."""
     lists = faiss.try_extract_index_ivf(index)
     if lists is not None:
         nprobe = lists.nprobe

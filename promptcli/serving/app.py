@@ -287,7 +287,6 @@ class _Guard:
             metrics.answer_seconds.labels(path).observe(time.perf_counter() - start)
 
     def _refusal(self, scope: Scope) -> RequestError | None:
-        """Return why a request is not handled, or None."""
         if scope["path"] in _OPEN:
             return None
         if not self._service.admits(Headers(scope=scope).get("authorization", "")):

@@ -92,7 +92,6 @@ def serve(
 
 
 def _listen(settings: ServeSettings) -> socket.socket:
-    """Return a socket that listens on the settings' address."""
     try:
         addresses = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         listening = socket.create_server(addresses[0][-1], family=addresses[0][0])
@@ -106,7 +105,6 @@ def _listen(settings: ServeSettings) -> socket.socket:
 
 
 def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
-    """Return the encoders by the names given; those of one backbone share it."""
     from promptcli.models.loading import entry_of, open_models
 
     def name(model: "Model") -> str:

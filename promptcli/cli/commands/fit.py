@@ -33,7 +33,6 @@ def fit(fit: "partial[Encoder]", json: Json = False) -> None:
 
 
 def _print_selection(selection: dict[str, Any]) -> None:
-    """Print every candidate, the recipe without the transform first."""
     result(f"{selection['task']}, {selection['pairs']:,} pairs")
     result("Spearman x 100, ± half of the 95% interval")
     rows = []

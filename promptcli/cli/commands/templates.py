@@ -27,7 +27,13 @@ def templates(check: "partial[CheckedTemplate]", json: Json = False) -> None:
     With source and published figure of a named one, token ids, the mask's position, and the cut of a long sentence.
     """
     if "text" not in check.keywords:
-        _list(json=json)
+        listed = library.templates()
+        if json:
+            result_json({"templates": [{"name": name, **asdict(row)} for name, row in listed.items()]})
+            return
+        scores = ["" if row.score is None else f"{row.score:.2f}" for row in listed.values()]
+        cells = [(name, row.text, score, row.source) for (name, row), score in zip(listed.items(), scores, strict=True)]
+        result_table(("name", "template", "STS-B dev, BERT-base", "source"), cells)
         return
     name, template = check.keywords["text"], check()
     named = template.named
@@ -44,17 +50,6 @@ def templates(check: "partial[CheckedTemplate]", json: Json = False) -> None:
     _print(template)
     for remark in template.notes:
         note(remark)
-
-
-def _list(*, json: bool) -> None:
-    named = library.templates()
-    if json:
-        result_json({"templates": [{"name": name, **asdict(row)} for name, row in named.items()]})
-        return
-    result_table(
-        ("name", "template", "STS-B dev, BERT-base", "source"),
-        [(name, row.text, "" if row.score is None else f"{row.score:.2f}", row.source) for name, row in named.items()],
-    )
 
 
 def _print(checked: "CheckedTemplate") -> None:

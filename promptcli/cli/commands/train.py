@@ -104,7 +104,6 @@ def train(
 
 
 def _settings(train: "partial[Trained]", changes: dict[str, Any]) -> dict[str, object]:
-    """Return the settings that a run would have."""
     given = train.keywords.keys() - {"name", "tests", "resume", "force", "trackers"}
     return library.training_settings(**{name: train.keywords[name] for name in given} | changes)
 
@@ -164,7 +163,6 @@ def _discard(registry: "Registry", names: Sequence[str]) -> None:
 
 
 def _chosen_by(trained: "Trained") -> float:
-    """Return the figure on the development set."""
     return next(iter(trained.scores.values()))
 
 
@@ -204,7 +202,6 @@ def settings_in_force(words: Sequence[str]) -> Section:
 
 
 def _print_settings(shown: dict[str, object], *, as_json: bool) -> None:
-    """Print what a run would do."""
     if as_json:
         result_json(shown)
         return
@@ -279,7 +276,6 @@ def _draw(path: Path, runs: Sequence["Trained"], trials: Sequence[dict[str, Any]
 
 
 def _draw_curve(axes: Any, trained: "Trained") -> None:
-    """Draw loss and development score by step."""
     on, curve = next(iter(trained.scores)), trained.curve
     best = [score for score in curve if score.best][-1]
     losses = [(score.step, score.loss) for score in curve if score.loss is not None]
