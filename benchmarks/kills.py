@@ -41,7 +41,7 @@ from pathlib import Path
 
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT}
 CODES = {"KILL": 137, "TERM": 143, "INT": 130}
-INTERRUPTED = "promptcli: interrupted; nothing half written is left"
+INTERRUPTED = ("promptcli: interrupted; nothing half written is left", "promptcli: interrupted; --resume goes on")
 #: What differs from run to run of the same command, and may.
 CLOCKS = {"created", "seconds", "minutes", "tokens_per_second", "rate", "updated", "made"}
 #: Lines that two runs of one command may write differently, on stdout or into a text file.
@@ -424,7 +424,7 @@ def broken(kill: Kill, folder: Path, whole: Unbroken) -> str:
     heard = said(folder, "err").read_text(errors="replace")
     if code not in (0, CODES[kill.signal]):
         return f"ended with {code}: {heard[-300:]}"
-    if code in (130, 143) and heard.strip() != INTERRUPTED:
+    if code in (130, 143) and not heard.strip().startswith(INTERRUPTED):
         return f"ended with {code} and said {heard[-300:]!r}"
     if code in (130, 143) and (kept := [str(path) for path in folder.rglob("*.tmp")]):
         return f"ended with {code} and left {kept}"

@@ -29,11 +29,7 @@ def temporary(target: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        try:
-            delete(path)
-        except KeyboardInterrupt:
-            delete(path)
-            raise
+        delete(path)
 
 
 @contextlib.contextmanager
@@ -113,11 +109,15 @@ def _shortened(name: str) -> str:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, a folder with its content, or a link but not its target; it may be missing."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    """Delete a file, a folder with its content, or a link but not its target; it may be missing. Ctrl-C comes after."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    except KeyboardInterrupt:
+        delete(path)
+        raise
 
 
 def remove_folder(folder: Path) -> None:

@@ -32,15 +32,17 @@ def write_folder(target: Path) -> Iterator[Path]:
             sync(written)
         with hold_folder(target.parent):
             old = _replaced(target)
-            if target.is_symlink() or target.exists():
-                delete(old)
-                os.rename(target, old)
             try:
+                if target.is_symlink() or target.exists():
+                    delete(old)
+                    os.rename(target, old)
                 os.rename(path, target)
                 sync(target.parent)
             finally:
                 if target.exists():
                     delete(old)
+                elif old.exists():
+                    os.rename(old, target)
 
 
 @contextlib.contextmanager

@@ -59,6 +59,7 @@ def test_an_interrupt_at_any_step_leaves_the_old_thing_or_the_new(tmp_path):
         write_thing(folder / "thing", "old")
         if not interrupted(step, lambda: write_thing(folder / "thing", "new")):  # noqa: B023
             break
+        assert [path.name for path in folder.iterdir()] == ["thing"]
         [text] = read_thing(folder / "thing")
         texts.append(text)
     assert texts == sorted(texts, reverse=True) and set(texts) == {"old", "new"} and step < 99
