@@ -160,7 +160,7 @@ class VectorIndex:
                 truth, lambda units, k, effort: index.nearest(units, k, effort=effort), index.empty, target
             )
             if index.recall.at_10 < target:
-                note(f"recall@10 is below {target:g}; a finer `factory` reaches more")
+                note(f"recall@10 is below {target:g}; `index build` with a finer `factory` reaches more")
         return index
 
     def _set_segments(self, segments: list[Segment], masked: Mask) -> None:
