@@ -52,7 +52,8 @@ class IndexThing:
 
         rows = 3 + number % 5
         vectors = np.random.default_rng(number).normal(size=(rows, 8)).astype(np.float32)
-        index = VectorIndex.build(ArrayRows(vectors, [f"id {number}"] * rows, [f"text {number}"] * rows))
+        ids = [f"id {number} {row}" for row in range(rows)]
+        index = VectorIndex.build(ArrayRows(vectors, ids, [f"text {number}"] * rows))
         origin = Origin("f", {"backbone": "mini-bert"}, None, {"number": number})
         save(folder / "index", StoredIndex(index, origin, "now"), force=True)
 
