@@ -350,11 +350,15 @@ class VectorIndex:
             return [(few[rows], scores) for rows, scores in answers]
         if allowed is None and self.rows < len(self.masked):
             allowed = ~self.masked
-        by_segment = [[(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in units]]
+        by_segment = []
         for start, segment in self._placed():
             mask = None if allowed is None else allowed[start : start + len(segment)]
             answers = segment.search(units, k, None if mask is None or mask.all() else mask, effort)
             by_segment.append([(start + rows, scores) for rows, scores in answers])
+        if not by_segment:
+            return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in units]
+        if len(by_segment) == 1:  # whose rows are in order
+            return by_segment[0]
         merged = []
         for parts in zip(*by_segment, strict=True):
             rows, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
