@@ -191,13 +191,15 @@ def _checked(
                 if "\0" in line and not lenient:
                     raise UsageError(f"{name}: line {number}: a NUL byte; if it is UTF-16: iconv -f UTF-16")
                 if not line.isascii():
-                    data = line.encode("utf-8", text.errors or "strict")
                     if not encoding:  # the first line that is not ASCII decides
+                        data = line.encode("utf-8", "surrogateescape")
                         encoding = _encoding_of(data, head or b"")
                         if encoding == "cp1252":
                             tell(f"{name}: not UTF-8; read as Windows' cp1252, e.g. line {number}: {_excerpt(data)}")
-                    if encoding == "cp1252" or not lenient:
-                        line = data.decode("cp1252" if encoding == "cp1252" else "utf-8")
+                    if encoding == "cp1252":
+                        line = line.encode("utf-8", "surrogateescape").decode("cp1252")
+                    elif not lenient:
+                        line.encode("utf-8")  # refuses a surrogate, which stands for a byte that is no text
                 yield line
                 number += 1
         except UnicodeError:
