@@ -150,8 +150,7 @@ CASES = {
     "search-templates": Case(
         ("search-templates", "--mode", "free", "--limit", "6", "--name", "found", *_PAIRS, *_SMALL), again=("--force",)
     ),
-    "models-alias": Case(("models", "alias", "one", "mini")),
-    "models-remove": Case(("models", "remove", "white"), before=(_FIT, ("models", "alias", "w", "white")), done=3),
+    "models-remove": Case(("models", "remove", "white"), before=(_FIT,), done=3),
     "config-set": Case(("config", "backbone", "../bert")),
     "reproduce": Case(("reproduce", "promptbert/2", *_SMALL)),
 }

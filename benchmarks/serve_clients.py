@@ -1,6 +1,6 @@
 """The clients that people have, against a server of its own process: what they get is what ``encode`` gives.
 
-pip install openai langchain-openai llama-index-embeddings-openai-like prometheus-client
+pip install openai langchain-openai llama-index-embeddings-openai-like
 python benchmarks/serve_clients.py
 """
 
@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import urllib.request
 
 import numpy as np
 
@@ -99,16 +98,6 @@ def main():
             print(
                 f"{name} {version}: largest difference to encode {np.abs(client(address + '/v1') - wanted).max():.1e}"
             )
-        try:
-            from prometheus_client.parser import text_string_to_metric_families
-        except ImportError:
-            print("prometheus-client: not installed, left out")
-        else:
-            asked = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {KEY}"})
-            with urllib.request.urlopen(asked) as answer:
-                families = list(text_string_to_metric_families(answer.read().decode()))
-            version = importlib.metadata.version("prometheus-client")
-            print(f"prometheus-client {version}: reads {sum(len(family.samples) for family in families)} samples")
         server.terminate()
         assert server.wait() == 0, server.stderr.read()
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import promptcli as pc
 from promptcli.data.given import check_texts
-from promptcli.models.loading import open_models, open_registry
+from promptcli.models.loading import open_models
 from tests.tiny import SENTENCES
 
 
@@ -51,14 +51,13 @@ def test_the_examples_of_the_docstrings_run(name):
     assert ran.attempted and not ran.failed
 
 
-def test_load_takes_an_entry_an_alias_a_recipe_and_a_folder(tiny_folder, tmp_path):
+def test_load_takes_an_entry_a_recipe_and_a_folder(tiny_folder, tmp_path):
     folder = tiny_folder("bert")
     recipe = pc.Recipe(backbone=str(folder), pooling="last/cls")
     pc.load(recipe).register("mine")
-    open_registry().alias("other", "mine")
     file = tmp_path / "mine.json"
     file.write_text(recipe.to_json())
-    vectors = [pc.load(choice, device="cpu").encode(SENTENCES) for choice in ("mine", "other", recipe, file)]
+    vectors = [pc.load(choice, device="cpu").encode(SENTENCES) for choice in ("mine", recipe, file)]
     assert all(np.array_equal(one, vectors[0]) for one in vectors)
     assert pc.load(folder).recipe.pooling == "first-last/avg"
     assert pc.load("cls").recipe.pooling == "last/cls"

@@ -53,8 +53,7 @@ LINES = {
     "models list": "models list\nmodels list --recipes",
     "models show": "models show mini",
     "models import": "models import bert --name imported --force -q",
-    "models remove": "models alias short mini\nmodels remove short",
-    "models alias": "models alias a mini",
+    "models remove": "models import bert --name short -q\nmodels remove short",
     "templates": f"templates manual {TINY}",
     "config": "config\nconfig backbone mini-bert\nconfig backbone --unset",
     "analyze": f"""analyze mask-tokens 'a cat' {TINY}

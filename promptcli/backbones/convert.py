@@ -1,25 +1,19 @@
-"""Convert what is not safetensors, each file in a separate process: a ``pytorch_model.bin``, or a GGUF file.
+"""Convert a ``pytorch_model.bin`` to safetensors in a separate process: a pickle can run code.
 
-A pickle can run code: only torch's reader of tensors opens it.
+Only torch's reader of tensors opens it.
 """
 
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from promptcli.errors import UsageError
 
 _LONGEST = 600  # seconds
 
 
-def is_gguf(name: str) -> bool:
-    """Return whether a name is that of a GGUF file that exists."""
-    return Path(name).suffix == ".gguf" and Path(name).is_file()
-
-
 def convert_apart(file: Path, target: Path) -> None:
-    """Write a pickle's tensors as safetensors, or the model of a GGUF file as a folder, in a new process."""
+    """Write a pickle's tensors as safetensors, in a new process."""
     command = [sys.executable, "-m", "promptcli.backbones.convert", str(file), str(target)]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
@@ -30,7 +24,7 @@ def convert_apart(file: Path, target: Path) -> None:
         raise UsageError(f"{file} was not converted, and nothing in it was run: {reason[:200]}")
 
 
-def _convert_pickle(pickle: Path, target: Path) -> None:
+def _convert(pickle: Path, target: Path) -> None:
     import torch
     from safetensors.torch import save_file
 
@@ -46,17 +40,5 @@ def _convert_pickle(pickle: Path, target: Path) -> None:
     save_file(tensors, target, metadata={"format": "pt"})
 
 
-def _convert_gguf(file: Path, folder: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    given = {"gguf_file": file.name, "local_files_only": True}
-    model: Any = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float16, **given)
-    model.hf_quantizer = None  # its weights are plain now, which transformers does not notice
-    del model.config.quantization_config
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(file.parent, **given).save_pretrained(folder)
-
-
 if __name__ == "__main__":
-    (_convert_gguf if is_gguf(sys.argv[1]) else _convert_pickle)(Path(sys.argv[1]), Path(sys.argv[2]))
+    _convert(Path(sys.argv[1]), Path(sys.argv[2]))

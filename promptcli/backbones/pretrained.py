@@ -15,7 +15,6 @@ from promptcli.backbones import checking, seam
 from promptcli.backbones.backbone import OWN_TOKENIZER, Backbone, Provenance
 from promptcli.backbones.bert import load_bert, read_bert_config
 from promptcli.backbones.checking import opening
-from promptcli.backbones.convert import is_gguf
 from promptcli.backbones.devices import computes, with_fast_products
 from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_adapter
@@ -148,10 +147,6 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
         if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
             note(f"{name} is a folder here, and folders go first; the hub's model of that name: {name}@main")
         return Path(name), None
-    if is_gguf(name):
-        raise UsageError(
-            f"{name!r} is a GGUF file; make a model of it: `promptcli models import {name} --name NAME --convert`"
-        )
     repository, _, wanted = name.partition("@")
     if name.startswith((".", "/", "~")) or repository.count("/") > 1:
         raise NotFoundError(f"no backbone folder {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or hub id")

@@ -184,12 +184,11 @@ _OTHERS = (
     Listed("templates", "templates.templates", "List templates, or show what one becomes for a backbone."),
     _group(
         "models",
-        "List, show, import, remove and alias models.",
+        "List, show, import and remove models.",
         Listed("list", "models.list_models", "List the models: shipped with promptcli, and saved by you."),
         Listed("import", "models.import_model", "Import a model trained elsewhere."),
         Listed("show", "models.show", "Show a model: its recipe, where it came from, and its scores."),
-        Listed("remove", "models.remove", "Delete a model you saved and its aliases, or only an alias."),
-        Listed("alias", "models.alias", "Set an alias of a model."),
+        Listed("remove", "models.remove", "Delete a model you saved."),
     ),
 )
 

@@ -174,9 +174,7 @@ def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = 
     """Return what an index remembers of a model, which ``model`` named, and of its encoder in the role of the rows."""
     word, entry = model.model if isinstance(model, Choice) else model, None
     if isinstance(word, str) and encoder.tensors():  # the registry holds its fitted numbers
-        registry = encoders.open_registry()
-        name = registry.aliases().get(word, word)
-        entry = name if name in registry.names() else None
+        entry = word if word in encoders.open_registry().names() else None
     prompt = None if documents is encoder else encoder.texts.of("document")
     recipe = portable(encoder.recipe).to_dict()
     return Origin(documents.fingerprint, recipe, entry, encoder.provenance, encoder.texts, prompt)
@@ -190,7 +188,7 @@ def documents_of(origin: Origin, encoder: "Encoder") -> "Encoder":
 def missing_model(origin: Origin) -> str | None:
     """Return the model of an index if it was removed or moved."""
     if origin.model is not None:
-        return None if encoders.open_registry().knows(origin.model) else origin.model
+        return None if origin.model in encoders.open_registry().names() else origin.model
     folder = str(origin.recipe["backbone"])
     return folder if os.path.isabs(folder) and not os.path.exists(folder) else None
 

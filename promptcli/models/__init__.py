@@ -1,1 +1,1 @@
-"""Named encoders: entries on disk, aliases, and what a choice of the user means."""
+"""Named encoders: entries on disk, and what a choice of the user means."""

@@ -93,7 +93,7 @@ def import_model(
     Args:
         source: A folder, or a hub id, with @REVISION after it.
         name: Name of the model in the registry.
-        convert: Convert pickled weights (by a process that reads only tensors) or a GGUF file to safetensors.
+        convert: Convert pickled weights to safetensors, by a process that reads only tensors.
         offline: Never use the network.
         force: Replace a model of that name.
         changes: Fields of the recipe that replace the recognised ones, e.g. ``pooling="last/avg"``.

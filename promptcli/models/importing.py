@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from promptcli.backbones.checking import check_links, opening
-from promptcli.backbones.convert import convert_apart, is_gguf
+from promptcli.backbones.convert import convert_apart
 from promptcli.backbones.pretrained import locate, weight_files
-from promptcli.errors import UsageError, require
+from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
 from promptcli.models.forms import PROBES
 from promptcli.models.loading import open_model
@@ -29,18 +29,11 @@ def import_model(
 ) -> Entry:
     """Save a folder or a model of the hub as an entry; see ``exchange.import_model``."""
     registry.check_free(name, force=force)
-    gguf = convert and is_gguf(source)
-    files = [*FILES, "*.bin"] if convert else FILES
-    path, revision = (Path(source), None) if gguf else locate(source, files=files, one_of=MARKS)
+    path, revision = locate(source, files=[*FILES, "*.bin"] if convert else FILES, one_of=MARKS)
     check_links(f"model {source!r}", path, path.rglob("*"))
     with registry.new_folder() as temporary:
         read = path
-        if gguf:
-            require("gguf", extra="gguf")
-            note(f"a separate process dequantises {source} to float16")
-            read = temporary / "converted"
-            convert_apart(path, read)
-        elif convert and not list(path.rglob("*.safetensors")):
+        if convert and not list(path.rglob("*.safetensors")):
             note(f"a separate process converts {source}'s pickles to safetensors; it reads only tensors")
             read = _converted(path, temporary / "converted")
         with opening(f"model {source!r}"):

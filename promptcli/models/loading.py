@@ -68,7 +68,7 @@ def load(
     """Return an encoder.
 
     Args:
-        choice: A model of the registry or its alias, a named recipe, a ``Recipe`` or a file of one, a folder, or a
+        choice: A model of the registry, a named recipe, a ``Recipe`` or a file of one, a folder, or a
             hub id. An encoder of promptcli or sentence-transformers keeps its pooling, layers and prompts; of a plain
             language model the first and last layer are averaged, a causal one is read at its last token, with a note.
         backbone: Replaces the recipe's.
@@ -165,7 +165,7 @@ def first_numbers(entry: Entry, dim: int) -> Entry:
 def named(registry: Registry, text: str) -> Entry:
     """Return the entry of a name: of a model, a folder, a recipe, or on the hub."""
     is_folder = os.path.isdir(text)
-    if registry.knows(text):
+    if text in registry.names():
         if is_folder:
             note(f"{text!r} is a model of the registry and a folder here; taken: the model (the folder: ./{text})")
         return registry.load(text)
@@ -174,7 +174,7 @@ def named(registry: Registry, text: str) -> Entry:
     if words_only(text):
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
     known = [*registry.names(), *RECIPES]
-    near = did_you_mean(text, [*known, *registry.aliases(), *BACKBONES], likeness=_MISTYPED)
+    near = did_you_mean(text, [*known, *BACKBONES], likeness=_MISTYPED)
     mistyped = near if not {"/", "@"} & set(text) and not is_offline() else ""
     try:
         with no_network(bool(mistyped)):
@@ -189,7 +189,7 @@ def named(registry: Registry, text: str) -> Entry:
 
 def is_recipe(registry: Registry, text: str) -> bool:
     """Return whether a text is a recipe: its name, JSON or TOML, or a file of it."""
-    if registry.knows(text) or os.path.isdir(text):
+    if text in registry.names() or os.path.isdir(text):
         return False
     other = text.endswith((".json", ".toml")) or "{" in text or "=" in text
     return text in RECIPES or bool(_HEAD.fullmatch(text)) or other
@@ -234,7 +234,7 @@ def backbone_model(model: Model) -> Model:
     if not isinstance(name, str | Path):
         return model
     registry, name = open_registry(), str(name)
-    if registry.knows(name) or is_recipe(registry, name):
+    if name in registry.names() or is_recipe(registry, name):
         return model
     if isinstance(model, Choice):
         return dataclasses.replace(model, model=None, changes={**model.changes, "backbone": name})

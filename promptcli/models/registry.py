@@ -1,4 +1,4 @@
-"""Named encoders: those shipped with promptcli, those saved in a folder of entries, and aliases."""
+"""Named encoders: those shipped with promptcli, and those saved in a folder of entries."""
 
 import dataclasses
 import os
@@ -15,8 +15,7 @@ from promptcli.models import entries
 from promptcli.models.entries import BACKBONE, MANIFEST, TENSORS, Entry
 from promptcli.recipe import Recipe
 from promptcli.settings import BARE
-from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import hold, hold_folder, remove_folder, temporary_folder, write_text
+from promptcli.storage.files import hold, hold_folder, remove_folder, temporary_folder
 from promptcli.storage.folders import clean_up, link_file, list_files, reading_folder, restore, write_folder
 
 SHIPPED = ("mini", "mini-static")  #: read-only, distilled from all-MiniLM-L6-v2; ``mini-static``: word vectors, fast
@@ -41,11 +40,7 @@ class Registry:
             saved = [path.parent.name for path in self._models.glob(f"*/{MANIFEST}")]
         return [*SHIPPED, *sorted(name for name in saved if _NAME.fullmatch(name) and name not in SHIPPED)]
 
-    def knows(self, name: str) -> bool:
-        return name in self.names() or name in self.aliases()
-
     def load(self, name: str, read: Callable[[Path], Entry] = entries.read_entry) -> Entry:
-        """Return an entry; ``name`` may be an alias."""
         folder = self.folder(self._known(name))
         with reading_folder(folder):
             return read(folder)
@@ -55,11 +50,10 @@ class Registry:
 
     def check_free(self, name: str, *, force: bool = False) -> None:
         """Refuse a name that ``save`` would refuse, before any work is done."""
-        _check_name(name)
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not a name for a model; use up to 100 of A-Z a-z 0-9 . _ -, no dot first")
         if name in SHIPPED:
             raise UsageError(f"model {name!r} is shipped with promptcli and is not replaced; choose another name")
-        if name in self.aliases():
-            raise UsageError(f"{name!r} is an alias; choose another name, or `promptcli models remove {name}` first")
         if (self._models / name / MANIFEST).is_file() and not force:
             raise UsageError(f"model {name!r} exists; give another `name`, or `force`")
 
@@ -100,33 +94,13 @@ class Registry:
                     link_file(source / name, target / name)
 
     def remove(self, name: str) -> None:
-        """Delete an entry and its aliases, or only an alias."""
-        if name not in self.aliases():
-            self._saved_folder(name, "removed")  # an unknown name makes no home
+        self._saved_folder(name, "removed")  # an unknown name makes no home
         with self._locked():
-            aliases = self.aliases()
-            folder = None if name in aliases else self._saved_folder(name, "removed")
-            self._write_aliases({alias: of for alias, of in aliases.items() if name not in (alias, of)})
-            if folder is not None:
-                remove_folder(folder)
-
-    def alias(self, alias: str, name: str) -> None:
-        _check_name(alias)
-        self._known(name)
-        with self._locked():
-            if alias in self.names():
-                raise UsageError(f"{alias!r} is a model's name, so it cannot be an alias; choose another")
-            self._write_aliases({**self.aliases(), alias: self._known(name)})
-
-    def aliases(self) -> dict[str, str]:
-        path = self._home / "aliases.json"
-        if not path.exists():
-            return {}
-        return read_document(path, dict[str, str], hint="delete it and set the aliases again")
+            remove_folder(self._saved_folder(name, "removed"))
 
     def add_scores(self, name: str, scores: Iterable[dict[str, Any]]) -> None:
         with self._locked():
-            entries.add_scores(self._saved_folder(self._known(name), "changed"), scores)
+            entries.add_scores(self._saved_folder(name, "changed"), scores)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -140,20 +114,15 @@ class Registry:
         return (_SHIPPED_FOLDER if name in SHIPPED else self._models) / name
 
     def _known(self, name: str) -> str:
-        entry, names = self.aliases().get(name, name), self.names()
-        if entry not in names:
+        if name not in (names := self.names()):
             near = did_you_mean(name, names)
             raise NotFoundError(f"no model {name!r}; there are: {', '.join(names)}; see `promptcli models list`{near}")
-        return entry
+        return name
 
     def _saved_folder(self, name: str, verb: str) -> Path:
         if self._known(name) in SHIPPED:
             raise UsageError(f"model {name!r} is shipped with promptcli and cannot be {verb}")
         return self._models / name
-
-    def _write_aliases(self, aliases: dict[str, str]) -> None:
-        if aliases != self.aliases():
-            write_text(self._home / "aliases.json", to_json(aliases))
 
 
 def portable(recipe: Recipe) -> Recipe:
@@ -161,8 +130,3 @@ def portable(recipe: Recipe) -> Recipe:
     if recipe.backbone == BARE.backbone:
         return recipe
     return recipe.replace(backbone=portable_name(recipe.backbone))
-
-
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is not a name for a model; use up to 100 of A-Z a-z 0-9 . _ -, no dot first")

@@ -1,14 +1,15 @@
-"""The ASGI application: OpenAI's embeddings and models, search, similarity, and the rules for every request."""
+"""The ASGI application: OpenAI's embeddings and models, search, similarity, the page, and rules for every request."""
 
 import base64
 import functools
-import time
-from collections.abc import Awaitable, Callable
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
-import prometheus_client
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -24,8 +25,6 @@ from promptcli.encoder.batching import Encoded
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, short_line
 from promptcli.notes import warn
-from promptcli.serving import page
-from promptcli.serving.page import answer
 from promptcli.serving.service import RequestError, Service
 from promptcli.serving.settings import LOOPBACK
 
@@ -46,8 +45,12 @@ _HEADERS = {
 _POLICY = "default-src 'none'; frame-ancestors 'none'"
 #: Paths that need no key: they show at most the names of models and indexes.
 _OPEN = ("/", "/health")
-#: Status under which requests of disconnected clients are counted.
-_LEFT = 499
+PAGE = Path(__file__).with_name("page.html")
+
+
+def answer(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON answer."""
+    return Response(msgspec.json.encode(value), status, headers, "application/json")
 
 
 class EmbeddingsRequest(msgspec.Struct):
@@ -183,35 +186,42 @@ async def similarity(service: Service, request: Request) -> Response:
 
 
 async def health(service: Service, request: Request) -> Response:
-    """Answer ``GET /health``."""
-    return answer({"status": "ok", "models": list(service.models), "indexes": list(service.indexes)})
+    """Answer ``GET /health``; the requests in progress include this one."""
+    names = {"models": list(service.models), "indexes": list(service.indexes)}
+    return answer({"status": "ok", **names, "requests": service.in_work, "waiting_texts": service.batcher.waiting})
 
 
-async def metrics(service: Service, request: Request) -> Response:
-    """Answer ``GET /metrics`` in Prometheus' text format."""
-    text = prometheus_client.generate_latest(service.metrics.registry)
-    return Response(text, media_type="text/plain; version=0.0.4")
+async def page(service: Service, request: Request) -> Response:
+    """Answer ``GET /``."""
+    text, policy = _page()
+    return Response(text, headers={"Content-Security-Policy": policy}, media_type="text/html")
+
+
+@functools.cache
+def _page() -> tuple[str, str]:
+    """Return the page, and the policy that allows only its own style and script, by their hashes."""
+    text = PAGE.read_text(encoding="utf-8")
+    sources = []
+    for tag in ("style", "script"):
+        [content] = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
+        sources.append(f"{tag}-src 'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'")
+    rest = "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
+    return text, "; ".join([_POLICY, *sources, rest])
 
 
 ROUTES: dict[tuple[str, str], Handler] = {
-    ("GET", "/"): page.page,
+    ("GET", "/"): page,
     ("GET", "/health"): health,
-    ("GET", "/metrics"): metrics,
     ("GET", "/v1/models"): models,
     ("POST", "/v1/embeddings"): embeddings,
     ("POST", "/search"): search,
     ("POST", "/similarity"): similarity,
-    ("GET", "/about"): page.about,
-    ("POST", "/compare"): page.compare,
-    ("POST", "/tokens"): page.tokens,
-    ("POST", "/mask-tokens"): page.mask_tokens,
-    ("GET", "/map"): page.index_map,
 }
 #: Statuses of errors that are not an ``HTTPException``.
 _STATUSES: dict[type[Exception], int] = {
     NotFoundError: 404,
     UsageError: 400,
-    ClientDisconnect: _LEFT,
+    ClientDisconnect: 499,  # nobody receives it
     Exception: 500,
 }
 
@@ -245,25 +255,19 @@ async def _error(request: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """Checks the key and the number of requests, adds headers, counts, and logs failures."""
+    """Checks the key and the number of requests, adds headers, and logs failures."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
-        self._paths = {path for _, path in ROUTES}
-        self._in_work = 0
-        service.metrics.in_work.set_function(lambda: self._in_work)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        metrics, start, status = self._service.metrics, time.perf_counter(), _LEFT
 
         async def sending(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
                 headers.setdefault("Content-Security-Policy", _POLICY)
@@ -271,7 +275,7 @@ class _Guard:
                     headers["Connection"] = "close"
             await send(message)
 
-        self._in_work += 1
+        self._service.in_work += 1
         try:
             refusal = self._refusal(scope)
             if refusal is None:
@@ -281,10 +285,7 @@ class _Guard:
         except Exception as error:  # ``_error`` has answered it
             warn(f"{scope['path']} failed: {type(error).__name__}: {error}")
         finally:
-            self._in_work -= 1
-            path = scope["path"] if scope["path"] in self._paths else "other"
-            metrics.answers.labels(path, status).inc()
-            metrics.answer_seconds.labels(path).observe(time.perf_counter() - start)
+            self._service.in_work -= 1
 
     def _refusal(self, scope: Scope) -> RequestError | None:
         if scope["path"] in _OPEN:
@@ -292,7 +293,7 @@ class _Guard:
         if not self._service.admits(Headers(scope=scope).get("authorization", "")):
             message = "wrong or missing API key; send Authorization: Bearer KEY"
             return RequestError(401, message, headers={"WWW-Authenticate": "Bearer"})
-        if self._in_work > self._service.settings.max_requests:
+        if self._service.in_work > self._service.settings.max_requests:
             message = "the server is busy; try again"
             return RequestError(429, message, code="too_many_requests", headers={"Retry-After": "1"})
         return None

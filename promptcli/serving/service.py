@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import hmac
 import itertools
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-import prometheus_client
-from prometheus_client import Counter, Gauge, Histogram
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
@@ -30,8 +27,6 @@ from promptcli.serving.settings import ServeSettings
 Result = TypeVar("Result")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
-prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-
 #: Seconds in which a request's body must arrive.
 _BODY_SECONDS = 60.0
 #: Characters of a library's message that an answer repeats.
@@ -39,8 +34,6 @@ _MESSAGE = 200
 #: Characters of a round; a text counts ``_PER_TEXT`` more, and ``_LONGEST`` at most, because models cut longer ones.
 ROUND = 1 << 17
 _PER_TEXT, _LONGEST = 16, 4096
-#: Upper bounds of the histogram of answer times, in seconds.
-_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class RequestError(HTTPException):
@@ -57,23 +50,6 @@ class RequestError(HTTPException):
     ) -> None:
         super().__init__(status, message, headers)
         self.param, self.code = param, code
-
-
-class Metrics:
-    """A server's counters, for Prometheus."""
-
-    def __init__(self) -> None:
-        self.registry = prometheus_client.CollectorRegistry()
-        common: dict[str, Any] = {"namespace": "promptcli", "registry": self.registry}
-        self.answers = Counter("requests", "Requests answered, by path and status.", ["path", "status"], **common)
-        seconds = "Seconds until a request was answered."
-        self.answer_seconds = Histogram("request_seconds", seconds, ["path"], buckets=_BUCKETS, **common)
-        self.texts = Counter("texts", "Texts encoded.", **common)
-        self.tokens = Counter("tokens", "Tokens encoded, including those of templates.", **common)
-        self.rounds = Counter("rounds", "Rounds of batches that requests shared.", **common)
-        self.seconds = Counter("encoding_seconds", "Seconds spent encoding.", **common)
-        self.waiting = Gauge("waiting_texts", "Texts waiting to be encoded.", **common)
-        self.in_work = Gauge("requests_in_work", "Requests in progress, including this one.", **common)
 
 
 @dataclass(eq=False)
@@ -93,13 +69,13 @@ class Batcher:
     A round takes one text of each waiting request in turn, so that a long request does not hold up a short one.
     """
 
-    def __init__(self, metrics: Metrics, settings: ServeSettings) -> None:
-        self._metrics, self._settings = metrics, settings
+    def __init__(self, settings: ServeSettings) -> None:
+        self._settings = settings
         self._queue: asyncio.Queue[_Job] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, "promptcli-encoding")
         self._running: asyncio.Task[None] | None = None  #: lives while texts wait
         self.waiting = 0  #: texts that no round has taken
-        metrics.waiting.set_function(lambda: self.waiting)
+        self.rounds = 0  #: so far
 
     async def encode(self, encoder: Encoder, texts: Sequence[str]) -> Encoded:
         """Return n texts encoded; if cancelled, those that no round has taken are dropped."""
@@ -119,9 +95,9 @@ class Batcher:
     async def _run(self) -> None:
         await asyncio.sleep(self._settings.gather_ms / 1000)
         while round_ := self._next_round():
-            self._metrics.rounds.inc()
+            self.rounds += 1
             for encoder, turns in round_.items():
-                start, texts, jobs = time.perf_counter(), [text for _, text in turns], [job for job, _ in turns]
+                texts, jobs = [text for _, text in turns], [job for job, _ in turns]
                 try:
                     encoding = asyncio.get_running_loop().run_in_executor(self._thread, encoder.encode_report, texts)
                     encoded = await encoding
@@ -130,9 +106,6 @@ class Batcher:
                         if not job.result.done():
                             job.result.set_exception(error)
                     continue
-                self._metrics.tokens.inc(int(encoded.tokens.sum()))
-                self._metrics.texts.inc(len(texts))
-                self._metrics.seconds.inc(time.perf_counter() - start)
                 _hand_out(encoded, jobs)
 
     def _next_round(self) -> dict[Encoder, list[tuple[_Job, str]]]:
@@ -197,11 +170,11 @@ class Service:
         for encoder in (*self.models.values(), *(index.encoder for index in self.indexes.values())):
             assert encoder.fingerprint and encoder.width  # computed before the first request
         self.stopping = False  #: connections are closed after their answer
-        self.metrics = Metrics()
-        self.batcher = Batcher(self.metrics, self.settings)
+        self.in_work = 0  #: requests
+        self.batcher = Batcher(self.settings)
         # FAISS keeps the number of threads for each thread that calls it
         prepare = None if threads is None else functools.partial(faiss.omp_set_num_threads, threads)
-        self._thread = ThreadPoolExecutor(1, "promptcli-analysis", prepare)
+        self._thread = ThreadPoolExecutor(1, "promptcli-searching", prepare)
         self.in_role = functools.cache(_in_role)  #: one encoder for each role, so that requests share batches
 
     def model(self, name: str | None) -> Encoder:
@@ -276,10 +249,9 @@ class Service:
         """Return n texts encoded, in batches shared with other requests."""
         return await _unless_left(request, self.batcher.encode(encoder, texts))
 
-    async def work(self, request: Request, function: Callable[[], Result], *, beside: bool = False) -> Result:
-        """Return a function's result, computed on the thread of searches and analyses, or ``beside`` all other work."""
-        thread = None if beside else self._thread
-        return await _unless_left(request, asyncio.get_running_loop().run_in_executor(thread, function))
+    async def work(self, request: Request, function: Callable[[], Result]) -> Result:
+        """Return a function's result, computed on the thread of searches."""
+        return await _unless_left(request, asyncio.get_running_loop().run_in_executor(self._thread, function))
 
 
 def _in_role(encoder: Encoder, role: str) -> Encoder:

@@ -302,8 +302,7 @@ def test_an_index_of_a_fitted_model_finds_its_numbers_again(run, search, text, t
     from promptcli.models.registry import Registry
 
     assert run("fit", "-m", "first-last-tfidf", "--on", text, "--name", "white").code == 0
-    Registry(home).alias("w", "white")
-    assert run("index", "build", text, "-m", "w", "--set", "max-length=32", "-o", tmp_path / "i").code == 0
+    assert run("index", "build", text, "-m", "white", "--set", "max-length=32", "-o", tmp_path / "i").code == 0
     assert load(tmp_path / "i").origin.model == "white"
     [hit] = search(tmp_path / "i", SENTENCES[3], "-k", 1)
     assert hit["id"] == 3 and hit["score"] > 0.999

@@ -14,16 +14,15 @@ def registry(registry):
     scores = [{"task": "sts-b", "metric": "spearman", "value": 71.5, "ci95": [70.0, 73.0]}]
     about = {"width": 256, "on": "demo"}
     registry.save(Entry("white", RECIPES["whitening"], {"mean": torch.zeros(4)}, about, scores))
-    registry.alias("w", "white")
     return registry
 
 
 def test_list_is_a_table_on_stdout(run, registry):
     ran = run("models", "list")
     heads, *rows = ran.out.splitlines()
-    assert heads.split() == ["name", "origin", "width", "backbone", "method", "aliases", "created"]
+    assert heads.split() == ["name", "origin", "width", "backbone", "method", "created"]
     assert [row.split()[0] for row in rows] == [*SHIPPED, "white"]
-    assert "shipped" in rows[0] and "saved" in rows[-1] and " 256 " in rows[-1] and " w " in rows[-1]
+    assert "shipped" in rows[0] and "saved" in rows[-1] and " 256 " in rows[-1]
     assert (ran.code, ran.err) == (0, "")
 
 
@@ -32,7 +31,7 @@ def test_list_json_is_one_document(run, registry):
     assert listed["white"].pop("created").endswith("+00:00") and listed["mini"]["origin"] == "shipped"
     assert listed["white"] == {
         "name": "white", "origin": "saved", "method": "[X] | first-last/avg | whitening", "backbone": "mini-bert",
-        "aliases": ["w"], "width": 256,
+        "width": 256,
     }  # fmt: skip
 
 
@@ -49,19 +48,17 @@ def test_show(run, registry):
     shown = run("models", "show", "white").out
     for text in ("white", "whitening", "on", "demo", "71.5", "saved", "tensors"):
         assert text in shown
-    document = run("models", "show", "w", "--json").json
-    assert document["name"] == "white" and document["aliases"] == ["w"] and document["tensors"] is True
+    document = run("models", "show", "white", "--json").json
+    assert document["name"] == "white" and document["tensors"] is True
     assert Recipe.from_dict(document["recipe"]) == RECIPES["whitening"]
     assert document["provenance"] == {"width": 256, "on": "demo"} and document["scores"][0]["value"] == 71.5
     assert run("models", "show", "mini", "--json").json["origin"] == "shipped"
 
 
-def test_alias_and_remove(run, registry):
-    assert run("models", "alias", "x", "w").code == 0
-    assert registry.aliases() == {"w": "white", "x": "white"}
+def test_remove(run, registry):
     ran = run("models", "remove", "white")
     assert (ran.code, ran.out) == (0, "") and "white" in ran.err
-    assert registry.names() == list(SHIPPED) and registry.aliases() == {}
+    assert registry.names() == list(SHIPPED)
 
 
 @pytest.mark.parametrize(
@@ -70,12 +67,11 @@ def test_alias_and_remove(run, registry):
         (("show", "whit"), 3, "white"),
         (("remove", "mini"), 2, "shipped"),
         (("remove", "nobody"), 3, "nobody"),
-        (("alias", "white", "mini"), 2, "'white'"),
     ],
 )
 def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, said):
     assert said in refused(run("models", *arguments), code)
-    assert registry.names() == [*SHIPPED, "white"] and registry.aliases() == {"w": "white"}
+    assert registry.names() == [*SHIPPED, "white"]
 
 
 def test_recipes(run, home):

@@ -85,8 +85,8 @@ class Started:
 
     def until_in_work(self, requests):
         while True:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
-                if f"promptcli_requests_in_work {requests + 1}.0".encode() in answer.read():
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health") as answer:
+                if json.load(answer)["requests"] == requests + 1:
                     return
 
     def until_refused(self):

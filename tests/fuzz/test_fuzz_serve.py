@@ -23,15 +23,11 @@ from tests.fuzz.kinds import any_json
 from tests.tiny import SENTENCES
 
 INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
-MASKED = 'This sentence : "[X]" means [MASK] .'
 #: A sound body of every route that takes one.
 BODIES = {
     "/v1/embeddings": {"model": "tiny", "input": SENTENCES[:2], "encoding_format": "float", "dimensions": 16},
     "/search": {"query": ["a cat"], "index": ["some"], "k": 2, "min_score": 0.1},
     "/similarity": {"a": SENTENCES[:2], "b": SENTENCES[2:4], "model": "tiny"},
-    "/compare": {"a": SENTENCES[0], "b": SENTENCES[1:3], "model": "tiny"},
-    "/tokens": {"sentence": SENTENCES[0], "by": "ditto", "head": "1-2", "model": "tiny"},
-    "/mask-tokens": {"sentence": SENTENCES[0], "templates": [MASKED], "model": "tiny"},
 }
 MIB = 1 << 20
 #: Bodies that take long to write down.

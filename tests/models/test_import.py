@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
-import promptcli as pc
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.pretrained import locate
 from promptcli.encoder.encoder import build_encoder
@@ -209,49 +208,3 @@ def test_a_pipe_in_a_model_folder_is_refused_and_not_waited_for(registry, author
     for take in (lambda: import_model(registry, str(folder), "new"), lambda: load_backbone(str(folder))):
         with pytest.raises(UsageError, match=r"model.safetensors of .* is a pipe or a device"):
             take()
-
-
-def write_gguf(folder, path):
-    """Write a folder's Qwen2 as a GGUF file in float32, tokenizer included."""
-    gguf = pytest.importorskip("gguf", reason="gguf is not installed")
-    config, tensors = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
-    writer = gguf.GGUFWriter(path, "qwen2")
-    for key, name in {
-        "context_length": "max_position_embeddings", "embedding_length": "hidden_size", "vocab_size": "vocab_size",
-        "block_count": "num_hidden_layers", "feed_forward_length": "intermediate_size",
-        "head_count": "num_attention_heads", "head_count_kv": "num_key_value_heads",
-        "layer_norm_rms_eps": "rms_norm_eps",
-    }.items():  # fmt: skip
-        getattr(writer, f"add_{key}")(config[name])
-    model = json.loads((folder / "tokenizer.json").read_text())["model"]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(sorted(model["vocab"], key=model["vocab"].get))
-    writer.add_token_types([1] * len(model["vocab"]))
-    writer.add_token_merges([" ".join(merge) for merge in model["merges"]])
-    writer.add_eos_token_id(config["eos_token_id"])
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2, config["num_hidden_layers"])
-    for name, tensor in tensors.items():
-        writer.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")), tensor.float().numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def test_a_gguf_file_is_refused_by_its_name_then_converted_and_saved(run, tiny_folder, tmp_path):
-    write_gguf(tiny_folder("qwen2"), tmp_path / "tiny.gguf")
-    for words in (
-        ("similarity", "a", "b", "--backbone", tmp_path / "tiny.gguf"),
-        ("similarity", "a", "b", "-m", tmp_path / "tiny.gguf"),
-        ("models", "import", tmp_path / "tiny.gguf", "--name", "tiny"),
-    ):
-        refused = run(*words)
-        assert (refused.code, refused.out) == (2, "") and "is a GGUF file; make a model of it" in refused.err
-    told = refused.err.rpartition("promptcli models import ")[2].replace("NAME", "tiny").strip("`\n").split()
-    converted = run("models", "import", *told)
-    assert converted.code == 0, converted.err
-    vectors = pc.load("tiny").encode(SENTENCES)
-    expected = build_encoder(Recipe(str(tiny_folder("qwen2")), pooling="last/last-token"), dtype="float32")
-    np.testing.assert_allclose(vectors, expected.encode(SENTENCES), atol=0.02)
-    pc.load("tiny").save(tmp_path / "plain")
-    np.testing.assert_array_equal(pc.load(tmp_path / "plain").encode(SENTENCES), vectors)

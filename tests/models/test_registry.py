@@ -1,4 +1,4 @@
-"""The registry: entries saved, replaced, aliased and removed, by several processes and by one that is killed."""
+"""The registry: entries saved, replaced and removed, by several processes and by one that is killed."""
 
 import dataclasses
 import json
@@ -68,9 +68,8 @@ def test_existing_name_is_refused_unless_forced(registry):
 
 @pytest.mark.parametrize("name", ["", ".hidden", "..", "a/b", "a b", "ä", "a\n", "x" * 101, ".white.old"])
 def test_bad_names_are_refused(registry, name):
-    for refuse in (registry.check_free, lambda name: registry.alias(name, "mini")):
-        with pytest.raises(UsageError, match="not a name"):
-            refuse(name)
+    with pytest.raises(UsageError, match="not a name"):
+        registry.check_free(name)
     with pytest.raises(NotFoundError):
         registry.load(name)
 
@@ -94,26 +93,6 @@ def test_a_damaged_entry_is_one_line_and_can_be_removed(registry, changes, messa
     assert registry.names() == list(SHIPPED)
 
 
-def test_aliases(registry):
-    registry.save(fitted())
-    for alias, name in (("w", "white"), ("v", "w"), ("m", "mini")):  # an alias of an alias is one of the entry
-        registry.alias(alias, name)
-    assert registry.aliases() == {"w": "white", "v": "white", "m": "mini"}
-    registry.add_scores("w", [{"task": "x"}])
-    assert registry.load("v").scores[-1] == {"task": "x"}
-    for error, refuse in (
-        (NotFoundError, lambda: registry.alias("u", "nothing")),
-        (UsageError, lambda: registry.alias("mini", "white")),
-        (UsageError, lambda: registry.save(fitted("w"), force=True)),
-    ):
-        with pytest.raises(error):
-            refuse()
-    registry.remove("v")
-    assert registry.aliases() == {"w": "white", "m": "mini"} and "white" in registry.names()
-    registry.remove("white")  # takes its aliases along
-    assert registry.aliases() == {"m": "mini"} and registry.names() == list(SHIPPED)
-
-
 def test_a_home_that_is_missing_is_not_made_by_reading(tmp_path):
     registry = Registry(tmp_path / "nowhere")
     assert registry.names() == list(SHIPPED) and registry.load("mini").recipe.backbone == "mini-bert"
@@ -127,17 +106,11 @@ def _add_score(path, letter, number):
     Registry(path).add_scores("white", [{"by": letter, "number": number}])
 
 
-def _alias(path, letter, number):
-    Registry(path).alias(f"{letter}{number}", "white")
-
-
-def test_two_processes_that_add_scores_and_aliases_lose_nothing(registry, tmp_path):
+def test_two_processes_that_add_scores_lose_nothing(registry, tmp_path):
     registry.save(fitted())
     processes.at_once(tmp_path / "home", (_add_score, 20), (_add_score, 20))
     added = [(score["by"], score["number"]) for score in registry.load("white").scores[1:]]
     assert sorted(added) == [(letter, number) for letter in "ab" for number in range(20)]
-    processes.at_once(tmp_path / "home", (_alias, 10), (_alias, 10))
-    assert len(registry.aliases()) == 20
 
 
 def test_a_kill_at_any_step_leaves_the_old_entry_or_the_new(tmp_path):
@@ -243,9 +216,8 @@ def test_a_local_backbone_becomes_absolute_and_a_hub_s_name_stays(registry, tmp_
 
 def test_model_and_changes(registry):
     registry.save(Entry("plain", RECIPES["last-avg"], {}, {}, [{"task": "x"}]))
-    registry.alias("p", "plain")
-    assert resolve(registry, Choice("p")) == registry.load("plain")
-    changed = resolve(registry, Choice("p", {"pooling": "last/cls"}))
+    assert resolve(registry, Choice("plain")) == registry.load("plain")
+    changed = resolve(registry, Choice("plain", {"pooling": "last/cls"}))
     assert changed.recipe == Recipe(pooling="last/cls")
     assert changed.scores == [] and changed.name not in registry.names()
     with pytest.raises(NotFoundError, match="nothing is called 'q'"):

@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import contextlib
+import hashlib
 import json
+import re
 import threading
 from unittest import mock
 
@@ -16,8 +18,6 @@ from hypothesis import strategies as st
 pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
 from starlette.testclient import TestClient
 
-from promptcli.analysis.sentence import attention, impact
-from promptcli.analysis.sentence_map import sentence_map
 from promptcli.data.rows import cells_array
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError
@@ -27,9 +27,9 @@ from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import StoredIndex
 from promptcli.index.vector_index import VectorIndex
 from promptcli.models import loading
-from promptcli.recipe import RECIPES, Choice, Recipe
+from promptcli.recipe import Choice, Recipe
 from promptcli.serving import service as serving
-from promptcli.serving.app import ROUTES, make_app
+from promptcli.serving.app import PAGE, ROUTES, make_app
 from promptcli.serving.serve import _indexes
 from promptcli.serving.service import Service
 from promptcli.serving.settings import ServeSettings
@@ -72,17 +72,13 @@ def asking(service):
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=make_app(service)), base_url=HERE, timeout=300)
 
 
-def counted(service, name):
-    return service.metrics.registry.get_sample_value(f"promptcli_{name}")
-
-
 @contextlib.asynccontextmanager
 async def held(service):
     """The encoding thread stands still until the block calls the function it gets; requests wait for it."""
     go = threading.Event()
     service.batcher._thread.submit(go.wait)
     first = asyncio.create_task(service.batcher.encode(service.model(None), ["held"]))
-    while counted(service, "rounds_total") == 0:
+    while service.batcher.rounds == 0:
         await asyncio.sleep(0)
     try:
         yield go.set
@@ -210,62 +206,22 @@ def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(encoder, 
     assert opened == ["cpu"], "a model that is served is shared"
 
 
-def test_health_and_metrics(client):
+def test_health(client):
     names = {"models": ["tiny", "other"], "indexes": ["first", "second", "foreign"]}
-    assert client.get("/health").json() == {"status": "ok", **names}
-    client.post("/v1/embeddings", json={"model": "tiny", "input": SENTENCES})
-    client.get("/nowhere")
-    response = client.get("/metrics")
-    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
-    values = dict(line.rsplit(" ", 1) for line in response.text.splitlines() if not line.startswith("#"))
-    assert values['promptcli_requests_total{path="/v1/embeddings",status="200"}'] == "1.0"
-    assert values['promptcli_requests_total{path="other",status="404"}'] == "1.0"
-    assert values["promptcli_texts_total"] == "12.0" and values["promptcli_waiting_texts"] == "0.0"
-    assert values['promptcli_request_seconds_count{path="/health"}'] == "1.0"
+    assert client.get("/health").json() == {"status": "ok", **names, "requests": 1, "waiting_texts": 0}
 
 
-# What the page asks for
-
-
-def test_recipes_are_compared_on_the_backbone_of_the_model(client, encoder):
-    body = {"a": SENTENCES[0], "b": SENTENCES[1:3], "model": "tiny"}
-    rows = client.post("/compare", json=body).json()["recipes"]
-    by_name = {row["name"]: row for row in rows}
-    assert {"tiny", "last-avg", "prompt", "prompt-denoised"} < by_name.keys() and "whitening" not in by_name
-    for name in ("last-avg", "prompt"):
-        alone = Encoder(RECIPES[name].replace(backbone=encoder.recipe.backbone), encoder.backbone, {})
-        wanted = alone.similarity(alone.encode(SENTENCES[0]), alone.encode(SENTENCES[1:3])).numpy()[0]
-        assert np.allclose(by_name[name]["similarity"], wanted, atol=1e-5)
-
-
-def test_tokens_are_weighed_by_the_head_or_by_impact(client, encoder):
-    body = {"sentence": SENTENCES[0], "model": "tiny"}
-    found = client.post("/tokens", json=body).json()
-    assert found["head"] == "1-2"
-    assert np.allclose(found["weights"], attention(encoder.backbone, SENTENCES[0], "1-2").diagonal)
-    assert client.post("/tokens", json={**body, "head": "2-1"}).json()["head"] == "2-1"
-    found = client.post("/tokens", json={**body, "by": "impact"}).json()
-    wanted = impact(encoder.backbone, SENTENCES[0])
-    assert found["tokens"] == wanted.tokens
-    assert np.allclose(found["matrix"], wanted.matrix) and np.allclose(found["weights"], wanted.means)
-
-
-def test_mask_tokens_of_named_templates_and_of_ones_own(client):
-    rows = client.post("/mask-tokens", json={"sentence": SENTENCES[0]}).json()["templates"]
-    assert rows[0]["name"] == "manual" and len(rows[0]["tokens"]) == len(rows[0]["tokens_denoised"]) == 6
-    [row] = client.post("/mask-tokens", json={"sentence": "I", "templates": ["[X] , [MASK]"]}).json()["templates"]
-    assert row["template"] == "[X] , [MASK]"
-    assert error(client.post("/mask-tokens", json={"sentence": "I", "templates": ["no mask"]}), 400)
-
-
-def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, served):
-    found = client.get("/map", params={"index": "first"}).json()
-    wanted = sentence_map(served[1]["first"].vectors.vectors(np.arange(6)), SENTENCES[:6])
-    assert np.allclose([[point["x"], point["y"]] for point in found["points"]], wanted.points, atol=1e-2)
-    assert [point["text"] for point in found["points"]] == SENTENCES[:6]
-    assert [point["cluster"] for point in found["points"]] == wanted.clusters.tolist()
-    assert [cluster["words"] for cluster in found["clusters"]] == wanted.words and 0 <= found["trustworthiness"] <= 1
-    assert client.get("/map", params={"index": "first"}).json() == found
+def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_style_and_script_only(client):
+    response, text = client.get("/"), PAGE.read_text(encoding="utf-8")
+    assert response.text == text and not re.search(r"https?:|//cdn|@import|url\(", text)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text)
+    assert not re.search(r"<[^>]+\s(on\w+|style)=", text)
+    policy = dict(rule.strip().split(" ", 1) for rule in response.headers["content-security-policy"].split(";"))
+    for tag in ("style", "script"):
+        [content] = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert policy[f"{tag}-src"] == f"'sha256-{digest}'"
+    assert policy["default-src"] == "'none'" and policy["connect-src"] == "'self'"
 
 
 # Refusals
@@ -296,9 +252,6 @@ def test_the_map_is_made_once_and_holds_every_sentence_in_its_cluster(client, se
         ("/search", {"query": "x", "index": "first", "hybrid": True}, 400, "no BM25"),
         ("/search", {"query": "x", "index": "first", "hybrid": True, "lexical": True}, 400, "give one"),
         ("/similarity", {"a": ["x", "y"], "b": "x"}, 400, "not pairs"),
-        ("/tokens", {"sentence": "a b c d e f g h " * 9, "by": "impact"}, 400, "tokens"),
-        ("/tokens", {"sentence": "x", "head": "9-9"}, 400, "9-9"),
-        ("/tokens", {"sentence": "x", "head": f"{'9' * 5000}-1"}, 400, "more than 18 digits"),
         ("/nowhere", {}, 404, "paths: /"),
         ("/health", {}, 405, "POST /health"),
     ],
@@ -391,7 +344,7 @@ def test_whatever_is_asked_together_gets_its_own_rows(encoder, other, asked, roo
     for (first, texts), encoded in zip(asked, asyncio.run(ask()), strict=True):
         assert np.abs(encoded.vectors - (encoder if first else other).encode(texts)).max() < 1e-6
         assert len(encoded.tokens) == len(encoded.truncated) == len(texts)
-    assert counted(service, "texts_total") == sum(len(texts) for _, texts in asked) and service.batcher.waiting == 0
+    assert service.batcher.waiting == 0
 
 
 def test_a_long_request_does_not_keep_a_short_one_waiting(served, encoder, monkeypatch):
@@ -420,7 +373,7 @@ def test_a_full_queue_is_429_and_takes_what_fits(served):
             await until_waiting(service, 4)
             go()
             answers = await asyncio.gather(first, fits)
-            assert counted(service, "rounds_total") == 2, "the one that was held, and theirs"
+            assert service.batcher.rounds == 2, "the one that was held, and theirs"
             return refused, *answers, await client.post("/search", json={"query": "x", "index": "first"})
 
     refused, *answers = asyncio.run(ask())
@@ -481,5 +434,4 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
 
     monkeypatch.setattr(Encoder, "encode_report", keep)
     assert asyncio.run(ask()) == 200 and encoded == ["held", "stays"]
-    answers = service.metrics.registry.get_sample_value
-    assert answers("promptcli_requests_total", {"path": "/v1/embeddings", "status": "499"}) == 1
+    assert service.in_work == 0

@@ -1,4 +1,4 @@
-"""The commands ``models list``, ``show``, ``import``, ``remove`` and ``alias``."""
+"""The commands ``models list``, ``show``, ``import`` and ``remove``."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ from promptcli.recipe import RECIPES, Recipe
 if TYPE_CHECKING:
     from promptcli.models.registry import Registry
 
-Name = Annotated[str, typer.Argument(help="Entry or alias.")]
+Name = Annotated[str, typer.Argument(help="Name of a model.")]
 
 
 def method_line(recipe: Recipe) -> str:
@@ -35,8 +35,7 @@ def list_models(
         heads = ["name", "prompt", "pooling", "transforms", "denoise"]
     else:
         rows = _models()
-        aliases = ["aliases"] if any(row["aliases"] for row in rows) else []
-        heads = ["name", "origin", "width", "backbone", "method", *aliases, "created"]
+        heads = ["name", "origin", "width", "backbone", "method", "created"]
     if json:
         console.result_json(rows)
         return
@@ -48,7 +47,7 @@ def _models() -> list[dict[str, Any]]:
     registry, rows = _registry(), []
     for name in registry.names():
         try:
-            rows.append(_row(registry, registry.card(name)))
+            rows.append(_row(registry.card(name)))
         except CheckFailedError as error:  # one damaged entry does not hide the others
             console.note(str(error))
     return rows
@@ -56,10 +55,9 @@ def _models() -> list[dict[str, Any]]:
 
 def show(name: Name, json: Json = False) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
-    registry = _registry()
-    card = registry.card(name)
+    card = _registry().card(name)
     shown = {
-        **_row(registry, card),
+        **_row(card),
         "recipe": card.recipe.to_dict(),
         "tensors": TENSORS in card.files,
         "prompts": dict(card.prompts.texts),
@@ -76,21 +74,9 @@ def show(name: Name, json: Json = False) -> None:
 
 
 def remove(name: Name) -> None:
-    """Delete a model you saved and its aliases, or only an alias."""
-    registry = _registry()
-    kind = "alias" if name in registry.aliases() else "model"
-    registry.remove(name)
-    console.note(f"removed {kind} {name}")
-
-
-def alias(
-    new: Annotated[str, typer.Argument(metavar="ALIAS", help="The new name.")],
-    name: Annotated[str, typer.Argument(help="Name of a model.")],
-) -> None:
-    """Set an alias of a model."""
-    registry = _registry()
-    registry.alias(new, name)
-    console.note(f"{new} is an alias of {registry.aliases()[new]}")
+    """Delete a model you saved."""
+    _registry().remove(name)
+    console.note(f"removed model {name}")
 
 
 @command_of(exchange.import_model, flags={"name": "--name", "changes": RECIPE})
@@ -110,7 +96,7 @@ def _registry() -> "Registry":
     return open_registry()
 
 
-def _row(registry: "Registry", card: Entry) -> dict[str, Any]:
+def _row(card: Entry) -> dict[str, Any]:
     from promptcli.models.registry import SHIPPED
 
     return {
@@ -118,7 +104,6 @@ def _row(registry: "Registry", card: Entry) -> dict[str, Any]:
         "origin": "shipped" if card.name in SHIPPED else "saved",
         "method": method_line(card.recipe),
         "backbone": card.recipe.backbone,
-        "aliases": sorted(alias for alias, of in registry.aliases().items() if of == card.name),
         "width": card.provenance.get("width"),
         "created": card.created,
     }
