@@ -131,8 +131,8 @@ def expand_user(path: str) -> Path:
     """Return a path, ``~`` and ``~user`` written out."""
     try:
         return Path(path).expanduser()
-    except (RuntimeError, KeyError):
-        raise UsageError(f"{path!r}: no home folder is known for {path.split('/')[0]}; give the full path") from None
+    except (RuntimeError, KeyError) as error:
+        raise UsageError(f"{path!r}: {error}; give the full path") from None
 
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
@@ -147,8 +147,8 @@ def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
     return effective
 
 
-def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> Path:
-    """Set a default in the user's file, or remove it (None); return the file. Comment lines are kept."""
+def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> None:
+    """Set a default in the user's file, or remove it (None). Comment lines are kept."""
     if name not in KEYS:
         raise unknown("setting", name, KEYS)
     if value is not None and not (value.strip() and value.isprintable()):
@@ -162,7 +162,6 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> P
         # a JSON text is a TOML text
         pairs = [f"{key} = {to_json(kept, indent=None).rstrip()}" for key, kept in values.items() if kept is not None]
         write_text(path, "".join(f"{line}\n" for line in [*comments, *pairs]))
-    return path
 
 
 def _read_file(path: Path) -> SettingsFile:

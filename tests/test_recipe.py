@@ -76,13 +76,13 @@ def test_the_period_rule_follows_the_prompt(recipe, period):
 
 
 def test_the_words_of_a_recipe_are_options_and_every_field_has_a_help():
-    options = {name for name, _, _ in MODEL.options()}
+    options = {option.name for option in MODEL.options()}
     assert options == {"model", "backbone", "prompt", "pooling", "transforms", "dim", "set"}
     assert [field.name for field in dataclasses.fields(Recipe) if not field.metadata.get("help")] == ["dims"]
 
 
 def test_changes_hold_only_what_was_given():
-    nothing = dict.fromkeys(name for name, _, _ in MODEL.options())
+    nothing = dict.fromkeys(option.name for option in MODEL.options())
     assert MODEL.changes(nothing) == {}
     given = {"pooling": "last/avg", "set": ["period=false"], "transforms": ["whitening"]}
     assert MODEL.changes(nothing | given) == {"pooling": "last/avg", "period": False, "transforms": ("whitening",)}

@@ -1,5 +1,6 @@
 """The user's defaults: environment before file before what is built in; what bare commands assume and say."""
 
+import math
 import pwd
 
 import pytest
@@ -7,8 +8,12 @@ import pytest
 from promptcli.errors import UsageError
 from promptcli.models.loading import resolve
 from promptcli.models.registry import Registry
+from promptcli.pretraining.plan import Plan
 from promptcli.recipe import Choice
-from promptcli.settings import BARE, KEYS, PAPER, config_file, read_settings
+from promptcli.searching.search_settings import SearchSettings
+from promptcli.serving.settings import ServeSettings
+from promptcli.settings import BARE, PAPER, config_file, read_settings
+from promptcli.training.methods import METHODS
 from tests.embed_running import refused
 
 
@@ -42,19 +47,15 @@ def test_a_bad_file_is_refused(tmp_path, text, message):
         read_settings({"PROMPTCLI_HOME": str(tmp_path)})
 
 
-def test_config_show_says_what_holds_and_why(run, monkeypatch):
+def test_config_shows_sets_and_unsets(run, home, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_DATA_DIR", "/data")
     ran = run("config")
-    assert "backbone = mini-bert  (built in;" in ran.out
-    assert "data_dir = /data  ($PROMPTCLI_DATA_DIR;" in ran.out
+    assert "backbone = mini-bert  (built in;" in ran.out and "data_dir = /data  ($PROMPTCLI_DATA_DIR;" in ran.out
     shown = run("config", "--json").json
-    assert shown["settings"].keys() == KEYS.keys()
     assert shown["settings"]["backbone"] == {"value": "mini-bert", "source": "built in"}
-
-
-def test_config_set_and_unset_keep_the_rest_of_the_file(run, home):
+    monkeypatch.delenv("PROMPTCLI_DATA_DIR")
     file = home / "config.toml"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     file.write_text("# my own\nbackbone = 'one'\n")
     ran = run("config", "data_dir", 'a "folder" \\ ü')
     assert (ran.code, ran.out) == (0, "") and "config.toml" in ran.err
@@ -68,8 +69,10 @@ def test_config_set_and_unset_keep_the_rest_of_the_file(run, home):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("backbon", "x"), "did you mean backbone"),
+        (("backbon", "x"), "mean backbone"),
         (("backbone", " "), "not a value"),
+        (("backbone", "x", "--unset"), "--unset"),
+        (("--unset",), "--unset"),
     ],
 )
 def test_what_config_cannot_set_is_one_line_and_changes_nothing(run, home, arguments, said):
@@ -77,11 +80,9 @@ def test_what_config_cannot_set_is_one_line_and_changes_nothing(run, home, argum
     assert not (home / "config.toml").exists()
 
 
-def test_a_backbone_of_the_environment_holds_and_overrules_the_file(run, monkeypatch):
+def test_a_backbone_of_the_environment_holds(run, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_BACKBONE", "no/where")
-    assert "$PROMPTCLI_BACKBONE = no/where" in run("config", "backbone", "x").err
-    ran = run("similarity", "a", "b", "--offline")
-    assert ran.code == 3 and "no/where" in ran.err
+    refused(run("similarity", "a", "b", "--offline"), 3, "no/where")
 
 
 def test_another_default_backbone_holds_if_none_is_named(home, tiny_folder):
@@ -111,15 +112,14 @@ def test_bare_commands_say_what_they_assume(run, tmp_path):
 
 def test_paper_is_the_setting_of_the_papers(run):
     assert (BARE.backbone, PAPER.backbone) == ("mini-bert", "bert-base-uncased")
-    ran = run("eval", "cls", "--paper", "--offline")
-    assert ran.code == 3 and ("bert-base-uncased" in ran.err or "STS12" in ran.err)
+    refused(run("eval", "cls", "--paper", "--offline", "-q"), 3)
 
 
-@pytest.mark.parametrize("folder", ["~nobody-of-this-name/models", "/dev/null/models", "/proc/models"])
+@pytest.mark.parametrize("folder", ["~nobody-of-this-name/models", "/dev/null/models"])
 def test_a_home_that_cannot_be_is_one_line(folder, run, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_HOME", folder)
     ran = run("models", "alias", "a", "mini")
-    assert ran.code in (1, 2) and "Traceback" not in ran.err and ran.err.count("\n") == 1
+    assert ran.code in (1, 2) and ran.err.count("\n") == 1
 
 
 def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):
@@ -129,12 +129,19 @@ def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):
     for name in ("PROMPTCLI_HOME", "HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    for words in (["models", "alias", "a", "mini"], ["config", "backbone", "mini-bert"]):
-        refused(run(*words), 2, "PROMPTCLI_HOME")
-    assert run("models", "list", "--recipes").code == 0
+    refused(run("config", "backbone", "mini-bert"), 2, "PROMPTCLI_HOME")
 
 
-def test_an_unknown_user_in_a_path_is_one_line(run):
-    assert run("config", "data_dir", "~nobody-of-this-name/senteval").code == 0
-    ran = run("eval", "--task", "STS12", "-m", "static-avg")
-    assert ran.code in (2, 3) and ran.err.count("\n") == 1 and "~nobody-of-this-name" in ran.err
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1, True, "1"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda value: METHODS["simcse"][0].small.replace(epochs=value),
+        lambda value: Plan(weight_decay=value),
+        lambda value: ServeSettings(gather_ms=value),
+        lambda value: SearchSettings(beam=value),
+    ],
+)
+def test_settings_keep_to_their_types_and_bounds(make, value):
+    with pytest.raises(UsageError, match=r"is not allowed|; give a"):
+        make(value)

@@ -25,7 +25,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import promptcli
-from promptcli.cli.console import TYPED, ProgressLines, draws_bars, progress, say, set_up_streams
+from promptcli.cli.console import TYPED, progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime, Section
 from promptcli.cli.signatures import expand
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
@@ -86,11 +86,7 @@ class Command(TyperCommand):
         """Read the command line; refuse empty values of options and files, and numbers that are not finite."""
         empty = any(word == "" or (word.startswith("--") and word.endswith("=")) for word in args)
         ctx.meta["words"] = args = [self.word, *args] if self.word else args
-        try:
-            rest: list[str] = super().parse_args(ctx, list(args))
-        except Exception as error:
-            error.ctx = getattr(error, "ctx", None) or ctx  # type: ignore[attr-defined]  # of an option without a value
-            raise
+        rest: list[str] = super().parse_args(ctx, list(args))
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
             named = parameter.param_type_name == "option" or parameter.name in ("file", "files")
@@ -111,7 +107,7 @@ class Command(TyperCommand):
         runtime.configure_libraries()
         RUNTIME.set(runtime)
         TYPED.set({parameter.name: _typed(parameter) for parameter in self.get_params(ctx)})
-        with offline(runtime.offline), showing(progress if draws_bars() else ProgressLines()):
+        with offline(runtime.offline), showing(None if runtime.quiet else progress):
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -257,7 +253,12 @@ def _run(words: list[str]) -> NoReturn:
             raise
         if isinstance(error, OSError):
             _drop(sys.stdout)
-        _end(*ending)
+        code, message = ending
+        try:
+            if message:
+                say(f"promptcli: {message}")
+        except OSError:  # a full or closed stderr: the code says it
+            _drop(sys.stderr)
     finally:
         signal.signal(signal.SIGTERM, before)
     sys.exit(code)
@@ -266,7 +267,7 @@ def _run(words: list[str]) -> NoReturn:
 _NOTHING_LEFT = "nothing half written is left"
 
 
-def _ending(error: BaseException) -> tuple[int, str] | None:
+def _ending(error: Any) -> tuple[int, str] | None:
     """Return the exit code and the line of an error; None if it is a fault of the program."""
     if isinstance(error, PromptcliError):
         return error.exit_code, str(error)
@@ -275,56 +276,21 @@ def _ending(error: BaseException) -> tuple[int, str] | None:
     if isinstance(error, BrokenPipeError):
         return 1, ""
     if isinstance(error, OSError):
-        return _ending_of_system(error)
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT):
+            return 2, f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path"
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        what = f"disk full: {error.filename or 'the output'} could not be written" if full else str(error)
+        return 1, f"{what}; {_NOTHING_LEFT}"
     if is_out_of_memory(error):
         return 1, "out of memory; take a smaller --batch-size, --dtype bfloat16 or another --device"
     if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):
         return 1, f"the GPU stopped: {one_line(error, 120)}; start again, with --resume if the command has it"
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2, ""
-    return (2, _usage_message(error)) if hasattr(error, "format_message") else None
-
-
-def _usage_message(error: Any) -> str:
-    """Return the line for an error of Typer's parser, which has ``ctx`` and ``format_message``."""
-    command = error.ctx.command_path if error.ctx else "promptcli"
-    message = _number_wanted(error) or " ".join(error.format_message().split()).rstrip(".")
-    dashed = getattr(error, "option_name", "")
-    if " " in dashed or (dashed and not dashed.lstrip("-")[:1].isalpha()):
-        message += f'; a sentence that begins with "-" follows --: {command} -- "-5 degrees"'
-    return f"{message[:1].lower()}{message[1:]} (all options: {command} --help)"
-
-
-def _number_wanted(error: Any) -> str:
-    wrong: list[Any] = getattr(error.__cause__, "errors", list)()
-    parameter: Any = getattr(error, "param", None)
-    kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
-    if not wrong or kind not in (int, float):
-        return ""
-    bounds = {"at least": parameter.min, "at most": parameter.max}
-    limits = " and ".join(f"{words} {bound}" for words, bound in bounds.items() if bound is not None)
-    number = "a whole number" if kind is int else "a number"
-    return f"{_typed(parameter)} {wrong[0]['input']!s:.40} is not allowed; give {number}{limits and f' of {limits}'}"
-
-
-def _ending_of_system(error: OSError) -> tuple[int, str]:
-    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT):
-        return 2, f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path"
-    message = str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        message = f"disk full: {error.filename or 'the output'} could not be written"
-    elif error.errno == errno.EBADF:
-        message = "stdout is closed, so the result could not be written"
-    return 1, f"{message}; {_NOTHING_LEFT}"
-
-
-def _end(code: int, message: str) -> NoReturn:
-    with contextlib.suppress(OSError):  # a full or closed stderr: the code says it
-        if message:
-            say(f"promptcli: {message}")
-        sys.exit(code)
-    _drop(sys.stderr)
-    sys.exit(code)
+    if hasattr(error, "format_message"):  # of Typer's parser
+        command, message = error.ctx.command_path if error.ctx else "promptcli", one_line(error.format_message())
+        return 2, f"{message[:1].lower()}{message[1:].rstrip('.')} (all options: {command} --help)"
+    return None
 
 
 def _drop(stream: TextIO) -> None:

@@ -1,29 +1,19 @@
 """What a person sees: notes and progress on stderr, results and tables on stdout. Part of the entrance."""
 
 import contextlib
-import dataclasses
 import io
 import json
 import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -35,11 +25,6 @@ err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
 #: Parameter of the library -> how the running command types it: messages say ``--from`` for `start`.
 TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed", default={})  # noqa: B039
-
-
-def draws_bars() -> bool:
-    """Return whether anybody sees a progress bar."""
-    return err.is_terminal and not RUNTIME.get().quiet
 
 
 def note(message: str) -> None:
@@ -81,22 +66,14 @@ def result(line: str) -> None:
 def result_json(value: Any) -> None:
     """Write one JSON document on one line to stdout."""
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    result(json.dumps(value, ensure_ascii=not unicode))
+    result(json.dumps(value, ensure_ascii=not unicode, default=_plain))
 
 
-def json_ready(value: Any) -> Any:
-    """Return dataclasses, arrays and figures as JSON documents hold them: with six decimals."""
+def _plain(value: Any) -> Any:
+    """Return an object, or an array, as JSON documents hold it."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
-    if dataclasses.is_dataclass(value):
-        value = vars(value)
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, dict):
-        return {key: json_ready(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_ready(item) for item in value]
-    return round(value, 6) if isinstance(value, float) else value
+    return value.tolist() if hasattr(value, "tolist") else vars(value)
 
 
 def half_interval(interval: tuple[float, float]) -> str:
@@ -135,61 +112,34 @@ def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     show(table(heads, rows))
 
 
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "-/s")
+#: Seconds between two lines of progress, if stderr is no terminal.
+_LINES_EVERY = 30.0
 
 
 class ProgressBar:
-    """Moves a progress bar: called with the number of rows newly done."""
+    """Shows how far a stage is: called with the number of rows newly done, or a fraction of one."""
 
-    def __init__(self, bar: Progress, task: TaskID, label: str) -> None:
-        self._bar, self._task, self._label = bar, task, label
+    def __init__(self, bar: Progress, label: str, total: int | None) -> None:
+        self._bar, self._task, self._label = bar, bar.add_task(label, total=total), label
+        self._shown = time.monotonic()
 
     def __call__(self, done: float) -> None:
-        """Move by ``done`` rows, or a fraction of one."""
+        """Move the bar; without a terminal, write a line now and then."""
         self._bar.advance(self._task, done)
+        if not err.is_terminal and time.monotonic() - self._shown > _LINES_EVERY:
+            self._shown, task = time.monotonic(), self._bar.tasks[0]
+            total = "" if task.total is None else f" of {task.total:,.0f}"
+            left = "" if task.time_remaining is None else f", {timedelta(seconds=task.time_remaining)} left"
+            note(f"{task.description}: {task.completed:,.0f}{total}, {task.speed or 0:,.1f}/s{left}")
 
     def describe(self, text: str) -> None:
         """Show a text after the label."""
         self._bar.update(self._task, description=f"{self._label}  {text}")
 
 
-#: Seconds between two lines of progress, if stderr is no terminal.
-_LINES_EVERY = 30.0
-
-
-class ProgressLines:
-    """Says on stderr how far a stage of the work is, with its rate and the time left, now and then."""
-
-    bars = False
-
-    @contextlib.contextmanager
-    def __call__(self, label: str, total: int | None) -> Iterator[Callable[[float], None]]:
-        """Follow a stage while the block runs; ``total`` is None if unknown."""
-        done, first, since = 0.0, 0.0, time.monotonic()
-        said = since
-
-        def advance(steps: float) -> None:
-            nonlocal done, first, since, said
-            now = time.monotonic()
-            if not done:  # the first report may be of what was there: the rate begins after it
-                first, since = steps, now
-            done += steps
-            if now - said < _LINES_EVERY or done == first:
-                return
-            said, rate = now, (done - first) / max(now - since, 1e-9)
-            of = "" if total is None else f" of {total:,}"
-            left = "" if total is None else f", {timedelta(seconds=round((total - done) / rate))} left"
-            note(f"{label}: {done:,.0f}{of}, {rate:,.1f}/s{left}")
-
-        yield advance
-
-
 @contextlib.contextmanager
 def progress(label: str, total: int | None) -> Iterator[ProgressBar]:
-    """Draw a progress bar on stderr, if that is a terminal, while the block runs; ``total`` is None if unknown."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=err, disable=not draws_bars(), transient=True) as bar:
-        task = bar.add_task(label, total=total)
-        yield ProgressBar(bar, task, label)
+    """Show on stderr how far a stage is while the block runs; ``total`` is None if unknown."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+        yield ProgressBar(bar, label, total)

@@ -1,7 +1,7 @@
-"""Options that several commands share: single ones as types, groups as dataclasses whose fields are the options."""
+"""Options that several commands share: how one is typed, groups of them, and the program's own."""
 
 import dataclasses
-import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,18 +15,39 @@ import typer
 from promptcli.errors import UsageError, unknown
 from promptcli.extensions import added_to
 from promptcli.recipe import Choice, Recipe
-from promptcli.settings import PAPER, expand_user, read_settings
-
-
-def option_in(panel: str) -> Callable[..., Any]:
-    """Return ``typer.Option`` for options under a heading of the help page."""
-    return functools.partial(typer.Option, rich_help_panel=panel)
-
-
-_PANEL = "Model"
-_runtime_option = option_in("Options of every command")
+from promptcli.settings import PAPER, expand_user, read_settings, setting
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How a value is given on the command line, if its name, type and help text do not say it all."""
+
+    names: str = ""  #: ``--output -o``, ``--text/--no-text``; of an argument its metavar: ``FILE...``, ``[KEY]``
+    min: float | None = None
+    max: float | None = None
+    metavar: str | None = None
+    panel: str | None = None
+    help: str | None = None  #: in place of the sentence in ``Args:``
+    added: str = ""  #: table of promptcli.extensions whose installed rows end the help
+    type: Any = None  #: in place of the annotation
+    read: Callable[[Any], Any] | None = None  #: makes what the function takes from what was typed
+    required: bool = False  #: on the command line, if not in the library
+
+    def option(self, name: str, annotation: Any, default: Any, help: str) -> inspect.Parameter:
+        """Return a parameter of a function as Typer takes it."""
+        details: dict[str, Any] = {"help": (self.help or help) + (added_to(self.added) if self.added else "")}
+        details |= {"min": self.min, "max": self.max, "rich_help_panel": self.panel}
+        names = self.names.split()
+        if not self.names.startswith("-") and (names or default is inspect.Parameter.empty):
+            option = typer.Argument(**details, metavar=(self.metavar or self.names or name.upper()).strip("[]."))
+        else:
+            if not names and default is False:
+                names = [f"--{_written(name)}"]  # no --no-name beside it
+            option = typer.Option(*names, **details, metavar=self.metavar)
+        typed = Annotated[annotation | None if default is None else annotation, option]
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=typed)
 
 
 #: Returns what was given of a group of settings; ``but`` are names after ``--set`` that belong to others.
@@ -40,29 +61,31 @@ class Fields:
     A field that is a tuple becomes an option that may be repeated, a bool a pair ``--name/--no-name``.
     """
 
-    described: type  #: a field's metadata are its ``help``, ``min``, ``max`` and ``panel``
+    described: type  #: a field's metadata are its ``help``, ``names``, ``min``, ``max`` and ``panel``
     panel: str | None = None  #: of the fields that name none
     flags: Mapping[str, str] = field(default_factory=dict)  #: field -> names of its option, if not ``--field``
     defaults: bool = False  #: options take the fields' defaults; else None, so that ``changes`` knows what was given
     only: Sequence[str] = ()  #: the fields that have an option; the others are given by ``--set FIELD=VALUE``
     rest: str | None = None  #: help of ``--set``; by default it names the others
 
-    def options(self) -> Iterator[tuple[str, Any, Any]]:
-        """Yield the name, annotation and default of every option."""
-        hints, kinds = get_type_hints(self.described), kinds_of(self.described)
+    def options(self) -> Iterator[inspect.Parameter]:
+        """Yield every option."""
+        kinds = kinds_of(self.described)
         for item in (item for item in dataclasses.fields(self.described) if item.name in (self.only or kinds)):
-            details = {name: item.metadata[name] for name in ("help", "min", "max") if name in item.metadata}
-            details["help"] += added_to(item.metadata["plug_ins"]) if "plug_ins" in item.metadata else ""
-            details |= {"rich_help_panel": item.metadata.get("panel", self.panel), "show_default": self.defaults}
-            hint = hints[item.name]
+            about, hint = item.metadata, kinds[item.name]
+            flag = Flag(
+                self.flags.get(item.name) or about.get("names", ""),
+                about.get("min"),
+                about.get("max"),
+                panel=about.get("panel", self.panel),
+                added=about.get("plug_ins", ""),
+            )
             annotation = list[get_args(hint)[0]] if get_origin(hint) is tuple else hint  # type: ignore[misc]
-            option = typer.Option(*self.flags.get(item.name, "").split(), **details)
-            yield item.name, Annotated[annotation | None, option], item.default if self.defaults else None
+            yield flag.option(item.name, annotation, item.default if self.defaults else None, about["help"])
         if self.only:
             others = ", ".join(_written(name) for name in kinds if name not in self.only)
             about = self.rest or f"Another setting; repeatable: {others}"
-            option = typer.Option("--set", metavar="FIELD=VALUE", rich_help_panel=self.panel, help=about)
-            yield "set", Annotated[list[str] | None, option], None
+            yield Flag("--set", metavar="FIELD=VALUE", panel=self.panel).option("set", list[str], None, about)
 
     def changes(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples."""
@@ -140,41 +163,25 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 #: Changes of a recipe.
 RECIPE = Fields(
     Recipe,
-    panel=_PANEL,
+    panel="Model",
     flags={"transforms": "--transform"},
     only=("backbone", "prompt", "pooling", "transforms"),
     rest="Another field of the recipe; repeatable: denoise=none, hidden, head or logits; period=true or false;"
     " max-length=N; text-rule=prompteol.",
 )
-_Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        rich_help_panel=_PANEL,
-        help="Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub id."
-        " Default: mini.",
-    ),
-]
-
-
-_Dim = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        rich_help_panel=_PANEL,
-        help="Keep the first numbers of each vector, of a model trained for it (`train --set dims=128,64`).",
-    ),
-]
+_MODEL = (
+    "Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub id. Default: mini."
+)
+_DIM = "Keep the first numbers of each vector, of a model trained for it (`train --set dims=128,64`)."
 
 
 class _ModelFields(Fields):
     """Which encoder: its name, and changes of its recipe."""
 
-    def options(self) -> Iterator[tuple[str, Any, Any]]:
+    def options(self) -> Iterator[inspect.Parameter]:
         yield from super().options()
-        yield "model", _Model, None
-        yield "dim", _Dim, None
+        yield Flag("--model -m", panel=self.panel).option("model", str, None, _MODEL)
+        yield Flag(min=1, panel=self.panel).option("dim", int, None, _DIM)
 
     def read(self, given: Mapping[str, Any]) -> Choice:
         return dataclasses.replace(choice_of(given["model"], self.changes(given)), dim=given["dim"])
@@ -201,31 +208,29 @@ def data_folder(given: Path | None) -> Path | None:
     return given or (expand_user(stored) if stored else None)
 
 
+_PANEL = "Options of every command"
+
+
 @dataclass(frozen=True)
 class Runtime:
     """Where and how the work is done; never changes what a model is. Every command takes these options."""
 
-    device: Annotated[str, _runtime_option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto"
-    dtype: Annotated[
-        str,
-        _runtime_option(
-            help="auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (of a backend, whatever it loses). auto:"
-            " float32 for figures; bfloat16 for embed, index and serve if the hardware supports it; causal models as"
-            " stored."
-        ),
-    ] = "auto"
-    backend: Annotated[
-        str,
-        _runtime_option(
-            help="What computes on a processor: torch; openvino or onnx (a graph, made once and kept, its vectors"
-            " checked); openvino-int8 or onnx-int8 (8 bits, the loss is measured); auto (what pays)."
-        ),
-    ] = "torch"
-    threads: Annotated[int | None, _runtime_option(min=1, max=4096, help="Processor threads. Default: all cores.")] = (
-        None
+    device: str = setting("auto", "auto, cpu, cuda, cuda:1, mps.", panel=_PANEL)
+    dtype: str = setting(
+        "auto",
+        "auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (of a backend, whatever it loses). auto: float32 for"
+        " figures; bfloat16 for embed, index and serve if the hardware supports it; causal models as stored.",
+        panel=_PANEL,
     )
-    offline: Annotated[bool, _runtime_option("--offline", help="Never use the network.")] = False
-    quiet: Annotated[bool, _runtime_option("--quiet", "-q", help="No progress and no notes on stderr.")] = False
+    backend: str = setting(
+        "torch",
+        "What computes on a processor: torch; openvino or onnx (a graph, made once and kept, its vectors checked);"
+        " openvino-int8 or onnx-int8 (8 bits, the loss is measured); auto (what pays).",
+        panel=_PANEL,
+    )
+    threads: int | None = setting(None, "Processor threads. Default: all cores.", panel=_PANEL, min=1, max=4096)
+    offline: bool = setting(False, "Never use the network.", panel=_PANEL)
+    quiet: bool = setting(False, "No progress and no notes on stderr.", panel=_PANEL, names="--quiet -q")
 
     def configure_libraries(self) -> None:
         """Set what libraries read at import: quiet, and no network if ``--offline`` is given."""

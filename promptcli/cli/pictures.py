@@ -10,14 +10,14 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from promptcli.cli.console import note
-from promptcli.cli.options import option_in
 from promptcli.errors import UsageError, require
 from promptcli.recipe import last_part
+from promptcli.settings import setting
 from promptcli.storage.files import atomic_path, check_output
 
 if TYPE_CHECKING:
@@ -101,15 +101,14 @@ BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#B
 MARKERS = "osD^vPX*"
 #: Kinds of picture, by file extension.
 PICTURES = (".png", ".svg")
-_option = option_in("Picture")
 
 
 @dataclass(frozen=True)
 class PictureOptions:
     """The file of a plot."""
 
-    plot: Annotated[Path | None, _option(help="Draw into a .png or .svg file (needs matplotlib).")] = None
-    force: Annotated[bool, _option("--force", help="Overwrite an existing file or model of that name.")] = False
+    plot: Path | None = setting(None, "Draw into a .png or .svg file (needs matplotlib).", panel="Picture")
+    force: bool = setting(False, "Overwrite an existing file or model of that name.", panel="Picture")
 
     def check(self) -> None:
         """Refuse a picture that could not be drawn, before any work is done."""
@@ -159,7 +158,7 @@ def draw_scores(path: Path, evaluation: "Evaluation") -> None:
     """Draw a panel for each task: a dot with its 95% interval for each model."""
     from promptcli.cli.tables import table_names
 
-    names = list(table_names(evaluation.rows, 40).values())
+    names = [name[:40] for name in table_names(evaluation.rows).values()]
     tasks = list(dict.fromkeys((score.column, score.metric) for score in evaluation))
     down = -(-len(tasks) // 4)
     across, margin = -(-len(tasks) // down), 0.085 * max(map(len, names))

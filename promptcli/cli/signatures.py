@@ -11,36 +11,17 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
-
-import typer
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from promptcli.cli.options import MODEL, Fields, choice_of, data_folder
-from promptcli.extensions import added_to
+from promptcli.cli.options import Flag as Flag  # for the commands
 from promptcli.recipe import Choice
 
 Show = TypeVar("Show", bound=Callable[..., None])
 #: Makes the value of a parameter from the values of all options.
 _Reader = Callable[[Mapping[str, Any]], Any]
-
-
-@dataclass(frozen=True)
-class Flag:
-    """How a parameter is given on the command line, if its name, type and sentence in ``Args:`` do not say it all."""
-
-    names: str = ""  #: ``--output -o``, ``--text/--no-text``; of an argument its metavar: ``FILE...``, ``[KEY]``
-    min: float | None = None
-    max: float | None = None
-    metavar: str | None = None
-    panel: str | None = None
-    help: str | None = None  #: in place of the sentence in ``Args:``
-    added: str = ""  #: table of promptcli.extensions whose installed rows end the help
-    type: Any = None  #: in place of the annotation
-    read: Callable[[Any], Any] | None = None  #: makes what the function takes from what was typed
-    required: bool = False  #: on the command line, if not in the library
 
 
 #: A flag, or only its names; a group of options in place of the parameter; None: not offered.
@@ -75,116 +56,83 @@ def command_of(*functions: Callable[..., Any], flags: Mapping[str, FlagRow] | No
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command as Typer takes it: library functions and option groups are replaced by their options."""
-    options, reads = _Options(getattr(command, "flags", {})), dict[str, _Reader]()
-    functions = list(getattr(command, "functions", ()))
-    waiting = iter(functions)
-    hints = _hints(command)
+    """Return a command as Typer takes it: library functions and groups of settings are replaced by their options."""
+    flags, functions = _COMMON | getattr(command, "flags", {}), getattr(command, "functions", ())
+    options, reads = dict[str, inspect.Parameter](), dict[str, _Reader]()
+    waiting, hints = iter(functions), _hints(command)
     for name, parameter in inspect.signature(command).parameters.items():
         hint = hints[name]
         if (get_origin(hint) or hint) is functools.partial:
-            reads[name] = options.add_function(next(waiting), first=not options.parameters)
+            added, reads[name] = _of_function(next(waiting), flags, first=not options)
         elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            reads[name] = options.add_group(hint)
+            group = Fields(hint, defaults=True)
+            added, reads[name] = list(group.options()), group.read
         elif isinstance(fields := getattr(hint, "__metadata__", [None])[0], Fields):
-            options.add_fields(fields)
-            reads[name] = functools.partial(functools.partial, fields.changes)
+            added, reads[name] = list(fields.options()), functools.partial(functools.partial, fields.changes)
         else:
-            reads[name] = options.add(name, hint, parameter.default)
+            added = [parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)]
+            reads[name] = operator.itemgetter(name)
+        for option in added:
+            options.setdefault(option.name, option)
 
     def call(**given: Any) -> None:
         return command(**{name: read(given) for name, read in reads.items()})
 
-    parameters = list(options.parameters.values())
     call.__name__, call.__doc__ = command.__name__, prose(*(() if command.__doc__ is None else (command,)), *functions)
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
+    call.__annotations__ = {option.name: option.annotation for option in options.values()}
     return call
 
 
-class _Options:
-    """The options of a command, and how the values of parameters are made from them."""
+def _of_function(
+    function: Callable[..., Any], flags: Mapping[str, FlagRow], *, first: bool
+) -> tuple[list[inspect.Parameter], _Reader]:
+    """Return the options of a function, and what makes its partial application of their values."""
+    sentences, hints, parameters = arguments_of(function), _hints(function), inspect.signature(function).parameters
+    options, reads = list[inspect.Parameter](), dict[str, _Reader]()
+    named = re.compile(rf"`({'|'.join(name for name in parameters if '_' in name) or '_'})`")
+    for name, parameter in parameters.items():
+        if flags.get(name, "") is not None:
+            about = named.sub(lambda match: f"`--{match[1].replace('_', '-')}`", sentences.get(name, ""))
+            added, reads[name] = _of_parameter(parameter, hints[name], flags.get(name), about, first=first)
+            options += added
 
-    def __init__(self, flags: Mapping[str, FlagRow]) -> None:
-        self.parameters: dict[str, inspect.Parameter] = {}
-        self._flags: dict[str, FlagRow] = {**_COMMON, **flags}
+    def bind(given: Mapping[str, Any]) -> functools.partial[Any]:
+        values = dict[str, Any]()
+        for name, read in reads.items():
+            value = read(given)
+            if parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+                values |= value
+            elif value is not None or parameters[name].default is None:
+                values[name] = value
+        return functools.partial(function, **values)
 
-    def add(self, name: str, annotation: Any, default: Any) -> _Reader:
-        """Add an option, unless there is one of that name."""
-        kind = inspect.Parameter.KEYWORD_ONLY
-        self.parameters.setdefault(name, inspect.Parameter(name, kind, default=default, annotation=annotation))
-        return operator.itemgetter(name)
-
-    def add_group(self, group: type) -> _Reader:
-        """Add the options of a dataclass; they make an object of it."""
-        hints, names = get_type_hints(group, include_extras=True), [item.name for item in dataclasses.fields(group)]
-        for item in dataclasses.fields(group):
-            self.add(item.name, hints[item.name], item.default)
-        return lambda given: group(**{name: given[name] for name in names})
-
-    def add_fields(self, fields: Fields) -> None:
-        """Add the options of a dataclass of settings."""
-        for option in fields.options():
-            self.add(*option)
-
-    def add_function(self, function: Callable[..., Any], *, first: bool) -> _Reader:
-        """Add the options of a function; they make its partial application."""
-        sentences, hints, reads = arguments_of(function), _hints(function), dict[str, _Reader]()
-        parameters = inspect.signature(function).parameters
-        always = {name for name, parameter in parameters.items() if parameter.default is None}
-        further = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.VAR_KEYWORD]
-        named = re.compile(rf"`({'|'.join(name for name in parameters if '_' in name) or '_'})`")
-        for name, parameter in parameters.items():
-            if self._flags.get(name, "") is not None:
-                about = named.sub(lambda match: f"`--{match[1].replace('_', '-')}`", sentences.get(name, ""))
-                reads[name] = self._add_parameter(parameter, hints[name], about, first=first)
-
-        def bind(given: Mapping[str, Any]) -> functools.partial[Any]:
-            values = {name: read(given) for name, read in reads.items()}
-            values = {name: value for name, value in values.items() if value is not None or name in always}
-            for name in further:
-                values |= values.pop(name, {})
-            return functools.partial(function, **values)
-
-        return bind
-
-    def _add_parameter(self, parameter: inspect.Parameter, hint: Any, sentence: str, *, first: bool) -> _Reader:
-        row = self._flags.get(parameter.name)
-        settings = [each for each in _members(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)]
-        if row is None and _is_model(hint):
-            row = MODEL
-        elif row is None and settings:
-            row = Fields(settings[0], defaults=True)
-        if isinstance(row, Fields):
-            self.add_fields(row)
-            return row.changes if parameter.kind is inspect.Parameter.VAR_KEYWORD else row.read
-        flag = row if isinstance(row, Flag) else Flag(row or "")
-        annotation = flag.type or _option_type(hint)
-        if annotation is None or not (flag.help or sentence):
-            missing = "type of an option" if annotation is None else "sentence in Args"
-            raise TypeError(f"parameter {parameter.name} has no {missing}; say more in `flags`")
-        default = parameter.default
-        if flag.required:
-            default = parameter.empty
-        elif default == () or (default is parameter.empty and (not first or NoneType in get_args(flag.type))):
-            default = None
-        if default is None:
-            annotation |= None
-        option = _option(parameter.name, default, flag, sentence)
-        read = self.add(parameter.name, Annotated[annotation, option], default)
-        value = flag.read or (_choices if _is_model(hint) else None)
-        return read if value is None else lambda given: value(read(given))
+    return options, bind
 
 
-def _option(name: str, default: Any, flag: Flag, sentence: str) -> Any:
-    details: dict[str, Any] = {"help": (flag.help or sentence) + (added_to(flag.added) if flag.added else "")}
-    details |= {"min": flag.min, "max": flag.max, "rich_help_panel": flag.panel}
-    names = flag.names.split()
-    if not flag.names.startswith("-") and (names or default is inspect.Parameter.empty):
-        return typer.Argument(**details, metavar=(flag.metavar or flag.names or name.upper()).strip("[]."))
-    if not names and default is False:
-        names = [f"--{name.replace('_', '-')}"]  # no --no-name beside it
-    return typer.Option(*names, **details, metavar=flag.metavar)
+def _of_parameter(
+    parameter: inspect.Parameter, hint: Any, row: FlagRow, sentence: str, *, first: bool
+) -> tuple[list[inspect.Parameter], _Reader]:
+    settings = [each for each in _members(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)]
+    if row is None and _is_model(hint):
+        row = MODEL
+    elif row is None and settings:
+        row = Fields(settings[0], defaults=True)
+    if isinstance(row, Fields):
+        further = parameter.kind is inspect.Parameter.VAR_KEYWORD
+        return list(row.options()), row.changes if further else row.read
+    flag = row if isinstance(row, Flag) else Flag(row or "")
+    annotation, name = flag.type or _option_type(hint), parameter.name
+    if annotation is None or not (flag.help or sentence):
+        missing = "type of an option" if annotation is None else "sentence in Args"
+        raise TypeError(f"parameter {name} has no {missing}; say more in `flags`")
+    default = parameter.default
+    if flag.required:
+        default = parameter.empty
+    elif default == () or (default is parameter.empty and (not first or NoneType in get_args(flag.type))):
+        default = None
+    value = flag.read or (_choices if _is_model(hint) else lambda given: given)
+    return [flag.option(name, annotation, default, sentence)], lambda given: value(given[name])
 
 
 def _choices(names: str | list[str] | None) -> Any:

@@ -129,7 +129,6 @@ def test_entries_and_recipes_stand_in_one_table_and_scores_are_saved_on_request(
         ([("mine", "cls", True)], ["mine"]),
         ([("mine", "cls", True), ("mini-bert", "cls")], ["mine", "mini-bert cls"]),
         ([("mini-bert", "last-avg"), ("mini-bert", "pooling=last/ditto:1-9")], ["last-avg", "last/ditto:1-9"]),
-        ([("m", "prompt=" + "a" * 40), ("m", "prompt=" + "a" * 50)], [f"prompt={'a' * 14}… #{n}" for n in (1, 2)]),
     ],
 )
 def test_names_in_a_table_are_short_and_no_two_are_equal(labels, names):

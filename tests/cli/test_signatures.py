@@ -1,4 +1,4 @@
-"""Options made from the parameters of a function and its ``Args:``."""
+"""Options made from the parameters of a function with its ``Args:``, and from the fields of a dataclass."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pytest
 import typer
 
-from promptcli.cli.options import RECIPE, RUNTIME, Json, Runtime
+from promptcli.cli.options import RECIPE, RUNTIME, Changes, Fields, Json, Runtime, kinds_of, parsed
 from promptcli.cli.signatures import Flag, arguments_of, command_of, expand
-from promptcli.recipe import Choice
+from promptcli.data.vectors import FORMATS
+from promptcli.encoder.pooling import STATES, WEIGHTS
+from promptcli.encoder.prompts import PROMPTS
+from promptcli.encoder.transforms import TRANSFORMS
+from promptcli.errors import UsageError
+from promptcli.recipe import Choice, Recipe
 from promptcli.settings import setting
+from promptcli.training.methods import METHODS
 
 if TYPE_CHECKING:
     from promptcli.models.loading import Model
@@ -71,6 +77,17 @@ def more(file: str, parts: int, *, rate: float = 0.5) -> int:
 
 FLAGS = {"with_text": "--text/--no-text", "rate": Flag("--rate -r", min=0), "parts": Flag(min=1)}
 FLAGS |= {"hidden": None, "changes": RECIPE}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    layers: int = setting(4, "Layers.", min=1, panel="Model")
+    names: tuple[str, ...] = setting((), "Names.")
+    tied: bool | None = setting(None, "Tied.")
+    rate: float = setting(0.5, "Rate.")
+    tokens: int = 0
+
+
 calls: list[Any] = []
 
 
@@ -84,10 +101,14 @@ def command(
     calls.append((work, more, extra, json))
 
 
-def run(*words):
+def changing(options: Annotated[Changes, Fields(Settings, panel="Run", flags={"names": "--name -n"})]) -> None:
+    calls.append(options())
+
+
+def run(*words, of=command):
     calls.clear()
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command()(expand(command))
+    app.command()(expand(of))
     app(list(words), standalone_mode=False)
     return calls[0] if calls else None
 
@@ -140,3 +161,43 @@ def test_a_parameter_without_a_sentence_is_said():
 
     with pytest.raises(TypeError, match="parameter value has no sentence in Args"):
         expand(show)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", {}),
+        ("--rate 0", {"rate": 0.0}),
+        ("-n a --name b --no-tied", {"names": ("a", "b"), "tied": False}),
+        ("--layers 2 --rate 1e-3", {"layers": 2, "rate": 1e-3}),
+    ],
+)
+def test_changes_of_settings_are_what_was_given(line, expected):
+    assert run(*line.split(), of=changing) == expected
+
+
+def test_set_reads_fields_by_their_types():
+    read = parsed(kinds_of(Settings), ["layers=2", "tied=true", "rate=1e-3"])
+    assert read == {"layers": 2, "tied": True, "rate": 1e-3}
+    assert parsed(kinds_of(Recipe), ["max-length=32", "denoise=hidden"]) == {"max_length": 32, "denoise": "hidden"}
+    assert parsed(kinds_of(Settings), ["rate=1,2"], many=True) == {"rate": [1.0, 2.0]}
+    for pair, message in (
+        ("layers", "'layers'"),
+        ("layers=a", "--set layers: 'a'.* whole number"),
+        ("tied=yes", "true or false"),
+        ("layrs=1", "mean layers"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            parsed(kinds_of(Settings), [pair])
+
+
+def test_the_help_names_every_row(run):
+    about = {item.name: item.metadata["help"] for item in dataclasses.fields(Recipe) if item.name != "dims"}
+    for text, rows in (
+        (about["pooling"], [*STATES, *WEIGHTS]),
+        (about["transforms"], TRANSFORMS),
+        (about["prompt"], [name for name in PROMPTS if name != "soft-template-lookup"]),
+        (run("embed", "--help").out, FORMATS),
+        (run("train", "--help").out, METHODS),
+    ):
+        assert [name for name in rows if name not in text] == []

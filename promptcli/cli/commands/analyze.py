@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from promptcli.analysis import analyze as library
 from promptcli.analysis.analyze import ANALYSES
 from promptcli.cli import pictures
-from promptcli.cli.console import json_ready, note, out, result_json, result_table
+from promptcli.cli.console import note, out, result_json, result_table
 from promptcli.cli.options import RECIPE, Changes, Json, Section, choice_of, field_of, parsed, value_typed
 from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
 from promptcli.cli.signatures import Flag, command_of
@@ -126,7 +126,7 @@ def analyze(
     if json:
         named = [{key: value for key, value in label.to_dict().items() if value} for label in results]
         rows = [{**label, **display.row(result)} for label, result in zip(named, results.values(), strict=True)]
-        result_json(json_ready({"analysis": name, "on": on, "settings": shown.settings, "results": rows}))
+        result_json({"analysis": name, "on": on, "settings": shown.settings, "results": rows})
     else:
         said, heads, cells = display.table(shown)
         note(said)

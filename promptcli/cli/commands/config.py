@@ -21,25 +21,17 @@ def config(
 
     An option on the command line comes before all of them.
     """
-    if key is None and unset:
-        raise UsageError(f"--unset needs a KEY: {', '.join(KEYS)}")
-    if value is not None and unset:
-        raise UsageError(f"{value!r} and --unset exclude each other; give one")
-    if key is None or (value is None and not unset):
-        _show(key, as_json=json)
+    if unset and (key is None or value is not None):
+        raise UsageError(f"--unset takes a KEY and no VALUE: {', '.join(KEYS)}")
+    path = config_file(os.environ)
+    if key is not None and (unset or value is not None):
+        write_setting(os.environ, key, value)
+        note(f"{key} is not set in {path}" if unset else f"{key} = {value} in {path}")
         return
-    path = write_setting(os.environ, key, value)
-    note(f"{key} is not set in {path}" if value is None else f"{key} = {value} in {path}")
-    if above := os.environ.get(KEYS[key]["variable"]):
-        note(f"but ${KEYS[key]['variable']} = {above} comes before the file")
-
-
-def _show(key: str | None, *, as_json: bool) -> None:
-    settings, path = read_settings(os.environ), config_file(os.environ)
+    settings = read_settings(os.environ)
     shown = settings if key is None else {key: look_up("setting", key, settings)}
-    if as_json:
-        values = {name: {"value": held.value, "source": held.source} for name, held in shown.items()}
-        result_json({"file": str(path), "settings": values})
+    if json:
+        result_json({"file": str(path), "settings": shown})
         return
     for name, held in shown.items():
         result(f"{name} = {held.value or '-'}  ({held.source}; {KEYS[name]['help']}; ${KEYS[name]['variable']})")

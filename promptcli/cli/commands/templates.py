@@ -35,40 +35,21 @@ def templates(check: "partial[CheckedTemplate]", json: Json = False) -> None:
         cells = [(name, row.text, score, row.source) for (name, row), score in zip(listed.items(), scores, strict=True)]
         result_table(("name", "template", "STS-B dev, BERT-base", "source"), cells)
         return
-    name, template = check.keywords["text"], check()
-    named = template.named
+    name, checked = check.keywords["text"], check()
     if json:
-        fields = asdict(template)
-        row = fields.pop("named")
-        result_json({**({} if row is None else {"name": name, **row}), **fields})
+        fields = asdict(checked)
+        result_json({**({"name": name, **row} if (row := fields.pop("named")) else {}), **fields})
         return
-    if named is not None:
-        rows = [("name", name), ("template", named.text), ("source", named.source)]
-        if named.score is not None:
-            rows.append(("published", f"{named.score:.2f} (STS-B dev, bert-base-uncased without training)"))
-        result_table((), [*rows, *((f"for {model}", text) for model, text in named.models.items())])
-    _print(template)
-    for remark in template.notes:
+    if named := checked.named:
+        score = [] if named.score is None else [("STS-B dev, BERT-base", f"{named.score:.2f}")]
+        models = [(f"for {model}", text) for model, text in named.models.items()]
+        result_table((), [("name", name), ("template", named.text), ("source", named.source), *score, *models])
+    cells = [(str(token.position), str(token.id), token.text, token.part) for token in checked.tokens]
+    result_table(("position", "id", "token", "part"), cells)
+    read = "the last token" if checked.mask_position is None else f"the mask, position {checked.mask_position}"
+    result(
+        f"read at {read}; the template has {checked.template_tokens} tokens, special tokens included: the first"
+        f" {checked.room} of a sentence are kept"
+    )
+    for remark in checked.notes:
         note(remark)
-
-
-def _print(checked: "CheckedTemplate") -> None:
-    result_table(
-        ("position", "id", "token", "part"),
-        [(str(token.position), str(token.id), token.text, token.part) for token in checked.tokens],
-    )
-    result(
-        f"template: {checked.template_tokens} tokens, special tokens included; room for a sentence of {checked.room}"
-        f" in {checked.max_tokens}"
-    )
-    position = checked.mask_position
-    last = len(checked.tokens) - 1
-    result("read at the last token" if position is None else f"mask: position {position} of 0 to {last}")
-    if checked.truncated:
-        result("this sentence is cut")
-    cut = checked.truncation
-    mask = "" if cut.mask_position is None else f", the mask is at {cut.mask_position} of 0 to {cut.input_tokens - 1}"
-    result(
-        f"a longer sentence is cut, never the template: of {cut.sentence_tokens} tokens the first {cut.kept} stay"
-        f" (the last is {cut.last_kept}){mask}"
-    )

@@ -19,7 +19,6 @@ from promptcli.cli.options import (
     Section,
     choice_of,
     kinds_of,
-    option_in,
     parsed,
     set_help,
     value_typed,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from promptcli.models.registry import Registry
     from promptcli.training.run import Trained
 
-_many_option = option_in("Several runs")
+_many_option = partial(typer.Option, rich_help_panel="Several runs")
 #: Settings that are no axis of a sweep, and what to give instead.
 _UNSWEPT = {"seed": "--seeds N", "template": "--prompt, a run for each"}
 
