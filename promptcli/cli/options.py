@@ -46,7 +46,9 @@ class Flag:
             if not names and default is False:
                 names = [f"--{_written(name)}"]  # no --no-name beside it
             option = typer.Option(*names, **details, metavar=self.metavar)
-        typed = Annotated[annotation | None if default is None else annotation, option]
+        if default is None:
+            annotation |= None
+        typed: Any = Annotated[annotation, option]
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=typed)
 
 
@@ -84,8 +86,8 @@ class Fields:
             yield flag.option(item.name, annotation, item.default if self.defaults else None, about["help"])
         if self.only:
             others = ", ".join(_written(name) for name in kinds if name not in self.only)
-            about = self.rest or f"Another setting; repeatable: {others}"
-            yield Flag("--set", metavar="FIELD=VALUE", panel=self.panel).option("set", list[str], None, about)
+            rest = self.rest or f"Another setting; repeatable: {others}"
+            yield Flag("--set", metavar="FIELD=VALUE", panel=self.panel).option("set", list[str], None, rest)
 
     def changes(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples."""
