@@ -7,7 +7,6 @@ Warnings, e.g. before the network is used, are shown by Python even if no loggin
 import contextlib
 import functools
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -63,7 +62,8 @@ def showing(stage: Stage | None) -> AbstractContextManager[None]:
 
 def is_shown() -> bool:
     """Return whether stages are shown as bars."""
-    return _STAGE.get() is not None and sys.stderr.isatty()
+    stage = _STAGE.get()
+    return stage is not None and getattr(stage, "bars", True)
 
 
 def working(name: str, steps: int | None) -> AbstractContextManager[Advance]:

@@ -143,3 +143,6 @@ def progress(label: str, total: int | None) -> Iterator[ProgressBar]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
         yield ProgressBar(bar, label, total)
+
+
+progress.bars = err.is_terminal  # type: ignore[attr-defined]  # else lines now and then: see notes.is_shown
