@@ -17,7 +17,6 @@ from promptcli.evaluation.evaluator import compare as compare
 from promptcli.index.file_search import search as search
 from promptcli.index.indexing import add_to_index as add_to_index
 from promptcli.index.indexing import build_index as build_index
-from promptcli.index.indexing import check_index as check_index
 from promptcli.index.indexing import search_index as search_index
 from promptcli.index.sentence_index import SentenceIndex as SentenceIndex
 from promptcli.index.sync import sync_index as sync_index

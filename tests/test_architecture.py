@@ -46,7 +46,6 @@ DOORS = {
     "uvicorn": ("serving",),
     "fsspec": ("data",),
     "sklearn": ("analysis", "encoder"),
-    "ray": ("embedding",),
 }
 HEAVY = ["torch", "transformers", "datasets", "faiss", "pyarrow", "scipy", "numpy", "safetensors"]
 

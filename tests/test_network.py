@@ -48,7 +48,6 @@ LINES = {
     "index compact": "index compact index -q",
     "index search": "index search index 'a cat' -q",
     "index dups": "index dups index -q\nindex dups index --pairs 3 -q",
-    "index check": "index check index -q",
     "index info": "index info index",
     "models list": "models list\nmodels list --recipes",
     "models show": "models show mini",

@@ -160,7 +160,6 @@ _FIRST = (
         Listed("search", "index.search", "Print the rows that are nearest to each query."),
         Listed("dups", "index.dups", "Print groups of near-duplicates, or the nearest pairs."),
         Listed("info", "index.info", "Print what an index holds."),
-        Listed("check", "index.check", "Compare the sizes of an index's files, and open it."),
     ),
 )
 _OTHERS = (

@@ -134,8 +134,7 @@ class Fields:
 
     ``text`` and ``id`` name the file's columns of the sentence and its id if the user has chosen them, ``named`` those
     of the layout with as many columns, in its order; all by name, or by number from 1. ``remedy`` tells how a user
-    names columns; without one, by ``FILE:COLUMN,...``. With ``skip_bad`` rows that cannot be read are left out, with
-    ``cells`` the other columns of a table are read, too.
+    names columns; without one, by ``FILE:COLUMN,...``. With ``cells`` the other columns of a table are read, too.
     """
 
     text: str | None = None
@@ -143,7 +142,6 @@ class Fields:
     layouts: tuple[tuple[str, ...], ...] = (SENTENCES,)
     named: tuple[str, ...] = ()
     remedy: str = "choose one with `text_field`"
-    skip_bad: bool = False
     cells: bool = False
 
     def choose(

@@ -128,12 +128,11 @@ class Text:
     sha256: Callable[[], str]  #: hex SHA-256 of the bytes read so far
 
 
-def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None], *, lenient: bool = False) -> Text:
+def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None]) -> Text:
     """Look at the beginning of a file, which may be a pipe; ``tell`` is called if it is not plain UTF-8.
 
     ``ending`` is a key of ``COMPRESSED``, or any other one. A file that is not UTF-8, but looks like text of Western
-    Europe's Windows, is read as such. If ``lenient``, a line with NUL bytes keeps them, and one that cannot be decoded
-    has lone surrogates.
+    Europe's Windows, is read as such.
     """
     raw = _HashedBytes(file)
     stream = io.BufferedReader(raw, _BUFFER)
@@ -160,7 +159,7 @@ def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None
         text.replace("\r", "\n") if returns else text,
         len(head) < LOOK and file.seekable(),
         not (utf16 or returns or ending in COMPRESSED),
-        _checked(lines, name, None if utf16 else head, tell, ending=ending, lenient=lenient),
+        _checked(lines, name, None if utf16 else head, tell, ending=ending),
         lambda: raw.hash.hexdigest(),
     )
 
@@ -178,7 +177,6 @@ def _checked(
     tell: Callable[[str], None] = lambda message: None,
     *,
     ending: str = "",
-    lenient: bool = False,
 ) -> Iterator[str]:
     """Yield lines that are whole and well encoded; with a ``head`` they may be cp1252."""
     number, encoding = 1, "" if head is not None else text.encoding.removesuffix("-sig")
@@ -188,7 +186,7 @@ def _checked(
                 if len(line) > LONGEST_LINE:
                     size = f"{LONGEST_LINE >> 20} MiB"
                     raise UsageError(f"{name}: line {number} is longer than {size}; give one row a line")
-                if "\0" in line and not lenient:
+                if "\0" in line:
                     raise UsageError(f"{name}: line {number}: a NUL byte; if it is UTF-16: iconv -f UTF-16")
                 if not line.isascii():
                     if not encoding:  # the first line that is not ASCII decides
@@ -198,7 +196,7 @@ def _checked(
                             tell(f"{name}: not UTF-8; read as Windows' cp1252, e.g. line {number}: {_excerpt(data)}")
                     if encoding == "cp1252":
                         line = line.encode("utf-8", "surrogateescape").decode("cp1252")
-                    elif not lenient:
+                    else:
                         line.encode("utf-8")  # refuses a surrogate, which stands for a byte that is no text
                 yield line
                 number += 1

@@ -170,7 +170,6 @@ class InputFile:
     stamp: str  #: time of its last change, or a remote store's version
     text: str | None = None  #: column of the sentence; None in plain text
     id: str | None = None  #: column of the id
-    skip_bad: bool = False  #: whether lines that cannot be read are left out
 
 
 def count_input(name: str, fields: Fields) -> InputFile:
@@ -181,7 +180,7 @@ def count_input(name: str, fields: Fields) -> InputFile:
         columns, digest = rows.columns, rows.sha256()
     if state_of(name) != (size, stamp):
         raise UsageError(f"{name} is being written to; try again when it is complete")
-    return InputFile(name, size, digest, count, stamp, columns.get(TEXT) or None, columns.get(ID), fields.skip_bad)
+    return InputFile(name, size, digest, count, stamp, columns.get(TEXT) or None, columns.get(ID))
 
 
 def has_text_ids(files: Sequence[InputFile]) -> bool:
@@ -217,13 +216,10 @@ def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) ->
         lower, upper = max(start - first, 0), min(stop - first, file.rows)
         if lower < upper:
             check_unchanged(file, began)
-            fields = Fields(file.text, file.id, skip_bad=file.skip_bad)
-            begin = 0 if file.skip_bad else lower  # only what is read tells which rows are left out
-            with _open(file.path, fields, start=begin, tell=lambda message: None) as rows:
-                row = begin
-                for batch in _numbered(rows.batches, first + begin):
-                    if row + len(batch) > lower:
-                        yield batch.slice(max(lower - row, 0), upper - max(lower, row))
+            with _open(file.path, Fields(file.text, file.id), start=lower, tell=lambda message: None) as rows:
+                row = lower
+                for batch in _numbered(rows.batches, first + lower):
+                    yield batch.slice(0, upper - row)
                     row += len(batch)
                     if row >= upper:
                         break
@@ -245,9 +241,9 @@ def _open(
     with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
         if form == "parquet":
             columns, batches, count = reader.parquet(file, start)
-            yield Rows(str(path), columns, reader.told(batches), lambda: _sha256(path), lambda: count)
+            yield Rows(str(path), columns, batches, lambda: _sha256(path), lambda: count)
             return
-        text = open_text(file, name, ending, tell, lenient=fields.skip_bad)
+        text = open_text(file, name, ending, tell)
         if not text.head:
             yield Rows(str(path), {}, iter(()), text.sha256, lambda: 0)
             return
@@ -264,7 +260,7 @@ def _open(
             above = dialect.skipped + (dialect.format == "table" and not dialect.header)
             return max(count_lines(Path(path)) - above, 0)
 
-        yield Rows(str(path), columns, reader.told(batches), text.sha256, total)
+        yield Rows(str(path), columns, batches, text.sha256, total)
 
 
 def _called(path: str | Path) -> str:
@@ -311,21 +307,10 @@ class _Reader:
 
     def __init__(self, name: str, fields: Fields, tell: Tell) -> None:
         self.name, self.fields, self.tell = name, fields, tell
-        self._left_out, self._first = 0, ""
 
-    def bad(self, problem: str, lines: int = 1) -> None:
-        """Refuse a row of ``lines`` lines, or leave it out."""
-        if not self.fields.skip_bad:
-            raise UsageError(f"{self.name}: {problem}")
-        self._first = self._first or problem
-        self._left_out += lines
-
-    def told(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Yield batches, then report how many lines were left out."""
-        yield from batches
-        if self._left_out:
-            count = f"{self.name}: lines that cannot be read, left out: {self._left_out:,}"
-            self.tell(f"{count}; the first is {self._first}")
+    def bad(self, problem: str) -> UsageError:
+        """Return the refusal of a row."""
+        return UsageError(f"{self.name}: {problem}")
 
     def text(self, lines: Iterator[str], dialect: Dialect) -> tuple[None, _Numbered]:
         return None, ((number, [line.removesuffix("\n").removesuffix("\r")]) for number, line in enumerate(lines, 1))
@@ -349,13 +334,12 @@ class _Reader:
             try:
                 row = _json(line) if line.strip() else None
             except (ValueError, RecursionError) as error:
-                self.bad(f"line {number}: malformed JSON: {error}; give one object a line, or one array of them")
-                continue
-            if row is None or isinstance(row, dict):
-                yield number, row
-            else:
+                problem = f"malformed JSON: {error}; give one object a line, or one array of them"
+                raise self.bad(f"line {number}: {problem}") from None
+            if row is not None and not isinstance(row, dict):
                 example = 'give one object a line, e.g. {"text": "..."}'
-                self.bad(f"line {number}: {shown(row)} is not a JSON object; {example}")
+                raise self.bad(f"line {number}: {shown(row)} is not a JSON object; {example}")
+            yield number, row
 
     def array(self, lines: Iterator[str], dialect: Dialect) -> tuple[list[str] | None, _Numbered]:
         """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
@@ -372,10 +356,9 @@ class _Reader:
             raise UsageError(f"{self.name}: malformed JSON: {error}") from None
         rows = list[tuple[int, Any]]()
         for number, item in enumerate(items, 1):
-            if isinstance(item, dict | str):
-                rows.append((number, {TEXT: item} if isinstance(item, str) else item))
-            else:
-                self.bad(f"row {number}: {shown(item)} is not a JSON object or a sentence")
+            if not isinstance(item, dict | str):
+                raise self.bad(f"row {number}: {shown(item)} is not a JSON object or a sentence")
+            rows.append((number, {TEXT: item} if isinstance(item, str) else item))
         return list(rows[0][1]) if rows else None, iter(rows)
 
     def table(self, lines: Iterator[str], dialect: Dialect) -> tuple[list[str], _Numbered]:
@@ -397,7 +380,7 @@ class _Reader:
                 above = f"the first line has {width}" if dialect.header else f"the header has {width}"
                 columns = "" if dialect.header else f" ({', '.join(header)})"
                 counts = f"{len(row)} columns, but {above}{columns}; {_hint(dialect)}"
-                self.bad(f"line {number}: {counts}")
+                raise self.bad(f"line {number}: {counts}")
             else:
                 yield number, None
 
@@ -423,9 +406,8 @@ class _Reader:
                 return
             except csv.Error as error:
                 number = first + dialect.skipped
-                self.bad(f"line {number}: {error}; {_hint(dialect)}", reader.line_num + 1 - first)
-            else:
-                yield first + dialect.skipped, row
+                raise self.bad(f"line {number}: {error}; {_hint(dialect)}") from None
+            yield first + dialect.skipped, row
 
     def batches(self, rows: _Numbered, header: list[str] | None, columns: Columns) -> Iterator[Batch]:
         """Yield the chosen columns of rows, and the others as cells."""
@@ -438,8 +420,7 @@ class _Reader:
             values: list[Any] = [""] * len(places)
             if isinstance(row, dict):
                 if lacking := next((column for column in in_file if column in needed and column not in row), None):
-                    self.bad(f"line {number}: no field {lacking!r}; its fields: {', '.join(row)}")
-                    continue
+                    raise self.bad(f"line {number}: no field {lacking!r}; its fields: {', '.join(row)}")
                 values = [row.get(column) for column in in_file]
             elif row is not None:
                 values = [row[place] for place in places]
@@ -489,15 +470,8 @@ class _Reader:
 
         try:
             texts = column_texts(columns, values, kind, numbers)
-        except ValueError:
-            rows = list[list[Any]]()
-            for number, cells in zip(numbers, zip(*values, strict=True), strict=True):
-                try:
-                    row = column_texts(columns, [[cell] for cell in cells], kind, [number])
-                    rows.append([text for (text,) in row.values()])
-                except ValueError as error:
-                    self.bad(str(error))
-            texts = {column: [row[place] for row in rows] for place, column in enumerate(columns)}
+        except ValueError as error:
+            raise self.bad(str(error)) from None
         arrays = {}
         for column, column_values in texts.items():
             if column == CELLS:

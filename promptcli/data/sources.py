@@ -32,7 +32,6 @@ from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import DEMO, TASKS, TaskName
 from promptcli.data.tasks import STSTask, fitting_task, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.notes import note
 
 
 class Table(Protocol):
@@ -120,9 +119,7 @@ def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> 
     )
 
 
-def read_examples(
-    path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES), *, skip_bad: bool = False
-) -> TrainingExamples:
+def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
     """Read examples in one pass, without rows that lack a text other than a hard negative.
 
     Args:
@@ -130,11 +127,10 @@ def read_examples(
             labelled pairs and definitions also without a header, as tab-separated lines of label, premise and
             hypothesis, or of word and definition.
         layouts: The layouts asked for, best first; ``SENTENCES`` is one text field, or lines.
-        skip_bad: Leave out rows that cannot be read, and count them.
     """
-    with open_rows(path, Fields(layouts=tuple(layouts), remedy="", skip_bad=skip_bad)) as rows:
+    with open_rows(path, Fields(layouts=tuple(layouts), remedy="")) as rows:
         layout = SENTENCES if TEXT in rows.columns else tuple(rows.columns)
-        return _examples(rows.tuples(), layout, str(path), rows.sha256, skip_bad)
+        return _examples(rows.tuples(), layout, str(path), rows.sha256)
 
 
 def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
@@ -177,15 +173,11 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
 
 
 def _examples(
-    rows: Iterable[tuple[str, ...]],
-    layout: tuple[str, ...],
-    name: str,
-    digest: Callable[[], str],
-    skip_bad: bool = False,
+    rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], name: str, digest: Callable[[], str]
 ) -> TrainingExamples:
     """Return the complete rows, in columns."""
     complete: list[tuple[str, ...]] = []
-    blank = unlabelled = commas = bad = 0
+    blank = unlabelled = commas = 0
     read, hint = _JUDGEMENTS.get(layout, (None, ""))
     needed = 2 if layout == TRIPLETS else None
     for number, row in enumerate(rows, 1):
@@ -195,18 +187,13 @@ def _examples(
                 continue
             commas += "," in row[-1]
             label = read(row[-1])
-            if label is None and not skip_bad:
-                raise UsageError(f"{name}: row {number} has the {layout[-1]} {row[-1]!r}; {hint}")
             if label is None:
-                bad += 1
-                continue
+                raise UsageError(f"{name}: row {number} has the {layout[-1]} {row[-1]!r}; {hint}")
             row = (*row[:-1], label)
         if all(map(str.strip, row[:needed])):
             complete.append(row)
         else:
             blank += 1
-    if bad:
-        note(f"{name}: {bad:,} rows whose {layout[-1]} cannot be read are left out")
     note_commas(commas, name)
     columns, layout = _columns(complete, layout, name)
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
@@ -260,9 +247,7 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
         return [*itertools.chain(*zip(*rows.tuples(), strict=True))]
 
 
-def training_examples(
-    data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None, skip_bad: bool = False
-) -> TrainingExamples:
+def training_examples(data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None) -> TrainingExamples:
     """Return the examples that ``data`` names or holds.
 
     Args:
@@ -271,12 +256,11 @@ def training_examples(
             ``is_sources``), which are read one after the other.
         layouts: The layouts asked for, best first; default: triplets, pairs or sentences. If graded pairs are among
             them, ``data`` may be a task (``STS-B:train``).
-        skip_bad: Leave out rows of files that cannot be read, and count them.
     """
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
         return join_examples(
-            [training_examples(source, layouts=layouts, skip_bad=skip_bad) for source in data],
+            [training_examples(source, layouts=layouts) for source in data],
             [source_name(source) for source in data],
         )
     if not isinstance(data, str | Path):
@@ -289,7 +273,7 @@ def training_examples(
     if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
         pairs = development_task(str(data)).pairs()
         return examples_of(list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts)
-    return read_examples(_training_file(str(data)), layouts, skip_bad=skip_bad)
+    return read_examples(_training_file(str(data)), layouts)
 
 
 def is_sources(data: Any) -> bool:

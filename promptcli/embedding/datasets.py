@@ -1,6 +1,5 @@
-"""A column of vectors for a data set: Hugging Face, Arrow or Ray in, the same kind out."""
+"""A column of vectors for a data set: Hugging Face or Arrow in, the same kind out."""
 
-import functools
 import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -23,8 +22,8 @@ def embed_dataset(
 
     Args:
         dataset: A ``datasets.Dataset`` or ``IterableDataset``, a ``pyarrow.Table``, ``RecordBatchReader`` or
-            ``pyarrow.dataset.Dataset``, or a ``ray.data.Dataset`` (one encoder an actor, a GPU each where there are
-            any). What streams stays a stream; of ``pyarrow.dataset.Dataset`` the result is in memory.
+            ``pyarrow.dataset.Dataset``. What streams stays a stream; of ``pyarrow.dataset.Dataset`` the result is in
+            memory.
         encoder: The encoder.
         text_field: Column of the sentence; ``text``, else ``sentence``, else the only one.
         column: Name of the new column.
@@ -51,7 +50,7 @@ def embed_dataset(
     return embedded
 
 
-def add_vectors(table: Any, encoder: Encoder, text: str, column: str) -> Any:
+def _add_vectors(table: Any, encoder: Encoder, text: str, column: str) -> Any:
     """Return an Arrow table or batch with a column of vectors more, fixed_size_list<float>[d]."""
     import pyarrow as pa
 
@@ -64,12 +63,12 @@ def _embed_arrow(dataset: Any, encoder: Encoder, text: str, column: str) -> Any:
     import pyarrow.dataset as pads
 
     if isinstance(dataset, pa.Table):
-        return add_vectors(dataset, encoder, text, column)
+        return _add_vectors(dataset, encoder, text, column)
     reader = dataset if isinstance(dataset, pa.RecordBatchReader) else dataset.scanner(batch_size=WINDOW).to_reader()
 
     def batches() -> Iterator[Any]:
         for batch in reader:
-            yield from add_vectors(pa.Table.from_batches([batch]), encoder, text, column).to_batches()
+            yield from _add_vectors(pa.Table.from_batches([batch]), encoder, text, column).to_batches()
 
     schema = reader.schema.append(pa.field(column, pa.list_(pa.float32(), encoder.width)))
     made = pa.RecordBatchReader.from_batches(schema, batches())
@@ -87,15 +86,8 @@ def _embed_hugging_face(dataset: Any, encoder: Encoder, text: str, column: str) 
     return dataset.map(vectors, batched=True, batch_size=WINDOW, **named)
 
 
-def _embed_ray(dataset: Any, encoder: Encoder, text: str, column: str) -> Any:
-    from promptcli.embedding.ray_engine import embed_ray
-
-    return embed_ray(dataset, encoder, functools.partial(add_vectors, text=text, column=column), WINDOW)
-
-
 #: Of each library the columns' names of its data sets, and how they are embedded.
 LIBRARIES: dict[str, tuple[Callable[[Any], list[str]], Callable[[Any, Encoder, str, str], Any]]] = {
     "pyarrow": (lambda dataset: list(dataset.schema.names), _embed_arrow),
     "datasets": (lambda dataset: list(dataset.column_names or next(iter(dataset))), _embed_hugging_face),
-    "ray": (lambda dataset: list(dataset.schema().names), _embed_ray),
 }

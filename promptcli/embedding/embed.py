@@ -4,14 +4,13 @@ The input is checked before torch loads.
 """
 
 import itertools
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from promptcli.errors import UsageError, look_up, unknown
+from promptcli.errors import UsageError, look_up
 from promptcli.notes import is_offline, note, working
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from promptcli.data.vectors.part_folder import PartsManifest
     from promptcli.encoder.encoder import Encoder
     from promptcli.models.loading import Model
-
-ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,6 @@ def embed(
     *,
     text_field: str | None = None,
     id_field: str | None = None,
-    skip_bad: bool = False,
     split: bool = False,
     normalize: bool = False,
     precision: str = "float32",
@@ -60,7 +56,6 @@ def embed(
         model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence, by name or number. Default: ``text``, else ``sentence``, else the only one.
         id_field: Column of the id, by name or number; - for row numbers. Default: ``id``, else row numbers.
-        skip_bad: Leave out lines that cannot be read, and count them.
         split: Split texts longer than the model's window at paragraph and sentence ends; part 2 of row 7 has the id
             7#2.
         normalize: Scale every vector to length 1.
@@ -82,7 +77,7 @@ def embed(
     from promptcli.data.vectors.precision import PRECISIONS
     from promptcli.storage.files import check_output
 
-    settings = EmbedSettings(text_field, id_field, normalize, precision, skip_bad, split)
+    settings = EmbedSettings(text_field, id_field, normalize, precision, split)
     ranged = look_up("precision", precision, PRECISIONS).ranged
     path, stdin = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
     before = target = stream = None
@@ -98,7 +93,7 @@ def embed(
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
     else:
         stream = output
-    fields = Fields(text_field, id_field, skip_bad=skip_bad)
+    fields = Fields(text_field, id_field)
     with open_rows(path, fields, stdin=stdin) as source:
         from promptcli.embedding.writing import embed_file, embed_stream
         from promptcli.models import loading
@@ -157,11 +152,8 @@ def embed_parts(
     *,
     shard: int | None = None,
     workers: int | None = None,
-    engine: str = "local",
-    address: str | None = None,
     text_field: str | None = None,
     id_field: str | None = None,
-    skip_bad: bool = False,
     normalize: bool = False,
     precision: str = "float32",
     force: bool = False,
@@ -175,11 +167,8 @@ def embed_parts(
         model: See ``embed``.
         shard: Make this part only, from 0.
         workers: Worker processes. Default: one per GPU, without GPUs this process only.
-        engine: local, or ray: tasks of a Ray cluster (extra ``ray``).
-        address: Address of the Ray cluster. Default: this machine.
         text_field: See ``embed``.
         id_field: See ``embed``.
-        skip_bad: See ``embed``.
         normalize: See ``embed``.
         precision: float32 or float16.
         force: Delete the folder's parts and begin again.
@@ -195,8 +184,11 @@ def embed_parts(
     from promptcli.data.vectors import part_folder as parts_of
     from promptcli.storage.files import remove_folder, remove_leftovers
 
-    folder, settings = Path(folder), EmbedSettings(text_field, id_field, normalize, precision, skip_bad)
-    _check_together(engine, address, shard, shards, many=(workers, engine, force) != (None, "local", False))
+    folder, settings = Path(folder), EmbedSettings(text_field, id_field, normalize, precision)
+    if shard is not None and not 0 <= shard < shards:
+        raise UsageError(f"`shard` {shard} is out of range; of `shards` {shards} it is 0 to {shards - 1}")
+    if shard is not None and (workers, force) != (None, False):
+        raise UsageError("`shard` makes one part in this process; leave out `workers` and `force`")
     parts_of.check_folder(folder, precision)
     remote = needs_network([str(file) for file in files])
     if remote is not None:
@@ -222,7 +214,7 @@ def embed_parts(
     start = time.perf_counter()
     if missing:
         devices = parts.worker_devices(model, workers)[: len(missing)]
-        alone = engine == "local" and (shard is not None or len(devices) == 1)
+        alone = shard is not None or len(devices) == 1
         entry = loading.entry_of(model)
         job = parts.PartJob(folder, manifest, inputs, entry, devices[0], is_offline(), encoder if alone else None)
         del encoder  # the workers need its memory
@@ -230,28 +222,12 @@ def embed_parts(
             if alone:
                 for number in missing:
                     job.make(number, advance)
-            elif engine == "ray":
-                os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # read at import: Ray reports its own repairs
-                from promptcli.embedding.ray_engine import make_by_ray
-
-                make_by_ray(job, missing, advance, address=address, workers=workers)
             else:
                 parts.make_by_processes(job, missing, devices, advance)
     if shard is None:
         remove_leftovers(folder, age=0)  # of processes that were killed
     existing = len(parts_of.parts_in(folder, shards))
     return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
-
-
-def _check_together(engine: str, address: str | None, shard: int | None, shards: int, *, many: bool) -> None:
-    if engine not in ENGINES:
-        raise unknown("engine", engine, ENGINES)
-    if address is not None and engine != "ray":
-        raise UsageError("`address` is of a Ray cluster; give `engine` ray, too")
-    if shard is not None and not 0 <= shard < shards:
-        raise UsageError(f"`shard` {shard} is out of range; of `shards` {shards} it is 0 to {shards - 1}")
-    if shard is not None and many:
-        raise UsageError("`shard` makes one part in this process; leave out `workers`, `engine` and `force`")
 
 
 def similarities(

@@ -34,7 +34,6 @@ def build_index(
     memory: str | int = "4GB",
     text_field: str | None = None,
     id_field: str | None = None,
-    skip_bad: bool = False,
     split: bool = False,
     lexical: bool = False,
     force: bool = False,
@@ -53,7 +52,6 @@ def build_index(
         memory: Memory that the process may take, e.g. 4GB or 800MB.
         text_field: Column of the sentence.
         id_field: Column of the id, or - for row numbers. Default: ``id``, else row numbers.
-        skip_bad: Leave out lines that cannot be read, and count them.
         split: Split texts longer than the model's window at paragraph and sentence ends; results show the best part.
         lexical: Also count words (BM25), for searches with ``hybrid`` or ``lexical``.
         force: Replace an existing index.
@@ -64,7 +62,7 @@ def build_index(
     from promptcli.index import inputs
 
     folder, room = Path(folder), size_of(memory)
-    files = inputs.RowFiles(file, text_field, id_field, folder, skip_bad, split)
+    files = inputs.RowFiles(file, text_field, id_field, folder, split)
     if split and files.are_vectors:
         raise UsageError(f"`split` is for sentences, and {file} holds vectors; give it to `embed`")
     if lexical:
@@ -133,7 +131,7 @@ def delete_from_index(folder: str | Path, ids: Sequence[str] = (), *, file: str 
         ids: Ids of the rows.
         file: File of ids, one a line.
     """
-    wanted = [*ids, *(_read_ids(file) or ())]
+    wanted = [*ids, *(() if file is None else _read_ids(file))]
     if not wanted:
         raise UsageError("no ids are given; give some, or a file of them")
     with stored.change(Path(folder)) as held:
@@ -151,21 +149,6 @@ def compact_index(folder: str | Path, *, memory: str | int = "4GB") -> IndexMani
     with stored.change(Path(folder), memory=size_of(memory)) as held:
         held.index.compact()
     return stored.read_manifest(Path(folder))
-
-
-def check_index(folder: str | Path) -> IndexManifest:
-    """Compare the sizes of an index's files with its manifest, and open it.
-
-    Args:
-        folder: Folder of the index.
-
-    Raises:
-        CheckFailedError: A file is damaged.
-    """
-    stored.load(Path(folder))
-    manifest = index_info(folder)
-    note(f"{len(manifest.files):,} files, {sum(file.size for file in manifest.files.values()):,} bytes: complete")
-    return manifest
 
 
 def index_info(folder: str | Path) -> IndexManifest:
@@ -194,8 +177,6 @@ def search_index(
     min_score: float | None = None,
     nprobe: int | None = None,
     ef: int | None = None,
-    allow: str | Path | None = None,
-    deny: str | Path | None = None,
     where: str | None = None,
     text_field: str | None = None,
 ) -> Iterator[tuple[str, list[Hit]]]:
@@ -213,8 +194,6 @@ def search_index(
         min_score: Leave out answers below this score.
         nprobe: Lists of an IVF index to read. Default: as measured at the build.
         ef: Candidates of an HNSW index. Default: as measured at the build.
-        allow: File of ids, one a line: only these may be answers.
-        deny: File of ids, one a line: these may not.
         where: Condition on the other columns of the indexed table, e.g. 'year > 2020 and lang = "en"'; also on id and
             text. =, !=, <, <=, >, >=, in (...), like "%part%", is null; and, or, not, parentheses.
         text_field: Column of the sentence in the file.
@@ -231,7 +210,7 @@ def search_index(
     held, with_words = stored.load(Path(folder)), hybrid or lexical
     if with_words:
         _ = held.index.words  # refused before anything is encoded
-    among = held.index.allowed(_read_ids(allow), _read_ids(deny), where)  # this, too
+    among = held.index.allowed(where)  # this, too
     opener = None if lexical else lambda: inputs.encoder_of(held.origin, model)
     if isinstance(query, str) and not is_query_file(query):
         note_no_file(query)
@@ -295,14 +274,9 @@ def size_of(text: str | int) -> int:
     return int(float(size[1]) * _UNITS[size[2].upper()])
 
 
-def _read_ids(path: str | Path | None) -> list[str] | None:
+def _read_ids(path: str | Path) -> list[str]:
     from promptcli.data.dialect import Fields
     from promptcli.data.rows import open_rows
 
-    if path is None:
-        return None
-    with open_rows(path, Fields(remedy="")) as source:
-        ids = [name for batch in source for name in batch.column("text").to_pylist() if name.strip()]
-    if not ids:
-        raise UsageError(f"{path} holds no ids; give one a line")
-    return ids
+    with open_rows(path, Fields(remedy=""), skip_blank=True) as source:
+        return list(source.texts())

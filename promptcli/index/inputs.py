@@ -54,12 +54,11 @@ class RowFiles:
         text_field: str | None = None,
         id_field: str | None = None,
         near: Path | None = None,
-        skip_bad: bool = False,
         split: bool = False,
     ) -> None:
         self.stdin: BinaryIO | None = None if isinstance(file, str | Path) else file
         self.file = Path(file) if isinstance(file, str | Path) else STANDARD
-        self.fields = Fields(text_field, id_field, skip_bad=skip_bad)
+        self.fields = Fields(text_field, id_field)
         self.near, self.split = near, split
 
     @property
@@ -85,9 +84,7 @@ class RowFiles:
     def stored(self, origin: Origin | None = None) -> tuple[Rows, Origin | None]:
         """Return the rows of vectors and their encoder, None if unknown; with ``origin`` it must be that."""
         if self.fields != Fields():
-            raise UsageError(
-                f"`text_field`, `id_field` and `skip_bad` are for sentences, and {self.file} holds vectors"
-            )
+            raise UsageError(f"`text_field` and `id_field` are for sentences, and {self.file} holds vectors")
         rows: Rows
         manifest: Manifest | None
         if is_part_folder(self.file):

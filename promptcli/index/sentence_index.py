@@ -105,8 +105,6 @@ class SentenceIndex:
         *,
         nprobe: int | None = None,
         ef: int | None = None,
-        allow: Collection[int | str] | None = None,
-        deny: Collection[int | str] | None = None,
         where: str | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """Return the k nearest sentences, best first; for a list of queries one such list each.
@@ -118,8 +116,6 @@ class SentenceIndex:
             k: At least 1.
             nprobe: Lists of an inverted file (IVF) to read; None: as measured at the build.
             ef: Candidates that a graph (HNSW) keeps; None: as measured at the build.
-            allow: Only rows with these ids may be answers; a few are compared one by one.
-            deny: Rows with these ids may not.
             where: Condition on the further columns, e.g. ``year > 2020 and lang = "en"``.
 
         Raises:
@@ -127,7 +123,7 @@ class SentenceIndex:
         """
         texts = check_texts(query)
         queries = self.queries.encode(texts) if texts else np.empty((0, self.vectors.width), np.float32)
-        answers = self.vectors.search(queries, k, nprobe=nprobe, ef=ef, allow=allow, deny=deny, where=where)
+        answers = self.vectors.search(queries, k, nprobe=nprobe, ef=ef, where=where)
         return answers[0] if isinstance(query, str) else answers
 
     @check_arguments

@@ -261,8 +261,6 @@ class VectorIndex:
         words: Sequence[str] | None = None,
         nprobe: int | None = None,
         ef: int | None = None,
-        allow: Collection[int | str] | None = None,
-        deny: Collection[int | str] | None = None,
         where: str | None = None,
         among: Mask | None = None,
     ) -> list[list[Hit]]:
@@ -276,10 +274,8 @@ class VectorIndex:
             words: q texts to rank by BM25, too; the score is then 0.6 cosine + 0.4 BM25 / the query's best BM25.
             nprobe: Lists of an inverted file (IVF) to read; None: as measured at the build.
             ef: Candidates that a graph (HNSW) keeps; None: as measured at the build.
-            allow: Only rows with these ids may be answers; a few are compared one by one.
-            deny: Rows with these ids may not.
             where: Condition that answers fulfil, such as ``year > 2020 and lang = "en"``; see ``where.Condition``.
-            among: What ``allowed`` returned for these three, if it is known.
+            among: What ``allowed`` returned for it, if it is known.
         """
         if not isinstance(k, int | np.integer) or k < 1:
             raise UsageError(f"k is {k!r}; give an integer, at least 1")
@@ -287,7 +283,7 @@ class VectorIndex:
             raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
         effort = adjusted(self.effort, self.empty, self.factory, nprobe=nprobe, ef=ef)
         units = None if queries is None else unit_rows(queries, "queries")
-        allowed = self.allowed(allow, deny, where) if among is None else among
+        allowed = self.allowed(where) if among is None else among
 
         def rank(count: int) -> list[Answer]:
             depth = count if units is None or words is None else max(count, DEPTH)
@@ -496,24 +492,13 @@ class VectorIndex:
         masked[rows] = True
         self._set_masked(masked)
 
-    def allowed(
-        self, allow: Collection[int | str] | None, deny: Collection[int | str] | None, where: str | None
-    ) -> Mask | None:
+    def allowed(self, where: str | None) -> Mask | None:
         """Return which rows may be answers, see ``search``; None: all that are not deleted."""
-        if allow is None and deny is None and where is None:
+        if where is None:
             return None
-        allowed = ~self.masked
-        if where is not None:
-            condition = Condition(where)
-            allowed[allowed] = condition.rows(self.labels if allowed.all() else self.labels.filter(pa.array(allowed)))
-            condition.check()
-        if allow is not None:
-            rows = self.find(_names(allow))
-            if allow and not len(rows):
-                raise UsageError(f"none of the {len(allow):,} allowed ids is in the index")
-            allowed &= np.isin(np.arange(len(allowed)), rows)
-        if deny is not None:
-            allowed[self.find(_names(deny))] = False
+        allowed, condition = ~self.masked, Condition(where)
+        allowed[allowed] = condition.rows(self.labels if allowed.all() else self.labels.filter(pa.array(allowed)))
+        condition.check()
         return allowed
 
 

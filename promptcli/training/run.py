@@ -118,7 +118,6 @@ class Request:
     backbone: str | Choice | None
     start: str | None
     supervised: bool
-    skip_bad: bool
     paper: bool
     on: STSTask | str | Path | None
     data_dir: str | Path | None
@@ -155,7 +154,7 @@ class Request:
         objectives = [find_objective(form) for form in METHODS[self.method] if form is not None]
         layouts = tuple(dict.fromkeys(layout for objective in objectives for layout in objective.layouts))
         with tasks_from(self.data_dir):
-            examples = training_examples(data, layouts=layouts, skip_bad=self.skip_bad)
+            examples = training_examples(data, layouts=layouts)
         if self.supervised and not examples.supervised:
             wanted = find_objective(find_method(self.method, supervised=True)).layouts
             columns = " or ".join(", ".join(layout) for layout in wanted if layout)

@@ -24,7 +24,6 @@ def train(
     start: str | None = None,
     name: str | None = None,
     supervised: bool = False,
-    skip_bad: bool = False,
     paper: bool = False,
     on: "STSTask | str | Path | None" = None,
     tests: Sequence[str] = (),
@@ -48,7 +47,6 @@ def train(
         start: Model of the registry whose tuned backbone the run starts from.
         name: Name of the model to save; such a run can be resumed. Default: it is not saved.
         supervised: Refuse data without pairs or triplets, which are recognised by their columns.
-        skip_bad: Leave out lines of the data that cannot be read, and count them.
         paper: The published settings, backbone and data, with the choices behind the printed figures.
         on: Graded pairs that choose the best checkpoint: a task, or a file. Default: demo:dev, or STS-B:dev.
         tests: Task to score at the end; repeatable. Default: the test split of the development task.
@@ -72,7 +70,7 @@ def train(
     from promptcli.training.run import Request
 
     return Request(
-        method, data, settings, backbone, start, supervised, skip_bad, paper, on, data_dir, name, tests, resume, force,
+        method, data, settings, backbone, start, supervised, paper, on, data_dir, name, tests, resume, force,
         trackers, offline,
     ).train()  # fmt: skip
 
@@ -84,7 +82,6 @@ def training_settings(
     backbone: str | Choice | None = None,
     start: str | None = None,
     supervised: bool = False,
-    skip_bad: bool = False,
     paper: bool = False,
     on: "STSTask | str | Path | None" = None,
     data_dir: str | Path | None = None,
@@ -103,5 +100,5 @@ def training_settings(
     """
     from promptcli.training.run import Request
 
-    request = Request(method, data, settings, backbone, start, supervised, skip_bad, paper, on, data_dir)
+    request = Request(method, data, settings, backbone, start, supervised, paper, on, data_dir)
     return request.describe(timed=timed)

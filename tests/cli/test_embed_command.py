@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -131,8 +130,6 @@ def test_a_folder_of_parts_is_made_and_continued(run):
         ("embed s3://b/a.txt -o out --shards 2 --offline", 2, "another machine"),
         (" ".join([*PARTS, "--shard 4"]), 2, "0 to 3"),
         (" ".join([*PARTS, "--shard 1 --workers 2"]), 2, "one part"),
-        (" ".join([*PARTS, "--engine spark"]), 2, "unknown engine 'spark'"),
-        (" ".join([*PARTS, "--address auto"]), 2, "Ray"),
     ],
 )
 def test_refusals(run, fake, line, code, message):
@@ -141,11 +138,6 @@ def test_refusals(run, fake, line, code, message):
     before = names()
     refused(run(*line.split()), code, message)
     assert not fake and names() == before
-
-
-def test_the_extra_is_named_if_ray_is_missing(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    refused(run(*PARTS, "--engine", "ray"), 2, "pip install 'promptcli[ray]'")
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["Slurm array", "loop"])

@@ -12,7 +12,6 @@ import pytest
 from promptcli.data.dialect import GRADED_PAIRS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS, Fields
 from promptcli.data.files import STANDARD
 from promptcli.data.rows import count_input, open_rows, read_range
-from promptcli.data.sources import training_examples
 from promptcli.errors import UsageError
 from tests.reading import fails, parquet, read, texts, write
 
@@ -226,38 +225,16 @@ def test_graded_pairs_without_a_header(tmp_path, told):
 
 
 BAD = [
-    ("a.txt", b"one\ntwo\0\nthree\n", 1, "a.txt: line 2"),
-    ("a.txt", "one\nGrüße\n".encode() + b"caf\xe9\nthree\n", 1, "a.txt: line 3"),
-    ("a.jsonl", '{"text": "one"}\n{"text": "cut\n3\n{"n": 1}\n{"text": 3}\n{"text": "three"}\n', 4, "a.jsonl: line 2"),
-    ("a.csv", "id,text\n1,one\n2,two, three\n3\n4,three\n", 2, "a.csv: line 3: 3 columns"),
-    ("a.csv", 'text,n\none,1\n"two" x,2\nthree,3\n', 1, "a.csv: line 3"),
-    ("a.csv", 'text,n\none,1\nthree,3\n"two,2\nfour,4\nfive,5\n', 3, "a.csv: line 4: unexpected end"),
-    ("a.json", '["one", 2, {"text": null}, {"text": "three"}]', 2, "a.json: row 2"),
+    ("a.txt", b"one\ntwo\0\nthree\n", "a.txt: line 2"),
+    ("a.txt", "one\nGrüße\n".encode() + b"caf\xe9\nthree\n", "a.txt: line 3"),
+    ("a.jsonl", '{"text": "one"}\n{"text": "cut\n3\n{"n": 1}\n{"text": 3}\n{"text": "three"}\n', "a.jsonl: line 2"),
+    ("a.csv", "id,text\n1,one\n2,two, three\n3\n4,three\n", "a.csv: line 3: 3 columns"),
+    ("a.csv", 'text,n\none,1\n"two" x,2\nthree,3\n', "a.csv: line 3"),
+    ("a.csv", 'text,n\none,1\nthree,3\n"two,2\nfour,4\nfive,5\n', "a.csv: line 4: unexpected end"),
+    ("a.json", '["one", 2, {"text": null}, {"text": "three"}]', "a.json: row 2"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "content", "count", "first"), BAD, ids=lambda value: str(value)[:20])
-def test_lines_that_cannot_be_read_are_left_out_on_demand(name, content, count, first, tmp_path, told):
-    path = write(tmp_path, name, content)
-    fails(path, first)
-    told()
-    fields = Fields(skip_bad=True)
-    with open_rows(path, fields) as rows:
-        wanted = list(rows.texts())
-    assert (wanted[0], wanted[-1]) == ("one", "three") and f"cannot be read, left out: {count}; the first is" in told()
-    file = count_input(str(path), fields)
-    assert file.rows == len(wanted)
-    for start in range(file.rows):
-        batches = list(read_range([file], start, file.rows, "it"))
-        assert [text for batch in batches for text in batch.column("text").to_pylist()] == wanted[start:]
-        assert batches[0].column("id").to_pylist()[0] in (start, "1", "4")
-
-
-def test_parquet_rows_and_bad_labels_are_left_out_on_demand(tmp_path, told):
-    path = parquet(tmp_path, {"text": ["one", None, "three"] * 5_000})
-    with open_rows(path, Fields(skip_bad=True)) as rows:
-        assert len(list(rows.texts())) == 10_000
-    assert "left out: 5,000; the first is row 2" in told()
-    path = write(tmp_path, "n.csv", "premise,hypothesis,label\na,b,maybe\nc,d,neutral\ne,f,contradiction\n")
-    assert training_examples(path, layouts=[LABELLED_PAIRS], skip_bad=True).columns[0] == ["c", "e"]
-    assert "1 rows whose label" in told()
+@pytest.mark.parametrize(("name", "content", "said"), BAD, ids=lambda value: str(value)[:20])
+def test_a_line_that_cannot_be_read_is_refused_by_its_number(name, content, said, tmp_path):
+    fails(write(tmp_path, name, content), said)

@@ -91,8 +91,7 @@ def test_a_file_and_its_manifest(tmp_path, kind):
     versions = manifest.pop("versions")
     assert {"promptcli", "torch", "transformers"} <= set(versions) and all(versions.values())
     manifest.pop("schema_version", None)
-    settings = {"text_field": None, "id_field": None, "normalize": False, "precision": "float32"}
-    settings |= {"skip_bad": False, "split": False}
+    settings = {"text_field": None, "id_field": None, "normalize": False, "precision": "float32", "split": False}
     assert manifest == {
         "dim": 8,
         "prompts": {"texts": {}, "default": None, "counted": True},
@@ -192,7 +191,7 @@ def test_columns_by_name():
 @pytest.mark.parametrize(
     ("given", "options", "said"),
     [
-        ([1], {}, "list is no data set; give one of: pyarrow, datasets, ray"),
+        ([1], {}, "list is no data set; give one of: pyarrow, datasets"),
         (TABLE, {"column": "n"}, "has a column 'n'"),
         (TABLE, {"text_field": "m"}, "is not a column"),
         (TABLE, {"text_field": "n"}, "sentence 0 is int"),

@@ -137,8 +137,6 @@ def test_numbers_that_are_not_finite_are_refused_by_row(value):
         lambda: of_a_cat(ids=[1, 2]),
         lambda: of_a_cat(factory=3),
         *(lambda ids=ids: of_a_cat().delete(ids) for ids in (0, "0")),
-        *(lambda ids=ids: of_a_cat().search("x", allow=ids) for ids in (["1"], 0, "xy")),
-        *(lambda ids=ids: of_a_cat().search("x", deny=ids) for ids in (0, "x")),
         *(lambda k=k: of_a_cat().search("x", k=k) for k in (0, 2.5, "3", None, np.nan)),
         lambda: of_a_cat().search("x", nprob=3),
         lambda: of_a_cat().dups("0.9"),
@@ -341,4 +339,3 @@ def test_sentences_are_built_searched_saved_and_loaded(tmp_path):
         SentenceIndex.load(tmp_path / "idx", other)
     named = SentenceIndex.build(sentences, encoder, ids=["a", "b", "c"], factory="HNSW8")
     assert named.search("Rain falls on the roof.", k=1)[0].id == "c"
-    assert named.search("x", allow=[]) == []

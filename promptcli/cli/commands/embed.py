@@ -45,8 +45,6 @@ _NAME_OF_FILE = re.compile(r"^\S+(/\S*|\.[a-z][a-z0-9]+)$")
         "shards": Flag(min=1, max=99_999, panel="Parts"),
         "shard": Flag(panel="Parts"),
         "workers": Flag(min=1, panel="Parts"),
-        "engine": Flag(panel="Parts"),
-        "address": Flag(panel="Parts"),
     },
 )
 def embed(embed: "partial[Embedded]", embed_parts: "partial[EmbeddedParts]", json: Json = False) -> None:
@@ -59,8 +57,8 @@ def embed(embed: "partial[Embedded]", embed_parts: "partial[EmbeddedParts]", jso
             raise UsageError("--shards writes a folder; name it with -o FOLDER")
         _show_parts(embed_parts(folder=output), as_json=json)
         return
-    for option, default in (("shard", None), ("workers", None), ("address", None), ("engine", "local")):
-        if parts[option] != default:
+    for option in ("shard", "workers"):
+        if parts[option] is not None:
             raise UsageError(f"--{option} needs --shards: how many parts there are in all")
     source: str | BinaryIO = files[0] if files[0] != "-" else sys.stdin.buffer
     if _are_sentences(files):

@@ -54,7 +54,6 @@ sync = _showing_the_index(mirroring.sync_index, files="FILE...", model=MODEL)
 delete = _showing_the_index(indexing.delete_from_index, ids="[ID]...", file=Flag("--ids", metavar="FILE"))
 compact = _showing_the_index(indexing.compact_index)
 info = _showing_the_index(indexing.index_info)
-check = _showing_the_index(indexing.check_index)
 
 
 @command_of(

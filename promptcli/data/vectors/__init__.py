@@ -29,7 +29,6 @@ class EmbedSettings:
     id_field: str | None = None
     normalize: bool = False
     precision: str = "float32"  #: a key of ``PRECISIONS``
-    skip_bad: bool = False
     split: bool = False
 
 

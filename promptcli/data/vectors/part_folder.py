@@ -103,7 +103,7 @@ def counted_inputs(folder: Path, names: Sequence[str], settings: EmbedSettings, 
     held = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
     if held and MANIFEST not in held:  # else another process has just begun it
         raise UsageError(f"{folder} holds other files (no {MANIFEST}); give a new folder")
-    fields = Fields(settings.text_field, settings.id_field, skip_bad=settings.skip_bad)
+    fields = Fields(settings.text_field, settings.id_field)
     inputs = [count_input(name, fields) for name in names]
     has_text_ids(inputs)
     rows = sum(file.rows for file in inputs)
