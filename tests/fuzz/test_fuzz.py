@@ -76,8 +76,6 @@ def _share_backbone(patch):
 #: Commands that write the sound vector files, the index that is searched, and the settings.
 MADE = (
     *(f"embed text.txt -o bare.{kind} {TINY}" for kind in ("npy", "parquet", "jsonl")),
-    f"embed text.txt -o v.npy {TINY}",
-    "index build v.npy -o index -q",
     "models import st --name saved --offline -q",  # so that the registry exists
     "config backbone bert",
 )
@@ -98,15 +96,12 @@ def _write_inputs(folder):
     rows = [{"text": text, "id": number, "a": "x", "b": "y", "c": number} for number, text in enumerate(texts)]
     for name, content in {
         "text.txt": "".join(f"{text}\n" for text in texts),
-        "few.txt": "".join(f"{text} {number}\n" for number in range(8) for text in SENTENCES),
         "text.txt.gz": "".join(f"{text}\n" for text in texts),
         "table.csv": 'id,text,a\n1,"a, b",x\n2,the dog,y\n',
         "pairs.tsv": "sentence1\tsentence2\tscore\n" + "".join(pairs),
         "labelled.tsv": "premise\thypothesis\tlabel\n" + "".join(f"{p[:-2]}{n % 3}\n" for n, p in enumerate(pairs * 3)),
         "rows.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
         "recipe.json": json.dumps({"prompt": "[X] means [MASK] .", "pooling": "last/mask", "transforms": []}),
-        "recipe.toml": 'prompt = "[X]"\npooling = "last/avg"\ntransforms = []\nmax_length = 20\n',
-        "named.toml": '[a]\ntext = "[X] means [MASK] ."\n[b]\ntext = "[X] is [MASK]"\nsource = "s"\nscore = 3.5\n',
         "grammar.toml": '[grammar]\npatterns = ["[X] <v> [MASK]"]\n[grammar.slots]\nv = ["is", "means"]\n',
         "words.txt": "one 0.1 0.2\ntwo 0.3 -0.4\nthe 0.5 0.6\n",
     }.items():
