@@ -18,7 +18,6 @@ import torch
 
 import promptcli as pc
 from promptcli.backbones.loading import load_backbone
-from promptcli.backbones.pretrained import SHIPPED
 from promptcli.encoder.encoder import TUNED
 from promptcli.models.export import export
 from promptcli.models.forms import PROBES, lowest_cosine
@@ -47,7 +46,6 @@ def load(folder):
                                    sources=ModelSource(hf=name), dim=256, model_file='model.onnx')
     model = TextEmbedding(name, specific_model_path=folder)
     return lambda texts: numpy.array(list(model.embed(texts)))"""
-_MODEL2VEC = "from model2vec import StaticModel\nload = lambda folder: StaticModel.from_pretrained(folder).encode"
 _OPENVINO = """import numpy, openvino, tokenizers
 def load(folder):
     model = openvino.Core().compile_model(folder + '/openvino_model.xml', 'CPU', {'INFERENCE_PRECISION_HINT': 'f32'})
@@ -68,9 +66,6 @@ def averages(model, folder):
     return encode
 """
 _MERGED = f"{_HIDDEN}load = lambda folder: averages(AutoModel.from_pretrained(folder), folder)"
-_PEFT = f"""{_HIDDEN}from peft import PeftModel
-BASE = {str(SHIPPED["mini-bert"])!r}
-load = lambda folder: averages(PeftModel.from_pretrained(AutoModel.from_pretrained(BASE), folder), BASE)"""
 #: Encoders of this table alone, in the words of a recipe; their numbers are random.
 LEARNED = {
     "a middle layer": {"pooling": "layer-3/avg"},
@@ -87,7 +82,7 @@ ARROWS = {
         "sentence-transformers",
         "sentence-transformers",
         _ST.format(""),
-        ["last-avg", "first-last-avg", "cls", "prompt", "static-avg", "static-unbiased", "a middle layer", "whitening",
+        ["last-avg", "first-last-avg", "cls", "prompt", "static-avg", "a middle layer", "whitening",
          "soft template", "tanh head", "tuned backbone"],
     ),
     "sentence-transformers, trust_remote_code": (
@@ -96,7 +91,6 @@ ARROWS = {
         _ST.format(", trust_remote_code=True"),
         ["first-last-ditto", "prompt-denoised", "deep prefix"],
     ),
-    "model2vec": ("model2vec", "model2vec", _MODEL2VEC, ["static-avg", "static-unbiased"]),
     "onnxruntime": (
         "onnx",
         "onnxruntime",
@@ -106,14 +100,10 @@ ARROWS = {
     ),
     "OpenVINO": ("openvino", "openvino", _OPENVINO, ["first-last-ditto", "prompt-denoised", "deep prefix"]),
     "fastembed": ("onnx", "fastembed", _FASTEMBED, ["first-last-ditto", "prompt"]),
-    "peft": ("peft", "peft", _PEFT, ["deep prefix", "LoRA"]),
     "transformers": ("merged", "transformers", _MERGED, ["tuned backbone", "LoRA"]),
 }  # fmt: skip
-#: Folders that are taken in again: tool -> recipe -> what its files do not say.
-IMPORTED: dict[str, dict[str, dict[str, str]]] = {
-    "sentence-transformers": {name: {} for name in ("last-avg", "cls", "whitening", "tanh head", "tuned backbone")},
-    "peft": {"deep prefix": {"pooling": "last/avg", "backbone": "mini-bert"}, "LoRA": {"pooling": "last/avg"}},
-}
+#: Folders of sentence-transformers that are read again.
+IMPORTED = ("last-avg", "cls", "whitening", "tanh head", "tuned backbone")
 _READ = """
 import json, sys
 import numpy
@@ -146,11 +136,9 @@ def made(name: str) -> Entry:
     return Entry(name, recipe, tensors)
 
 
-def imported(folder: Path, changes: dict[str, str]) -> np.ndarray:
-    """Return the vectors of a folder that was taken in."""
-    if (adapter := folder / "adapter_config.json").is_file():
-        adapter.write_text(adapter.read_text().replace("owner/mini-bert", str(SHIPPED["mini-bert"])))
-    entry = import_model(Registry(folder / "home"), str(folder), "again", changes=changes)
+def imported(folder: Path) -> np.ndarray:
+    """Return the vectors of a folder that was imported."""
+    entry = import_model(Registry(folder / "home"), str(folder), "again")
     return open_model(entry, device="cpu", dtype="stored").encode(list(PROBES))
 
 
@@ -158,11 +146,10 @@ def main() -> None:
     for tool in sys.argv[1:] or ARROWS:
         target, package, loader, recipes = ARROWS[tool]
         entries = {recipe: made(recipe) for recipe in recipes}
-        base = "owner/mini-bert" if target == "peft" else None
         with tempfile.TemporaryDirectory() as work:
             folders = [str(Path(work, recipe)) for recipe in recipes]
             for entry, folder in zip(entries.values(), folders, strict=True):
-                export(entry, target, Path(folder), base=base)
+                export(entry, target, Path(folder))
             given = json.dumps([list(PROBES), folders, work])
             subprocess.run([sys.executable, "-c", loader + _READ], input=given, text=True, check=True)
             for number, (recipe, entry) in enumerate(entries.items()):
@@ -172,13 +159,11 @@ def main() -> None:
                 there = theirs.any(axis=1)  # that a vector is zero is said by the command
                 cosine = lowest_cosine(ours[there], theirs[there])
                 model = "MODEL" if recipe in LEARNED else recipe
-                option = " --base OWNER/NAME" if base else ""
-                command = f"`promptcli export {model} -o FOLDER --to {target}{option}`"
+                command = f"`promptcli export {model} -o FOLDER --to {target}`"
                 print(f"| {recipe} | {tool} {version(package)} | {cosine:.7f} | {command} |", flush=True)
-                if (changes := IMPORTED.get(tool, {}).get(recipe)) is not None:
-                    cosine = lowest_cosine(imported(Path(folders[number]), changes), theirs)
-                    options = "".join(f" --{key} {value}" for key, value in changes.items())
-                    command = f"`promptcli models import FOLDER --name NAME{options}`"
+                if tool == "sentence-transformers" and recipe in IMPORTED:
+                    cosine = lowest_cosine(imported(Path(folders[number])), theirs)
+                    command = "`promptcli models import FOLDER --name NAME`"
                     print(f"| {recipe}, in | {tool} {version(package)} | {cosine:.7f} | {command} |", flush=True)
 
 

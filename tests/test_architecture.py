@@ -36,7 +36,6 @@ DOORS = {
     "sentence_transformers": ("models",),
     "onnxruntime": ("models",),
     "openvino": ("models",),
-    "model2vec": ("models",),
     "mteb": ("evaluation",),
     "typer": ("cli",),
     "rich": ("cli",),

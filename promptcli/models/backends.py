@@ -6,7 +6,7 @@ probes are compared with torch's in float32.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,28 +17,24 @@ import torch
 import promptcli
 from promptcli.backbones.checking import opening
 from promptcli.backbones.devices import choose_device, choose_dtype, computes
-from promptcli.data.demo import SENTENCES
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.streams import Graph
 from promptcli.errors import CheckFailedError, UsageError, lacking, require, unknown
 from promptcli.models import onnx
 from promptcli.models.forms import PROBES, row_cosines
-from promptcli.models.onnx import Run
+from promptcli.models.onnx import DEMO, Run
 from promptcli.notes import note
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder
 
-#: Rows from which a graph is worth making, and opening if it is kept: measured on a model of 6 layers, 384 wide.
-WORTHWHILE, WORTH_OPENING = 50_000, 5_000
+#: Rows from which making a graph pays: measured on a model of 6 layers, 384 wide.
+WORTHWHILE = 50_000
 #: Largest difference of a float32 graph from torch's vectors, as a share of the largest number.
 LARGEST_DIFFERENCE = 1e-5
 #: Lowest cosine of a bfloat16 graph to torch's float32 vectors.
 LOWEST_COSINE = 0.9999
 #: Lowest mean cosine of an 8-bit graph to torch's float32 vectors, unless dtype int8 is asked for.
 LOWEST_MEAN = 0.97
-#: Sentences that the ranges of static 8-bit activations are measured on.
-CALIBRATION = 300
-_PROBES, _REMARK = "probes.npy", "remark.txt"
 
 
 @dataclass(frozen=True)
@@ -47,27 +43,19 @@ class Backend:
 
     libraries: tuple[str, ...]  #: the modules it imports
     dtypes: tuple[str, ...]  #: its precisions, the one for ``stored`` first
-    #: Fills a folder, given sentences like the user's; returns a remark for the user, or nothing.
-    write: Callable[[Encoder, Path, Sequence[str]], str]
+    write: Callable[[Encoder, Path, Sequence[str]], object]  #: fills a folder, given sentences like the user's
     load: Callable[[Path, str], Run]
 
 
-def choose(
-    installed: Collection[str], *, bfloat16: bool, rows: int | None, kept: Callable[[], bool]
-) -> tuple[str, str]:
-    """Return the backend that ``auto`` means for a number of rows (None: unknown), and the reason.
-
-    ``kept`` tells whether the graph exists; the answer costs opening the model.
-    """
+def choose(installed: Collection[str], *, bfloat16: bool, rows: int | None) -> tuple[str, str]:
+    """Return the backend that ``auto`` means for a number of rows (None: unknown), and the reason."""
     known = "the number of rows is unknown" if rows is None else f"{rows:,} rows"
-    if rows is None or rows < WORTH_OPENING:
-        return "torch", f"{known}; a graph pays from {WORTH_OPENING:,} on, one that has to be made from {WORTHWHILE:,}"
+    if rows is None or rows < WORTHWHILE:
+        return "torch", f"{known}; a graph pays from {WORTHWHILE:,} on"
     if not bfloat16:
         return "torch", "without bfloat16 arithmetic no graph is faster in float32"
     if "openvino" not in installed:
         return "torch", "OpenVINO is not installed: pip install 'promptcli[openvino]'"
-    if rows < WORTHWHILE and not kept():
-        return "torch", f"{known}; a graph that has to be made pays from {WORTHWHILE:,} on"
     return "openvino", f"{known}, a processor with bfloat16 arithmetic"
 
 
@@ -89,20 +77,11 @@ def build_on(
     ``build_encoder``; dtype ``auto`` takes bfloat16 if the processor computes in it and its vectors are close enough to
     float32's, ``int8`` takes 8 bits whatever they lose.
     """
-
-    @cache
-    def opened() -> Encoder:
-        return build_encoder(recipe, device="cpu", dtype="float32", **options)
-
-    def kept() -> bool:
-        return all(_folder_of(member, "openvino", folder).is_dir() for member in opened().members or [opened()])
-
     if backend == "auto":
+        backend, why = "torch", "graphs run on processors, not on a GPU"
         if choose_device(device) == "cpu":
             installed = [name for name, row in BACKENDS.items() if not lacking(*row.libraries)]
-            backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows, kept=kept)
-        else:
-            backend, why = "torch", "graphs run on processors, not on a GPU"
+            backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows)
         note(f"backend {backend}: {why}")
     if backend == "torch":
         return build_encoder(recipe, device=device, dtype=dtype, **options)
@@ -113,17 +92,15 @@ def build_on(
         raise UsageError(
             f"backend {backend} runs on the processor, not on {device!r}; leave out `device`, or `backend`"
         )
-    encoder = opened()
-    members = encoder.members or [encoder]
+    encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
     precisions = _dtypes(backend, dtype)
-    calibration = list(islice(calibration, CALIBRATION)) if "int8" in precisions else ()  # lazy: a file may be long
+    calibration = list(islice(calibration, DEMO)) if "int8" in precisions else ()  # lazy: a file may be long
     lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
-    graphs = [_graph_of(member, backend, folder, precisions, calibration, lowest_mean) for member in members]
+    graphs = [
+        _graph_of(member, backend, folder, precisions, calibration, lowest_mean)
+        for member in encoder.members or [encoder]
+    ]
     return Encoder(encoder.recipe, encoder.backbone, encoder.tensors(), prompts=encoder.texts, graphs=graphs)
-
-
-def _folder_of(encoder: Encoder, backend: str, folder: Path) -> Path:
-    return folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
 
 
 def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
@@ -152,22 +129,13 @@ def _graph_of(
             " faster; leave out `backend`"
         )
     chosen = BACKENDS[backend]
-    graph = _folder_of(encoder, backend, folder)
-    try:
-        remark = (graph / _REMARK).read_text(encoding="utf-8")
-        wanted = np.load(graph / _PROBES, allow_pickle=False)
-    except (OSError, ValueError, EOFError):  # missing or damaged
+    graph = folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
+    if not graph.is_dir():
         note(f"making a graph for {backend}, kept in {folder}")
         folder.mkdir(parents=True, exist_ok=True)
-        wanted = encoder.encode(PROBES)
-        with write_folder(graph) as temporary:
-            with opening(f"the graph for {backend}"):
-                remark = chosen.write(encoder, temporary, calibration)
-            np.save(temporary / _PROBES, wanted)
-            (temporary / _REMARK).write_text(remark, encoding="utf-8")
-    if remark:
-        note(f"{backend}: {remark}")
-    batch = onnx.batch_of(encoder.inputs(PROBES).rows, encoder)
+        with write_folder(graph) as temporary, opening(f"the graph for {backend}"):
+            chosen.write(encoder, temporary, calibration)
+    wanted, batch = encoder.encode(PROBES), onnx.batch_of(encoder.inputs(PROBES).rows, encoder)
     for dtype in dtypes:
         with opening(f"{graph}, a graph that may be deleted,"):
             run = chosen.load(graph, dtype)
@@ -192,29 +160,20 @@ def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: flo
     return None if close else fault
 
 
-def _unremarked(write: Callable[[Encoder, Path], object]) -> Callable[[Encoder, Path, Sequence[str]], str]:
-    def write_graph(encoder: Encoder, folder: Path, _: Sequence[str]) -> str:
-        write(encoder, folder)
-        return ""
-
-    return write_graph
-
-
-def _write_onnx_int8(encoder: Encoder, folder: Path, _: Sequence[str]) -> str:
+def _write_onnx_int8(encoder: Encoder, folder: Path, _: Sequence[str]) -> None:
     onnx.write_graph(encoder, folder)
-    loss = onnx.quantise(encoder, folder)
+    note(f"onnx-int8: {onnx.quantise(encoder, folder)}")
     (folder / onnx.MODEL).unlink()
-    return loss
 
 
-def _write_openvino_int8(encoder: Encoder, folder: Path, calibration: Sequence[str]) -> str:
-    what = f"{CALIBRATION} of your sentences"
-    if len(calibration) < CALIBRATION:
-        lines = SENTENCES.read_text(encoding="utf-8").splitlines()
-        what = f"demo sentences ({len(calibration)} of yours are too few, give {CALIBRATION})"
-        calibration = lines[:: len(lines) // CALIBRATION]
+def _write_openvino_int8(encoder: Encoder, folder: Path, calibration: Sequence[str]) -> None:
+    source = f"{DEMO} of your sentences"
+    if len(calibration) < DEMO:
+        source = f"demo sentences ({len(calibration)} of yours are too few, give {DEMO})"
+        calibration = onnx.demo_sentences()
     onnx.write_openvino(encoder, folder, calibration)
-    return f"calibrated on {what}; {onnx.loss_of(_load_openvino_int8(folder), folder, encoder)}"
+    loss = onnx.loss_of(_load_openvino_int8(folder), folder, encoder)
+    note(f"openvino-int8: calibrated on {source}; {loss}")
 
 
 def _load_openvino_int8(folder: Path, dtype: str = "int8") -> Run:
@@ -226,11 +185,14 @@ def _load_openvino_int8(folder: Path, dtype: str = "int8") -> Run:
 _EXPORT = ("onnx", "onnxscript")
 
 BACKENDS: dict[str, Backend] = {
-    "openvino": Backend(
-        (*_EXPORT, "openvino"), ("float32", "bfloat16"), _unremarked(onnx.write_openvino), onnx.load_openvino
-    ),
+    "openvino": Backend((*_EXPORT, "openvino"), ("float32", "bfloat16"), onnx.write_openvino, onnx.load_openvino),
     "openvino-int8": Backend((*_EXPORT, "openvino", "nncf"), ("int8",), _write_openvino_int8, _load_openvino_int8),
-    "onnx": Backend((*_EXPORT, "onnxruntime"), ("float32",), _unremarked(onnx.write_graph), onnx.load_onnx),
+    "onnx": Backend(
+        (*_EXPORT, "onnxruntime"),
+        ("float32",),
+        lambda encoder, folder, _: onnx.write_graph(encoder, folder),
+        onnx.load_onnx,
+    ),
     "onnx-int8": Backend(
         (*_EXPORT, "onnxruntime"), ("int8",), _write_onnx_int8, partial(onnx.load_onnx, file=onnx.SMALL)
     ),

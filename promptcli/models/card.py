@@ -1,7 +1,7 @@
 """The model card: a README with the metadata that the hub reads, and how the model is loaded."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ def write_card(
     *,
     use: str,
     library: str = "promptcli",
-    tags: Sequence[str] = (),
     relation: str | None = None,
 ) -> None:
     """Write a folder's README: name, recipe, Python that uses it; ``library`` and ``relation`` are the hub's words."""
@@ -31,7 +30,7 @@ def write_card(
     if is_hub_id(recipe.backbone):
         metadata["base_model"] = recipe.backbone.partition("@")[0]
         metadata |= {"base_model_relation": relation} if relation else {}
-    metadata["tags"] = [*dict.fromkeys([*tags, *_TAGS])]
+    metadata["tags"] = [*dict.fromkeys([library, *_TAGS])]
     learned = entry.provenance.get("trained") or entry.provenance.get("fitted_on") or {}
     if Path(str(learned.get("source"))).stem in FILES:
         metadata["datasets"] = [TRAINING_FILES]

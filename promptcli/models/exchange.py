@@ -45,7 +45,6 @@ def export(
     folder: str | Path,
     to: str = "sentence-transformers",
     *,
-    base: str | None = None,
     int8: bool = False,
     offline: bool = False,
     force: bool = False,
@@ -57,10 +56,8 @@ def export(
     Args:
         encoder: An encoder, or what ``load`` takes.
         folder: Folder to write.
-        to: ``sentence-transformers``; ``onnx`` or ``openvino``: the complete encoder as one graph; ``model2vec``: a
-            static recipe as a table of words; ``peft``: a deep prefix or a LoRA; ``merged``: a tuned backbone as a
-            plain checkpoint.
-        base: For peft: the hub id to record as the base, e.g. OWNER/NAME@REVISION.
+        to: ``sentence-transformers``; ``onnx`` or ``openvino``: the complete encoder as one graph; ``merged``: a tuned
+            backbone as a plain checkpoint.
         int8: For onnx: also write 8-bit weights, and measure what they lose.
         offline: Never use the network.
         force: Overwrite an existing export.
@@ -72,7 +69,7 @@ def export(
     from promptcli.models import export as exporting
     from promptcli.models.loading import entry_of
 
-    return exporting.export(entry_of(encoder), to, Path(folder), base=base, int8=int8, force=force)
+    return exporting.export(entry_of(encoder), to, Path(folder), int8=int8, force=force)
 
 
 @obeys_offline

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from promptcli.backbones.checking import opening
 from promptcli.backbones.saving import head_tensors, tokenizer_definition
-from promptcli.backbones.tokenizer import adding_no_blank, unpack
+from promptcli.backbones.tokenizer import adding_no_blank
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts import Prompt
@@ -21,22 +20,9 @@ from promptcli.encoder.prompts.template import text_rule
 from promptcli.encoder.transforms import Transform
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Normalize, Projection
 from promptcli.encoder.transforms.heads import Dense as OurDense
-from promptcli.errors import CheckFailedError, UsageError, lacking
-from promptcli.models.card import write_card
-from promptcli.models.entries import Entry
-from promptcli.recipe import split_spec
+from promptcli.errors import CheckFailedError, UsageError
 from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
-
-
-@dataclass(frozen=True)
-class Source:
-    """The encoder to export, and the options of its targets."""
-
-    entry: Entry
-    encoder: Encoder  #: float32, on the processor
-    base: str | None = None  #: peft: the hub id, with ``@revision``, to record as the base
-    int8: bool = False  #: onnx: also write 8-bit weights, and measure what they lose
 
 
 @dataclass(frozen=True)
@@ -57,7 +43,7 @@ class Exported:
         return {name: getattr(self, name) for name in names} | {"folder": str(self.folder), "notes": list(self.notes)}
 
 
-Target = Callable[[Source, Path], Exported]
+Target = Callable[..., Exported]  #: entry, encoder in float32 on the processor, folder to fill
 
 
 #: Sentences that exports are compared on: short and long, with and without end mark, other scripts, odd spaces.
@@ -307,9 +293,6 @@ def _activation(module: nn.Module) -> str | None:
     return next((name for name, curve in _CLASSES.items() if torch.allclose(curve(points), values, atol=1e-6)), None)
 
 
-_OUTSIDE = {"avg": 0, "unbiased": 1}  #: weights -> how many of the template's first and last tokens are left out
-
-
 @dataclass(frozen=True)
 class StaticTable:
     """Rows and the tokenizer that chooses them."""
@@ -321,26 +304,21 @@ class StaticTable:
 
 def static_table(encoder: Encoder) -> StaticTable:
     """Return the table of an encoder."""
-    states, _, weights = encoder.pooling.spec.partition("/")
-    kind = split_spec(weights)[0]
-    if states not in ("static", "mlm-head") or kind not in _OUTSIDE:
-        raise InexactError(f"a table holds static/avg and static/unbiased, not pooling {encoder.pooling.spec!r}")
+    if encoder.pooling.spec not in ("static/avg", "mlm-head/avg"):
+        raise InexactError(f"a table holds static/avg, not pooling {encoder.pooling.spec!r}")
     if encoder.backbone.words_only:
         raise InexactError("word vectors have their own tokenizer, which no tokenizer.json holds")
     if type(encoder.prompt) is not Prompt or encoder.denoising.place != "none":
         raise InexactError("learned prompts and denoising are not rows of words")
     backbone, template = encoder.backbone, encoder.template
-    base = (backbone.token_rows if states == "static" else backbone.head.rows).detach().float().cpu()
+    base = (backbone.token_rows if encoder.pooling.needs.static else backbone.head.rows).detach().float().cpu()
     matrix, bias = affine_of(encoder)
-    mapped = base @ matrix + bias
-    rows = mapped if kind == "avg" else _rewritten(encoder, mapped)
-    outside = [*template.prefix, *template.suffix]
-    around = outside[_OUTSIDE[kind] : len(outside) - _OUTSIDE[kind]]
+    rows = base @ matrix + bias
+    around = [*template.prefix, *template.suffix]
     definition = with_template(encoder, marked=bool(around))
     definition["post_processor"] = None
-    room = encoder.max_length - len(outside)
     notes = ["an empty sentence has a vector of zeros there"]
-    if len(outside) < template.length:
+    if len(around) < template.length:
         notes.append("a sentence that is cut loses the mark of the template after it there")
     if around:
         notes.append(TYPED)
@@ -348,64 +326,16 @@ def static_table(encoder: Encoder) -> StaticTable:
         definition["added_tokens"][-1] |= {"special": False, "normalized": True}
         extended = rows.new_zeros(max(len(rows), number + 1), rows.size(1))
         extended[: len(rows)] = rows
-        extended[number] = mapped[around].sum(0)
+        extended[number] = rows[around].sum(0)
         rows = extended
-    definition["truncation"] = {
-        "direction": "Right", "max_length": room + bool(around), "strategy": "LongestFirst", "stride": 0
-    }  # fmt: skip
-    if kind == "unbiased":
-        notes.append("a sentence of filtered words only has a vector of zeros there, and no sentence is cut")
-        definition["truncation"] = None
+    room = encoder.max_length - len(around) + bool(around)
+    definition["truncation"] = {"direction": "Right", "max_length": room, "strategy": "LongestFirst", "stride": 0}
     return StaticTable(rows.contiguous(), definition, tuple(notes))
 
 
-def _rewritten(encoder: Encoder, mapped: Tensor) -> Tensor:
-    tokens, weights = encoder.backbone.tokenizer, encoder.pooling.weights
-    if not tokens.splits_punctuation or weights.spec == "unbiased:freq":
-        raise InexactError("static/unbiased is a table for WordPiece vocabularies, with subwords left out")
-    rows = torch.zeros_like(mapped)
-    items = [(token, text) for token, text in tokens.items().items() if not text.startswith("##") or text == "##"]
-    rewritten = weights.rewrite([text for _, text in items], encoder.backbone)
-    for (token, _), ids in zip(items, map(unpack, rewritten), strict=True):
-        if ids != [tokens.pad]:
-            rows[token] = mapped[ids].sum(0)
-    return rows
-
-
-def export_model2vec(source: Source, folder: Path) -> Exported:
-    """Fill a folder that ``StaticModel.from_pretrained(folder)`` loads, and ``SentenceTransformer(folder)``."""
-    encoder, entry = source.encoder, source.entry
-    table = static_table(encoder)
-    rows = table.rows[: 1 + max(token_ids(table.definition))].contiguous()  # model2vec takes a row a token, no more
-    table.definition["truncation"] = None
-    write_static(folder, table.definition, {"embeddings": rows}, path=".")
-    config = {
-        "model_type": "model2vec",
-        "architectures": ["StaticModel"],
-        "hidden_dim": rows.size(1),
-        "normalize": False,
-        "max_length": None,
-        "embedding_dtype": "float32",
-    }
-    (folder / "config.json").write_text(to_json(config), encoding="utf-8")
-    use = "from model2vec import StaticModel\n\nvectors = StaticModel.from_pretrained(folder).encode(sentences)"
-    write_card(folder, entry, encoder.recipe, use=use, library="model2vec")
-    load = 'StaticModel.from_pretrained("FOLDER")'
-    notes = (*table.notes, "words that the vocabulary does not know are left out there, and no sentence is cut")
-    if lacking("model2vec"):
-        return Exported(load, notes=(*notes, "vectors were not compared: model2vec is not installed"))
-    import model2vec
-
-    known = [row for row in PROBES if encoder.backbone.tokenizer.unk not in encoder.inputs([row]).rows[0]]
-    probes = uncut(encoder, known)
-    with opening("the exported folder"):
-        theirs = model2vec.StaticModel.from_pretrained(folder).encode(probes)
-    return Exported(load, "model2vec", check_parity(encoder.encode(probes), theirs, "model2vec"), notes)
-
-
-def write_static(folder: Path, definition: dict[str, Any], rows: dict[str, Tensor], *, path: str) -> None:
-    """Write a table as the module StaticEmbedding of sentence-transformers, which lies at ``path`` in the folder."""
-    modules = [{"idx": 0, "name": "0", "path": path, "type": "sentence_transformers.models.StaticEmbedding"}]
+def write_static(folder: Path, table: StaticTable) -> None:
+    """Write a table as the module StaticEmbedding of sentence-transformers."""
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}]
     (folder / "modules.json").write_text(to_json(modules), encoding="utf-8")
-    (folder / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False), encoding="utf-8")
-    save_tensors(rows, folder / "model.safetensors")
+    (folder / "tokenizer.json").write_text(json.dumps(table.definition, ensure_ascii=False), encoding="utf-8")
+    save_tensors({"embedding.weight": table.rows}, folder / "model.safetensors")

@@ -22,18 +22,21 @@ from torch import Tensor, nn
 from promptcli.backbones.checking import opening
 from promptcli.backbones.saving import file_inputs, save_tokenizer
 from promptcli.backbones.states import Batch
-from promptcli.data.tasks import load_tasks, task_names
-from promptcli.data.vectors.precision import unit
+from promptcli.data.demo import SENTENCES
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import WordTfIdf
 from promptcli.encoder.prompts.contrastive import Contrastive
 from promptcli.encoder.streams import stream_count
-from promptcli.errors import UsageError, require
+from promptcli.errors import require
 from promptcli.models import forms
-from promptcli.models.forms import Exported, InexactError, Source
+from promptcli.models.entries import Entry
+from promptcli.models.forms import Exported, InexactError
 
 MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
+
+#: Sentences that the ranges of static 8-bit activations are measured on, and at least so many that a loss is.
+DEMO = 300
 
 #: Token ids and mask in, (n, d) float32 out.
 Run = Callable[[Batch], np.ndarray]
@@ -111,24 +114,22 @@ _INPUTS, _OUTPUT = ("input_ids", "attention_mask"), "sentence_embedding"
 _ROWS = 32  # sentences of a batch
 
 
-def export_onnx(source: Source, folder: Path) -> Exported:
+def export_onnx(_: Entry, encoder: Encoder, folder: Path, *, int8: bool = False) -> Exported:
     """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model, its loss as a note."""
     require("onnx", "onnxscript", "onnxruntime", extra="onnx")
-    notes = write_graph(source.encoder, folder)
-    cosine = _compare(source.encoder, folder, load_onnx(folder), "onnxruntime")
-    if source.int8:
-        notes.append(quantise(source.encoder, folder))
+    notes = write_graph(encoder, folder)
+    cosine = _compare(encoder, folder, load_onnx(folder), "onnxruntime")
+    if int8:
+        notes.append(quantise(encoder, folder))
     return Exported(f'onnxruntime.InferenceSession("FOLDER/{MODEL}")', "onnxruntime", cosine, tuple(notes))
 
 
-def export_openvino(source: Source, folder: Path) -> Exported:
+def export_openvino(_: Entry, encoder: Encoder, folder: Path) -> Exported:
     """Fill a folder with OpenVINO's model of the ONNX graph, in float32, and the tokenizer."""
     require("onnx", "onnxscript", "openvino", extra="openvino")
-    if source.int8:
-        raise UsageError("`int8` is for `to` onnx; OpenVINO quantises by its own tool (nncf)")
-    notes = write_openvino(source.encoder, folder)
+    notes = write_openvino(encoder, folder)
     with opening("the exported graph"):
-        cosine = _compare(source.encoder, folder, load_openvino(folder), "openvino")
+        cosine = _compare(encoder, folder, load_openvino(folder), "openvino")
     return Exported(f'openvino.Core().compile_model("FOLDER/{OPENVINO}", "CPU")', "openvino", cosine, tuple(notes))
 
 
@@ -285,8 +286,14 @@ def _compare(encoder: Encoder, folder: Path, run: Run, tool: str) -> float:
     return forms.check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
 
 
+def demo_sentences() -> list[str]:
+    """Return ``DEMO`` of the demo sentences."""
+    lines = SENTENCES.read_text(encoding="utf-8").splitlines()
+    return lines[:: len(lines) // DEMO]
+
+
 def quantise(encoder: Encoder, folder: Path) -> str:
-    """Write the weights as 8-bit integers; return their size and the loss on the demo pairs, in words."""
+    """Write the weights as 8-bit integers; return their size and the loss, in words."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with _quiet():
@@ -296,20 +303,7 @@ def quantise(encoder: Encoder, folder: Path) -> str:
 
 
 def loss_of(run: Run, folder: Path, encoder: Encoder) -> str:
-    """Return what a graph loses on the demo pairs, in words: cosines to the encoder's vectors, Spearman."""
-    from scipy.stats import spearmanr
-
-    task = load_tasks(None, task_names(["demo"]), "senteval").tasks[0]
-    pairs = task.pairs()
-    sentences = [*pairs.first, *pairs.second]
-    ours = encoder.encode(sentences)
-    theirs = encode_with(run, folder, sentences, encoder)
-    cosines = forms.row_cosines(ours, theirs)
-    scores = []
-    for vectors in (unit(ours), unit(theirs)):
-        first, second = np.split(vectors, 2)
-        scores.append(100 * float(spearmanr(np.sum(first * second, axis=1), pairs.gold).statistic))
-    return (
-        f"cosines to float32 at least {cosines.min():.4f}, {cosines.mean():.4f} on average; Spearman on the demo pairs"
-        f" {scores[1]:.2f}, float32 {scores[0]:.2f} ({scores[1] - scores[0]:+.2f})"
-    )
+    """Return what a graph loses on the demo sentences, in words."""
+    sentences = demo_sentences()
+    cosines = forms.row_cosines(encoder.encode(sentences), encode_with(run, folder, sentences, encoder))
+    return f"cosines to float32 at least {cosines.min():.4f}, {cosines.mean():.4f} on average"

@@ -131,35 +131,26 @@ def _promptcli(folder: _Folder) -> Entry:
         )
     if entry.target is not None and is_table(folder.path):
         return _table(folder)
-    kind, tensors = "promptcli folder", entry.tensors
-    if (folder.path / _ADAPTER).is_file():
-        kind, _, numbers = _adapted(folder)  # the prefix; a LoRA is its backbone
-        tensors = {**tensors, **numbers}
-    provenance = {**entry.provenance, "loaded": {"kind": kind}}
-    entry = replace(entry, tensors=tensors, provenance=provenance)
+    entry = replace(entry, provenance={**entry.provenance, "loaded": {"kind": "promptcli folder"}})
     return with_backbone(entry, folder.name) if entry.recipe.backbone == str(folder.path) else entry
 
 
 def _adapter(folder: _Folder) -> Entry:
     """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
-    kind, recipe, tensors = _adapted(folder)
-    return _entry(folder, kind, recipe, tensors, _assumed(recipe))
-
-
-def _adapted(folder: _Folder) -> tuple[str, Recipe, dict[str, Tensor]]:
     config = folder.document(_ADAPTER)
     kind = config.get("peft_type")
     if kind == "LORA":
         causal = config.get("task_type") == "CAUSAL_LM"
         recipe = (RECIPES["prompteol"] if causal else Recipe(pooling="last/cls")).replace(backbone=folder.name)
-        return "peft LoRA adapter", recipe, {}
+        return _entry(folder, "peft LoRA adapter", recipe, {}, _assumed(recipe))
     if kind != "PREFIX_TUNING":
         raise UsageError(f"{folder.name} is a peft adapter of type {kind}; only prefix tuning and LoRA are supported")
     sizes = ("num_layers", "num_attention_heads", "token_dim", "num_virtual_tokens")
     numbers = _prefix(folder, config, sizes, folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings"))
     revision = config.get("revision")
     base = f"{config.get('base_model_name_or_path') or ''}{f'@{revision}' if revision else ''}"
-    return PREFIX_ADAPTER, Recipe(base, f"deep-prefix:{numbers.size(3)}", pooling="last/cls"), {PREFIX: numbers}
+    recipe = Recipe(base, f"deep-prefix:{numbers.size(3)}", pooling="last/cls")
+    return _entry(folder, PREFIX_ADAPTER, recipe, {PREFIX: numbers}, _assumed(recipe))
 
 
 def _size(config: Mapping[str, Any], name: str) -> int:

@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from peft import PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel
 
 from promptcli.encoder.encoder import TUNED, build_encoder
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.models.export import export_merged, export_peft, export_sentence_transformers
-from promptcli.models.forms import PROBES, TYPED, InexactError, Source, check_parity, export_model2vec, lowest_cosine
+from promptcli.models.export import export_merged, export_sentence_transformers
+from promptcli.models.forms import PROBES, TYPED, check_parity, lowest_cosine
 from promptcli.models.loading import open_model
 from promptcli.models.reading import read_folder
 from promptcli.models.registry import Entry, Registry
@@ -41,7 +39,6 @@ CONFIGURED = [
     Recipe(prompt=f"soft-template:{TEMPLATE}", pooling="last/mask"),
     Recipe(pooling="static/avg", transforms=("whitening:8",)),
     Recipe(prompt=TEMPLATE, pooling="static/avg"),
-    Recipe(pooling="static/unbiased"),
     Recipe(pooling="mlm-head/avg"),
 ]
 #: And on every other kind of vocabulary, embedding and floor plan.
@@ -50,7 +47,7 @@ FAMILIES = ["roberta", "xlm-roberta", "albert", "modernbert", "distilbert", "mpn
 
 def check(recipe, backbone, folder):
     encoder = random_encoder(recipe, backbone)
-    written = export_sentence_transformers(Source(Entry("tiny", recipe), encoder), folder)
+    written = export_sentence_transformers(Entry("tiny", recipe), encoder, folder)
     assert "trust_remote_code" not in written.load, written.notes
     texts = TEXTS if TYPED in written.notes else [*TEXTS, "it [MASK] is"]
     if any("loses the mark" in note for note in written.notes):
@@ -71,7 +68,7 @@ def test_what_a_link_of_the_backbone_leads_to_outside_is_not_copied(name, poolin
     (tmp_path / "out").mkdir()
     entry = Entry("tiny", Recipe(backbone=str(folder), pooling=pooling))
     with pytest.raises(UsageError, match=f"{name} is a link that leads out of the folder"):
-        export_sentence_transformers(Source(entry, open_model(entry, device="cpu")), tmp_path / "out")
+        export_sentence_transformers(entry, open_model(entry, device="cpu"), tmp_path / "out")
 
 
 @pytest.mark.parametrize("recipe", CONFIGURED, ids=lambda recipe: f"{recipe.prompt[:14]} {recipe.pooling}")
@@ -104,7 +101,7 @@ def test_causal_models_are_read_at_their_last_token(family, tiny_backbone, tmp_p
 )
 def test_the_rest_is_one_module_with_the_whole_encoder(recipe, reason, tiny_backbone, tmp_path):
     encoder = random_encoder(recipe, tiny_backbone("qwen2" if recipe.text_rule else "bert"))
-    written = export_sentence_transformers(Source(Entry("tiny", recipe), encoder), tmp_path)
+    written = export_sentence_transformers(Entry("tiny", recipe), encoder, tmp_path)
     assert "trust_remote_code=True" in written.load and reason in written.notes[0]
     assert any("trust_remote_code=True" in note for note in written.notes)
     types = [module["type"] for module in json.loads((tmp_path / "modules.json").read_text())]
@@ -151,6 +148,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(run, tmp_path, home, tiny_
     save_file({name: tensor + 1e-3 for name, tensor in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
     out, to = ("-o", tmp_path / "x"), ("--to", "sentence-transformers")
     refused(run("export", "last-avg", *out, "--to", "onxx"), 2, "unknown target 'onxx'")
+    refused(run("export", "last-avg", *out, *to, "--int8"), 2, "--int8", "onnx")
     refused(run("export", "last-avg", "-o", tmp_path / "mine", *to, "--force"), 2, "it holds no promptcli.json")
     refused(run("export", "prefix", *out, *to), 2, "was made with other weights")
     (folder / "config.json").unlink()
@@ -159,86 +157,13 @@ def test_bad_input_is_one_line_and_nothing_is_written(run, tmp_path, home, tiny_
     assert (tmp_path / "mine" / "diary.txt").read_text() == "dear"
 
 
-PREFIX = Recipe(prompt="deep-prefix:3", pooling="last/cls")
-
-
-def test_a_deep_prefix_is_peft_s_prefix_tuning(tiny_backbone, tiny_folder, tmp_path):
-    encoder = random_encoder(PREFIX, tiny_backbone("bert"))
-    export_peft(Source(Entry("x", PREFIX), encoder, base="owner/tiny@abc"), tmp_path)
-    config = json.loads((tmp_path / "adapter_config.json").read_text())
-    assert (config["base_model_name_or_path"], config["revision"]) == ("owner/tiny", "abc")
-    body = AutoModel.from_pretrained(tiny_folder("bert"), add_pooling_layer=False).eval()
-    model = PeftModel.from_pretrained(body, tmp_path).eval()
-    for sentence in SENTENCES[:4]:
-        ids = torch.tensor(encoder.inputs([sentence]).rows)
-        with torch.inference_mode():
-            state = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0, 0]
-        np.testing.assert_allclose(state.numpy(), encoder.encode(sentence), atol=1e-5)
-
-
-@pytest.mark.parametrize("family", ["bert", "gpt2"])  # GPT-2 stores its linear maps the other way round
-def test_a_lora_is_peft_s_and_comes_back(family, tiny_folder, tmp_path):
-    pooling = "last/cls" if family == "bert" else "last/last-token"
-    recipe = Recipe(backbone=str(tiny_folder(family)), pooling=pooling)
-    body = AutoModel.from_pretrained(tiny_folder(family))
-    modules = [name for name, _ in body.named_modules() if name.endswith(("query", "value", "c_attn", "mlp.c_proj"))]
-    generator = torch.Generator().manual_seed(0)
-    tensors = {f"{TUNED}lora_alpha": torch.tensor(6.0)}
-    for name in modules:
-        weight = body.get_submodule(name).weight
-        out, width = weight.T.shape if family == "gpt2" else weight.shape
-        for part, shape in (("A", (2, width)), ("B", (out, 2))):
-            tensors[f"{TUNED}{name}.lora_{part}.default.weight"] = torch.randn(shape, generator=generator) * 0.1
-    encoder = build_encoder(recipe, device="cpu", dtype="float32", tensors=tensors)
-    plain = build_encoder(recipe, device="cpu", dtype="float32").encode(SENTENCES)
-    assert np.abs(plain - encoder.encode(SENTENCES)).max() > 1e-3
-    export_peft(Source(Entry("x", recipe), encoder, base="owner/tiny"), tmp_path)
-    model = PeftModel.from_pretrained(body, tmp_path).eval()
-    for sentence in SENTENCES[:4]:
-        ids = torch.tensor(encoder.inputs([sentence]).rows)
-        with torch.inference_mode():
-            state = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
-        np.testing.assert_allclose(state[0 if family == "bert" else -1], encoder.encode(sentence), atol=1e-5)
-    config = json.loads((tmp_path / "adapter_config.json").read_text())
-    config["base_model_name_or_path"] = str(tiny_folder(family))
-    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
-    back = build_encoder(recipe.replace(backbone=str(tmp_path)), device="cpu", dtype="float32")
-    np.testing.assert_allclose(back.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("recipe", "base", "said"),
-    [
-        (PREFIX, None, "`base` OWNER/NAME"),
-        (RECIPES["cls"], "a/b", "no learned keys and values"),
-        (Recipe(prompt="soft-template:it is [X] [MASK]", pooling="last/mask"), "a/b", "before \\[CLS\\]"),
-    ],
-)
-def test_what_peft_cannot_hold_is_refused_with_the_reason(recipe, base, said, tiny_backbone, tmp_path):
-    with pytest.raises(UsageError, match=said):
-        export_peft(Source(Entry("x", recipe), random_encoder(recipe, tiny_backbone("bert")), base), tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_static_recipe_is_a_table_of_words(tiny_backbone, tmp_path):
-    encoder = random_encoder(Recipe(pooling="static/avg", transforms=("whitening:8",)), tiny_backbone("bert"))
-    export_model2vec(Source(Entry("x", encoder.recipe), encoder), tmp_path)
-    rows = load_file(tmp_path / "model.safetensors")["embeddings"]
-    vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())
-    assert len(rows) == len(vocabulary["model"]["vocab"]) + 1  # the token of what stands around a sentence
-    there = sentence_transformers_folder.vectors(tmp_path, SENTENCES)
-    assert lowest_cosine(encoder.encode(SENTENCES), there) > 0.999999
-    with pytest.raises(InexactError, match="a table holds static/avg"):
-        export_model2vec(Source(Entry("x", PREFIX), random_encoder(PREFIX, tiny_backbone("bert"))), tmp_path)
-
-
 def test_a_tuned_backbone_becomes_a_plain_checkpoint(tiny_backbone, tiny_folder, tmp_path):
     recipe = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
     with pytest.raises(UsageError, match="nothing to merge"):
-        export_merged(Source(Entry("x", recipe), build_encoder(recipe, backbone=tiny_backbone("bert"))), tmp_path)
+        export_merged(Entry("x", recipe), build_encoder(recipe, backbone=tiny_backbone("bert")), tmp_path)
     weights = tiny_backbone("bert").model.state_dict()
     tuned = {f"{TUNED}{name}": tensor + 0.01 for name, tensor in weights.items()}
     encoder = build_encoder(recipe, device="cpu", dtype="float32", tensors=tuned)
-    export_merged(Source(Entry("x", recipe), encoder), tmp_path)
+    export_merged(Entry("x", recipe), encoder, tmp_path)
     again = build_encoder(recipe.replace(backbone=str(tmp_path)), device="cpu", dtype="float32")
     np.testing.assert_allclose(again.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)

@@ -229,22 +229,19 @@ def test_a_table_of_words(tmp_path, distilled):
 
 
 @pytest.mark.parametrize(
-    ("recipe", "to"),
+    "recipe",
     [
-        (pc.Recipe(prompt=TEMPLATE, pooling="last/mask", transforms=("projection:mlm",)), "sentence-transformers"),
-        (pc.Recipe(pooling="first-last/ditto:1-3"), "sentence-transformers"),
-        (pc.Recipe(pooling="static/avg", transforms=("whitening:8",)), "sentence-transformers"),
-        (pc.Recipe(pooling="static/unbiased"), "model2vec"),
-        (pc.Recipe(prompt="deep-prefix:3", pooling="last/avg", transforms=("whitening:8",)), "peft"),
+        pc.Recipe(prompt=TEMPLATE, pooling="last/mask", transforms=("projection:mlm",)),
+        pc.Recipe(pooling="first-last/ditto:1-3"),
+        pc.Recipe(pooling="static/avg", transforms=("whitening:8",)),
+        pc.Recipe(pooling="static/unbiased"),
     ],
 )
-def test_exports_are_read_back(recipe, to, tiny_folder, tiny_backbone, tmp_path):
+def test_exports_are_read_back(recipe, tiny_folder, tiny_backbone, tmp_path):
     recipe, backbone = recipe.replace(backbone=str(tiny_folder("bert"))), tiny_backbone("bert")
-    export(Entry("x", recipe, random_numbers(recipe, backbone)), to, tmp_path / "out", base="owner/tiny")
-    back = load(tmp_path / "out", **({"backbone": recipe.backbone} if to == "peft" else {})).encode(SENTENCES)
-    there = back.any(axis=1)  # of filtered words only: zeros
-    assert there.sum() > 8
-    assert lowest_cosine(back[there], random_encoder(recipe, backbone).encode(SENTENCES)[there]) >= 0.9999
+    export(Entry("x", recipe, random_numbers(recipe, backbone)), "sentence-transformers", tmp_path / "out")
+    back = load(tmp_path / "out").encode(SENTENCES)
+    assert lowest_cosine(back, random_encoder(recipe, backbone).encode(SENTENCES)) >= 0.9999
 
 
 def test_a_graph_is_refused_by_name(tmp_path):

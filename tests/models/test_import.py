@@ -15,10 +15,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.pretrained import locate
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.models.export import export_peft
-from promptcli.models.forms import Source
 from promptcli.models.importing import import_model
-from promptcli.models.registry import Entry
 from promptcli.notes import offline
 from promptcli.recipe import Recipe
 from tests.making import random_encoder
@@ -113,18 +110,21 @@ def test_promcse_s_prefix_is_a_deep_prefix(registry, authors, tiny_backbone):
     assert "broken" not in registry.names()
 
 
-def test_peft_s_prefix_goes_out_and_comes_back(registry, tiny_backbone, tiny_folder, tmp_path):
-    recipe = Recipe(prompt="deep-prefix:3", pooling="last/avg")
-    encoder = random_encoder(recipe, tiny_backbone("bert"))
+def test_peft_s_prefix_is_a_deep_prefix(registry, tiny_backbone, tiny_folder, tmp_path):
+    encoder = random_encoder(Recipe(prompt="deep-prefix:3", pooling="last/avg"), tiny_backbone("bert"))
     (tmp_path / "adapter").mkdir()
-    export_peft(Source(Entry("x", recipe), encoder, base="owner/tiny"), tmp_path / "adapter")
+    stored = encoder.prompt.numbers.permute(3, 0, 1, 2, 4).reshape(LENGTH, -1).contiguous()
+    save_file({"prompt_embeddings": stored}, tmp_path / "adapter" / "adapter_model.safetensors")
+    sizes = {"num_layers": LAYERS, "num_attention_heads": HEADS, "token_dim": WIDTH, "num_virtual_tokens": LENGTH}
+    about = {"peft_type": "PREFIX_TUNING", "base_model_name_or_path": "owner/tiny", **sizes}
+    write(tmp_path / "adapter", "adapter_config.json", about)
     changes = {"backbone": str(tiny_folder("bert")), "pooling": "last/avg"}
     import_model(registry, str(tmp_path / "adapter"), "back", changes=changes)
     np.testing.assert_array_equal(vectors(registry, "back"), encoder.encode(SENTENCES))
     with pytest.raises(UsageError, match=r"the numbers of prompt 'deep-prefix:3' .* do not fit backbone 'mini-bert'"):
         import_model(registry, str(tmp_path / "adapter"), "x", changes={"backbone": "mini-bert"})
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
-    del config["base_model_name_or_path"], config["revision"]
+    del config["base_model_name_or_path"]
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
     with pytest.raises(UsageError, match="name it by `backbone`"):
         import_model(registry, str(tmp_path / "adapter"), "x")

@@ -70,11 +70,6 @@ def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
     return (backbone.n_layers, 2, backbone.n_key_heads, int(argument), backbone.head_width)
 
 
-def to_prompt_embeddings(numbers: Tensor) -> Tensor:
-    """Return (p, 2 L d) as peft and PromCSE store it from keys and values (L, 2, h, p, d/h)."""
-    return numbers.permute(3, 0, 1, 2, 4).reshape(numbers.size(3), -1).contiguous()
-
-
 def from_prompt_embeddings(stored: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
     """Return keys and values of the given shape (L, 2, h, p, d/h) from (p, 2 L d)."""
     layers, two, heads, length, width = shape
