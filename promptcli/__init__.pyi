@@ -3,7 +3,6 @@
 from promptcli.analysis.analyze import analyze as analyze
 from promptcli.data.vectors import read_vectors as read_vectors
 from promptcli.data.vectors.precision import quantize as quantize
-from promptcli.embedding.datasets import embed_dataset as embed_dataset
 from promptcli.embedding.embed import embed as embed
 from promptcli.embedding.embed import embed_parts as embed_parts
 from promptcli.embedding.embed import similarities as similarities

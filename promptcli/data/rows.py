@@ -8,12 +8,10 @@ Batches of another layout (see ``dialect``) have its columns, all of them text.
 import contextlib
 import csv
 import dataclasses
-import functools
 import hashlib
 import itertools
 import json
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,9 +41,9 @@ from promptcli.data.files import (
     open_text,
     state_of,
 )
-from promptcli.data.given import check_encodable, is_unicode
+from promptcli.data.given import is_unicode
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
-from promptcli.notes import note, silent
+from promptcli.notes import note
 from promptcli.storage.documents import shown
 
 #: Rows of a batch, and characters of its first column, at most: a file of very long lines does not fill the memory.
@@ -55,7 +53,7 @@ BATCH, _CHARACTERS = 4096, 1 << 20
 Batch = Any
 #: The other columns of a row that are not empty: their names and cells.
 Cells = tuple[tuple[str, str], ...]
-#: Numbered rows of a file: a JSON object, or the fields; None if the line is empty.
+#: Numbered rows of a file: cell by column; None if the line is empty.
 _Numbered = Iterator[tuple[int, Any]]
 
 
@@ -110,33 +108,6 @@ def open_rows(
         if first is None:
             raise UsageError(f"{_called(path)} is empty; give a file with at least one row")
         yield dataclasses.replace(rows, batches=itertools.chain([first], batches))
-
-
-@contextlib.contextmanager
-def open_pairs(a: str, b: str, fields: Fields = Fields()) -> Iterator[tuple[Iterator[tuple[str, str]], int]]:  # noqa: B008
-    """Open pairs of sentences, two sentences or the rows of two files; yield the pairs and their number.
-
-    Files are walked once before, to find faults first; the sentences of a pipe are kept instead.
-    """
-    are_files = [os.path.exists(name) and not os.path.isdir(name) for name in (a, b)]  # a sentence is not too long
-    if not any(are_files):
-        for sentence in (a, b):
-            check_encodable(sentence)
-        yield iter([(a, b)]), 1
-        return
-    if not all(are_files):
-        raise UsageError(f"{b if are_files[0] else a!r} is not a file; give two files or two sentences")
-    with contextlib.ExitStack() as stack:
-        sides, counts = list[Iterator[str]](), list[int]()
-        for name in (a, b):
-            kept = not Path(name).is_file()
-            with silent(not kept), open_rows(name, fields) as rows:
-                texts = list(rows.texts()) if kept else None
-                counts.append(sum(map(len, rows)) if texts is None else len(texts))
-            sides.append(stack.enter_context(open_rows(name, fields)).texts() if texts is None else iter(texts))
-        if counts[0] != counts[1]:
-            raise UsageError(f"{a} has {counts[0]:,} rows and {b} has {counts[1]:,}; give the same number")
-        yield zip(*sides, strict=True), counts[0]
 
 
 def windows(batches: Iterable[Batch], rows: int, most_bytes: int) -> Iterator[Batch]:
@@ -235,13 +206,14 @@ def _open(
 ) -> Iterator[Rows]:
     """Open the rows of a file from row ``start`` on, without ids if it has none; ``tell`` gets what is guessed."""
     name, (form, ending) = _called(path), format_of(path)
-    reader = _Reader(name, fields, tell)
     if form == "parquet" and not is_remote(path):
         check_file(Path(path), regular=True)
     with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
         if form == "parquet":
-            columns, batches, count = reader.parquet(file, start)
-            yield Rows(str(path), columns, batches, lambda: _sha256(path), lambda: count)
+            with open_parquet(file, name, hint="give another file", error=UsageError) as parquet:
+                columns, count = fields.choose(parquet.schema_arrow.names, name, tell=tell), parquet.metadata.num_rows
+                batches = _parquet(parquet, columns, fields.cells, name, start)
+                yield Rows(str(path), columns, batches, lambda: _sha256(path), lambda: count)
             return
         text = open_text(file, name, ending, tell)
         if not text.head:
@@ -249,9 +221,13 @@ def _open(
             return
         dialect = dialect_of(path, text, fields, name, tell)
         lines = itertools.islice(text.lines, dialect.skipped, None)
-        header, rows = getattr(reader, dialect.format)(lines, dialect)
+        read_lines = {"text": _text, "table": _table, "jsonl": _jsonl, "array": _array}[dialect.format]
+        header, rows = read_lines(lines, dialect, name, tell)
+        if dialect.format == "jsonl" and {"_id", "title", TEXT} <= set(header or ()) and fields.text in (None, TEXT):
+            tell(f"{name}: a BEIR corpus; title and text are read as one")
+            rows = ((number, row and {**row, TEXT: _titled(row)}) for number, row in rows)
         columns = fields.choose(header, name, dialect, tell)
-        batches = reader.batches(itertools.islice(rows, start, None), header, columns)
+        batches = _batches(itertools.islice(rows, start, None), columns, fields.cells, name)
 
         def total() -> int | None:
             local = stdin is None and not is_remote(path) and Path(path).is_file()  # counting would empty a pipe
@@ -295,201 +271,112 @@ def _without_blank(batches: Iterator[Batch]) -> Iterator[Batch]:
             yield with_text
 
 
-#: Columns of a document in BEIR's data sets.
-_BEIR = {"_id", "title", TEXT}
+# The readers of the formats: the names of the columns, None if there are none, and the rows
 
 
-class _Reader:
-    """Reads a file called ``name`` in messages; a row that cannot be read is refused, or left out and counted.
-
-    A method for each format returns the columns, None if there are none, and the rows.
-    """
-
-    def __init__(self, name: str, fields: Fields, tell: Tell) -> None:
-        self.name, self.fields, self.tell = name, fields, tell
-
-    def bad(self, problem: str) -> UsageError:
-        """Return the refusal of a row."""
-        return UsageError(f"{self.name}: {problem}")
-
-    def text(self, lines: Iterator[str], dialect: Dialect) -> tuple[None, _Numbered]:
-        return None, ((number, [line.removesuffix("\n").removesuffix("\r")]) for number, line in enumerate(lines, 1))
-
-    def jsonl(self, lines: Iterator[str], dialect: Dialect) -> tuple[list[str] | None, _Numbered]:
-        rows = self._objects(lines)
-        begin = list[tuple[int, Any]]()
-        for number, row in rows:  # the first object has the columns
-            begin.append((number, row))
-            if row is not None:
-                break
-        header = list(begin[-1][1]) if begin and begin[-1][1] is not None else None
-        rows = itertools.chain(begin, rows)
-        if header and _BEIR <= set(header) and self.fields.text in (None, TEXT):
-            self.tell(f"{self.name}: a BEIR corpus; title and text are read as one")
-            rows = ((number, row and {**row, TEXT: _titled(row)}) for number, row in rows)
-        return header, rows
-
-    def _objects(self, lines: Iterator[str]) -> _Numbered:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = _json(line) if line.strip() else None
-            except (ValueError, RecursionError) as error:
-                problem = f"malformed JSON: {error}; give one object a line, or one array of them"
-                raise self.bad(f"line {number}: {problem}") from None
-            if row is not None and not isinstance(row, dict):
-                example = 'give one object a line, e.g. {"text": "..."}'
-                raise self.bad(f"line {number}: {shown(row)} is not a JSON object; {example}")
-            yield number, row
-
-    def array(self, lines: Iterator[str], dialect: Dialect) -> tuple[list[str] | None, _Numbered]:
-        """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
-        held, size = list[str](), 0
-        for line in lines:
-            held.append(line)
-            size += len(line)
-            if size > LONGEST_LINE:
-                cure = "make lines of it: jq -c '.[]' IN > OUT.jsonl"
-                raise UsageError(f"{self.name}: a JSON array of more than 64 MiB; {cure}")
-        try:
-            items = json.loads("".join(held))
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{self.name}: malformed JSON: {error}") from None
-        rows = list[tuple[int, Any]]()
-        for number, item in enumerate(items, 1):
-            if not isinstance(item, dict | str):
-                raise self.bad(f"row {number}: {shown(item)} is not a JSON object or a sentence")
-            rows.append((number, {TEXT: item} if isinstance(item, str) else item))
-        return list(rows[0][1]) if rows else None, iter(rows)
-
-    def table(self, lines: Iterator[str], dialect: Dialect) -> tuple[list[str], _Numbered]:
-        rows = (self._quoted if dialect.quoted else self._plain)(lines, dialect)
-        header = list(dialect.header) or next(rows, (0, []))[1]
-        if not header:
-            raise UsageError(f"{self.name} is empty; give a header and at least one row")
-        header = [column or str(number) for number, column in enumerate(header, 1)]  # pandas: a nameless index
-        return header, self._even(rows, header, dialect)
-
-    def _even(self, rows: Iterator[tuple[int, list[str]]], header: list[str], dialect: Dialect) -> _Numbered:
-        """Yield the rows with as many cells as the header, and None for empty ones."""
-        width = len(header)
-        for number, row in rows:
-            cells = row[:width] if dialect.ragged else row
-            if len(cells) == width:
-                yield number, cells
-            elif any(map(str.strip, row)):
-                above = f"the first line has {width}" if dialect.header else f"the header has {width}"
-                columns = "" if dialect.header else f" ({', '.join(header)})"
-                counts = f"{len(row)} columns, but {above}{columns}; {_hint(dialect)}"
-                raise self.bad(f"line {number}: {counts}")
-            else:
-                yield number, None
-
-    def _plain(self, lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-        told = False
-        for number, line in enumerate(lines, 1 + dialect.skipped):
-            cells = line.removesuffix("\n").removesuffix("\r").split(dialect.delimiter)
-            if '""' in line and any(map(is_doubled, cells)):  # the first rows had no such cell
-                if not told:
-                    self.tell(f"{self.name}: cells with doubled quotes are read without them, first in line {number}")
-                    told = True
-                cells = [cell[1:-1].replace('""', '"') if is_doubled(cell) else cell for cell in cells]
-            yield number, cells
-
-    def _quoted(self, lines: Iterator[str], dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
-        csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
-        reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True)
-        while True:
-            first = reader.line_num + 1
-            try:
-                row = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                number = first + dialect.skipped
-                raise self.bad(f"line {number}: {error}; {_hint(dialect)}") from None
-            yield first + dialect.skipped, row
-
-    def batches(self, rows: _Numbered, header: list[str] | None, columns: Columns) -> Iterator[Batch]:
-        """Yield the chosen columns of rows, and the others as cells."""
-        in_file, with_cells = list(columns.values()), self.fields.cells  # one column may have two roles: id and text
-        places = [0 if header is None else header.index(column) for column in in_file]
-        in_batch = columns | {CELLS: CELLS} if with_cells else columns
-        needed = {*in_file} - {columns.get(OPTIONAL)}
-        numbers, cells, size = list[int](), list[Sequence[Any]](), 0
-        for number, row in rows:
-            values: list[Any] = [""] * len(places)
-            if isinstance(row, dict):
-                if lacking := next((column for column in in_file if column in needed and column not in row), None):
-                    raise self.bad(f"line {number}: no field {lacking!r}; its fields: {', '.join(row)}")
-                values = [row.get(column) for column in in_file]
-            elif row is not None:
-                values = [row[place] for place in places]
-            if with_cells:
-                named = row if isinstance(row, dict) else dict(zip(header or (), row or (), strict=False))
-                values.append({column: value for column, value in named.items() if column not in in_file})
-            numbers.append(number)
-            cells.append(values)
-            size += len(str(values[0]))
-            if len(cells) == BATCH or size >= _CHARACTERS:
-                yield self._batch(in_batch, list(zip(*cells, strict=True)), "line", numbers)
-                numbers, cells, size = [], [], 0
-        if cells:
-            yield self._batch(in_batch, list(zip(*cells, strict=True)), "line", numbers)
-
-    def parquet(self, file: BinaryIO, start: int) -> tuple[Columns, Iterator[Batch], int]:
-        """Return the columns, the batches from row ``start`` on, and the number of rows."""
-        opened = functools.partial(open_parquet, file, self.name, hint="give another file", error=UsageError)
-        with opened() as parquet:
-            columns = self.fields.choose(parquet.schema_arrow.names, self.name, tell=self.tell)
-            read = list(dict.fromkeys(columns.values()))
-            others = [column for column in parquet.schema_arrow.names if column not in read and self.fields.cells]
-            in_batch = columns | {CELLS: CELLS} if self.fields.cells else columns
-            sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
-
-        def batches() -> Iterator[Batch]:
-            group = sum(end <= start for end in itertools.accumulate(sizes))  # the first one that is read
-            row, groups = sum(sizes[:group]), list(range(group, len(sizes)))
-            with opened() as parquet:
-                for batch in read_batches(parquet, BATCH, columns=read + others, row_groups=groups):
-                    wanted = batch.slice(max(start - row, 0))
-                    row = max(start, row)
-                    values = {column: values_of(wanted, column, self.name) for column in read + others}
-                    chosen = [values[column] for column in columns.values()]
-                    if self.fields.cells:
-                        rows = (
-                            zip(*(values[column] for column in others), strict=True) if others else [()] * len(wanted)
-                        )
-                        chosen.append([dict(zip(others, cells, strict=True)) for cells in rows])
-                    yield self._batch(in_batch, chosen, "row", range(row + 1, row + 1 + len(wanted)))
-                    row += len(wanted)
-
-        return columns, batches(), sum(sizes)
-
-    def _batch(self, columns: Columns, values: Sequence[Sequence[Any]], kind: str, numbers: Sequence[int]) -> Batch:
-        import pyarrow as pa
-
-        try:
-            texts = column_texts(columns, values, kind, numbers)
-        except ValueError as error:
-            raise self.bad(str(error)) from None
-        arrays = {}
-        for column, column_values in texts.items():
-            if column == CELLS:
-                arrays[column] = cells_array(column_values)
-                continue
-            builder = pa.lib.StringBuilder()  # pa.array would import pandas, which is slow to start
-            builder.append_values(column_values)
-            arrays[column] = builder.finish()
-        return pa.record_batch(arrays)
+def _text(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tuple[None, _Numbered]:
+    return None, ((number, {"": _without_end(line)}) for number, line in enumerate(lines, 1))
 
 
-def _json(line: str) -> Any:
+def _without_end(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def _jsonl(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tuple[list[str] | None, _Numbered]:
+    rows, begin = _objects(lines, name), list[tuple[int, Any]]()
+    for number, row in rows:  # the first object has the columns
+        begin.append((number, row))
+        if row is not None:
+            return list(row), itertools.chain(begin, rows)
+    return None, iter(begin)
+
+
+def _objects(lines: Iterator[str], name: str) -> _Numbered:
     import msgspec
 
+    for number, line in enumerate(lines, 1):
+        try:
+            row = msgspec.json.decode(line) if line.strip() else None
+        except (msgspec.DecodeError, ValueError, RecursionError):  # it is strict: NaN, say, is a number to Python's own
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                hint = "give one object a line, or one array of them"
+                raise UsageError(f"{name}: line {number}: malformed JSON: {error}; {hint}") from None
+        if row is not None and not isinstance(row, dict):
+            hint = 'give one object a line, e.g. {"text": "..."}'
+            raise UsageError(f"{name}: line {number}: {shown(row)} is not a JSON object; {hint}")
+        yield number, row
+
+
+def _array(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tuple[list[str] | None, _Numbered]:
+    """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
+    held, size = list[str](), 0
+    for line in lines:
+        held.append(line)
+        size += len(line)
+        if size > LONGEST_LINE:
+            cure = "make lines of it: jq -c '.[]' IN > OUT.jsonl"
+            raise UsageError(f"{name}: a JSON array of more than 64 MiB; {cure}")
     try:
-        return msgspec.json.decode(line)
-    except (msgspec.DecodeError, ValueError, RecursionError):  # it is strict: NaN, say, is a number to Python's own
-        return json.loads(line)
+        items = json.loads("".join(held))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name}: malformed JSON: {error}") from None
+    for number, item in enumerate(items, 1):
+        if not isinstance(item, dict | str):
+            raise UsageError(f"{name}: row {number}: {shown(item)} is not a JSON object or a sentence")
+    rows = [{TEXT: item} if isinstance(item, str) else item for item in items]
+    return list(rows[0]) if rows else None, enumerate(rows, 1)
+
+
+def _table(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tuple[list[str], _Numbered]:
+    rows = _quoted(lines, dialect, name) if dialect.quoted else _plain(lines, dialect, name, tell)
+    header = list(dialect.header) or next(rows, (0, []))[1]
+    if not header:
+        raise UsageError(f"{name} is empty; give a header and at least one row")
+    header = [column or str(number) for number, column in enumerate(header, 1)]  # pandas: a nameless index
+    return header, _even(rows, header, dialect, name)
+
+
+def _even(rows: Iterator[tuple[int, list[str]]], header: list[str], dialect: Dialect, name: str) -> _Numbered:
+    width = len(header)
+    for number, row in rows:
+        if len(row) == width or (dialect.ragged and len(row) > width):
+            yield number, dict(zip(header, row, strict=False))
+        elif any(map(str.strip, row)):
+            above = f"the first line has {width}" if dialect.header else f"the header has {width} ({', '.join(header)})"
+            raise UsageError(f"{name}: line {number}: {len(row)} columns, but {above}; {_hint(dialect)}")
+        else:
+            yield number, None
+
+
+def _plain(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> Iterator[tuple[int, list[str]]]:
+    told = False
+    for number, line in enumerate(lines, 1 + dialect.skipped):
+        cells = _without_end(line).split(dialect.delimiter)
+        if '""' in line and any(map(is_doubled, cells)):  # the first rows had no such cell
+            if not told:
+                tell(f"{name}: cells with doubled quotes are read without them, first in line {number}")
+                told = True
+            cells = [cell[1:-1].replace('""', '"') if is_doubled(cell) else cell for cell in cells]
+        yield number, cells
+
+
+def _quoted(lines: Iterator[str], dialect: Dialect, name: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
+    reader, number = csv.reader(lines, delimiter=dialect.delimiter, strict=True), dialect.skipped + 1
+    try:
+        for row in reader:
+            yield number, row
+            number = reader.line_num + dialect.skipped + 1
+    except csv.Error as error:
+        raise UsageError(f"{name}: line {number}: {error}; {_hint(dialect)}") from None
+
+
+def _hint(dialect: Dialect) -> str:
+    if not dialect.quoted:
+        return "a text with tabs cannot be in it"
+    return f"a text with {dialect.delimiter!r} or quotes is written in double quotes"
 
 
 def _titled(row: dict[str, Any]) -> Any:
@@ -498,10 +385,65 @@ def _titled(row: dict[str, Any]) -> Any:
     return " ".join(filter(None, texts)) if all(isinstance(text, str) for text in texts) else texts[1]
 
 
-def _hint(dialect: Dialect) -> str:
-    if not dialect.quoted:
-        return "a text with tabs cannot be in it"
-    return f"a text with {dialect.delimiter!r} or quotes is written in double quotes"
+def _parquet(file: Any, columns: Columns, with_cells: bool, name: str, start: int) -> Iterator[Batch]:
+    """Yield the rows of a Parquet file, column by column, from row ``start`` on."""
+    others = [column for column in file.schema_arrow.names if with_cells and column not in columns.values()]
+    sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    group = sum(end <= start for end in itertools.accumulate(sizes))  # the first one that is read
+    row, groups, read = sum(sizes[:group]), list(range(group, len(sizes))), [*{*columns.values()}, *others]
+    for batch in read_batches(file, BATCH, columns=read, row_groups=groups):
+        wanted = batch.slice(max(start - row, 0))
+        row += len(batch)
+        cells = [values_of(wanted, column, name) for column in (*columns.values(), *others)]
+        if with_cells:
+            rows = zip(*cells[len(columns) :], strict=True) if others else [()] * len(wanted)
+            cells[len(columns) :] = [[dict(zip(others, values, strict=True)) for values in rows]]
+        yield _batch(columns, cells, name, "row", range(row - len(wanted) + 1, row + 1))
+
+
+def _batches(rows: _Numbered, columns: Columns, with_cells: bool, name: str) -> Iterator[Batch]:
+    """Yield the chosen columns of rows, and the others as cells."""
+    in_file = list(columns.values())  # one column may have two roles: id and text
+    numbers, cells, size = list[int](), list[list[Any]](), 0
+    for number, row in rows:
+        if row is None:
+            values: list[Any] = [""] * len(in_file)
+        else:
+            values = [row.get(column) for column in in_file]
+            if None in values:
+                lacking = [column for role, column in columns.items() if role != OPTIONAL and column not in row]
+                if lacking:
+                    raise UsageError(f"{name}: line {number}: no field {lacking[0]!r}; its fields: {', '.join(row)}")
+        if with_cells:
+            values.append({column: value for column, value in (row or {}).items() if column not in in_file})
+        numbers.append(number)
+        cells.append(values)
+        size += len(str(values[0]))
+        if len(cells) == BATCH or size >= _CHARACTERS:
+            yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
+            numbers, cells, size = [], [], 0
+    if cells:
+        yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
+
+
+def _batch(columns: Columns, cells: Sequence[Sequence[Any]], name: str, kind: str, numbers: Sequence[int]) -> Batch:
+    """Return columns of the file, and the other cells of the rows if they come last; ``kind`` is what numbers count."""
+    import pyarrow as pa
+
+    if len(cells) > len(columns):
+        columns = columns | {CELLS: CELLS}
+    arrays = {}
+    try:
+        for column, texts in column_texts(columns, cells, kind, numbers).items():
+            if column == CELLS:
+                arrays[column] = cells_array(texts)
+                continue
+            builder = pa.lib.StringBuilder()  # pa.array would import pandas, which is slow to start
+            builder.append_values(texts)
+            arrays[column] = builder.finish()
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from None
+    return pa.record_batch(arrays)
 
 
 @contextlib.contextmanager

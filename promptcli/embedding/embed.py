@@ -3,7 +3,7 @@
 The input is checked before torch loads.
 """
 
-import itertools
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -244,15 +244,30 @@ def similarities(
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
     """
     from promptcli.data.dialect import Fields
-    from promptcli.data.rows import open_pairs
+    from promptcli.data.given import check_encodable
+    from promptcli.data.rows import open_rows
 
-    with open_pairs(str(first), str(second), Fields(text=text_field)) as (pairs, total):
-        from promptcli.embedding.writing import WINDOW
-        from promptcli.models import loading
+    names, sides = [str(first), str(second)], list[list[str]]()
+    are_files = [os.path.exists(name) and not os.path.isdir(name) for name in names]  # a sentence is not too long
+    if any(are_files) and not all(are_files):
+        raise UsageError(f"{names[are_files.index(False)]!r} is not a file; give two files or two sentences")
+    for name in names:
+        if any(are_files):
+            with open_rows(name, Fields(text=text_field)) as rows:
+                sides.append(list(rows.texts()))
+        else:
+            check_encodable(name)
+            sides.append([name])
+    counts = list(map(len, sides))
+    if counts[0] != counts[1]:
+        raise UsageError(f"{first} has {counts[0]:,} rows and {second} has {counts[1]:,}; give the same number")
 
-        encoder = loading.open_model(model)
-        with working("similarity", 2 * total) as advance:
-            while window := list(itertools.islice(pairs, WINDOW // 2)):
-                lefts, rights = zip(*window, strict=True)
-                cosines = loading.cosines_of_pairs(encoder, lefts, rights, advance)
-                yield from zip(lefts, rights, cosines.tolist(), strict=True)
+    from promptcli.embedding.writing import WINDOW
+    from promptcli.models import loading
+
+    encoder = loading.open_model(model)
+    with working("similarity", sum(counts)) as advance:
+        for start in range(0, counts[0], WINDOW // 2):
+            lefts, rights = (side[start : start + WINDOW // 2] for side in sides)
+            cosines = loading.cosines_of_pairs(encoder, lefts, rights, advance)
+            yield from zip(lefts, rights, cosines.tolist(), strict=True)

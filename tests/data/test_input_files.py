@@ -36,7 +36,7 @@ def write(path, texts):
         cells = [text.replace('"', '""') for text in texts]
         content = "n,text\n" + "".join(f'1,"{cell}"\n' for cell in cells)
     else:
-        texts = [text.replace("\n", "") for text in texts]
+        texts = [text.replace("\n", "").replace('""', '"') for text in texts]  # no cell in double quotes
         head, start = ("\ufeffn\ttext\n", "1\t") if kind == ".tsv" else ("", "")
         content = head + "".join(f"{start}{text}\n" for text in texts)
     path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())

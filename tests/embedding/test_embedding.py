@@ -4,20 +4,16 @@ import re
 from functools import partial
 from pathlib import Path
 
-import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.dataset as pads
 import pytest
 
-import promptcli as pc
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import FORMATS, EmbedSettings, manifest_path, read_vectors
 from promptcli.data.vectors.formats import open_sink
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding import writing
 from promptcli.embedding.writing import embed_file, embed_stream
-from promptcli.errors import PromptcliError, UsageError
+from promptcli.errors import PromptcliError
 from tests.embed_fakes import FakeEncoder, vector
 from tests.killing import killed_at_every_step
 from tests.processes import Program
@@ -157,46 +153,3 @@ def test_memory_does_not_grow_with_the_lines(tmp_path, kind):
         assert counted == rows
         peaks.append(peak)
     assert peaks[1] <= 1.1 * peaks[0]
-
-
-WORDS = ["one", "two", "three"]
-TABLE = pa.table({"text": WORDS, "n": [1, 2, 3]})
-READER = pa.RecordBatchReader
-KINDS = {
-    "table": (lambda: TABLE, lambda made: made),
-    "reader": (lambda: READER.from_batches(TABLE.schema, TABLE.to_batches(max_chunksize=2)), READER.read_all),
-    "dataset": (lambda: pads.dataset(TABLE), lambda made: made.to_table()),
-    "hugging face": (lambda: datasets.Dataset(TABLE), lambda made: made.data.table),
-    "a stream": (lambda: datasets.Dataset(TABLE).to_iterable_dataset(), lambda made: pa.Table.from_pylist([*made])),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_column_more(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    make, table = KINDS[kind]
-    given = make()
-    made = pc.embed_dataset(given, FakeEncoder())
-    assert type(made).__mro__[-2] is type(given).__mro__[-2]
-    found = table(made)
-    assert found.column_names == ["text", "n", "embedding"] and found["n"].to_pylist() == [1, 2, 3]
-    assert np.array_equal(np.array(found["embedding"].to_pylist(), np.float32), np.stack([vector(x) for x in WORDS]))
-
-
-def test_columns_by_name():
-    made = pc.embed_dataset(TABLE.rename_columns(["words", "n"]), FakeEncoder(), text_field="words", column="v")
-    assert made.schema.field("v").type == pa.list_(pa.float32(), 8)
-
-
-@pytest.mark.parametrize(
-    ("given", "options", "said"),
-    [
-        ([1], {}, "list is no data set; give one of: pyarrow, datasets"),
-        (TABLE, {"column": "n"}, "has a column 'n'"),
-        (TABLE, {"text_field": "m"}, "is not a column"),
-        (TABLE, {"text_field": "n"}, "sentence 0 is int"),
-    ],
-)
-def test_data_sets_that_are_refused(given, options, said):
-    with pytest.raises(UsageError, match=said):
-        pc.embed_dataset(given, FakeEncoder(), **options)
