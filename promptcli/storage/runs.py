@@ -94,9 +94,11 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
     fused = {parameter for group in optimizer.param_groups if group.get("fused") for parameter in group["params"]}
     try:
         with safe_open(path, framework="pt") as file, torch.no_grad():
-            metadata = file.metadata()
+            metadata, stored = file.metadata(), set(file.keys())
             for name, parameter in parameters.items():
                 parameter.copy_(file.get_tensor(f"weight.{name}"))
+                if f"{_MOMENTS[0]}.{name}" not in stored:  # it never had a gradient, as a pooler that nothing reads
+                    continue
                 moments = {kind: file.get_tensor(f"{kind}.{name}").to(parameter.device) for kind in _MOMENTS}
                 # a fused optimiser counts its steps on the parameter's device, others on the processor
                 device = parameter.device if parameter in fused else "cpu"

@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 
 import promptcli as pc
 from promptcli.backbones.states import Batch, Needs
@@ -16,7 +17,7 @@ from promptcli.training.objectives.pairs import angle_similarity
 from promptcli.training.teacher import SentenceVectors, mined
 from tests import learning
 from tests.reference import losses
-from tests.tiny import SENTENCES
+from tests.tiny import SENTENCES, save_tiny
 
 learner_of = functools.partial(learning.learner_of, max_length=60, dropout=0.0)
 PAIRS = [SENTENCES[:5], SENTENCES[5:10], ["1.0", "0.0", "0.5", "1.0", "0.25"]]
@@ -197,10 +198,17 @@ def test_a_run_mines_by_the_model_that_is_named(tiny_folder, caplog):
         pc.train("simcse", SENTENCES, mine="mini", **options)
 
 
+@pytest.fixture(scope="session")
+def folder_with_pooler(tmp_path_factory):
+    """The folder of a BERT whose pooler no method reads, as that of bert-base-uncased."""
+    return save_tiny("bert", tmp_path_factory.mktemp("pooler"), model_class=hf.BertModel)
+
+
 @pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
+        ("simcse", {"backbone": "with a pooler"}),
         ("rankcse", {"teacher": "mini-static"}),
         ("denosent", {"decoder_layers": 1}),
         ("cse-sfp", {"lora_rank": 2}),
@@ -208,10 +216,12 @@ def test_a_run_mines_by_the_model_that_is_named(tiny_folder, caplog):
         ("simcse", {"mine": "mini-static", "dims": "8"}),
     ],
 )
-def test_a_killed_run_ends_at_the_same_numbers(name, settings, tiny_folder, monkeypatch):
+def test_a_killed_run_ends_at_the_same_numbers(name, settings, tiny_folder, folder_with_pooler, monkeypatch):
     data = {"pcc-tuning": GRADED, "simcse": CONSECUTIVE}.get(name, SENTENCES)
     options = {"backbone": str(tiny_folder(learning.family_for(name))), "on": "demo:dev", "batch_size": 4, "steps": 5}
     options |= {"eval_steps": 2, "learning_rate": 1e-2, **settings}
+    if "backbone" in settings:
+        options["backbone"] = str(folder_with_pooler)
     expected = pc.train(name, data, **options)
     with learning.stopped_at(monkeypatch, 3), pytest.raises(KeyboardInterrupt):
         pc.train(name, data, name="killed", **options)
