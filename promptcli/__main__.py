@@ -6,16 +6,10 @@ import sys
 
 
 def _open_closed_streams() -> None:
-    """Put something in the place of a closed stdout or stderr, else the next file opened would be taken for it.
-
-    Writing to a closed stdout fails; what is said on a closed stderr is lost.
-    """
+    """Open a closed stdout or stderr, else the next file opened would be taken for it: writing to the first fails."""
     for number, name, mode in ((1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, mode)
-            if descriptor != number:
-                os.dup2(descriptor, number)
-                os.close(descriptor)
+            os.dup2(os.open(os.devnull, mode), number)
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))
 
 

@@ -53,6 +53,7 @@ class Listed(TyperCommand):
         command = typer.main.get_command(app)
         assert isinstance(command, Command)
         command.word, command.ends = self.word, getattr(module, self.ends) if self.ends else None
+        command.params += _program_options()
         return command
 
 
@@ -78,10 +79,6 @@ class Command(TyperCommand):
     word = ""
     ends: Callable[[Sequence[str]], Section] | None = None
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the command's own parameters, and the program's hidden."""
-        return [*super().get_params(ctx), *_program_options(ctx)]
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line; refuse empty values of options and files, and numbers that are not finite."""
         empty = any(word == "" or (word.startswith("--") and word.endswith("=")) for word in args)
@@ -99,11 +96,11 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, given before or after it."""
         values = dict(ctx.find_root().params)
-        for option in _program_options(ctx):
-            value, source = ctx.params.pop(option.name), ctx.get_parameter_source(option.name)
-            if source.name == "COMMANDLINE":
-                values[option.name] = value
-        runtime = Runtime(**{item.name: values[item.name] for item in dataclasses.fields(Runtime)})
+        for name in Runtime.__dataclass_fields__:
+            value = ctx.params.pop(name)
+            if ctx.get_parameter_source(name).name == "COMMANDLINE":
+                values[name] = value
+        runtime = Runtime(**{name: values[name] for name in Runtime.__dataclass_fields__})
         runtime.configure_libraries()
         RUNTIME.set(runtime)
         TYPED.set({parameter.name: _typed(parameter) for parameter in self.get_params(ctx)})
@@ -121,9 +118,9 @@ class Command(TyperCommand):
             Console().print(Panel(table, title=heading, title_align="left", border_style="dim"))
 
 
-def _program_options(ctx: Any) -> list[Any]:
-    """Return the options of every command, hidden."""
-    options = [copy.copy(each) for each in ctx.find_root().command.params if each.name in Runtime.__dataclass_fields__]
+def _program_options() -> list[Any]:
+    """Return the options of the program, hidden, which every command takes too."""
+    options = [copy.copy(each) for each in command().params if each.name in Runtime.__dataclass_fields__]
     for option in options:
         option.hidden = True
     return options

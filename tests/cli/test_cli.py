@@ -25,7 +25,8 @@ def test_help_names_every_command_and_option_and_cuts_nothing(path, run, monkeyp
     monkeypatch.setenv("COLUMNS", "80")
     ran = run(*path, "-h")
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80 and "…" not in ran.out
-    options = [option for option in EVERY_COMMAND[path].params if option.param_type_name == "option"]
+    params = EVERY_COMMAND[path].params
+    options = [option for option in params if option.param_type_name == "option" and not option.hidden]
     names = [name for option in options for name in (*option.opts, *option.secondary_opts)]
     assert all(name in ran.out for name in (*names, *getattr(EVERY_COMMAND[path], "commands", ())))
     assert all(option.help for option in options)

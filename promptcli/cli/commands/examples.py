@@ -3,15 +3,10 @@
 from functools import partial
 from pathlib import Path
 
-from promptcli.cli.console import note, result_json, result_table
+from promptcli.cli.console import result_json, result_table
 from promptcli.cli.options import Json
 from promptcli.cli.signatures import command_of
 from promptcli.data.demo import write_examples
-
-#: The next command to type, on these files.
-_NEXT = (
-    "promptcli embed sentences.txt; promptcli eval --task pairs.tsv; promptcli index build sentences.txt -o my-index"
-)
 
 
 @command_of(write_examples, flags={"folder": "FOLDER"})
@@ -22,4 +17,3 @@ def examples(write_examples: "partial[dict[str, str]]", json: Json = False) -> N
         result_json({"files": [{"file": file, "holds": content} for file, content in files.items()]})
         return
     result_table((), list(files.items()))
-    note(f"try: {'' if folder == Path() else f'cd {folder}; '}{_NEXT}")
