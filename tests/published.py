@@ -154,16 +154,12 @@ _GEMMA_PROMPTS = {"query": "task: search result | query: ", "document": "title: 
 _GEMMA_PROMPTS |= {"STS": "task: sentence similarity | query: "}
 MODELS = {
     "all-MiniLM-L6-v2": Published(hf.BertConfig, _BERT, bert_tokenizer, 256),
-    "all-MiniLM-L12-v2": Published(hf.BertConfig, _BERT, bert_tokenizer, 128),
     "all-mpnet-base-v2": Published(hf.MPNetConfig, _XLMR, mpnet_tokenizer, 384),
     "bge-small-en-v1.5": Published(hf.BertConfig, _BERT, bert_tokenizer, 512, _pooling("cls_token"), lower=True),
     "e5-base-v2": Published(hf.BertConfig, _BERT, bert_tokenizer, 512, prompts=_E5),
-    "gte-base": Published(hf.BertConfig, _BERT, bert_tokenizer, 512),
     "multilingual-e5-small": Published(  # a BERT with XLM-R's tokenizer
         hf.BertConfig, {**_BERT, "tokenizer_class": "XLMRobertaTokenizer"}, xlmr_tokenizer, 512, prompts=_E5
     ),
-    "multilingual-e5-base": Published(hf.XLMRobertaConfig, _XLMR, xlmr_tokenizer, 512),
-    "paraphrase-multilingual-MiniLM-L12-v2": Published(hf.BertConfig, _BERT, xlmr_tokenizer, 128, after=()),
     "paraphrase-multilingual-mpnet-base-v2": Published(hf.XLMRobertaConfig, _XLMR, xlmr_tokenizer, 128, after=()),
     "gte-modernbert-base": Published(
         hf.ModernBertConfig, _MODERNBERT, modernbert_tokenizer, 8192, _pooling("cls_token"), after=()

@@ -109,7 +109,7 @@ def test_what_a_folder_declares_and_is_not_supported_is_refused(folder, tmp_path
 
 
 def test_a_model_with_code_of_its_own_is_refused_and_another_named(tmp_path):
-    path = save_published("gte-base", tmp_path / "model")
+    path = save_published("e5-base-v2", tmp_path / "model")
     config = json.loads((path / "config.json").read_text())
     write(path, "config.json", {**config, "model_type": "nomic_bert", "auto_map": {"AutoModel": "modeling.Model"}})
     with pytest.raises(
@@ -131,16 +131,8 @@ def test_an_author_s_checkpoint_is_told_by_its_name(tmp_path, caplog):
 def test_what_was_read_is_saved_and_pickled(folder, tmp_path, name):
     encoder = pc.load(folder(name), device="cpu", dtype="float32")
     vectors = [encoder.encode(SENTENCES), encoder.encode_query(SENTENCES)]
-    encoder.save(tmp_path / "saved")
+    pc.load(folder(name), device="cpu", dtype="bfloat16").save(tmp_path / "saved")  # nothing is lost
     again = pc.load(tmp_path / "saved", device="cpu", dtype="float32")
     assert again.prompts == encoder.prompts and again.fingerprint == encoder.fingerprint
     np.testing.assert_array_equal([again.encode(SENTENCES), again.encode_query(SENTENCES)], vectors)
-    if INSTALLED:
-        from sentence_transformers import SentenceTransformer
-
-        theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-        assert close(theirs.encode_query(SENTENCES), vectors[1])
-    pc.load(folder(name), device="cpu", dtype="bfloat16").save(tmp_path / "half")  # nothing is lost
-    half = pc.load(tmp_path / "half", device="cpu", dtype="float32")
-    np.testing.assert_array_equal(half.encode(SENTENCES), vectors[0])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(encoder)).encode_query(SENTENCES), vectors[1])
