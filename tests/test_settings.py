@@ -143,5 +143,5 @@ def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):
     ],
 )
 def test_settings_keep_to_their_types_and_bounds(make, value):
-    with pytest.raises(UsageError, match=r"is not allowed|; give a"):
+    with pytest.raises(UsageError, match=r"is not allowed|; give "):
         make(value)

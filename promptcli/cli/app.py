@@ -120,7 +120,7 @@ class Command(TyperCommand):
 
 def _program_options() -> list[Any]:
     """Return the options of the program, hidden, which every command takes too."""
-    options = [copy.copy(each) for each in command().params if each.name in Runtime.__dataclass_fields__]
+    options: list[Any] = [copy.copy(each) for each in command().params if each.name in Runtime.__dataclass_fields__]
     for option in options:
         option.hidden = True
     return options

@@ -175,7 +175,7 @@ class Encoder:
     def encode(
         self, sentences: str | Sequence[str], prompt_name: str | None = ..., prompt: str | None = ..., **options: Any
     ) -> np.ndarray: ...
-    def encode(
+    def encode(  # type: ignore[misc]
         self,
         sentences: str | Sequence[str],
         prompt_name: str | None = None,

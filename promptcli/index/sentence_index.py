@@ -94,7 +94,7 @@ class SentenceIndex:
     def search(self, query: str, k: int = 10, **options: Any) -> list[Hit]: ...
     @overload
     def search(self, query: list[str], k: int = 10, **options: Any) -> list[list[Hit]]: ...
-    def search(
+    def search(  # type: ignore[misc]
         self,
         query: str | list[str],
         k: int = 10,
