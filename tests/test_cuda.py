@@ -21,7 +21,6 @@ from promptcli.data.sources import examples_of
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validated
-from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.pretraining import trainer as pretraining
 from promptcli.pretraining.batches import steps
 from promptcli.pretraining.plan import Plan
@@ -279,7 +278,6 @@ def test_waits_do_not_grow_with_the_number_of_sentences(cuda, tiny_folder):
     encoder = build_encoder(Recipe(pooling="last/avg"), backbone=backbone)
     for work in (
         lambda lines: encoder.encode(lines),
-        lambda lines: prediction_accuracy(backbone, lines),
         lambda lines: pc.search_heads(encoder, EVERY_PAIR, lines),
     ):
         counted = []

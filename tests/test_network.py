@@ -27,8 +27,7 @@ LINES = {
     "embed": f"embed mine.txt -o new.npy --force {TINY}",
     "similarity": f"similarity one two {TINY}",
     "eval": f"""eval --task mine.tsv -m last-avg {TINY}
-        eval --data-dir senteval --task MR --fast -m last-avg {TINY}
-        eval --task perplexity:mine.txt {TINY}""",
+        eval --data-dir senteval --task MR --fast -m last-avg {TINY}""",
     "fit": f"fit --on mine.txt --name new -m first-last-tfidf --force {TINY}",
     "export": "export last-avg -o export# --to sentence-transformers --backbone bert",
     "ditto-search": f"ditto-search --on mine.tsv --corpus mine.txt --force {TINY}",

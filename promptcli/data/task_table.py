@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from promptcli.data import demo, senteval
+from promptcli.data import senteval
 from promptcli.data.demo import TEXT, read_demo
 from promptcli.data.dialect import FORMATS, GRADED_PAIRS, Fields, split_columns
 from promptcli.data.files import COMPRESSED
@@ -191,22 +191,12 @@ def _retrieval(file: str) -> TaskRow:
     return TaskRow("ndcg@10", lambda _: {"all": read_rows(file, RETRIEVAL)}, text="own documents, unchanged")
 
 
-def _perplexity(file: str) -> TaskRow:
-    def read(_: Path) -> Parts:
-        with open_rows(demo.SENTENCES if file == DEMO else file, Fields(remedy=""), skip_blank=True) as rows:
-            return {"all": [(text, None, 0.0) for text in rows.texts()]}
-
-    return TaskRow("perplexity", read, text="held-out lines")
-
-
 #: Word before a colon -> the task of the argument after it: ``retrieval:FILE`` (or ``FILE:query,document,grade``, or a
-#: folder of BEIR or MS MARCO), and the same ranked by words, or by both; ``perplexity:FILE``; ``mteb:TASK``, whose data
-#: mteb has.
+#: folder of BEIR or MS MARCO), and the same ranked by words, or by both; ``mteb:TASK``, whose data mteb has.
 FAMILIES: dict[str, Callable[[str], TaskRow]] = {
     "retrieval": _retrieval,
     "lexical": _retrieval,
     "hybrid": _retrieval,
-    "perplexity": _perplexity,
     "mteb": lambda name: TaskRow("mteb", lambda _: {}, text="as mteb has it"),
 }
 #: mteb's name of a task -> our name, if the pairs of a SentEval folder are the same.

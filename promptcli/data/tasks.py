@@ -159,18 +159,6 @@ class RetrievalTask:
 
 
 @dataclass(frozen=True)
-class PerplexityTask:
-    """Held-out lines whose tokens a model predicts."""
-
-    name: str
-    lines: list[str]
-
-    def sentences(self) -> Iterator[str]:
-        """Yield nothing: lines have no vectors."""
-        return iter(())
-
-
-@dataclass(frozen=True)
 class MtebTask:
     """A task of mteb, run by mteb itself."""
 
@@ -200,7 +188,7 @@ class OwnTask:
 
 
 #: Anything that ``evaluate`` scores.
-AnyTask = STSTask | TransferTask | RetrievalTask | PerplexityTask | MtebTask | OwnTask
+AnyTask = STSTask | TransferTask | RetrievalTask | MtebTask | OwnTask
 Task = TypeVar("Task", STSTask, TransferTask, AnyTask)
 
 
@@ -309,8 +297,6 @@ def _task(name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, 
             return TransferTask(name.task, {split: _labelled(examples) for split, examples in parts.items()})
         case "ndcg@10":
             return RetrievalTask.of(str(name), every, name.task)
-        case "perplexity":
-            return PerplexityTask(str(name), [line for line, *_ in every])
     local = [TaskName(MTEB_LOCAL[name.split])] if folder is not None and name.split in MTEB_LOCAL else []
     return MtebTask(name.split, next(iter(load_tasks(folder, local, "mteb").tasks), None))
 

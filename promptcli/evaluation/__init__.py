@@ -1,1 +1,1 @@
-"""Scoring encoders: STS and transfer tasks, statistics, perplexity."""
+"""Scoring encoders: STS and transfer tasks, statistics."""

@@ -16,7 +16,6 @@ from promptcli.data.task_table import TEST_TASKS
 from promptcli.data.tasks import (
     AnyTask,
     Loaded,
-    PerplexityTask,
     RetrievalTask,
     STSTask,
     TransferTask,
@@ -29,7 +28,6 @@ from promptcli.evaluation.evaluator import EvalSettings, distinct_sentences, emb
 from promptcli.evaluation.scores import (
     AccuracyScore,
     Label,
-    PerplexityScore,
     RetrievalScore,
     Score,
     SpearmanScore,
@@ -230,7 +228,6 @@ class _Finished:
         STSTask: SpearmanScore,
         TransferTask: AccuracyScore,
         RetrievalTask: RetrievalScore,
-        PerplexityTask: PerplexityScore,
     }
 
     def __init__(self, settings: EvalSettings, *, used: bool) -> None:

@@ -41,8 +41,8 @@ def evaluate(
             ``FILE:first,second,gold`` (Spearman x 100); ``MR``, ``CR``, ``SUBJ``, ``MPQA``, ``SST-2``, ``TREC``,
             ``MRPC`` (``transfer``: all; accuracy x 100 of SentEval's classifier); ``retrieval:FILE`` with columns
             query, document, grade (nDCG@10 x 100, recall), and the same ranked by words, ``lexical:FILE``, or by both,
-            ``hybrid:FILE`` (as in ``search_index``); ``perplexity:FILE`` of held-out lines; ``mteb:NAME``, run by
-            mteb. Default: the seven STS tasks with a ``data_dir``, else ``demo``.
+            ``hybrid:FILE`` (as in ``search_index``); ``mteb:NAME``, run by mteb. Default: the seven STS tasks with a
+            ``data_dir``, else ``demo``.
         data_dir: SentEval's ``downstream`` folder; without it STS tasks are fetched from the hub.
         protocol: ``senteval``, or ``mteb``: SICK-R with all its pairs, raw text.
         vectors: Score the vectors in a file (.npy, .parquet, .jsonl), too: row i is sentence i of ``task_sentences``,
@@ -52,7 +52,7 @@ def evaluate(
             comparisons (Holm).
         save: Store the scores on graded pairs with the registry's models.
         fast: SentEval's 5-fold setting of transfer tasks: for development, not for print.
-        seed: Random seed of the classifiers (default: SentEval's 1111), and of the masked tokens of a perplexity (0).
+        seed: Random seed of the classifiers (default: SentEval's 1111).
         output: Folder of mteb's result files.
         exclude_queries: In retrieval a query that is also a document (by its text, in a folder by its id) is no answer
             to itself.
@@ -60,7 +60,7 @@ def evaluate(
 
     Returns:
         A list of the scores of the vectors, then of one model after the other, each with its tasks in the papers'
-        order: ``SpearmanScore``, ``AccuracyScore``, ``RetrievalScore``, ``PerplexityScore``, ``MtebScore``, each a
+        order: ``SpearmanScore``, ``AccuracyScore``, ``RetrievalScore``, ``MtebScore``, each a
         ``Score``. Its ``comparisons`` are the differences, ``missing`` and ``refused`` what is left out and why.
 
     Raises:

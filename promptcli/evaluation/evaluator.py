@@ -18,7 +18,6 @@ from promptcli.data.tasks import (
     LabelledExamples,
     MtebTask,
     OwnTask,
-    PerplexityTask,
     RetrievalTask,
     STSTask,
     TransferTask,
@@ -31,13 +30,11 @@ from promptcli.evaluation import classifier, statistics
 from promptcli.evaluation.classifier import FULL, PROTOCOLS, SEED, ClassifierTraining
 from promptcli.evaluation.lexical import Lexical, joined
 from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
-from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.evaluation.scores import (
     AccuracyScore,
     Comparison,
     Label,
     MtebScore,
-    PerplexityScore,
     RetrievalScore,
     Score,
     SpearmanScore,
@@ -71,7 +68,7 @@ class EvalSettings:
     """The choices that tasks leave open."""
 
     training: ClassifierTraining = FULL  #: of the classifiers of transfer tasks
-    seed: int | None = None  #: of the classifiers (default: SentEval's 1111) and of the masked tokens (0)
+    seed: int | None = None  #: of the classifiers (default: SentEval's 1111)
     output: Path = Path("mteb-results")  #: folder of mteb's result files
     exclude_queries: bool = False  #: a query that is also a document is not its own answer
 
@@ -324,12 +321,6 @@ def _ranked(each: Embedded, task: RetrievalTask, rows: Rows, depth: int) -> NDAr
     return ranked
 
 
-def _predict(each: Embedded, task: PerplexityTask, rows: Rows, settings: EvalSettings) -> PerplexityScore:
-    predicted = prediction_accuracy(_encoder(each, task.name).backbone, task.lines, seed=settings.seed or 0)
-    figures = dict(vars(predicted))
-    return PerplexityScore(**each.names, task=task.name, value=figures.pop("perplexity"), **figures)
-
-
 def _run_mteb(each: Embedded, task: MtebTask, rows: Rows, settings: EvalSettings) -> MtebScore:
     model = MtebEncoder(_encoder(each, task.name), each.fingerprint, each.label)
     return mteb_score(model, task, settings.output, each.names)
@@ -356,7 +347,6 @@ METRICS: dict[type, Metric] = {
     STSTask: _correlate,
     TransferTask: _one_by_one(_classify),
     RetrievalTask: _one_by_one(_retrieve),
-    PerplexityTask: _one_by_one(_predict),
     MtebTask: _one_by_one(_run_mteb),
     OwnTask: _one_by_one(_measure),
 }

@@ -54,7 +54,7 @@ class Score:
     recipe: dict[str, Any]  #: all fields of the encoder's recipe
     fingerprint: str  #: of the encoder
     task: str  #: e.g. ``STS-B``
-    value: float  #: x 100, except perplexity and a user's metrics
+    value: float  #: x 100, except a user's metrics
     metric: str = "spearman"
     ci95: tuple[float, float] | None = None  #: 95% bootstrap interval, if the metric has one
 
@@ -125,16 +125,6 @@ class RetrievalScore(Score):
     queries: int
     documents: int
     gains: NDArray[np.float64] = field(repr=False, compare=False)  #: (queries,) nDCG@10, for ``compare``
-
-
-@dataclass(frozen=True, kw_only=True)
-class PerplexityScore(Score):
-    """Perplexity of an encoder's backbone on held-out text: exp of the mean negative log-likelihood."""
-
-    metric: str = "perplexity"
-    accuracy: float  #: percent of the tokens whose most probable prediction is right
-    predicted: int  #: masked tokens, or for causal models all tokens with a token before them
-    sentences: int  #: lines with at least one of them
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ class Pretrained:
     """A pre-trained model."""
 
     folder: Path  #: a backbone, with its card, log and plot of the loss
-    figures: dict[str, object]  #: parameters, steps, tokens, speed, and those of held-out text; JSON-ready
+    figures: dict[str, object]  #: parameters, steps, tokens, speed; JSON-ready
 
 
 @obeys_offline
@@ -24,7 +24,6 @@ def pretrain(
     output: str | Path,
     *,
     unrelated: Sequence[str | Path] = (),
-    held_out: str | Path | None = None,
     start: str | Sequence[str] = (),
     templates: str | Path | None = None,
     half: bool = False,
@@ -44,7 +43,6 @@ def pretrain(
         files: Plain text, one sentence or paragraph a line.
         output: Folder of the model.
         unrelated: Further file, whose lines are in no order; repeatable.
-        held_out: Text never trained on: its figures go on the model's card.
         start: Start from a BERT that this command made (``mini-bert``, a folder): its vocabulary, shape and weights.
             Repeatable: from the mean of their weights.
         templates: For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 that come with promptcli.
@@ -87,12 +85,11 @@ def pretrain(
     taught = Path(templates or DEFAULT_TEMPLATES) if plan.objective == BAGS else None
     ordered = [files] if isinstance(files, str | Path) else files
     corpus = [*(CorpusFile(Path(file)) for file in ordered), *(CorpusFile(Path(file), True) for file in unrelated)]
-    test = None if held_out is None else CorpusFile(Path(held_out))
-    for file in [*corpus, *([CorpusFile(taught)] if taught else []), *([test] if test else [])]:
+    for file in [*corpus, *([CorpusFile(taught)] if taught else [])]:
         next(file.lines(), None)  # wrong files are refused before the work
     hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in corpus)
     plan = dataclasses.replace(plan, files=hashes, templates=sha256(taught) if taught else "")
-    run = PretrainingRun(corpus, Path(output), begun.plan(plan) if begun else plan, begun, taught, test)
+    run = PretrainingRun(corpus, Path(output), begun.plan(plan) if begun else plan, begun, taught)
     with kept_random_states():
         figures = run.run(device, command=command, half=half, resume=resume, save_minutes=save_minutes)
     return Pretrained(run.output, figures)

@@ -14,10 +14,8 @@ from torch import Tensor
 
 from promptcli import __version__
 from promptcli.backbones.devices import choose_device
-from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.vocabulary import save_tokenizer
 from promptcli.errors import UsageError
-from promptcli.evaluation.perplexity import prediction_accuracy
 from promptcli.notes import note, working
 from promptcli.pretraining.batches import LONGEST_LINE, read_templates
 from promptcli.pretraining.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
@@ -40,7 +38,6 @@ class PretrainingRun:
     plan: Plan
     start: Start | None = None
     templates: Path | None = None
-    held_out: CorpusFile | None = None
 
     def run(self, device: str, *, command: str, half: bool, resume: bool, save_minutes: float) -> dict[str, object]:
         """Train to the end of the budget and write the model; return its figures."""
@@ -103,18 +100,12 @@ class PretrainingRun:
             "minutes": round(position.seconds / 60, 1),
             "tokens_per_second": round(position.seen / position.seconds) if position.seconds else None,
         }
-        if self.held_out:
-            # by its absolute path, since `mini-bert` alone is the shipped one
-            backbone = load_backbone(str(output.resolve()), device=trainer.device, dtype=torch.float32)
-            measured = dataclasses.asdict(prediction_accuracy(backbone, list(self.held_out.lines())))
-            rounded = {name: round(measured.pop(name), 2) for name in ("accuracy", "perplexity")}
-            figures["held_out"] = {"file": self.held_out.path.name, **rounded, **measured}
         write_text(output / _CARD, self._card(figures, command))
         plot_loss(read_log(output / "log.jsonl", Report), output / "loss.png")
         return figures
 
     def _card(self, figures: dict[str, Any], command: str) -> str:
-        plan, held_out, begun = self.plan, figures.get("held_out"), self.plan.begun_from.split()
+        plan, begun = self.plan, self.plan.begun_from.split()
         lines = [
             "# A masked-LM backbone made by promptcli",
             "",
@@ -137,11 +128,6 @@ class PretrainingRun:
         lines.append(
             f"- Made with promptcli {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
         )
-        if held_out:
-            lines.append(
-                f"- Held-out {held_out['file']} (15% of tokens, all [MASK], seed 0; {held_out['predicted']:,} tokens):"
-                f" top-1 {held_out['accuracy']}%, perplexity {held_out['perplexity']}"
-            )
         lines += ["", "| corpus file | SHA-256 | lines |", "|---|---|---|"]
         for file, identity in zip(self.files, plan.files, strict=True):
             order = "unrelated" if file.unrelated else "in order"

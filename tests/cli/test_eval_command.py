@@ -7,10 +7,9 @@ import torch
 
 from promptcli.cli.tables import table_names
 from promptcli.data.task_table import TEST_TASKS
-from promptcli.data.tasks import PerplexityTask, RetrievalTask, STSTask
+from promptcli.data.tasks import MtebTask, RetrievalTask, STSTask
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
-from promptcli.evaluation.perplexity import PredictionAccuracy
 from promptcli.evaluation.scores import Label, recipe_name
 from promptcli.models import loading
 from promptcli.models.registry import Entry
@@ -154,13 +153,12 @@ def test_every_model_asked_for_is_a_row_with_its_figure_or_the_reason(score, fak
     assert all(any(line.split("  ")[0].endswith(name) for line in lines) for name in rows)
 
 
-def test_a_task_that_a_model_cannot_take_leaves_its_other_figures(score, fake, tmp_path, monkeypatch):
+def test_a_task_that_a_model_cannot_take_leaves_its_other_figures(score, fake, monkeypatch):
     def refuse(*given):
         raise UsageError("nothing predicts; give `models`")
 
-    monkeypatch.setitem(evaluator.METRICS, PerplexityTask, refuse)
-    (tmp_path / "lines.txt").write_text("a cat\n")
-    ran = score("cls", "--task", "STS14", "--task", f"perplexity:{tmp_path / 'lines.txt'}", "-q")
+    monkeypatch.setitem(evaluator.METRICS, MtebTask, refuse)
+    ran = score("cls", "--task", "STS14", "--task", "mteb:STS17", "-q")
     assert ran.code == 2 and any(line.startswith("cls ") and "." in line for line in ran.out.splitlines())
     assert "cls is not complete: nothing predicts; give MODEL" in ran.out
 
@@ -170,11 +168,9 @@ def test_a_task_that_a_model_cannot_take_leaves_its_other_figures(score, fake, t
     [
         (STSTask, ["STS12", "STS14"], ["last-avg"]),
         (RetrievalTask, ["retrieval:one.csv", "retrieval:two.csv"], ["--compare", "last-avg"]),
-        (PerplexityTask, ["perplexity:one.csv", "perplexity:two.csv"], ["last-avg"]),
     ],
 )
 def test_an_evaluation_that_was_stopped_goes_on_where_it_was(score, fake, tmp_path, monkeypatch, kind, tasks, words):
-    monkeypatch.setattr(evaluator, "prediction_accuracy", lambda *_, **__: PredictionAccuracy(50.0, 3.5, 4, 2))
     monkeypatch.chdir(tmp_path)
     plain, called = evaluator.METRICS[kind], []
 
@@ -185,9 +181,8 @@ def test_an_evaluation_that_was_stopped_goes_on_where_it_was(score, fake, tmp_pa
         return plain(embedded, task, *rest)
 
     monkeypatch.setitem(evaluator.METRICS, kind, stop_at_the_second)
-    column = "query" if kind is RetrievalTask else "text"
     for name in ("one.csv", "two.csv"):
-        Path(name).write_text(f"{column},document,grade\nab,abc,1\nab,xyz,0\nxy,xyz,2\n")
+        Path(name).write_text("query,document,grade\nab,abc,1\nab,xyz,0\nxy,xyz,2\n")
     chosen = ("cls", *words, "--task", tasks[0], "--task", tasks[1], "--json")
     stopped = score(*chosen)
     assert stopped.code == 130 and "the same command goes on where it was" in stopped.err

@@ -1,4 +1,4 @@
-"""One ``evaluate`` for tasks of every kind: order, retrieval, perplexity, metrics of a user's own, wrong names."""
+"""One ``evaluate`` for tasks of every kind: order, retrieval, metrics of a user's own, wrong names."""
 
 import json
 import random
@@ -11,7 +11,6 @@ import promptcli as pc
 from promptcli.data.task_table import TASKS, TaskRow
 from promptcli.data.tasks import RetrievalTask, any_task_names, load_any
 from promptcli.evaluation import statistics
-from promptcli.evaluation.perplexity import prediction_accuracy
 from tests.tiny import SENTENCES
 
 
@@ -105,15 +104,6 @@ def test_a_file_without_grades_is_refused(encoder, tmp_path):
     (tmp_path / "bad.csv").write_text("query,document,grade\na,b,good\n")
     with pytest.raises(pc.PromptcliError, match=r"bad.csv: row 1: the score 'good' in 'grade' is not a number"):
         pc.evaluate(encoder, f"retrieval:{tmp_path / 'bad.csv'}")
-
-
-def test_perplexity_is_a_task(encoder, tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(SENTENCES))
-    [score] = pc.evaluate(encoder, f"perplexity:{path}", seed=4)
-    expected = prediction_accuracy(encoder.backbone, SENTENCES, seed=4)
-    assert (score.value, score.accuracy) == (expected.perplexity, expected.accuracy)
-    assert score.predicted == expected.predicted
 
 
 def test_a_metric_of_ones_own_is_a_function(encoder, monkeypatch):

@@ -160,7 +160,7 @@ _WORDS = "similarity one two --backbone glove:FILE --pooling static/avg --prompt
 _SAVING = ("out", "home")
 
 KINDS: dict[str, Kind] = {
-    "text": Kind("text.txt", any_text, (*_READ, f"eval --task perplexity:FILE {TINY}"), _SAVING),
+    "text": Kind("text.txt", any_text, _READ, _SAVING),
     "gzip": Kind("text.txt.gz", any_bytes, _READ, _SAVING),
     "csv": Kind("table.csv", any_text, (*_READ, _BY_NAME), _SAVING),
     "tsv": Kind("pairs.tsv", any_text, (f"eval --task FILE -m last-avg {TINY}", _FIT), _SAVING),

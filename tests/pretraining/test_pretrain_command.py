@@ -44,16 +44,13 @@ def model(run, text, tmp_path):
 
 def test_a_model_from_text_is_a_backbone(run, text, tmp_path):
     folder = tmp_path / "model"
-    options = [*TINY, *SMALL, "--tokens", "20000", "--held-out", text, "--half", "--json"]
+    options = [*TINY, *SMALL, "--tokens", "20000", "--half", "--json"]
     figures = run("pretrain", text, "-o", folder, *options).json
-    assert figures["tokens"] >= 20000 and 0 <= figures["held_out"]["accuracy"] <= 100
-    assert 1 < figures["held_out"]["perplexity"] < 560  # guessing among the 600 items would have 600
+    assert figures["tokens"] >= 20000
     config = json.loads((folder / "config.json").read_text())
     assert (config["hidden_dropout_prob"], config["attention_probs_dropout_prob"]) == (0.1, 0.1)
     assert {tensor.dtype for tensor in weights_of(folder).values()} == {torch.float16}
     assert "Command:" in (folder / "README.md").read_text(encoding="utf-8")
-    ran = run("eval", "--task", f"perplexity:{text}", "--backbone", folder, "--json")
-    assert ran.json["results"][0]["value"] == pytest.approx(figures["held_out"]["perplexity"], abs=0.01)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -173,7 +170,6 @@ def test_models_that_cannot_be_begun_from(run, model, text, tmp_path, monkeypatc
         (["-o", "."], 2, "is not empty"),
         (["none.txt"], 3, "none.txt"),
         (["empty.txt"], 2, "is empty"),
-        (["--held-out", "none.txt"], 3, "none.txt' cannot be opened"),
         (["--from", "./none"], 3, "no backbone folder"),
         (["--objective", "words"], 2, "valid: masked, bag-of-words"),
         (["--templates", "t.txt"], 2, "bag-of-words"),
