@@ -46,7 +46,7 @@ LINES = {
     "index delete": "index delete index # -q",
     "index compact": "index compact index -q",
     "index search": "index search index 'a cat' -q",
-    "index dups": "index dups index -q\nindex dups index --pairs 3 -q",
+    "index dups": "index dups index -q",
     "index info": "index info index",
     "models list": "models list\nmodels list --recipes",
     "models show": "models show mini",

@@ -155,7 +155,7 @@ _FIRST = (
         Listed("delete", "index.delete", "Delete rows by their ids."),
         Listed("compact", "index.compact", "Rewrite an index without its deleted rows."),
         Listed("search", "index.search", "Print the rows that are nearest to each query."),
-        Listed("dups", "index.dups", "Print groups of near-duplicates, or the nearest pairs."),
+        Listed("dups", "index.dups", "Print groups of near-duplicates."),
         Listed("info", "index.info", "Print what an index holds."),
     ),
 )

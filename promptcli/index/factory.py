@@ -115,17 +115,14 @@ def _keeps_cosines(index: Any) -> bool:
     return isinstance(index, numbers) if storage is None else _keeps_cosines(storage)
 
 
-def training_size(index: Any, rows: int, factory: str) -> int:
+def training_size(factory: str, rows: int) -> int:
     """Return the number of vectors to train an index on; fewer are refused before FAISS warns on stderr."""
-    rotation = [(256, rows)] if re.search(r"(^|,)OPQ", factory) else []  # trained with a product quantizer of 8 bits
-    clusterings = [*rotation, *_clusterings(index, rows)]
-    for centroids, points in clusterings:
-        if points < _POINTS * centroids:
-            raise UsageError(
-                f"factory {factory!r} needs {_POINTS * centroids} vectors to train on, {_POINTS} for each of"
-                f" {centroids} centroids; there are {points}: take a smaller one, or Flat"
-            )
-    return max([256, *(_POINTS * centroids for centroids, _ in clusterings)])
+    codes = re.findall(r"(?:PQ|RQ|LSQ)\d+(?:x\d+)*?(?:x(\d+))?(?![x\d])", factory)  # bits, 8 if nothing else is said
+    centroids = max([*map(int, re.findall(r"IVF(\d+)", factory)), *(1 << int(bits or 8) for bits in codes)], default=0)
+    if rows < _POINTS * centroids:
+        needed = f"needs {_POINTS * centroids} vectors to train on, {_POINTS} for each of {centroids} centroids"
+        raise UsageError(f"factory {factory!r} {needed}; there are {rows}: take a smaller one, or Flat")
+    return max(256, _POINTS * centroids)
 
 
 def copy(index: Any) -> Any:
@@ -191,19 +188,6 @@ def explain(error: Exception) -> str:
     text = re.sub(r"^Error in .* at \S+\.(?:cpp|h):\d+: ", "", one_line(error))
     text = re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text).replace("could not parse index string", "no index")
     return "FAISS has none" if re.search(r"C\+\+|failed", text) else text[:200]
-
-
-def _clusterings(index: Any, rows: int) -> Iterator[tuple[int, int]]:
-    """Yield the number of centroids and of points of each k-means in the training of an index on n rows."""
-    for inner in _nested(index):
-        for quantizer in (getattr(inner, name, None) for name in ("pq", "rq", "lsq", "prq", "plsq")):
-            if isinstance(quantizer, faiss.ProductQuantizer):
-                yield quantizer.ksub, rows
-            elif isinstance(quantizer, faiss.AdditiveQuantizer):
-                yield 1 << int(faiss.vector_to_array(quantizer.nbits).max()), rows
-        if isinstance(inner, faiss.IndexIVF):
-            yield inner.nlist, rows
-            yield from _clusterings(inner.quantizer, inner.nlist)  # trained on the centroids
 
 
 def _nested(index: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from promptcli.data.given import check_encodable, note_no_file
+from promptcli.data.given import note_no_file
 from promptcli.errors import UsageError
 from promptcli.evaluation.lexical import load_library
 from promptcli.index import stored
@@ -18,7 +18,6 @@ from promptcli.notes import note
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:  # these load torch
-    from promptcli.index.neighbours import Pair
     from promptcli.models.loading import Model
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -211,52 +210,31 @@ def search_index(
     if with_words:
         _ = held.index.words  # refused before anything is encoded
     among = held.index.allowed(where)  # this, too
-    opener = None if lexical else lambda: inputs.encoder_of(held.origin, model)
     if isinstance(query, str) and not is_query_file(query):
         note_no_file(query)
         query = [query]
-    if isinstance(query, str | Path) or not isinstance(query, Sequence):
-        batches = inputs.read_queries(query, text_field, opener)
-    else:
-        for sentence in query:
-            if not sentence.strip():
-                raise UsageError("the query is empty; give a sentence, or a file of them")
-            check_encodable(sentence)
-        vectors = None if opener is None else opener().in_role("query", report=True).encode(list(query))
-        batches = iter([(list(query), vectors)])
-    for texts, vectors in batches:
-        words = texts if with_words else None
-        answers = held.index.search(vectors, k, words=words, nprobe=nprobe, ef=ef, among=among)
-        for text, hits in zip(texts, answers, strict=True):
-            yield text, [hit for hit in hits if min_score is None or hit.score >= min_score]
+    with inputs.open_queries(query, text_field) as batches:
+        encoder = None if lexical else inputs.encoder_of(held.origin, model).in_role("query", report=True)
+        for texts in batches:
+            vectors, words = None if encoder is None else encoder.encode(texts), texts if with_words else None
+            answers = held.index.search(vectors, k, words=words, nprobe=nprobe, ef=ef, among=among)
+            for text, hits in zip(texts, answers, strict=True):
+                yield text, [hit for hit in hits if min_score is None or hit.score >= min_score]
 
 
-def find_dups(folder: str | Path, threshold: float | None = None) -> tuple[list[list[Hit]], int]:
+def find_dups(folder: str | Path, threshold: float = 0.95) -> tuple[list[list[Hit]], int]:
     """Print groups of near-duplicates, the largest first: rows linked by a cosine of at least the threshold.
 
     Args:
         folder: Folder of the index.
-        threshold: Cosine from which two rows are linked. Default: 0.95; for pairs none.
+        threshold: Cosine from which two rows are linked.
     """
     from promptcli.index import neighbours
 
-    index = _documents(folder)
-    return neighbours.dups(index, 0.95 if threshold is None else threshold), index.rows
-
-
-def find_pairs(folder: str | Path, k: int = 10, threshold: float | None = None) -> "list[Pair]":
-    """Return the k nearest pairs of different rows, of at least a cosine, best first."""
-    from promptcli.index import neighbours
-
-    return neighbours.pairs(_documents(folder), k, threshold)
-
-
-def _documents(folder: str | Path) -> VectorIndex:
-    """Return the rows of an index, after the prompt of its model that they begin with was reported."""
     held = stored.load(Path(folder))
     if held.origin.prompt is not None:
         note(f"documents begin with the model's prompt {held.origin.text}")
-    return held.index
+    return neighbours.dups(held.index, threshold), held.index.rows
 
 
 def is_query_file(query: str) -> bool:

@@ -3,20 +3,21 @@
 And the encoder that they come from: remembered at the build, made again for a search, compared with others.
 """
 
+import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from promptcli.data.dialect import Fields
 from promptcli.data.files import STANDARD
+from promptcli.data.given import check_encodable
 from promptcli.data.rows import Batch, open_rows, windows
 from promptcli.data.vectors import Manifest, holds_vectors, read_vectors
-from promptcli.data.vectors.formats import Floats, ParquetRows, open_sink
+from promptcli.data.vectors.formats import ParquetRows, open_sink
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.embedding.splitting import Splitter
@@ -147,18 +148,21 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin]:
     return rows, origin
 
 
-def read_queries(
-    file: str | Path | BinaryIO, text_field: str | None, opener: Opener | None
-) -> Iterator[tuple[list[str], Floats | None]]:
-    """Yield the queries of a file and their vectors (q, d), None without an ``opener``, window by window."""
-    path, stdin = (file, None) if isinstance(file, str | Path) else (STANDARD, file)
-    if stdin is None and path != STANDARD and holds_vectors(path := Path(path)):
+@contextlib.contextmanager
+def open_queries(query: str | Path | BinaryIO | Sequence[str], text_field: str | None) -> Iterator[Iterator[list[str]]]:
+    """Yield the windows of a list of queries, or of the sentences of a file."""
+    path, stdin = (Path(query), None) if isinstance(query, str | Path) else (STANDARD, query)
+    if isinstance(stdin, Sequence):
+        for sentence in stdin:
+            if not sentence.strip():
+                raise UsageError("the query is empty; give a sentence, or a file of them")
+            check_encodable(sentence)
+        yield iter([list(stdin)])
+        return
+    if stdin is None and path != STANDARD and holds_vectors(path):
         raise UsageError(f"{path} holds vectors, and queries are sentences; give the file that they were made from")
     with open_rows(path, Fields(text_field), stdin=stdin) as source:
-        encoder = opener().in_role("query", report=True) if opener is not None else None
-        for window in windows(source, _WINDOW, WINDOW_CHARACTERS):
-            texts = window.column("text").to_pylist()
-            yield texts, None if encoder is None else encoder.encode(texts)
+        yield (window.column("text").to_pylist() for window in windows(source, _WINDOW, WINDOW_CHARACTERS))
 
 
 def is_named(model: "Model | None") -> bool:
@@ -223,7 +227,7 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
 def _fitted(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
     """Yield the models of a recipe that hold fitted numbers: nothing else tells which one made stored vectors."""
     for name in registry.names():
-        with suppress(PromptcliError):  # a damaged one made none
+        with contextlib.suppress(PromptcliError):  # a damaged one made none
             card = registry.card(name)
             if TENSORS in card.files and portable(card.recipe).to_dict() == recipe:
                 yield registry.load(name)

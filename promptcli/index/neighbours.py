@@ -1,17 +1,14 @@
-"""Near-duplicates and nearest pairs within an index, whose rows are searched for block by block.
+"""Near-duplicates within an index, whose rows are searched for block by block.
 
 Neighbours are those that a search finds: all in an exact index, the measured recall of them in an approximate one.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError
 from promptcli.index.rows import Hit, RowNumbers
 from promptcli.index.vector_index import VectorIndex
@@ -23,15 +20,6 @@ _FIRST, _MORE = 16, 8
 _ANSWERS, _LINKS = 1 << 20, 1 << 22
 #: Cosines closer than this are equal for copies: the vectors may be kept in half precision.
 _COPIES = 1e-3
-
-
-class Pair(NamedTuple):
-    """Two rows and their cosine; rank from 1."""
-
-    rank: int
-    first: Hit
-    second: Hit
-    score: float
 
 
 def dups(index: VectorIndex, threshold: float) -> list[list[Hit]]:
@@ -52,7 +40,7 @@ def dups(index: VectorIndex, threshold: float) -> list[list[Hit]]:
     links: list[tuple[RowNumbers, RowNumbers]] = []
     with working("dups", len(rows)) as advance:
         advance(len(rows) - len(asked))
-        for near, others, _ in _neighbours(index, asked, threshold, advance):
+        for near, others in _neighbours(index, asked, threshold, advance):
             links.append((near, others))
             if sum(len(near) for near, _ in links) > _LINKS:
                 label, links = _joined(label, links), []
@@ -64,34 +52,10 @@ def dups(index: VectorIndex, threshold: float) -> list[list[Hit]]:
     return [index.hits(group, np.minimum(units @ units[0], 1)) for group, units in zip(large, vectors, strict=True)]
 
 
-def pairs(index: VectorIndex, k: int = 100, threshold: float | None = None) -> list[Pair]:
-    """Return the k pairs of different rows with the highest cosine, of at least ``threshold``, best first."""
-    if k < 1:
-        raise UsageError(f"k is {k}; give at least 1")
-    rows, least = index.live(), np.array(-2.0 if threshold is None else threshold)
-    low, high, best = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32)
-    with working("pairs", len(rows)) as advance:
-        for near, others, scores in _neighbours(index, rows, least, advance):
-            low = np.concatenate([low, np.minimum(near, others)])
-            high = np.concatenate([high, np.maximum(near, others)])
-            best = np.concatenate([best, scores])
-            order = np.lexsort((high, low, -best))
-            _, first = np.unique(low[order] * len(index.masked) + high[order], return_index=True)
-            order = order[np.sort(first)][:k]
-            low, high, best = low[order], high[order], best[order]
-            if len(order) == k:
-                least[...] = max(least, best[-1])
-    sides = zip(index.hits(low, best), index.hits(high, best), best.tolist(), strict=True)
-    return [
-        Pair(rank, left._replace(rank=1), right._replace(rank=2), score)
-        for rank, (left, right, score) in enumerate(sides, 1)
-    ]
-
-
 def _neighbours(
-    index: VectorIndex, rows: RowNumbers, threshold: float | NDArray[np.float64], advance: Advance
-) -> Iterator[tuple[RowNumbers, RowNumbers, Floats]]:
-    """Yield rows, other rows and their cosines of at least ``threshold``, an array of which may rise while it runs.
+    index: VectorIndex, rows: RowNumbers, threshold: float, advance: Advance
+) -> Iterator[tuple[RowNumbers, RowNumbers]]:
+    """Yield rows, and other rows whose cosine to them is at least ``threshold``.
 
     A row is searched for again, with more neighbours, while its last one is above the threshold.
     """
@@ -107,7 +71,7 @@ def _neighbours(
                 near = np.repeat(asked, [len(others) for others, _ in answers])
                 others, scores = (np.concatenate(list(column)) for column in zip(*answers, strict=True))
                 kept = (scores >= threshold) & (near != others)
-                yield near[kept], others[kept], scores[kept]
+                yield near[kept], others[kept]
             waiting, k = np.concatenate(again), k * _MORE
         advance(count)
 

@@ -9,7 +9,7 @@ import numpy as np
 from promptcli.data.given import check_ids, check_texts
 from promptcli.errors import UsageError
 from promptcli.index.inputs import documents_of, encoder_of, origin_of
-from promptcli.index.neighbours import Pair, dups, pairs
+from promptcli.index.neighbours import dups
 from promptcli.index.rows import ArrayRows, Hit
 from promptcli.index.stored import StoredIndex, load, save
 from promptcli.index.vector_index import TARGET, VectorIndex
@@ -125,10 +125,6 @@ class SentenceIndex:
     def dups(self, threshold: float = 0.95) -> list[list[Hit]]:
         """Return groups of near-duplicates; see ``promptcli.index.neighbours.dups``."""
         return dups(self.vectors, threshold)
-
-    def pairs(self, k: int = 100, threshold: float | None = None) -> list[Pair]:
-        """Return the k nearest pairs; see ``promptcli.index.neighbours.pairs``."""
-        return pairs(self.vectors, k, threshold)
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the index into a folder, for ``load`` and the ``index`` commands.

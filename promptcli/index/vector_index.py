@@ -505,7 +505,7 @@ class VectorIndex:
 def _trained(factory: str, rows: Rows) -> Any:
     """Return the index of a factory string without rows, trained on a sample of them."""
     index = make(factory, rows.shape[1])
-    size = training_size(index, rows.shape[0], factory)
+    size = training_size(factory, rows.shape[0])
     if not index.is_trained:
         units = unit_rows(rows.sample(max(BLOCK, size))[1])
         with _refusals(factory, rows.shape):

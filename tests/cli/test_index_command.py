@@ -229,7 +229,7 @@ def test_add_upsert_delete_and_compact(run, fake, search, text, tmp_path):
     assert {(hit["id"], hit["text"]) for hit in search(keyed, "x")} == {("k1", "Birds sing."), ("k3", SENTENCES[3])}
 
 
-def test_dups_and_pairs(run, fake, tmp_path):
+def test_dups(run, fake, tmp_path):
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in [*SENTENCES, *SENTENCES[:2], SENTENCES[0]]))
     run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i")
     ran = run("index", "dups", tmp_path / "i", "--threshold", 0.999)
@@ -237,9 +237,6 @@ def test_dups_and_pairs(run, fake, tmp_path):
     assert [line for line in ran.out.splitlines() if line.endswith("rows")] == ["3 rows", "2 rows"]
     found = lines(run("index", "dups", tmp_path / "i", "--json", "--threshold", 0.999))
     assert [(hit["cluster"], hit["size"], hit["id"]) for hit in found[:2]] == [(1, 3, 0), (1, 3, 4)]
-    best = lines(run("index", "dups", tmp_path / "i", "--pairs", 4, "--json"))
-    assert {(pair["first"]["id"], pair["second"]["id"]) for pair in best} == {(0, 4), (0, 6), (4, 6), (1, 5)}
-    assert "pair 1: 1.0000" in run("index", "dups", tmp_path / "i", "--pairs", 1).out
 
 
 # Folders of parts

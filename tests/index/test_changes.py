@@ -12,7 +12,7 @@ from promptcli.embedding import writing
 from promptcli.errors import UsageError
 from promptcli.index import rows, segment, vector_index
 from promptcli.index.inputs import RowFiles
-from promptcli.index.neighbours import dups, pairs
+from promptcli.index.neighbours import dups
 from promptcli.index.rows import ArrayRows, unit_rows
 from promptcli.index.stored import Origin, StoredIndex, load, save
 from promptcli.index.vector_index import VectorIndex
@@ -212,15 +212,14 @@ def test_many_segments_answer_as_one(factory, small_blocks):
     assert same == 500 if factory == "Flat" else same > 440
 
 
-# Near-duplicates and pairs
+# Near-duplicates
 
 
-def crowded(copies=True):
+def crowded():
     """Return 300 rows: a chain of three, twenty near copies, thirty copies."""
     rows = unit_rows(vectors(300, 24))
     rows[10:30] = unit_rows(rows[9] + 0.02 * vectors(20, 24, seed=1))
-    if copies:
-        rows[100:130] = rows[99]
+    rows[100:130] = rows[99]
     rows[201] = rows[200] + 0.45 * rows[250]
     rows[202] = rows[200] + 0.95 * rows[250]
     return unit_rows(rows)
@@ -254,20 +253,6 @@ def test_dups_are_the_groups_of_the_plain_matrix(factory, threshold):
     assert all(cluster[0].score == pytest.approx(1, abs=1e-3) for cluster in found)
     index.delete(range(99, 130))
     assert len(dups(index, 0.9)[0]) == 21
-
-
-@pytest.mark.parametrize("k", [1, 50, 500, 10**6])
-def test_pairs_are_the_best_of_the_plain_matrix(k):
-    rows = crowded(copies=False)
-    index = VectorIndex.build(ArrayRows(rows, range(300), None))
-    found = pairs(index, k)
-    low, high = np.triu_indices(300, 1)
-    scores = np.sort((rows @ rows.T)[low, high])[::-1][:k]
-    np.testing.assert_allclose([pair.score for pair in found], scores, atol=1e-6)
-    assert len({(pair.first.id, pair.second.id) for pair in found}) == len(found) == min(k, 300 * 299 // 2)
-    assert all(pair.first.id < pair.second.id for pair in found)
-    assert [pair.rank for pair in found] == list(range(1, len(found) + 1))
-    assert len(pairs(index, 10**6, threshold=0.9)) == int((scores >= 0.9).sum()) or k < 10**6
 
 
 @pytest.mark.parametrize("threshold", [0, 1.1, float("nan")])

@@ -18,7 +18,6 @@ from promptcli.index import sync as mirroring
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
-    from promptcli.index.neighbours import Pair
     from promptcli.index.rows import Hit
     from promptcli.index.stored import IndexManifest
 
@@ -90,21 +89,14 @@ def search(
 @command_of(indexing.find_dups, flags=_INDEX)
 def dups(
     dups: "partial[tuple[list[list[Hit]], int]]",
-    pairs: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="Print the K nearest pairs instead, best first.")
-    ] = None,
     json: Annotated[
         bool,
         typer.Option(
             "--json",
-            help='JSONL {"cluster", "size", "rank", "id", "text", "score"}; of pairs {"rank", "score", "first": {"id",'
-            ' "text"}, "second"}.',
+            help='JSONL {"cluster", "size", "rank", "id", "text", "score"}.',
         ),
     ] = False,
 ) -> None:
-    if pairs is not None:
-        _print_pairs(indexing.find_pairs(k=pairs, **dups.keywords), as_json=json)
-        return
     clusters, rows = dups()
     for number, cluster in enumerate(clusters, 1):
         if json:
@@ -115,19 +107,6 @@ def dups(
             print_hits(cluster)
     spare = sum(len(cluster) - 1 for cluster in clusters)
     console.note(f"{len(clusters):,} groups; {spare:,} of {rows:,} rows repeat another")
-
-
-def _print_pairs(pairs: "list[Pair]", *, as_json: bool) -> None:
-    for pair in pairs:
-        if as_json:
-            sides = {"first": pair.first, "second": pair.second}
-            both = {name: {"id": hit.id, "text": hit.text} for name, hit in sides.items()}
-            console.result_json({"rank": pair.rank, "score": round(pair.score, 6), **both})
-        else:
-            console.result(f"pair {pair.rank}: {pair.score:.4f}")
-            print_hits([pair.first, pair.second])
-    if not pairs:
-        console.note("no such pair")
 
 
 def _json(hit: "Hit") -> dict[str, object]:
