@@ -44,7 +44,7 @@ DOORS = {
     "starlette": ("serving",),
     "uvicorn": ("serving",),
     "fsspec": ("data",),
-    "sklearn": ("analysis", "encoder"),
+    "sklearn": ("encoder",),
 }
 HEAVY = ["torch", "transformers", "datasets", "faiss", "pyarrow", "scipy", "numpy", "safetensors"]
 

@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from promptcli.analysis.geometry import Anisotropy, Uniformity
     from promptcli.analysis.mask_tokens import MaskTokens
     from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
-    from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.evaluation.scores import Label
     from promptcli.models.loading import Model, Sentences
 
-    Found: TypeAlias = (
-        Anisotropy | Uniformity | TokenBias | SentenceMap | list[MaskTokens] | Impact | ImpactStudy | Attention
-    )
+    Found: TypeAlias = Anisotropy | Uniformity | TokenBias | list[MaskTokens] | Impact | ImpactStudy | Attention
 
 #: A value of a setting of an analysis.
 Setting = str | int | bool | Sequence[str]
@@ -61,12 +58,6 @@ ANALYSES: dict[str, Analysis] = {
         "token_bias:token_bias",
         True,
         {"states": "static"},
-    ),
-    "map": Analysis(
-        "A map of sentences and their clusters (needs scikit-learn)",
-        "sentences",
-        "sentence_map:map_sentences",
-        settings={"first": 2000},
     ),
     "mask-tokens": Analysis(
         "Most probable tokens at the mask, with and without denoising (PromptBERT, table 7)",
@@ -108,7 +99,7 @@ def analyze(
     """Look inside models: how their vectors lie, what their tokens and heads do.
 
     Args:
-        name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``map``, ``mask-tokens``,
+        name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``mask-tokens``,
             ``impact``, ``impact-tfidf``, ``attention``: a row of ``analysis.ANALYSES``, which says what each finds.
         model: Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy and uniformity six
             recipes on it.
@@ -118,11 +109,11 @@ def analyze(
         text_field: Column of the sentence. Default: `text`, else `sentence`, else the only one.
         skip_unfit: Of several models, report those that do not fit their backbone, and leave them out.
         settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of anisotropy, ``states`` of
-            token-bias, ``first`` of map, ``top`` of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of
+            token-bias, ``top`` of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of
             attention.
 
     Returns:
-        The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``, ``SentenceMap``, list of
+        The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``, list of
         ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``; of a list of models a result by label.
 
     Raises:

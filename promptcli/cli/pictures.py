@@ -23,9 +23,7 @@ from promptcli.storage.files import atomic_path, check_output
 if TYPE_CHECKING:
     from promptcli.analysis.geometry import Uniformity
     from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
-    from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
-    from promptcli.evaluation.scores import Evaluation
     from promptcli.searching.search import Search
 
 #: Shade, background and letters of each fifth of the range, from low to high.
@@ -154,30 +152,6 @@ def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) ->
         panel.spines[["top", "right"]].set_visible(False)
 
 
-def draw_scores(path: Path, evaluation: "Evaluation") -> None:
-    """Draw a panel for each task: a dot with its 95% interval for each model."""
-    from promptcli.cli.tables import table_names
-
-    names = [name[:40] for name in table_names(evaluation.rows).values()]
-    tasks = list(dict.fromkeys((score.column, score.metric) for score in evaluation))
-    down = -(-len(tasks) // 4)
-    across, margin = -(-len(tasks) // down), 0.085 * max(map(len, names))
-    with drawing(path, max(5.0, margin + 2.1 * across), 0.9 + down * (0.75 + 0.27 * len(names))) as figure:
-        panels = figure.subplots(down, across, sharey=True, squeeze=False)
-        for panel, (column, metric) in zip(panels.flat, tasks, strict=False):
-            row = [next((each for each in of if each.column == column), None) for of in evaluation.rows.values()]
-            values = [score.value for score in row if score is not None]
-            best = min(values) if metric == "perplexity" else max(values)
-            dots = [None if score is None else (score.value, *(score.ci95 or 2 * (score.value,))) for score in row]
-            draw_dots(panel, dots, [len(values) > 1 and score is not None and score.value == best for score in row])
-            panel.set_title(f"{last_part(column)}, {metric}", fontsize="medium")
-        for panel in panels.flat[len(tasks) :]:
-            panel.set_axis_off()
-        panels[0][0].set_yticks(range(len(names)), names)
-        models = ", ".join(dict.fromkeys(label.end for label in evaluation.rows))
-        figure_title(figure, f"{models}: 95% intervals, the best of a task in orange")
-
-
 def draw_head_maps(path: Path, search: "Search") -> None:
     """Draw one heat map per kind of states, (L, h) each, on its own colour scale; the best head has a frame.
 
@@ -210,36 +184,6 @@ def draw_head_maps(path: Path, search: "Search") -> None:
         )
 
 
-def draw_templates(path: Path, searches: Sequence["Search"]) -> None:
-    """Draw a panel for each search: a dot with its interval for each template, lines for the plain averages."""
-    counts = [len(search.ranked) for search in searches]
-    with drawing(path, 9.0, 1.2 * len(counts) + 0.3 + 0.3 * sum(counts)) as figure:
-        panels = figure.subplots(len(counts), 1, squeeze=False, height_ratios=[count + 2 for count in counts])[:, 0]
-        for panel, search in zip(panels, searches, strict=True):
-            best = [item is search.best for item in search.ranked]
-            draw_dots(panel, [(item.value, *item.ci95) for item in search.ranked], best)
-            for item, style in zip(search.baseline.values(), ("--", ":"), strict=True):
-                panel.axvline(item.value, color=RED, linestyle=style, label=f"{item.choice} {item.value:.1f}")
-            panel.set_yticks(range(len(best)), [textwrap.shorten(item.choice, 60) for item in search.ranked])
-            panel.set_title(
-                f"{last_part(search.recipe.backbone)} on {search.task.label}, Spearman x 100", fontsize="medium"
-            )
-            panel.legend(loc="upper left", bbox_to_anchor=(0, -0.1 - 0.5 / len(best)), ncols=2, frameon=False)
-
-
-def draw_dots(panel: Any, figures: Sequence[tuple[float, float, float] | None], best: Sequence[bool]) -> None:
-    """Draw values with their intervals, one below the other; the best are orange."""
-    for place, (figure, orange) in enumerate(zip(figures, best, strict=True)):
-        if figure is None:
-            continue
-        (value, low, high), colour = figure, ORANGE if orange else BLUE
-        panel.plot([low, high], [place, place], color=colour, linewidth=2, solid_capstyle="butt")
-        panel.plot(value, place, "o", color=colour, markersize=6)
-    panel.set_ylim(len(best) - 0.5, -0.5)
-    panel.grid(axis="x", alpha=0.3)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
 def figure_title(figure: Any, title: str) -> None:
     """Write a title over all panels, in as many lines as the width needs."""
     figure.suptitle(textwrap.fill(title, int(12.5 * figure.get_figwidth())), fontsize="medium")
@@ -251,8 +195,6 @@ def figure_title(figure: Any, title: str) -> None:
 SENTENCE = "A baker opens her shop before sunrise and lights the oven."
 #: All pairs of STS-B, on which alignment and uniformity are compared.
 ALL_STS_B = ["STS-B:train", "STS-B:dev", "STS-B"]
-#: Colours of clusters, the largest first; dark enough for letters on white.
-CLUSTERS = ("#0072B2", "#B34700", "#007A5A", "#A8327E", "#7A6A00", "#4B4FC4", "#8A2B2B", "#4D5A66")
 #: Names of the states of token embeddings.
 EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
 
@@ -323,22 +265,6 @@ def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
             panel.set_xlabel(f"first component ({100 * bias.variance[0]:.1f}%)")
         panels[0].set_ylabel(f"second component ({100 * bias.variance[1]:.1f}%)")
         figure_title(figure, title)
-
-
-def draw_map(path: Path, plane: "SentenceMap", model: str) -> None:
-    """Draw every sentence as a dot in its cluster's colour, and the clusters' words at their densest places."""
-    effects = importlib.import_module("matplotlib.patheffects")
-    around = [effects.withStroke(linewidth=3, foreground="white")]
-    with drawing(path, 8.0, 5.6, dpi=110) as figure:
-        panel = figure.subplots()
-        for cluster, (words, colour) in enumerate(zip(plane.words, CLUSTERS, strict=False)):
-            dots = plane.points[plane.clusters == cluster]
-            panel.scatter(*dots.T, s=10, linewidths=0, alpha=0.7, color=colour)
-            place = {"ha": "center", "va": "center", "weight": "bold", "color": colour, "path_effects": around}
-            panel.text(*plane.places[cluster], " ".join(words[:2]), **place)
-        panel.set_axis_off()
-        quality = f"{plane.method}, trustworthiness {plane.trustworthiness:.2f}"
-        figure_title(figure, f"{len(plane.points):,} sentences by {model}; {quality}")
 
 
 def draw_uniformity(path: Path, results: Mapping[str, "Uniformity"], title: str) -> None:

@@ -30,13 +30,10 @@ def analyze(run, tiny_folder, tmp_path, monkeypatch):
         ("impact 'it costs $5 or $6'", "impact.png", "matrix", ("mean impact on all", "█99")),
         ("impact-tfidf corpus.txt --set first=3", "tfidf.svg", "correlation", ("all tokens", "3 sentences, ")),
         ("attention --set head=1-1", "attention.png", "diagonal", ("assumed: A baker", "to itself")),
-        ("map corpus.txt -m last-avg", "map.svg", "trustworthiness", ("sentences by t-SNE",)),
         ("mask-tokens 'one [bold]' --prompt bare", None, "sentences", ("one [bold]", "prompt=bare")),
     ],
 )
 def test_every_analysis_as_json_as_a_table_and_as_a_picture(command, picture, key, shown, analyze, tmp_path):
-    if command.startswith("map"):
-        pytest.importorskip("sklearn")
     command = shlex.split(command)
     assert key in analyze(*command, "--json").json["results"][0]
     ran = analyze(*command)

@@ -196,12 +196,6 @@ def test_constant_cosines_are_told(score, fake, monkeypatch):
     assert "all cosines on STS14 are 1.0000" in score("cls", "--task", "STS14").err
 
 
-def test_scores_are_drawn(score, fake, tmp_path):
-    pytest.importorskip("matplotlib")
-    ran = score("cls", "last-avg", "--task", "STS12", "--task", "STS14", "--plot", tmp_path / "scores.svg")
-    assert ran.code == 0 and (tmp_path / "scores.svg").read_text().startswith("<?xml")
-
-
 def test_compare_adds_the_other_and_says_how_sure_it_is(score, document, fake):
     chosen = ("--model", "cls", "--compare", "last-avg")
     found = document(*chosen)

@@ -182,17 +182,16 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp
 
 
 @pytest.mark.parametrize("command", ["ditto-search --states static", "search-templates --mode free --limit 3"])
-def test_a_better_average_is_told_and_drawn(command, run, tiny_folder, tmp_path):
-    pytest.importorskip("matplotlib")
-    pairs, picture = tmp_path / "pairs.tsv", tmp_path / "found.svg"
+def test_a_better_average_is_told(command, run, tiny_folder, tmp_path):
+    pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{a}\t{b}\t{n % 6}\n" for n, (a, b) in enumerate(itertools.pairwise(SENTENCES))))
     words = [*command.split(), "--backbone", tiny_folder("bert"), "--on", pairs, "--offline", "-q"]
     document = run(*words, "--json").json
     found = document.get("searches", [document])[0]
     behind = max(row["value"] for row in found["baseline"].values()) > found["ranked"][0]["value"]
     assert found["baseline_is_better"] is behind
-    ran = run(*words, "--plot", picture)
-    assert ran.code == 0 and picture.stat().st_size > 0
+    ran = run(*words)
+    assert ran.code == 0
     assert ("is better: " in ran.out) is behind
 
 

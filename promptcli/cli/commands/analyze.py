@@ -19,7 +19,6 @@ from promptcli.settings import BARE
 if TYPE_CHECKING:
     from promptcli.analysis.mask_tokens import MaskTokens
     from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
-    from promptcli.analysis.sentence_map import SentenceMap
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.evaluation.scores import Label
 
@@ -225,13 +224,6 @@ def _token_bias_row(bias: "TokenBias") -> dict[str, Any]:
     return {"tokens": len(bias.points), "variance": bias.variance, "between": bias.between, "groups": bias.groups}
 
 
-def _map(shown: Shown) -> Shape:
-    plane: SentenceMap = shown.only
-    quality = f"{len(plane.points):,} sentences by {plane.method}, trustworthiness {plane.trustworthiness:.2f}"
-    rows = [(", ".join(words), str((plane.clusters == number).sum())) for number, words in enumerate(plane.words)]
-    return f"{shown.model}: {quality}; --plot FILE.png draws them", ("cluster", "sentences"), rows
-
-
 def _mask_tokens(shown: Shown) -> Shape:
     def likely(guesses: Sequence[Any]) -> str:
         return ", ".join(f"{guess.token} {guess.probability:.2f}" for guess in guesses)
@@ -305,9 +297,6 @@ DISPLAYS: dict[str, Display] = {
         _ROWS,
     ),
     "token-bias": Display(_token_bias_row, _token_bias, _drawn(pictures.draw_token_bias)),
-    "map": Display(
-        _fields("method", "trustworthiness", "words", "points", "clusters"), _map, _drawn(pictures.draw_map), ("mini",)
-    ),
     "mask-tokens": Display(_mask_tokens_row, _mask_tokens, models=("prompt-denoised",)),
     "impact": Display(_fields("tokens", "matrix", "means"), _impact, _drawn(pictures.draw_impact), token_map=True),
     "impact-tfidf": Display(_impact_study_row, _impact_study, _drawn(pictures.draw_impact_study)),

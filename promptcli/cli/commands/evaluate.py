@@ -8,7 +8,6 @@ import typer
 
 from promptcli.cli.console import as_typed, note, result, result_json
 from promptcli.cli.options import RECIPE, Changes, Json, choice_of
-from promptcli.cli.pictures import PictureOptions, draw_scores
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.evaluation import evaluate as library
 from promptcli.recipe import RECIPES, Choice
@@ -68,7 +67,6 @@ def evaluate_command(
     ] = False,
     json: Json = False,
     *,
-    picture: PictureOptions,
     recipe: Annotated[Changes, RECIPE],
 ) -> None:
     """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy on transfer tasks.
@@ -81,7 +79,6 @@ def evaluate_command(
     from promptcli.evaluation.classifier import FAST, FULL
     from promptcli.evaluation.evaluator import EvalSettings
 
-    picture.check()
     options = evaluate.keywords
     protocol, compare = options["protocol"], options["compare"]
     words, tasks = [*options["models"], *(model or [])], options["tasks"]
@@ -106,7 +103,6 @@ def evaluate_command(
         evaluation.rows = {label: row for label, row in evaluation.rows.items() if label not in evaluation.refused}
         evaluation.refused.clear()
     settings = EvalSettings(FAST if options["fast"] else FULL, options["seed"])
-    picture.draw(draw_scores, evaluation)
     if json:
         result_json(_document(evaluation, settings))
     else:

@@ -8,7 +8,7 @@ import typer
 
 from promptcli.cli.console import half_interval, note, out, result, result_json, result_table
 from promptcli.cli.options import Json, choice_of, default_backbone
-from promptcli.cli.pictures import PictureOptions, draw_head_maps, draw_templates, head_map
+from promptcli.cli.pictures import PictureOptions, draw_head_maps, head_map
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.searching import searches as library
 from promptcli.settings import PAPER
@@ -42,16 +42,13 @@ def search_layers(search: "partial[Search]", json: Json = False) -> None:
 @command_of(library.search_templates, flags={"model": _MODELS, "on": _ON, "changes": None})
 def search_templates(
     search: "partial[list[Search]]",
-    picture: PictureOptions,
     paper: Annotated[
         bool, typer.Option("--paper", help="Default to the papers' settings: bert-base-uncased, STS-B:dev.")
     ] = False,
     json: Json = False,
 ) -> None:
-    picture.check()
     models = search.keywords["model"] or [choice_of(default_backbone(paper=paper))]
     searches = search(model=models, on=search.keywords["on"] or (PAPER.development if paper else None))
-    picture.draw(draw_templates, searches)
     if json:
         result_json({"searches": [each.to_dict() for each in searches]})
     else:

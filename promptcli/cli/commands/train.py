@@ -23,7 +23,6 @@ from promptcli.cli.options import (
     set_help,
     value_typed,
 )
-from promptcli.cli.pictures import BLUE, MARKERS, RED, PictureOptions, drawing
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import UsageError
 from promptcli.training import train as library
@@ -79,15 +78,12 @@ def train(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings in force and stop.")] = False,
     json: Json = False,
-    *,
-    picture: PictureOptions,
 ) -> None:
     swept = words or []
     if method is None and swept and "=" not in swept[0]:
         method, *swept = swept
     if not method:
         raise UsageError(f"which method? e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
-    picture.check()
     name = train.keywords["name"] or method
     trials = _trials(sweep, swept, seeds)
     run = partial(train, method=method)
@@ -99,7 +95,6 @@ def train(
     if not best.is_main:
         return
     _print_results(runs, trials, name, as_json=json)
-    picture.draw(_draw, runs, trials, f"{method} on {best.entry.recipe.backbone}")
 
 
 def _settings(train: "partial[Trained]", changes: dict[str, Any]) -> dict[str, object]:
@@ -261,46 +256,3 @@ def _print_spread(best: "Trained", summary: Sequence[dict[str, Any]]) -> None:
         rows.append((*changes, row["task"], *(f"{number:.2f}" for number in numbers), str(row["seeds"])))
     heads = [field.replace("_", "-") for field in summary[0]["changes"]]
     result_table((*heads, "task", "untrained", *figures, "seeds"), rows)
-
-
-def _draw(path: Path, runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], title: str) -> None:
-    """Draw the curve of the best run, or of a sweep the scores by the first swept setting."""
-    with drawing(path, 8, 4.5, dpi=120) as figure:
-        axes = figure.subplots()
-        axes.set_title(title)
-        if trials[0].keys() - {"seed"}:
-            _draw_sweep(axes, runs, trials)
-        else:
-            _draw_curve(axes, max(runs, key=_chosen_by))
-
-
-def _draw_curve(axes: Any, trained: "Trained") -> None:
-    on, curve = next(iter(trained.scores)), trained.curve
-    best = [score for score in curve if score.best][-1]
-    losses = [(score.step, score.loss) for score in curve if score.loss is not None]
-    loss_axes = axes.twinx()
-    handles = [
-        *axes.plot([score.step for score in curve], [score.value for score in curve], "o-", color=BLUE, label=on),
-        *axes.plot(best.step, best.value, "*", color=BLUE, markersize=14, label="kept"),
-        *loss_axes.plot(*zip(*losses, strict=True), "--", color=RED, label="loss"),
-    ]
-    axes.set(xlabel="step", ylabel=f"Spearman x 100, {on}")
-    loss_axes.set_ylabel("loss")
-    axes.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-
-
-def _draw_sweep(axes: Any, runs: Sequence["Trained"], trials: Sequence[dict[str, Any]]) -> None:
-    """Draw the development score by the first swept setting, a line for each combination of the others."""
-    on = next(iter(runs[0].scores))
-    summary = [row for row in _summary(runs, trials) if row["task"] == on]
-    name, *others = summary[0]["changes"]
-    lines: dict[str, list[tuple[str, float, float]]] = {}
-    for row in summary:
-        rest = ", ".join(_typed({other: row["changes"][other] for other in others}))
-        lines.setdefault(rest, []).append((str(row["changes"][name]), row["mean"], row["std"]))
-    for (label, points), marker in zip(lines.items(), itertools.cycle(MARKERS), strict=False):
-        at, means, spreads = zip(*points, strict=True)
-        axes.errorbar(at, means, spreads, marker=marker, capsize=3, label=label or None)
-    axes.axhline(runs[0].untrained[on], color="0.5", linestyle=":", label="untrained")
-    axes.set(xlabel=name.replace("_", " "), ylabel=f"Spearman x 100, {on}")
-    axes.legend()
