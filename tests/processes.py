@@ -12,9 +12,9 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver, reduction
 from pathlib import Path
 from typing import Any
@@ -69,12 +69,8 @@ def _repeat(barrier: Any, path: Path, letter: str, work: Callable[[Path, str, in
 class Program:
     """A run of the command line, used as ``subprocess.Popen`` is.
 
-    Args:
-        arguments: The words after ``promptcli``.
-        main: What is run, a function that can be pickled; the main function of promptcli where nothing is given.
-        environment: Added to that of the test.
-        before: Called in the process, first of all.
-        streams: ``stdin`` (nothing), ``stdout`` and ``stderr`` (pipes): else a file, a descriptor or ``PIPE``.
+    ``main`` is run in place of promptcli, ``before`` first of all; ``environment`` is added to the test's. ``streams``
+    are ``stdin`` (nothing), ``stdout`` and ``stderr`` (pipes): else a file, a descriptor or ``PIPE``.
     """
 
     def __init__(
@@ -143,18 +139,10 @@ class Program:
         """Return all that is written to stdout and stderr until the end."""
         with contextlib.suppress(AttributeError, BrokenPipeError):
             self.stdin.close()
-        found = {}
-        readers = [
-            threading.Thread(target=lambda name=name: found.update({name: getattr(self, name).read()}))
-            for name in ("stdout", "stderr")
-            if getattr(self, name)
-        ]
-        for reader in readers:
-            reader.start()
-        self.wait(timeout)
-        for reader in readers:
-            reader.join()
-        return found.get("stdout"), found.get("stderr")
+        with ThreadPoolExecutor() as readers:
+            written = [readers.submit(stream.read) if stream else None for stream in (self.stdout, self.stderr)]
+            self.wait(timeout)
+        return tuple(reader and reader.result() for reader in written)
 
 
 def ranks_of_two() -> list[dict[str, str]]:

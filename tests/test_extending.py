@@ -8,8 +8,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from tests.processes import Program
 
 ROOT = Path(__file__).parents[1]
@@ -148,11 +146,3 @@ def test_the_diff_applies_and_its_method_works(tiny_folder, tmp_path, monkeypatc
     assert applied.returncode == 0, applied.stderr
     monkeypatch.chdir(tmp_path)
     assert tried(tmp_path, TRIED + METHOD.replace("BERT", str(tiny_folder("bert"))))[0].splitlines()[-1] == "all there"
-
-
-@pytest.mark.parametrize("diff", DIFFS)
-def test_a_new_member_is_one_file_at_most_and_a_line_or_two(diff):
-    assert diff.count("--- /dev/null") <= 1
-    changed = [part for part in re.split(r"^--- ", diff, flags=re.M) if part and not part.startswith("/dev/null")]
-    for part in changed:
-        assert len(re.findall(r"^\+(?!\+\+)", part, flags=re.M)) <= 8
