@@ -84,8 +84,8 @@ def import_model(
 ) -> "Entry":
     """Import a model trained elsewhere into the registry; its recipe is recognised from its files.
 
-    Supported: checkpoints of SimCSE, PromptBERT and PromCSE, models of sentence-transformers and model2vec, peft
-    adapters of prefix tuning and LoRA, plain language models.
+    Supported: checkpoints of SimCSE, PromptBERT and PromCSE, models of sentence-transformers and model2vec, peft's
+    LoRA, plain language models.
 
     Args:
         source: A folder, or a hub id, with @REVISION after it.

@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts import Prompt
 from promptcli.encoder.prompts.template import text_rule
 from promptcli.encoder.transforms import Transform
-from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Normalize, Projection
-from promptcli.encoder.transforms.heads import Dense as OurDense
+from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Dense, Normalize, Projection
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
@@ -167,20 +166,15 @@ def with_template(
 
 def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
     """Add special tokens to a ``tokenizer.json``; return their ids, which follow the highest id."""
-    ids = token_ids(definition)
+    vocabulary = definition["model"]["vocab"]
+    ids = {*(vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary)))}
+    ids |= {token["id"] for token in definition["added_tokens"]}
     first = max(ids) + 1
     if len(ids) < first:
         raise InexactError("the numbers of its vocabulary have gaps, so no token can be added at the end")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     definition["added_tokens"] += [{"id": first + n, "content": name, **flags} for n, name in enumerate(names)]
     return list(range(first, first + len(names)))
-
-
-def token_ids(definition: Mapping[str, Any]) -> set[int]:
-    """Return the ids of all tokens of a ``tokenizer.json``."""
-    vocabulary = definition["model"]["vocab"]
-    ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
-    return {*ids, *(token["id"] for token in definition["added_tokens"])}
 
 
 IDENTITY = "torch.nn.modules.linear.Identity"
@@ -194,65 +188,50 @@ _FAR = 2.0**14  # length of the vectors that give the slope: the constant's roun
 _CLOSE = 1e-4
 
 
-@dataclass(frozen=True)
-class Dense:
-    """y = activation(x W^T + b)."""
+@dataclass
+class Module:
+    """A module of sentence-transformers."""
 
-    weight: Tensor  #: (d', d)
-    bias: Tensor  #: (d',)
-    activation: str = IDENTITY
-
-
-@dataclass(frozen=True)
-class Norm:
-    """LayerNorm."""
-
-    weight: Tensor  #: (d,)
-    bias: Tensor  #: (d,)
+    kind: str
+    config: dict[str, Any]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
-NORMALIZE = Norm(torch.ones(0), torch.zeros(0))  #: vectors scaled to length 1
+def _dense(weight: Tensor, bias: Tensor, activation: str = IDENTITY) -> Module:
+    """Return activation(x W^T + b)."""
+    out, width = weight.shape
+    config = {"in_features": width, "out_features": out, "bias": True, "activation_function": activation}
+    return Module("Dense", config, {"linear.weight": weight.contiguous(), "linear.bias": bias.contiguous()})
 
 
-def layers_of(encoder: Encoder) -> list[Dense | Norm]:
-    """Return the transforms of an encoder as layers, in order; InexactError names one that is not."""
-    layers: list[Dense | Norm] = []
+def layers_of(encoder: Encoder) -> list[Module]:
+    """Return the transforms of an encoder as modules, in order; InexactError names one that is not."""
+    layers: list[Module] = []
     width = encoder.backbone.last_width
     for transform in encoder.transforms:
         if isinstance(transform, ClsPooler):
             head = head_tensors(encoder.backbone)
-            parts: list[Dense | Norm] | None = [Dense(head["weight"], head["bias"], next(iter(_CLASSES)))]
+            parts: list[Module] | None = [_dense(head["weight"], head["bias"], next(iter(_CLASSES)))]
         elif isinstance(transform, Projection):
             parts = _of_network(transform.module)
-        elif isinstance(transform, OurDense):
+        elif isinstance(transform, Dense):
             name = transform.spec.rpartition(":")[2]
             kind = next((path for path in _CLASSES if path.rpartition(".")[2].lower() == name), IDENTITY)
             weight, bias = transform.tensors().values()
-            parts = [Dense(weight, bias, kind)]
+            parts = [_dense(weight, bias, kind)]
         elif isinstance(transform, Normalize):
-            layers.append(NORMALIZE)
+            layers.append(Module("Normalize", {}))
             continue
         else:
             parts = _of_map(transform, width)
         if parts is None:
             raise InexactError(f"transform {transform.spec!r} is neither an affine map nor dense layers")
         layers += parts
-        width = len(parts[-1].bias)
+        width = len([*parts[-1].tensors.values()][-1])  # of the bias
     return layers
 
 
-def affine_of(encoder: Encoder) -> tuple[Tensor, Tensor]:
-    """Return W (d, d') and b (d',) of all transforms together."""
-    width = encoder.backbone.token_rows.size(1)
-    matrix, bias = torch.eye(width), torch.zeros(width)
-    for layer in layers_of(encoder):
-        if not isinstance(layer, Dense) or layer.activation != IDENTITY:
-            raise InexactError("a table of words can only hold transforms that are affine maps")
-        matrix, bias = matrix @ layer.weight.T, bias @ layer.weight.T + layer.bias
-    return matrix, bias
-
-
-def _of_map(transform: Transform, width: int) -> list[Dense | Norm] | None:
+def _of_map(transform: Transform, width: int) -> list[Module] | None:
     """Return an affine map as one layer, or None if the transform is not affine."""
 
     def function(vectors: Tensor) -> Tensor:
@@ -267,21 +246,22 @@ def _of_map(transform: Transform, width: int) -> list[Dense | Norm] | None:
         wanted, affine = function(random), random @ slope + bias
     if (wanted - affine).abs().max() > _CLOSE * wanted.abs().max():
         return None
-    return [Dense(slope.T.contiguous(), bias.clone())]
+    return [_dense(slope.T, bias.clone())]
 
 
-def _of_network(network: nn.Module) -> list[Dense | Norm] | None:
+def _of_network(network: nn.Module) -> list[Module] | None:
     """Return a sequence of linear layers, activations and LayerNorms, or None if the network is anything else."""
-    layers: list[Dense | Norm] = []
+    layers: list[Module] = []
     for module in network.modules():
         if any(True for _ in module.children()):
             continue
         if isinstance(module, nn.Linear):
-            layers.append(Dense(module.weight.detach().cpu(), module.bias.detach().cpu()))
+            layers.append(_dense(module.weight.detach().cpu(), module.bias.detach().cpu()))
         elif isinstance(module, nn.LayerNorm):
-            layers.append(Norm(module.weight.detach().cpu(), module.bias.detach().cpu()))
-        elif layers and isinstance(layers[-1], Dense) and (name := _activation(module)):
-            layers[-1] = Dense(layers[-1].weight, layers[-1].bias, name)
+            named = {"norm.weight": module.weight.detach().cpu(), "norm.bias": module.bias.detach().cpu()}
+            layers.append(Module("LayerNorm", {"dimension": len(module.bias)}, named))
+        elif layers and layers[-1].kind == "Dense" and (name := _activation(module)):
+            layers[-1].config["activation_function"] = name
         elif not isinstance(module, nn.Identity | nn.Dropout):
             return None
     return layers
@@ -312,7 +292,12 @@ def static_table(encoder: Encoder) -> StaticTable:
         raise InexactError("learned prompts and denoising are not rows of words")
     backbone, template = encoder.backbone, encoder.template
     base = (backbone.token_rows if encoder.pooling.needs.static else backbone.head.rows).detach().float().cpu()
-    matrix, bias = affine_of(encoder)
+    matrix, bias = torch.eye(base.size(1)), torch.zeros(base.size(1))
+    for layer in layers_of(encoder):
+        if layer.config.get("activation_function") != IDENTITY:
+            raise InexactError("a table of words can only hold transforms that are affine maps")
+        weight, shift = layer.tensors.values()
+        matrix, bias = matrix @ weight.T, bias @ weight.T + shift
     rows = base @ matrix + bias
     around = [*template.prefix, *template.suffix]
     definition = with_template(encoder, marked=bool(around))

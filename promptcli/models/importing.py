@@ -12,7 +12,7 @@ from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
 from promptcli.models.forms import PROBES
 from promptcli.models.loading import open_model
-from promptcli.models.reading import FILES, MARKS, PREFIX_ADAPTER, read_folder
+from promptcli.models.reading import FILES, MARKS, read_folder
 from promptcli.models.registry import Registry
 from promptcli.models.saving import copy_backbone
 from promptcli.notes import note
@@ -40,12 +40,10 @@ def import_model(
             entry = read_folder(source, read)
         kind = str(entry.provenance.get("loaded", {}).get("kind", "model of promptcli"))
         given = changes or {}
-        if "backbone" in given and kind != PREFIX_ADAPTER:
+        if "backbone" in given:
             raise UsageError(f"`backbone`: {source} ({kind}) has its own backbone, or names it in adapter_config.json")
         period = {"period": None} if "prompt" in given else {}
         entry = replace(entry, recipe=entry.recipe.replace(**period, **given))
-        if not entry.recipe.backbone:
-            raise UsageError(f"{source} does not name its base model; name it by `backbone`")
         backbone = _copied(entry.recipe.backbone, source, path, read, temporary / BACKBONE)
         if backbone is not None:
             entry = with_backbone(entry, str(backbone))

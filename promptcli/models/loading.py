@@ -20,7 +20,7 @@ from promptcli.encoder.batching import Progress, silent
 from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.models.entries import Entry
-from promptcli.models.reading import PREFIX_ADAPTER, read_model
+from promptcli.models.reading import read_model
 from promptcli.models.registry import Registry
 from promptcli.notes import is_offline, note, obeys_offline
 from promptcli.notes import offline as no_network
@@ -202,8 +202,7 @@ def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
     if recipe.explicit() == entry.recipe.explicit():
         return entry
     differing = [field for field in vars(recipe) if getattr(recipe, field) != getattr(entry.recipe, field)]
-    adapter = entry.provenance.get("loaded", {}).get("kind") == PREFIX_ADAPTER  # its base may be anywhere
-    forbidden = [name for name in _FITTED if name in differing and not (adapter and name == "backbone")]
+    forbidden = [name for name in _FITTED if name in differing]
     if entry.tensors and forbidden:
         fixed = f"its {' and '.join(forbidden)} cannot be changed"
         raise UsageError(f"model {entry.name!r} holds numbers fitted for its recipe, so {fixed}; see `promptcli fit`")

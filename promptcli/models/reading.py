@@ -1,7 +1,7 @@
 """Read the folder of a model of promptcli, peft, sentence-transformers, ..., or refuse it with the reason."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,8 @@ from torch import Tensor
 
 from promptcli.backbones.checking import is_table, json_field, tensor_names
 from promptcli.backbones.families import FAMILIES, family_of
-from promptcli.backbones.lora import WEIGHTS as ADAPTER_WEIGHTS
 from promptcli.backbones.pretrained import added_after, locate
 from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
-from promptcli.encoder.prompts.deep_prefix import from_prompt_embeddings
 from promptcli.encoder.prompts.template import lower
 from promptcli.encoder.transforms.heads import ACTIVATIONS
 from promptcli.errors import UsageError
@@ -27,7 +25,6 @@ from promptcli.storage.tensors import load_tensors
 _ADAPTER, _CONFIG = "adapter_config.json", "config.json"
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _HINT = "fetch the folder again"
-PREFIX_ADAPTER = "peft prefix tuning"
 _NO_LIMIT = 1 << 30  # tokens; a larger number in a tokenizer's file means no limit
 #: Mode of sentence-transformers' Pooling -> our weights.
 MODES = {
@@ -136,21 +133,13 @@ def _promptcli(folder: _Folder) -> Entry:
 
 
 def _adapter(folder: _Folder) -> Entry:
-    """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
+    """Read a LoRA of peft: it is its own backbone."""
     config = folder.document(_ADAPTER)
-    kind = config.get("peft_type")
-    if kind == "LORA":
-        causal = config.get("task_type") == "CAUSAL_LM"
-        recipe = (RECIPES["prompteol"] if causal else Recipe(pooling="last/cls")).replace(backbone=folder.name)
-        return _entry(folder, "peft LoRA adapter", recipe, {}, _assumed(recipe))
-    if kind != "PREFIX_TUNING":
-        raise UsageError(f"{folder.name} is a peft adapter of type {kind}; only prefix tuning and LoRA are supported")
-    sizes = ("num_layers", "num_attention_heads", "token_dim", "num_virtual_tokens")
-    numbers = _prefix(folder, config, sizes, folder.tensors(ADAPTER_WEIGHTS).get("prompt_embeddings"))
-    revision = config.get("revision")
-    base = f"{config.get('base_model_name_or_path') or ''}{f'@{revision}' if revision else ''}"
-    recipe = Recipe(base, f"deep-prefix:{numbers.size(3)}", pooling="last/cls")
-    return _entry(folder, PREFIX_ADAPTER, recipe, {PREFIX: numbers}, _assumed(recipe))
+    if (kind := config.get("peft_type")) != "LORA":
+        raise UsageError(f"{folder.name} is a peft adapter of type {kind}; only LoRA is supported")
+    causal = config.get("task_type") == "CAUSAL_LM"
+    recipe = (RECIPES["prompteol"] if causal else Recipe(pooling="last/cls")).replace(backbone=folder.name)
+    return _entry(folder, "peft LoRA adapter", recipe, {}, _assumed(recipe))
 
 
 def _size(config: Mapping[str, Any], name: str) -> int:
@@ -372,20 +361,18 @@ def _plain(folder: _Folder) -> Entry:
     stored = folder.tensors(weights.name) if names else {}
     recipe, tensors = _head(recipe.replace(backbone=folder.name), stored, supervised)
     if kind == "PromCSE checkpoint":
-        sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
-        numbers = _prefix(folder, config, sizes, stored["prefix_encoder.embedding.weight"])
+        numbers = _prefix(folder, config, stored["prefix_encoder.embedding.weight"])
         recipe, tensors = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}"), {**tensors, PREFIX: numbers}
     return _entry(folder, kind, recipe, tensors, taken)
 
 
-def _prefix(folder: _Folder, config: Mapping[str, Any], sizes: Sequence[str], stored: Tensor | None) -> Tensor:
-    """Return the keys and values of a prefix; ``sizes`` names layers, heads, width and perhaps length."""
-    layers, heads, width, *length = (_size(config, name) for name in sizes)
-    shape = () if stored is None else tuple(stored.shape)
-    if stored is None or 0 in (layers, heads, width) or shape != (*(length or shape[:1]), 2 * layers * width):
-        wanted = (*length, 2 * layers * width)
-        raise UsageError(f"{folder.name} has a prefix of shape {shape}, and its configuration says {wanted}; {_HINT}")
-    return from_prompt_embeddings(stored.float(), (layers, 2, heads, len(stored), width // heads))
+def _prefix(folder: _Folder, config: Mapping[str, Any], stored: Tensor) -> Tensor:
+    """Return the keys and values (L, 2, h, p, d/h) of PromCSE's prefix, stored as (p, 2 L d)."""
+    layers, heads, width = (_size(config, name) for name in ("num_hidden_layers", "num_attention_heads", "hidden_size"))
+    if 0 in (layers, heads, width) or tuple(stored.shape) != (*stored.shape[:1], 2 * layers * width):
+        shapes = f"{tuple(stored.shape)}, and its configuration says ({2 * layers * width},)"
+        raise UsageError(f"{folder.name} has a prefix of shape {shapes}; {_HINT}")
+    return stored.float().view(len(stored), layers, 2, heads, width // heads).permute(1, 2, 3, 0, 4).contiguous()
 
 
 def _head(recipe: Recipe, stored: Mapping[str, Tensor], supervised: bool) -> tuple[Recipe, dict[str, Tensor]]:

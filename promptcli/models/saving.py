@@ -1,7 +1,7 @@
 """Write an encoder to a folder: as modules of sentence-transformers, else as one module that calls promptcli."""
 
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from promptcli.errors import UsageError
 from promptcli.models import forms
 from promptcli.models.card import public
 from promptcli.models.entries import BACKBONE, MODULES, OUR_MODULE, TENSORS, Entry, with_backbone, write_manifest
-from promptcli.models.forms import InexactError
+from promptcli.models.forms import InexactError, Module
 from promptcli.models.loading import open_model
 from promptcli.models.reading import FLAGS, MODES
 from promptcli.recipe import split_spec
@@ -39,13 +39,6 @@ _READ = "[promptcli-mask]"  #: read in place of the template's mask; a sentence 
 _FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}  #: in the order in which Pooling joins several
 
 
-@dataclass
-class _Module:
-    kind: str
-    config: dict[str, Any]
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-
-
 def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
     """Write Transformer, pooling and dense layers; return the differences, and sentences without any."""
     if encoder.backbone.words_only:
@@ -56,13 +49,13 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
     pooling, weights = _pooling_modules(encoder)
     if not encoder.texts.counted:
         pooling[-1].config["include_prompt"] = False
-    modules = [*pooling, *_after(encoder)]
+    modules = [*pooling, *forms.layers_of(encoder)]
     definition, rows = _template_tokens(encoder, read=weights == "mask")
     if weights == "mask":
         vocabulary = [""] * max(len(encoder.backbone.token_rows), max(rows) + 1)
         vocabulary[max(rows)] = _READ
         config = {"vocab": vocabulary, "word_weights": {_READ: 1.0}, "unknown_word_weight": 0.0}
-        modules.insert(len(pooling) - 1, _Module("WordWeights", config))
+        modules.insert(len(pooling) - 1, Module("WordWeights", config))
     layered = any(module.kind == "WeightedLayerPooling" for module in modules)
     save_weights(encoder.backbone, folder, rows=rows, output_hidden_states=layered)
     save_tokenizer(encoder.backbone, folder, definition, encoder.max_length)
@@ -84,7 +77,7 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
     return compared
 
 
-def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
+def _pooling_modules(encoder: Encoder) -> tuple[list[Module], str]:
     states, _, spec = encoder.pooling.spec.partition("/")
     width, last = encoder.backbone.width, encoder.backbone.n_layers
     kinds = ["avg" if kind == "mask" else kind for kind in (split_spec(weights)[0] for weights in spec.split("+"))]
@@ -99,26 +92,10 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[_Module], str]:
         layer_weights = torch.zeros(last + 1)
         layer_weights[sorted(layers)] = 1
         config = {"word_embedding_dimension": width, "layer_start": 0, "num_hidden_layers": last}
-        modules.append(_Module("WeightedLayerPooling", config, {"layer_weights": layer_weights}))
+        modules.append(Module("WeightedLayerPooling", config, {"layer_weights": layer_weights}))
     flags = {flag: kind in kinds for kind, flag in _FLAGS.items()}
-    modules.append(_Module("Pooling", {"word_embedding_dimension": width, **flags}))
+    modules.append(Module("Pooling", {"word_embedding_dimension": width, **flags}))
     return modules, split_spec(spec)[0]
-
-
-def _after(encoder: Encoder) -> list[_Module]:
-    modules = []
-    for layer in forms.layers_of(encoder):
-        if layer is forms.NORMALIZE:
-            modules.append(_Module("Normalize", {}))
-        elif isinstance(layer, forms.Dense):
-            out, width = layer.weight.shape
-            config = {"in_features": width, "out_features": out, "bias": True, "activation_function": layer.activation}
-            named = {"linear.weight": layer.weight.contiguous(), "linear.bias": layer.bias.contiguous()}
-            modules.append(_Module("Dense", config, named))
-        else:
-            named = {"norm.weight": layer.weight, "norm.bias": layer.bias}
-            modules.append(_Module("LayerNorm", {"dimension": len(layer.bias)}, named))
-    return modules
 
 
 def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], dict[int, Tensor]]:

@@ -184,7 +184,6 @@ KINDS: dict[str, Kind] = {
     "weights": Kind("model/model.safetensors", any_safetensors, _FOLDER, ("home",)),
     "import, modules": Kind("st/modules.json", any_json, (_IMPORT.format("st"),), ("home",)),
     "import, dense": Kind("st/2_Dense/config.json", any_json, (_IMPORT.format("st"),), ("home",)),
-    "import, prefix": Kind("prefix/adapter_model.safetensors", any_safetensors, (_IMPORT.format("prefix"),), ("home",)),
     "LoRA": Kind("lora/adapter_config.json", any_json, _ADAPTER, ("home",)),
     "word vectors": Kind("words.txt", any_text, (_WORDS,)),
 }

@@ -116,16 +116,12 @@ def _write_inputs(folder):
 
 
 def _write_foreign(folder):
-    """Write what ``models import`` reads: a sentence-transformers folder, adapters of prefix tuning and of LoRA."""
+    """Write what ``models import`` reads: a sentence-transformers folder, an adapter of LoRA."""
     shutil.copytree(folder / "bert", folder / "st")
     numbers = {"linear.weight": torch.eye(16), "linear.bias": torch.zeros(16)}
     dense = ("Dense", {"activation_function": "torch.nn.modules.activation.Tanh"}, numbers)
     write_modules(folder / "st", {"pooling_mode_mean_tokens": True}, [dense])
     base = {"base_model_name_or_path": "bert"}
-    prefix = {"peft_type": "PREFIX_TUNING", "num_layers": 2, "num_attention_heads": 4}
-    prefix |= {"token_dim": 16, "num_virtual_tokens": 2}
-    write(folder / "prefix" / "adapter_config.json", json.dumps({**base, **prefix}))
-    save_file({"prompt_embeddings": torch.ones(2, 64)}, folder / "prefix" / "adapter_model.safetensors")
     write(folder / "lora" / "adapter_config.json", json.dumps({**base, "peft_type": "LORA", "lora_alpha": 2}))
     name = "base_model.model.encoder.layer.0.attention.self.query.lora_{}.weight"
     halves = {name.format("A"): torch.ones(2, 16), name.format("B"): torch.ones(16, 2)}

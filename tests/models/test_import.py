@@ -18,7 +18,6 @@ from promptcli.errors import NotFoundError, UsageError
 from promptcli.models.importing import import_model
 from promptcli.notes import offline
 from promptcli.recipe import Recipe
-from tests.making import random_encoder
 from tests.published import write
 from tests.tiny import SENTENCES
 
@@ -108,29 +107,6 @@ def test_promcse_s_prefix_is_a_deep_prefix(registry, authors, tiny_backbone):
     with pytest.raises(UsageError, match=r"says \(64,\)"):
         import_model(registry, str(short), "broken")
     assert "broken" not in registry.names()
-
-
-def test_peft_s_prefix_is_a_deep_prefix(registry, tiny_backbone, tiny_folder, tmp_path):
-    encoder = random_encoder(Recipe(prompt="deep-prefix:3", pooling="last/avg"), tiny_backbone("bert"))
-    (tmp_path / "adapter").mkdir()
-    stored = encoder.prompt.numbers.permute(3, 0, 1, 2, 4).reshape(LENGTH, -1).contiguous()
-    save_file({"prompt_embeddings": stored}, tmp_path / "adapter" / "adapter_model.safetensors")
-    sizes = {"num_layers": LAYERS, "num_attention_heads": HEADS, "token_dim": WIDTH, "num_virtual_tokens": LENGTH}
-    about = {"peft_type": "PREFIX_TUNING", "base_model_name_or_path": "owner/tiny", **sizes}
-    write(tmp_path / "adapter", "adapter_config.json", about)
-    changes = {"backbone": str(tiny_folder("bert")), "pooling": "last/avg"}
-    import_model(registry, str(tmp_path / "adapter"), "back", changes=changes)
-    np.testing.assert_array_equal(vectors(registry, "back"), encoder.encode(SENTENCES))
-    with pytest.raises(UsageError, match=r"the numbers of prompt 'deep-prefix:3' .* do not fit backbone 'mini-bert'"):
-        import_model(registry, str(tmp_path / "adapter"), "x", changes={"backbone": "mini-bert"})
-    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
-    del config["base_model_name_or_path"]
-    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
-    with pytest.raises(UsageError, match="name it by `backbone`"):
-        import_model(registry, str(tmp_path / "adapter"), "x")
-    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps({**config, "peft_type": "PROMPT_TUNING"}))
-    with pytest.raises(UsageError, match="only prefix tuning and LoRA"):
-        import_model(registry, str(tmp_path / "adapter"), "x", changes=changes)
 
 
 def test_weights_in_several_files_come_with_their_index(registry, tiny_folder, tmp_path):

@@ -68,9 +68,3 @@ def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
         most = backbone.max_tokens - 3  # a shortest input
         raise UsageError(f"prefix length {argument!r} is not allowed; backbone {backbone.name!r} takes 1 to {most}")
     return (backbone.n_layers, 2, backbone.n_key_heads, int(argument), backbone.head_width)
-
-
-def from_prompt_embeddings(stored: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
-    """Return keys and values of the given shape (L, 2, h, p, d/h) from (p, 2 L d)."""
-    layers, two, heads, length, width = shape
-    return stored.view(length, layers, two, heads, width).permute(1, 2, 3, 0, 4).contiguous()
