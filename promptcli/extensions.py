@@ -77,12 +77,6 @@ class Table(MutableMapping[str, Row], Generic[Row]):
         return len(self._rows())
 
 
-def added_to(table: str) -> str:
-    """Return the sentence of a help text that names the plug-ins of a table; nothing is loaded."""
-    names = [point.name for point in _entry_points().get(_GROUP + table, ())]
-    return f" Installed: {', '.join(names)}." if names else ""
-
-
 @functools.cache
 def _entry_points() -> "dict[str, list[EntryPoint]]":
     """Return the entry points of our groups; the metadata of other packages, which takes long, is not read."""

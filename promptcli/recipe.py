@@ -32,7 +32,6 @@ class Recipe:
         "Template with [X] for the sentence and [MASK] for the mask, or the name of a template;"
         " learned ones: deep-prefix:P, soft-template:TEXT; token-prepending:START-EXIT:TEXT;"
         " `contrastive:LAYER:C:TEXT || AUXILIARY`; `mean:ONE || OTHER`, the mean of several.",
-        plug_ins="prompts",
     )
     period: bool | None = setting(
         None,
@@ -50,14 +49,12 @@ class Recipe:
         "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`. States: static, last, first-last, last-two,"
         " layer-K, attention, attention:A-B, mlm-head. Weights: avg, max, sqrt, weighted, cls, mask, last-token,"
         " unbiased, tfidf, ditto, cnn.",
-        plug_ins="poolings",
     )
     transforms: tuple[str, ...] = setting(
         (),
         "Transform of the vectors, in order; repeatable: `topk-tokens:200`, `whitening:256`,"
         " `all-but-the-top:3`, `spectral:16-112`, embed-filter, flow, cls-pooler, projection, dense, normalize,"
         " `truncate:64`.",
-        plug_ins="transforms",
     )
     denoise: str = setting("none", "Template denoising h - h_hat: none, or its place: hidden, head, logits.")
     max_length: int | None = setting(

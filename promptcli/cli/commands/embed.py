@@ -39,7 +39,7 @@ _NAME_OF_FILE = re.compile(r"^\S+(/\S*|\.[a-z][a-z0-9]+)$")
             " - for standard input, or the sentences themselves. With --shards: many files, globs, folders of"
             " .parquet files, URLs (hf://, s3://).",
         ),
-        "output": Flag("--output -o", added="formats"),
+        "output": "--output -o",
         "folder": None,
         "batch_size": Flag(min=1),
         "shards": Flag(min=1, max=99_999, panel="Parts"),

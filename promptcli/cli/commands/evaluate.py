@@ -32,7 +32,7 @@ _NEUTRAL = {"backbone", "max_length"}
             help="Names of models and recipes (ditto:1-9: a head), folders, hub ids, recipe files. Default: every"
             " recipe that needs no fitting; for tasks without graded pairs, mini.",
         ),
-        "tasks": Flag("--task", type=list[str], read=lambda words: words or [], added="tasks"),
+        "tasks": Flag("--task", type=list[str], read=lambda words: words or []),
         "vectors": Flag(metavar="FILE", panel="Vectors of other programs"),
         "compare": Flag(
             metavar="MODEL",
