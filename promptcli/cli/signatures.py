@@ -1,7 +1,7 @@
 """A command from a function of the library: its parameters are the options, its docstring the help.
 
 ``command_of(fit, flags={...})`` decorates what shows the result; ``expand`` makes of it what Typer takes.
-cli/commands/export.py shows how.
+cli/commands/models.py shows how.
 """
 
 import builtins

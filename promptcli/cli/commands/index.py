@@ -1,4 +1,4 @@
-"""The commands of ``promptcli index``: build, change, look at and search a stored index."""
+"""The commands of ``promptcli index``: build, change, look at and search a stored index; ``search`` without one."""
 
 import sys
 from collections.abc import Callable
@@ -13,11 +13,12 @@ from promptcli.cli import console
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.options import MODEL, Json
 from promptcli.cli.signatures import Flag, FlagRow, command_of
-from promptcli.index import indexing
+from promptcli.index import file_search, indexing
 from promptcli.index import sync as mirroring
 from promptcli.recipe import Recipe
 
 if TYPE_CHECKING:
+    from promptcli.index.file_search import Line
     from promptcli.index.rows import Hit
     from promptcli.index.stored import IndexManifest
 
@@ -150,3 +151,29 @@ def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> No
     }
     for name, value in lines.items():
         console.result(f"{name:<10}{value}")
+
+
+@command_of(
+    file_search.search,
+    flags={"files": "FILE...", "k": Flag("-k", min=1), "model": "--model -m", "context": Flag(min=0)},
+)
+def search_files(
+    search: "partial[list[Line]]",
+    json: Annotated[
+        bool, typer.Option("--json", help='JSONL {"file", "line", "score", "text", "before", "after"}.')
+    ] = False,
+) -> None:
+    lines, context = search(), search.keywords["context"]
+    for line in lines:
+        if json:
+            console.result_json({**asdict(line), "score": round(line.score, 6)})
+            continue
+        first = line.line - len(line.before)
+        for number, text in enumerate((*line.before, line.text, *line.after), first):
+            hit = number == line.line
+            score = f"{line.score:.4f}" if hit else " " * 6
+            console.result(f"{score}  {line.file}{':' if hit else '-'}{number}{':' if hit else '-'} {one_line(text)}")
+        if context:
+            console.result("")
+    if not lines:
+        console.note("no such line")

@@ -1,5 +1,6 @@
-"""The commands ``models list``, ``show``, ``import`` and ``remove``."""
+"""The commands ``models list``, ``show``, ``import`` and ``remove``; ``export``; ``push`` and ``pull``."""
 
+import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,13 +8,15 @@ import typer
 
 from promptcli.cli import console
 from promptcli.cli.options import RECIPE, Json
-from promptcli.cli.signatures import command_of
-from promptcli.errors import CheckFailedError
+from promptcli.cli.signatures import Flag, command_of
+from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models import exchange
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
+    from promptcli.models.forms import Exported
+    from promptcli.models.hub import Pushed
     from promptcli.models.registry import Registry
 
 Name = Annotated[str, typer.Argument(help="Name of a model.")]
@@ -88,6 +91,49 @@ def import_model(import_model: "partial[Entry]", json: Json = False) -> None:
         return
     console.note(f"{kind}: {method_line(made.recipe)}")
     console.result(made.name)
+
+
+@command_of(exchange.export, flags={"folder": "--output -o", "to": Flag("--to", metavar="TARGET", required=True)})
+def export(
+    export: "partial[Exported]",
+    named: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")] = None,
+    json: Json = False,
+) -> None:
+    choice = export.keywords["encoder"]
+    if named is not None and choice.model is not None:
+        raise UsageError(f"{named!r} and --model {choice.model} both name an encoder; give one")
+    made = export(encoder=dataclasses.replace(choice, model=choice.model or named))
+    if json:
+        console.result_json(made.to_dict())
+        return
+    for remark in made.notes:
+        console.note(remark)
+    compared = "" if made.cosine is None else f", lowest cosine {made.cosine:.7f} ({made.tool})"
+    console.note(f"{made.target}: {made.bytes / 1e6:,.1f} MB in {made.folder}{compared}")
+    console.result(made.load)
+
+
+@command_of(exchange.push, flags={"encoder": "MODEL", "repo": "OWNER/NAME"})
+def push(push: "partial[Pushed]", json: Json = False) -> None:
+    made = push()
+    if json:
+        console.result_json(vars(made))
+        return
+    console.note(f"commit {made.commit}" if made.changed else f"nothing new: commit {made.commit}")
+    console.result(made.url)
+
+
+@command_of(exchange.pull, flags={"repo": "OWNER/NAME", "name": "--name"})
+def pull(pull: "partial[Entry]", json: Json = False) -> None:
+    repo, name = pull.keywords["repo"], pull.keywords["name"]
+    made = pull()
+    commit = made.provenance["pulled"]["revision"]
+    if json:
+        pulled = {"repo": repo, "commit": commit, "fingerprint": made.fingerprint}
+        console.result_json({"name": name, **pulled, "recipe": made.recipe.to_dict()})
+        return
+    console.note(f"{repo}@{commit}: {method_line(made.recipe)}")
+    console.result(name)
 
 
 def _registry() -> "Registry":
