@@ -23,7 +23,7 @@ from promptcli.data.sources import development_task
 from promptcli.evaluation import statistics
 from promptcli.searching.racing import race
 from promptcli.searching.template_scorer import TemplateScorer
-from promptcli.searching.template_space import draw, grammar_templates, published_templates
+from promptcli.searching.template_search import draw, grammar_templates, published_templates
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ from promptcli.analysis.sentence import Correlation, corpus_idf, correlate, tfid
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.contrastive import Contrastive
-from promptcli.encoder.prompts.named import NamedTemplate
 from promptcli.errors import UsageError, unknown
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, evaluate
@@ -124,15 +123,6 @@ class Search:
         if self.cross_validation is not None:
             document["cross_validation"] = self.cross_validation.to_dict()
         return document
-
-    def named_templates(self, name: str) -> dict[str, NamedTemplate]:
-        """Return the ranked templates as ``name``, ``name-2`` and so on, for a template file."""
-        searched = f"{self.about['mode']} search, {self.recipe.backbone}, {self.task.label}"
-        rows = {}
-        for number, item in enumerate(self.ranked, 1):
-            source = f"{searched}, 95% {item.ci95[0]:.2f} to {item.ci95[1]:.2f}"
-            rows[name if number == 1 else f"{name}-{number}"] = NamedTemplate(item.choice, source, item.value)
-        return rows
 
 
 def rounded(figures: Any) -> list[float]:

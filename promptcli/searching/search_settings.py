@@ -10,8 +10,7 @@ from promptcli.settings import check_bounds, setting
 SEARCHED = ("static", "last", "first-last")  #: the states that a head is tried on (Ditto, table 2)
 DRAWN = 600  #: templates drawn from the packaged grammar by default
 FINALISTS = 10  #: templates that are scored on all pairs in the end, at least
-Setting = str | int | Path | tuple[str, ...] | None  #: a value of a setting
-_SCORING = "Scoring"
+Setting = str | int | Path | None  #: a value of a setting
 
 
 @dataclass(frozen=True)
@@ -24,16 +23,9 @@ class SearchSettings:
         " among the templates of a grammar or a file, or those that a T5 writes; demonstrations: a race among examples"
         " in front of PromptEOL's template, on a causal model. Default: greedy, with `candidates` or `t5` free.",
     )
-    relation: tuple[str, ...] = setting(
-        (), "Greedy: a further relation, e.g. `implies`; repeatable.", modes=("greedy",)
-    )
-    prefix: tuple[str, ...] = setting(
-        (), "Greedy: a further prefix, e.g. `The text [X]`; repeatable.", modes=("greedy",)
-    )
     candidates: Path | None = setting(
         None,
-        "Free: templates, one a line, or .toml as in templates/named.toml, or a [grammar] as in"
-        " templates/search.toml. Default: the grammar there.",
+        "Free: file of templates, one a line. Default: the packaged grammar's, templates/search.toml.",
         modes=("free",),
     )
     t5: str | None = setting(
@@ -51,12 +43,8 @@ class SearchSettings:
         modes=("free", "demonstrations"),
         min=1,
     )
-    top: int = setting(FINALISTS, "Races: number of templates to list and write.", min=1)
+    top: int = setting(FINALISTS, "Races: number of templates to list.", min=1)
     seed: int = setting(42, "Races: of the draw and of the order of the pairs.", min=0)
-    period: bool = setting(
-        True, "Append '.' to a sentence without an end mark (PromptBERT's evaluation).", panel=_SCORING
-    )
-    denoise: str = setting("none", "none, or hidden: minus the template's own bias.", panel=_SCORING)
 
     def __post_init__(self) -> None:
         check_bounds(self)

@@ -44,7 +44,7 @@ def search_heads(
         states: States to try: static, last, first-last.
         top: Number of heads to describe.
         name: Save the best as a model under this name.
-        force: Overwrite an existing model or file of that name.
+        force: Overwrite an existing model of that name.
         data_dir: SentEval folder of the tasks.
 
     Raises:
@@ -109,7 +109,6 @@ def search_templates(
     *,
     settings: SearchSettings | None = None,
     name: str | None = None,
-    output: str | Path | None = None,
     force: bool = False,
     data_dir: str | Path | None = None,
     **changes: Setting,
@@ -123,10 +122,9 @@ def search_templates(
         on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`, else demo:dev.
         settings: The candidates and how they are scored.
         name: Save the best as a model under this name; of several backbones NAME-BACKBONE.
-        output: File of the best templates. Default with `name`: templates/NAME.toml at home.
-        force: Overwrite an existing model or file of that name.
+        force: Overwrite an existing model of that name.
         data_dir: SentEval folder of the tasks.
-        changes: Of single settings, e.g. ``mode="free"``, ``limit=100``, ``period=False``.
+        changes: Of single settings, e.g. ``mode="free"``, ``limit=100``.
 
     Returns:
         A ``Search``; of a list of models a list.
@@ -139,29 +137,22 @@ def search_templates(
     Example:
         >>> search_templates("mini-bert", mode="free", limit=12).best.choice  # doctest: +SKIP
     """
-    from promptcli.models.loading import as_list, backbone_model, entry_of, home_folder
-    from promptcli.searching import template_search, template_space
-    from promptcli.storage.files import check_output, write_text
+    from promptcli.models.loading import as_list, backbone_model, entry_of
+    from promptcli.searching import template_search
 
     settings = (settings or SearchSettings()).replace(**changes)
     template_search.choose_mode(settings)
     models = as_list(BARE.backbone if model is None else model)
-    names = _entry_names(name or "template", [entry_of(backbone_model(model)).recipe.backbone for model in models])
-    saving = [_saving(each if name else None, force) for each in names]
-    if output is None and name:
-        output = home_folder() / "templates" / f"{name}.toml"
-        output.parent.mkdir(parents=True, exist_ok=True)
-    if output:
-        check_output(Path(output), force=force)
-    candidates = None if settings.candidates is None else template_space.read_candidates(settings.candidates)
+    names: list[str | None] = [None] * len(models)
+    if name is not None:
+        names = [*_entry_names(name, [entry_of(backbone_model(model)).recipe.backbone for model in models])]
+    saving = [_saving(each, force) for each in names]
+    candidates = None if settings.candidates is None else template_search.read_candidates(settings.candidates)
     task = _development(on)
-    searches = []
-    for encoder, saved in zip([_opened(model) for model in models], saving, strict=True):
-        searches.append(saved(template_search.search_templates(encoder.backbone, task, settings, candidates)))
-    if output:
-        rows = [search.named_templates(each) for each, search in zip(names, searches, strict=True)]
-        file = template_space.template_file({key: row for named in rows for key, row in named.items()})
-        write_text(Path(output), file)
+    searches = [
+        saved(template_search.search_templates(encoder.backbone, task, settings, candidates))
+        for encoder, saved in zip([_opened(model) for model in models], saving, strict=True)
+    ]
     return searches[0] if model is None or model is models[0] else searches
 
 

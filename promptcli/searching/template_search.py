@@ -1,36 +1,122 @@
 """The search for the template that suits a backbone best (PromptBERT, section 4.2); a killed search resumes."""
 
-import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+import random
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data import demo
+from promptcli.data.dialect import Fields
+from promptcli.data.rows import open_rows
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.prompts.named import templates_folder
+from promptcli.encoder.prompts.template import check_template, text_rule, with_period
 from promptcli.errors import UsageError, unknown
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.models.loading import home_folder
 from promptcli.notes import note, working
-from promptcli.recipe import RECIPES
+from promptcli.recipe import MASK, RECIPES, SLOT, Recipe, last_part
 from promptcli.searching.generate_t5 import Definition, choose_definitions, generate_templates, read_definitions
 from promptcli.searching.racing import race
 from promptcli.searching.search import Ranked, Search
 from promptcli.searching.search_settings import DRAWN, FINALISTS, SearchSettings
 from promptcli.searching.template_scorer import DEMONSTRATIONS, PROTOCOL, TemplateScorer
-from promptcli.searching.template_space import (
-    GreedySpace,
-    demonstrations,
-    draw,
-    grammar_templates,
-    greedy_space,
-    published_templates,
-)
 from promptcli.storage.cache import Cache
 
 #: By mode: how its templates are read.
 PROTOCOLS = {"greedy": PROTOCOL, "free": PROTOCOL, "demonstrations": DEMONSTRATIONS}
+_SLOT_NAME = re.compile(r"<([a-z]+)>")
 Outcome = tuple[dict[str, list[Ranked]], str]  #: heading of a stage -> its templates; and the comparisons, in words
+
+
+@dataclass(frozen=True)
+class GreedySpace:
+    """The pieces of the greedy search (PromptBERT, section 4.2); a template is prefix, relation, ending."""
+
+    start: str  #: the prefix of the first stage, ``[X]`` alone
+    relations: tuple[str, ...]  #: candidates of the first stage, without any prefix; empty is a candidate
+    prefixes: tuple[str, ...]  #: candidates of the second stage, with [X]
+    ending: str  #: after the relation, with [MASK]
+
+    def template(self, prefix: str, relation: str) -> str:
+        """Return the template of a prefix and a relation, one space between its parts."""
+        return " ".join(part for part in (prefix, relation, self.ending) if part)
+
+
+def greedy_space() -> GreedySpace:
+    """Return the paper's candidates, in its order."""
+    return GreedySpace(**_packaged()["greedy"])
+
+
+def published_scores(backbone: str, task: str) -> Mapping[str, float]:
+    """Return the published figure of each template for a backbone, by the last part of its name, and a task."""
+    tables = {(table["backbone"], table["task"]): table["scores"] for table in _packaged()["published"]}
+    scores: dict[str, float] = tables.get((last_part(backbone), task), {})
+    return scores
+
+
+def published_templates() -> list[str]:
+    """Return the paper's templates of the greedy search, in its order."""
+    return list(dict.fromkeys(text for table in _packaged()["published"] for text in table["scores"]))
+
+
+def grammar_templates() -> list[str]:
+    """Return the templates of the packaged grammar, each text once: patterns with every filling of ``<name>``."""
+    patterns, slots = _packaged()["grammar"].values()
+    templates: dict[str, None] = {}
+    for pattern in patterns:
+        names = list(dict.fromkeys(_SLOT_NAME.findall(pattern)))
+        for fillings in itertools.product(*(slots[name] for name in names)):
+            chosen = dict(zip(names, fillings, strict=True))
+            filled = _SLOT_NAME.sub(lambda match: chosen[match[1]], pattern)  # noqa: B023 - called at once
+            templates[" ".join(filled.split())] = None
+    return list(templates)
+
+
+def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] = ()) -> list[str]:
+    """Return at most ``limit`` templates: those of ``always``, then others drawn by a seed."""
+    rest = [text for text in templates if text not in set(always)]
+    room = max(0, limit - len(always))
+    return [*always, *(rest if len(rest) <= room else random.Random(seed).sample(rest, room))]
+
+
+def read_candidates(path: Path) -> list[str]:
+    """Read a file with one template a line; return each text once, in its order."""
+    with open_rows(path, Fields(remedy=""), skip_blank=True) as lines:
+        texts = [line.strip() for line in lines.texts()]
+    for number, text in enumerate(texts, 1):
+        try:
+            check_template(text)
+        except UsageError as error:
+            raise UsageError(f"{path}, candidate {number}: {error}") from None
+        if MASK not in text:
+            raise UsageError(f"{path}, candidate {number}: template {text!r} has no {MASK}; it needs exactly one")
+    return list(dict.fromkeys(texts))
+
+
+def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str]:
+    """Return a recipe's template with one example in front of it, one template for each (word, text that it sums up).
+
+    The example is written as the evaluation writes a sentence, the word with a capital and closed by a quotation mark
+    and a full stop: ``This sentence : "meat from a deer." means in one word:"Venison".This sentence : "[X]" ...``.
+
+    Example:
+        >>> demonstrations([("rain", "water that falls")], Recipe(prompt='"[X]" is:"'))
+        ['"water that falls." is:"Rain"."[X]" is:"']
+    """
+    rule, texts = text_rule(recipe.text_rule), []
+    for word, text in pairs:
+        if SLOT in word + text:
+            raise UsageError(f"demonstration {word!r}: {text!r} has {SLOT}, the place of the sentence; leave it out")
+        example = recipe.prompt.replace(SLOT, rule.change(with_period(text)))
+        texts.append(f'{example}{word[:1].upper()}{word[1:]}".{recipe.prompt}')
+    return list(dict.fromkeys(texts))
 
 
 def search_templates(
@@ -38,12 +124,12 @@ def search_templates(
 ) -> Search:
     """Find the template that suits a backbone best; ``candidates`` are those of the settings' file."""
     mode = choose_mode(settings)
-    recipe = PROTOCOLS[mode].replace(backbone=backbone.name, denoise=settings.denoise, period=settings.period)
+    recipe = PROTOCOLS[mode].replace(backbone=backbone.name)
     scorer = TemplateScorer(backbone, task, recipe=recipe, cache=Cache(home_folder() / "cache" / "search"))
     if backbone.provenance.family == "electra":
         note(f"backbone {backbone.name!r}: an ELECTRA discriminator never saw a mask in training")
     if mode == "greedy":
-        space = greedy_space().extended(settings.relation, settings.prefix)
+        space = greedy_space()
         count = len(space.relations) + len(space.prefixes)
         with working(f"search {backbone.name}", count * scorer.size) as advance:
             stages, compared = search_greedily(lambda texts, stage: scorer.score(texts, stage, advance), space)
@@ -55,14 +141,13 @@ def search_templates(
         drawn = draw(examples, settings.limit or len(examples), settings.seed)
         stages, compared = _race(scorer, settings, "Search for a demonstration", [plain, *drawn])
     ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)  # of equals the one tried first
-    reading = {"seed": settings.seed, "period": settings.period, "denoise": settings.denoise}
     averages = {name: RECIPES[name].replace(backbone=backbone.name) for name in ("last-avg", "first-last-avg")}
     scores = evaluate([Encoder(average, backbone, {}) for average in averages.values()], [task])
     return Search(
         encoder=scorer.encoder(ranked[0].choice),
         task=task,
         ranked=ranked if len(stages) > 1 else ranked[: settings.top],
-        about={"mode": mode, "compared": compared, **reading},
+        about={"mode": mode, "compared": compared, "seed": settings.seed},
         stages=stages,
         baseline={name: Ranked(name, row.value, row.ci95) for name, row in zip(averages, scores, strict=True)},
         score=scorer.full_score(ranked[0]),
@@ -74,7 +159,7 @@ def choose_mode(settings: SearchSettings) -> str:
     mode = settings.mode or ("free" if settings.candidates or settings.t5 else "greedy")
     if mode not in PROTOCOLS:
         raise unknown("mode", mode, PROTOCOLS)
-    for item in dataclasses.fields(settings):
+    for item in fields(settings):
         modes = item.metadata.get("modes", (mode,))
         if mode not in modes and getattr(settings, item.name):
             others = " or ".join(modes)
@@ -126,3 +211,8 @@ def _definitions(settings: SearchSettings) -> list[Definition]:
     if settings.pairs is None:
         note(f"assumed: {len(definitions)} shipped words and definitions; others: `pairs` FILE")
     return definitions
+
+
+def _packaged() -> dict[str, Any]:
+    with (templates_folder() / "search.toml").open("rb") as file:
+        return tomllib.load(file)

@@ -1,4 +1,4 @@
-"""The named templates, and a template token by token on a backbone: ids, mask position, the cut of a long sentence."""
+"""The named templates, and a template token by token on a backbone: ids, mask position, room."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -8,7 +8,6 @@ from promptcli.recipe import MASK
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
-    from promptcli.backbones.backbone import Backbone
     from promptcli.encoder.prompts.named import NamedTemplate
     from promptcli.models.loading import Model
 
@@ -26,17 +25,6 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Truncation:
-    """What becomes of a sentence that is too long."""
-
-    sentence_tokens: int  #: tokens of such a sentence
-    kept: int  #: tokens that stay, its first ones
-    last_kept: str  #: the last of them, as the vocabulary item
-    mask_position: int | None  #: mask position of the filled template
-    input_tokens: int  #: length of the input then: the longest there is
-
-
-@dataclass(frozen=True)
 class CheckedTemplate:
     """A template as one backbone reads it."""
 
@@ -50,9 +38,7 @@ class CheckedTemplate:
     sentence: str  #: the sentence with the period that the papers' evaluation adds
     tokens: list[Token]
     mask_position: int | None  #: of the (first) mask; None in causal models, read at the last token
-    truncated: bool  #: whether this sentence already is cut
-    truncation: Truncation  #: the same for the sentence repeated until it is too long
-    notes: list[str]  #: its limits on this backbone
+    truncated: bool  #: whether the sentence was cut
 
 
 def templates() -> "dict[str, NamedTemplate]":
@@ -96,20 +82,8 @@ def check_template(
         raise UsageError("the sentence is empty; give one with `sentence`")
     template = texts.Template(filled, tokens)
 
-    def fill(sentence: str) -> tuple[list[int], int | None, bool]:
-        """Return the ids, the first mask's position, and whether the sentence was cut."""
-        inputs = template.splice(tokens.packed(template.pieces([sentence], True)), limit)
-        row = inputs.rows[0]
-        return row, next(iter(template.mask_slots(len(row))), None), inputs.truncated[0]
-
-    ids, position, truncated = fill(sentence)
-    longer = sentence.strip()
-    while not fill(longer)[2]:
-        longer = f"{longer} {longer}"
-    cut, cut_position, _ = fill(longer)
-    count = len(tokens.encode(template.pieces([longer], True))[0])
-    kept = len(cut) - template.length
-    last = tokens.text(cut[len(template.left) + kept - 1])
+    inputs = template.splice(tokens.packed(template.pieces([sentence], True)), limit)
+    ids = inputs.rows[0]
     origins = ["template"] * len(ids)
     inside = slice(len(template.prefix), len(ids) - len(template.suffix))
     origins[inside] = ["sentence"] * len(origins[inside])
@@ -125,18 +99,6 @@ def check_template(
         room=limit - template.length,
         sentence=template.pieces([sentence], True)[0].strip(),
         tokens=[Token(place, token, tokens.text(token), origins[place]) for place, token in enumerate(ids)],
-        mask_position=position,
-        truncated=truncated,
-        truncation=Truncation(count, kept, last, cut_position, len(cut)),
-        notes=_notes(backbone),
+        mask_position=next(iter(template.mask_slots(len(ids))), None),
+        truncated=inputs.truncated[0],
     )
-
-
-def _notes(backbone: "Backbone") -> list[str]:
-    try:
-        _ = backbone.head
-        return []
-    except UsageError:
-        why = {"electra": ": an ELECTRA discriminator, which has the mask token but is not a masked LM at inference"}
-        lacks = f"backbone {backbone.name!r} has no masked-LM head{why.get(backbone.provenance.family, '')}"
-        return [f"{lacks}; the vector at the mask works, predicting tokens (topk-tokens) does not"]

@@ -150,7 +150,7 @@ _STS = f"eval --data-dir senteval --task STS-B -m last-avg {TINY}"
 _VECTORS = ("index build FILE -o out/ix -q",)
 _RECIPE = f"similarity one two --model FILE {TINY}"
 _SETTINGS = ("config", "config --json", "config data_dir senteval", f"eval --task pairs.tsv {TINY}")
-_SEARCH = f"--limit 3 --on pairs.tsv -o out/t.toml {TINY}"
+_SEARCH = f"--limit 3 --on pairs.tsv {TINY}"
 _TRANSFER = f"eval --task {{}} --fast --data-dir senteval -m last-avg {TINY}"
 _IMPORT = "models import {} --name new --offline -q"
 _ADAPTER = ("similarity one two --backbone lora --model cls --offline -q", _IMPORT.format("lora"))
@@ -176,7 +176,7 @@ KINDS: dict[str, Kind] = {
     "vectors parquet": Kind("bare.parquet", any_bytes, _VECTORS),
     "vectors jsonl": Kind("bare.jsonl", any_json_lines, _VECTORS),
     "recipe": Kind("recipe.json", any_json, (_RECIPE,)),
-    "grammar": Kind("grammar.toml", any_text, (f"search-templates --candidates FILE {_SEARCH}",), _SAVING),
+    "candidates": Kind("candidates.txt", any_text, (f"search-templates --candidates FILE {_SEARCH}",), ("home",)),
     "settings": Kind("home/config.toml", any_text, _SETTINGS, ("home",)),
     "config.json": Kind("model/config.json", any_json, _FOLDER, ("home",)),
     "tokenizer.json": Kind("model/tokenizer.json", any_json, _FOLDER, ("home",)),

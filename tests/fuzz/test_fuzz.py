@@ -102,7 +102,7 @@ def _write_inputs(folder):
         "labelled.tsv": "premise\thypothesis\tlabel\n" + "".join(f"{p[:-2]}{n % 3}\n" for n, p in enumerate(pairs * 3)),
         "rows.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
         "recipe.json": json.dumps({"prompt": "[X] means [MASK] .", "pooling": "last/mask", "transforms": []}),
-        "grammar.toml": '[grammar]\npatterns = ["[X] <v> [MASK]"]\n[grammar.slots]\nv = ["is", "means"]\n',
+        "candidates.txt": "[X] is [MASK]\n[X] means [MASK]\n",
         "words.txt": "one 0.1 0.2\ntwo 0.3 -0.4\nthe 0.5 0.6\n",
     }.items():
         write_named(folder, name, content)
@@ -222,12 +222,6 @@ def test_the_sound_files_are_read(name, sound, capfd):
 FOUND = {
     "text that is no UTF-8": ("parquet", lambda sound: sound.replace(b"A man", b"\x80 man"), {0, 2}),
     "a column whose name is no UTF-8": ("parquet", lambda sound: sound.replace(b"text", b"te\xff\xff")),
-    "a grammar nested too deep": ("grammar", b"grammar = {patterns = " + b"[" * 5000 + b"]" * 5000 + b"}"),
-    "a grammar of 10^12 templates": (
-        "grammar",
-        b'[grammar]\npatterns = ["<a> <b> <c> <d> [X] [MASK]"]\n[grammar.slots]\n'
-        + b"".join(b"%c = [%s]\n" % (name, b", ".join(b'"%d"' % number for number in range(1000))) for name in b"abcd"),
-    ),
     "a field that its library prints": ("tokenizer.json", lambda it: it.replace(b'"single_', b'"ingle_', 1)),
 }
 

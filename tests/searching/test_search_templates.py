@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import re
-import tomllib
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,17 +12,16 @@ import promptcli as pc
 from promptcli.cli.commands.searching import print_search
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.prompts.named import NamedTemplate
+from promptcli.encoder.prompts.template import check_template
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.notes import showing
 from promptcli.recipe import RECIPES, Recipe
-from promptcli.searching import racing, template_scorer, template_space
+from promptcli.searching import racing, template_scorer, template_search
 from promptcli.searching.search import Ranked
 from promptcli.searching.template_scorer import PROTOCOL, TemplateScorer
-from promptcli.searching.template_search import search_greedily
-from promptcli.searching.template_space import demonstrations
+from promptcli.searching.template_search import demonstrations, search_greedily
 from promptcli.storage.cache import Cache
 from tests.searching.pairs import EVERY_PAIR
 from tests.tiny import SENTENCES
@@ -194,80 +192,68 @@ def test_every_beginning_of_the_order_spreads_over_the_gold_scores():
 
 
 def test_greedy_builds_on_the_relation_that_won():
-    liked = {"[X] is [MASK] .": 9.0, "The text [X] is [MASK] .": 11.0, "This [X] is [MASK] .": 10.0}
+    liked = {"[X] is [MASK] .": 9.0, "This [X] is [MASK] .": 10.0}
     asked = []
 
     def score(templates, stage):
         asked.append(list(templates))
         return [Ranked(text, liked.get(text, 5.0), (0.0, 20.0), stage) for text in templates]
 
-    stages, _ = search_greedily(score, template_space.greedy_space().extended(["implies"], ["The text [X]"]))
-    relations = ("", "is ", "mean ", "means ", "implies ")
-    prefixes = ("This [X]", "This sentence of [X]", 'This sentence of "[X]"', 'This sentence : "[X]"', "The text [X]")
+    stages, _ = search_greedily(score, template_search.greedy_space())
+    relations = ("", "is ", "mean ", "means ")
+    prefixes = ("This [X]", "This sentence of [X]", 'This sentence of "[X]"', 'This sentence : "[X]"')
     assert asked == [[f"[X] {word}[MASK] ." for word in relations], [f"{prefix} is [MASK] ." for prefix in prefixes]]
     assert [{item.stage for item in rows} for rows in stages.values()] == [{"relation"}, {"prefix"}]
 
 
 def test_greedy_tries_the_papers_templates_in_its_order():
-    space, scores = template_space.greedy_space(), template_space.published_scores
+    space, scores = template_search.greedy_space(), template_search.published_scores
     first = [space.template(space.start, relation) for relation in space.relations]
     second = [space.template(prefix, "means") for prefix in space.prefixes]
     published = scores("google-bert/bert-base-uncased", "STS-B:dev")
-    assert [*first, *second] == list(published) == template_space.published_templates()
+    assert [*first, *second] == list(published) == template_search.published_templates()
     assert (published["[X] [MASK] ."], published['This sentence : "[X]" means [MASK] .']) == (39.34, 73.44)
     assert scores("mini-bert", "STS-B:dev") == scores("bert-base-uncased", "demo") == {}
-    for relation, prefix in ((["so [MASK]"], []), ([], ["This"])):
-        with pytest.raises(UsageError, match="is not allowed; write"):
-            space.extended(relation, prefix)
 
 
 # --- candidates ---
 
 
 def test_the_grammar_holds_thousands_of_templates_and_each_is_one():
-    everything, published = template_space.grammar_templates(), template_space.published_templates()
+    everything, published = template_search.grammar_templates(), template_search.published_templates()
     assert len(everything) == len(set(everything)) > 3000
-    assert template_space.check_candidates(everything, "grammar") == everything
+    for text in everything:
+        check_template(text)
+    assert all("[MASK]" in text for text in everything)
     assert all("  " not in text and "<" not in text for text in everything)
-    drawn = template_space.draw(everything, 100, 1, published)
+    drawn = template_search.draw(everything, 100, 1, published)
     assert len(set(drawn)) == 100 and drawn[:8] == published
-    assert drawn == template_space.draw(everything, 100, 1, published)
-    assert template_space.draw(["a", "b"], 5, 1) == ["a", "b"]
+    assert drawn == template_search.draw(everything, 100, 1, published)
+    assert template_search.draw(["a", "b"], 5, 1) == ["a", "b"]
 
 
-def test_candidate_files(tmp_path):
-    def read(name, text):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-        return template_space.read_candidates(tmp_path / name)
-
-    assert read("list.txt", '[X] [MASK] .\n\n "[X]" is [MASK] \n[X] [MASK] .\n') == ["[X] [MASK] .", '"[X]" is [MASK]']
-    odd = 'a "[X]" \\ [MASK] é'
-    named = {"template": NamedTemplate(odd, "here", 1.234), "other.name": NamedTemplate("[X] [MASK]", "")}
-    found = template_space.template_file(named)
-    assert read("found.toml", found) == [odd, "[X] [MASK]"]
-    assert tomllib.loads(found)["template"] == {"text": odd, "source": "here", "score": 1.23}
-    grammar = '[grammar]\npatterns = ["<a> [X] <b> [MASK]"]\n[grammar.slots]\na = ["", "The"]\nb = [":", "is"]\n'
-    assert read("grammar.toml", grammar) == [f"{a}[X] {b} [MASK]" for a in ("", "The ") for b in (":", "is")]
+def test_a_file_of_candidates_has_one_template_a_line(tmp_path):
+    path = tmp_path / "list.txt"
+    path.write_text('[X] [MASK] .\n\n "[X]" is [MASK] \n[X] [MASK] .\n')
+    assert template_search.read_candidates(path) == ["[X] [MASK] .", '"[X]" is [MASK]']
     with pytest.raises(NotFoundError, match="cannot be opened"):
-        template_space.read_candidates(tmp_path / "nowhere.txt")
+        template_search.read_candidates(tmp_path / "nowhere.txt")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("content", "message"),
     [
-        ("a.txt", b"", "is empty"),
-        ("a.txt", b"[X] [MASK]\n[X] is\n", "candidate 2: template '[X] is' has no [MASK]"),
-        ("a.txt", b"[MASK]\n", "has no [X]"),
-        ("a.txt", b"[X]\x00[MASK]\n", "line 1"),
-        ("a.toml", b"text", "not TOML"),
-        ("a.toml", b"[one]\nsource = 'x'\n", "Object missing required field `text`"),
-        ("a.toml", b"[grammar]\npatterns = ['<a> [X]']\n[grammar.slots]\n", "lacks 'a'"),
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"[X] [MASK]\n[X] is\n", "candidate 2: template '[X] is' has no [MASK]"),
+        (b"[MASK]\n", "has no [X]"),
+        (b"[X]\x00[MASK]\n", "line 1"),
     ],
 )
-def test_candidate_files_that_are_refused(name, content, message, tmp_path):
-    (tmp_path / name).write_bytes(content)
+def test_candidate_files_that_are_refused(content, message, tmp_path):
+    (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(UsageError) as error:
-        template_space.read_candidates(tmp_path / name)
+        template_search.read_candidates(tmp_path / "a.txt")
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -290,11 +276,9 @@ def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home
     assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
     best = rows[0]
     assert best["value"] == max(row["value"] for row in rows) and best["ci95"][0] <= best["value"] <= best["ci95"][1]
-    assert (found["task"], found["period"], found["model"]) == ("demo:dev", True, "template")
+    assert (found["task"], found["model"]) == ("demo:dev", "template")
     (scored,) = run("eval", "--model", "template", "--task", "demo:dev", "--json").json["results"]
     assert (scored["value"], scored["ci95"]) == (best["value"], best["ci95"])
-    saved = tomllib.loads((home / "templates" / "template.toml").read_text())
-    assert saved["template"]["text"] == best["choice"] and len(saved) == 8
     before = sorted((home / "cache" / "search").iterdir())
     ran = search("--force", "-q", "--name", "template")
     assert ran.code == 0 and ran.err == "" and sorted((home / "cache" / "search").iterdir()) == before
@@ -303,15 +287,14 @@ def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_free_command_with_several_backbones(search, home, tiny_folder, tmp_path):
-    file, target = tmp_path / "candidates.txt", tmp_path / "best.toml"
+    file = tmp_path / "candidates.txt"
     words = [(word, verb) for word in ("", "the", "this", "a") for verb in ("is", "means", ":")]
     file.write_text("\n".join(f"{word} [X] {verb} [MASK] ." for word, verb in words))
-    ran = search("--candidates", file, "--top", 3, "-o", target, "--name", "free", "--backbone", tiny_folder("roberta"))
+    ran = search("--candidates", file, "--top", 3, "--name", "free", "--backbone", tiny_folder("roberta"))
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
     assert lines.count("Free search") == 2 and "12 templates on 48 pairs, 10 on all" in lines
     assert len([line for line in lines if "[MASK]" in line]) == 2 * 3 + 2
-    assert len(tomllib.loads(target.read_text())) == 6
     assert len([path for path in (home / "models").iterdir() if path.name.startswith("free-")]) == 2
 
 
@@ -330,18 +313,13 @@ def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(caps
     print_search(search)
     lines = [line.split()[-3:] for line in capsys.readouterr().out.splitlines() if "[MASK]" in line]
     assert lines == [["39.00", "±3.00", "39.34"], ["40.00", "±3.00", "-"]]
-    search.recipe = PROTOCOL.replace(denoise="hidden")
-    print_search(search)
-    assert "39.34" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (["--mode", "gredy"], 2, "unknown mode 'gredy'; valid: greedy, free, demonstrations; did you mean greedy"),
-        (["--mode", "free", "--prefix", "a [X]"], 2, "--prefix belongs to --mode greedy"),
         (["--mode", "greedy", "--limit", "5"], 2, "--limit belongs to --mode free"),
-        (["--denoise", "logits"], 2, "denoise 'logits' needs"),
         (["--t5", "nowhere", "--candidates", __file__], 2, "exclude each other"),
     ],
 )
@@ -357,8 +335,7 @@ def test_the_search_is_a_function(tiny_backbone, task, caplog):
     found = pc.search_templates(encoder, task, mode="free", limit=20, top=4)
     assert found.about["mode"] == "free" and len(found.ranked) == 4 and found.best == found.ranked[0]
     assert found.recipe == found.entry("mine").recipe and found.recipe.prompt == found.best.choice
-    assert list(found.named_templates("mine")) == ["mine", "mine-2", "mine-3", "mine-4"]
-    assert f"20 of the {len(template_space.grammar_templates()):,} templates of the grammar" in caplog.text
+    assert f"20 of the {len(template_search.grammar_templates()):,} templates of the grammar" in caplog.text
     with pytest.raises(UsageError, match=r"unknown setting of a template search 'modes'; .*; did you mean mode"):
         pc.search_templates(encoder, task, modes="free")
 

@@ -49,7 +49,7 @@ EMPTY = "is empty (a variable that is not set?)"
         (("embed", "."), 2, "a folder"),
         (("embed", "a.txt", "-o", f"{LONG}.npy"), 2, "nnn...: the name"),
         (("embed", "a.txt", "-o", LONG, "--shards", "2"), 2, "nnn...: the name"),
-        (("search-templates", "--candidates", "/".join(["d" * 200] * 25), "-o", "t.toml"), 3, "File name too long"),
+        (("search-templates", "--candidates", "/".join(["d" * 200] * 25)), 3, "File name too long"),
         (("embed", "a.txt", "-o", "loop", "--shards", "2"), 2, "leads to itself"),
         (("index", "build", "a.txt", "-o", "loop"), 2, "leads to itself"),
         (("serve", "--index", "loop"), 2, "leads to itself"),

@@ -124,10 +124,10 @@ def print_search(search: "Search") -> None:
 
     A search of a single stage is cut to its ``top``.
     """
-    from promptcli.searching.template_space import published_scores
+    from promptcli.searching.template_search import published_scores
 
     recipe, task = search.recipe, search.task
-    published = published_scores(recipe.backbone, task.label) if recipe.period and recipe.denoise == "none" else {}
+    published = published_scores(recipe.backbone, task.label)
     listed = set(map(id, search.ranked))
     rows: list[list[str]] = []
     for heading, templates in search.stages.items():
@@ -138,10 +138,7 @@ def print_search(search: "Search") -> None:
     rows.append(["Without a template", "", "", "", ""])
     rows += [[item.choice, "", *_figures(item), "-"] for item in search.baseline.values()]
     result(f"{recipe.backbone} on {task.label} ({len(task.pairs()):,} pairs, {task.text})")
-    result(
-        f"Spearman x 100 ± half of the 95% bootstrap interval; {recipe.pooling}, period rule"
-        f" {'on' if recipe.period else 'off'}, denoise {recipe.denoise}; * the best"
-    )
+    result(f"Spearman x 100 ± half of the 95% bootstrap interval; {recipe.pooling}, period rule; * the best")
     result(search.about["compared"])
     columns = 5 if published else 4
     result_table(["template", "", task.label, "", "published"][:columns], [row[:columns] for row in rows])

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from promptcli.cli.commands.searching import BACKBONE
-from promptcli.cli.console import note, result, result_json, result_table
+from promptcli.cli.console import result, result_json, result_table
 from promptcli.cli.options import Json
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.searching import templates as library
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def templates(check: "partial[CheckedTemplate]", json: Json = False) -> None:
     """List the named templates, or show one token by token on a backbone.
 
-    With source and published figure of a named one, token ids, the mask's position, and the cut of a long sentence.
+    With source and published figure of a named one, token ids, and the mask's position.
     """
     if "text" not in check.keywords:
         listed = library.templates()
@@ -51,5 +51,3 @@ def templates(check: "partial[CheckedTemplate]", json: Json = False) -> None:
         f"read at {read}; the template has {checked.template_tokens} tokens, special tokens included: the first"
         f" {checked.room} of a sentence are kept"
     )
-    for remark in checked.notes:
-        note(remark)
