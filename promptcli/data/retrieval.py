@@ -1,6 +1,5 @@
 """Retrieval sets as folders: BEIR's (corpus.jsonl, queries.jsonl, qrels/*.tsv) and MS MARCO's (collection.tsv, ...)."""
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,10 +22,7 @@ def is_retrieval_folder(path: Path) -> bool:
 
 
 def read_retrieval_folder(path: Path) -> list[GoldRow]:
-    """Return query, document and grade of every judgement, then the documents that no query is judged on.
-
-    A query with the id and the text of a document is that document: NaN in place of a grade.
-    """
+    """Return query, document and grade of every judgement, then the documents that no query is judged on."""
     qrels = path
     folder = path if path.is_dir() else path.parent.parent if path.parent.name == "qrels" else path.parent
     if path.is_dir():
@@ -43,9 +39,6 @@ def read_retrieval_folder(path: Path) -> list[GoldRow]:
                 raise UsageError(f"{qrels}: line {number}: no {kind} has the id {name!r}; leave the line out")
         rows.append((queries[query], documents[document], grade))
         judged.add(document)
-    for name in queries.keys() & documents.keys():
-        if documents[name].endswith(queries[name]):  # below its title
-            rows.append((queries[name], documents[name], math.nan))
     return [*rows, *(("", text, 0.0) for name, text in documents.items() if name not in judged)]
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -127,29 +126,21 @@ class RetrievalTask:
     queries: list[str]  # q distinct ones
     documents: list[str]  # m distinct ones
     grades: list[dict[int, float]]  # by query: number of a document -> its grade above 0
-    same: list[set[int]]  # by query: numbers of the documents that are the query itself
     ranking: str = "retrieval"  # by vectors; "lexical": by words; "hybrid": by both
 
     @classmethod
     def of(cls, name: str, rows: Sequence[GoldRow], ranking: str = "retrieval") -> "RetrievalTask":
-        """Return the task of rows (query, document, grade).
-
-        A document of grade 0 is irrelevant, one of grade NaN is the query itself, as is one of the same text.
-        """
+        """Return the task of rows (query, document, grade); a document of grade 0 is irrelevant."""
         documents = {document: number for number, document in enumerate(dict.fromkeys(row[1] or "" for row in rows))}
         relevant: dict[str, dict[int, float]] = {}
-        same = {query: {documents[query]} if query in documents else set[int]() for query, *_ in rows}
         for query, document, grade in rows:
-            if math.isnan(grade):
-                same[query].add(documents[document or ""])
             if grade > 0 and query:
                 grades = relevant.setdefault(query, {})
                 number = documents[document or ""]
                 grades[number] = max(grade, grades.get(number, 0.0))
         if not relevant:
             raise UsageError(f"{name}: no query has a document with a grade above 0")
-        own = [same[query] for query in relevant]
-        return cls(name, list(relevant), list(documents), list(relevant.values()), own, ranking)
+        return cls(name, list(relevant), list(documents), list(relevant.values()), ranking)
 
     def sentences(self) -> Iterator[str]:
         """Yield every query and document that a model encodes."""

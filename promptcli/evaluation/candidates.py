@@ -1,45 +1,25 @@
-"""Models to score: opening them by name, scoring one group and task after the other, storing scores."""
+"""Models to score: opening them by name, scoring one group and task after the other."""
 
-import contextlib
-import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 
 from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import TEST_TASKS
-from promptcli.data.tasks import (
-    AnyTask,
-    Loaded,
-    RetrievalTask,
-    STSTask,
-    TransferTask,
-    any_task_names,
-    load_any,
-)
+from promptcli.data.tasks import AnyTask, Loaded, TransferTask, any_task_names, load_any
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, WrongKindError
+from promptcli.errors import NotFoundError, PromptcliError, WrongKindError
 from promptcli.evaluation.evaluator import EvalSettings, distinct_sentences, embed_tasks, score_vectors
-from promptcli.evaluation.scores import (
-    AccuracyScore,
-    Label,
-    RetrievalScore,
-    Score,
-    SpearmanScore,
-    recipe_name,
-)
+from promptcli.evaluation.scores import Label, Score, SpearmanScore, recipe_name
 from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.models.loading import Model, entry_of, is_recipe
 from promptcli.notes import Advance, note, working
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE
-from promptcli.storage.cache import Cache
 
 _EQUAL = 1e-6  #: cosines within this width are equal but for rounding
 _QUICK = 10.0  #: seconds after which each finished task is told: the table of a quicker evaluation comes soon enough
@@ -52,7 +32,6 @@ class Candidate:
     label: Label
     model: Encoder | Entry
     transfer: Recipe | None  #: recipe of transfer tasks, if it differs
-    saved_as: str | None  #: its name in the registry
     word: str | None  #: as it was named
     choice: Choice  #: device, dtype and backend to open it with
 
@@ -65,14 +44,9 @@ class Candidate:
             Label(str(word) if named else entry.recipe.backbone, recipe_name(entry.recipe), named),
             model if isinstance(model, Encoder) else entry,
             entry.transfer,
-            entry.name if named else None,
             word,
             model if isinstance(model, Choice) else Choice(),
         )
-
-    def is_as_named(self, other: "Candidate") -> bool:
-        """Return whether both are one object, or were named by one word."""
-        return self.model is other.model or (self.word is not None and self.word == other.word)
 
     def open(self, peers: Sequence[Encoder]) -> Encoder:
         """Return the encoder; it shares the backbone of a peer, unless that one tuned it."""
@@ -120,13 +94,18 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
             row = error
         label = row.label if isinstance(row, Candidate) else Label(word or str(model), "")
         twin = rows.get(label)
-        if isinstance(row, Candidate) and isinstance(twin, Candidate) and not row.is_as_named(twin):
+        if isinstance(row, Candidate) and isinstance(twin, Candidate) and _differ(row, twin):
             label = replace(label, recipe=f"{label.recipe} ({word or len(rows) + 1})")
             note(f"{word or label.recipe}: the same recipe as {twin.word or twin.label.recipe}, so equal figures")
             row = replace(row, label=label)
         rows.setdefault(label, row)
         labels.append(label)
     return [(label, rows[label]) for label in labels]
+
+
+def _differ(one: Candidate, other: Candidate) -> bool:
+    """Return whether two candidates are neither one object nor named by one word."""
+    return one.model is not other.model and (one.word is None or one.word != other.word)
 
 
 def open_candidates(
@@ -154,43 +133,31 @@ class _Reader:
     row: Label  #: of the candidate
     label: Label  #: of the scores: transfer tasks may have a recipe of their own
     encoder: Encoder
-    backend: str
 
 
 def score_models(
     opened: Mapping[Label, Opened], tasks: Sequence[AnyTask], settings: EvalSettings, *, strict: bool
 ) -> tuple[dict[Label, list[Score]], dict[Label, PromptcliError]]:
-    """Return each encoder's scores, those of a stopped evaluation too, and why others lack some, or raise it."""
+    """Return each encoder's scores, and why others lack some, or raise it."""
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
     refused: dict[Label, PromptcliError] = {}
-    groups = _groups(opened, tasks)
-    started = time.monotonic()
-    sizes = [len(distinct_sentences([task])) for task in tasks]
-    total = sum(sizes[number] for number, _ in groups)
-    with _Finished(settings, used=len(groups) > 1) as finished, working("encode", total) as advance:
+    groups, started = _groups(opened, tasks), time.monotonic()
+    with working("encode", sum(len(distinct_sentences([tasks[number]])) for number, _ in groups)) as advance:
         for number, readers in groups:
-            task = tasks[number]
-            known = {reader.row: score for reader in readers if (score := finished.score(reader, task)) is not None}
-            waiting = [reader for reader in readers if reader.row not in known]
-            if not waiting:
-                advance(sizes[number])
-            fresh = _scored(waiting, task, settings, advance, strict=strict)
-            for reader in readers:
-                outcome = known.get(reader.row) or fresh[reader.row]
+            for row, outcome in _scored(readers, tasks[number], settings, advance, strict=strict).items():
                 if isinstance(outcome, PromptcliError):
-                    refused.setdefault(reader.row, outcome)
+                    refused.setdefault(row, outcome)
                     continue
-                scores[reader.row][number] = outcome
-                finished.add(reader, task, outcome)
+                scores[row][number] = outcome
                 if time.monotonic() - started > _QUICK:
-                    note(f"{outcome.column}: {reader.row} {outcome.value:.2f}")
+                    note(f"{outcome.column}: {row} {outcome.value:.2f}")
     return {label: [row[number] for number in sorted(row)] for label, row in scores.items()}, refused
 
 
 def _groups(opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]) -> list[tuple[int, list[_Reader]]]:
     groups: dict[tuple[int, tuple[object, ...]], list[_Reader]] = {}
     for label, (candidate, encoder) in opened.items():
-        reader = of_transfer = _Reader(label, label, encoder, candidate.choice.backend)
+        reader = of_transfer = _Reader(label, label, encoder)
         if candidate.transfer is not None and any(isinstance(task, TransferTask) for task in tasks):
             name = recipe_name(candidate.transfer)
             note(f"{label.model}: transfer tasks use its recipe for them, {name}")
@@ -209,7 +176,7 @@ def _scored(
     """Return the scores of encoders with the same model input, or the reason by itself of each that has none."""
     try:
         encoders, labels = [reader.encoder for reader in readers], [reader.label for reader in readers]
-        scores = score_vectors(embed_tasks(encoders, [task], labels, advance), [task], settings) if readers else []
+        scores = score_vectors(embed_tasks(encoders, [task], labels, advance), [task], settings)
         return {reader.row: score for reader, score in zip(readers, scores, strict=True)}
     except PromptcliError as error:
         if strict:
@@ -218,65 +185,6 @@ def _scored(
             return {readers[0].row: error}
     alone = [_scored([each], task, settings, advance, strict=False) for each in readers]
     return {row: outcome for outcomes in alone for row, outcome in outcomes.items()}
-
-
-class _Finished:
-    """The scores of an evaluation on disk until it ends, so that one that was stopped goes on where it was."""
-
-    #: Tasks whose scores are stored; others run anew.
-    _KINDS: ClassVar[dict[type, type[Score]]] = {
-        STSTask: SpearmanScore,
-        TransferTask: AccuracyScore,
-        RetrievalTask: RetrievalScore,
-    }
-
-    def __init__(self, settings: EvalSettings, *, used: bool) -> None:
-        self._cache, self._kinds = Cache(loading.home_folder() / "cache" / "eval"), self._KINDS if used else {}
-        choices = {"seed": settings.seed, "exclude_queries": settings.exclude_queries}
-        self._setting, self._keys = {**vars(settings.training), **choices}, list[dict[str, Any]]()
-
-    def _key(self, reader: _Reader, task: AnyTask) -> dict[str, Any]:
-        data = hashlib.sha256(msgspec.json.encode(task, enc_hook=np.ndarray.tolist)).hexdigest()
-        how = {"backend": reader.backend, "dtype": str(reader.encoder.backbone.dtype), "setting": self._setting}
-        return {"fingerprint": reader.encoder.fingerprint, "data": data, **how}
-
-    def score(self, reader: _Reader, task: AnyTask) -> Score | None:
-        """Return a score of the evaluation that was stopped."""
-        kind = self._kinds.get(type(task))
-        values = None if kind is None else self._cache.get(self._key(reader, task))
-        if kind is None or values is None:
-            return None
-        score = msgspec.convert(values, kind, dec_hook=lambda _, numbers: np.array(numbers))
-        return replace(score, label=reader.label, recipe=reader.encoder.recipe.to_dict())
-
-    def add(self, reader: _Reader, task: AnyTask, score: Score) -> None:
-        if type(task) in self._kinds:
-            self._keys.append(self._key(reader, task))
-            with contextlib.suppress(OSError):  # a home that cannot be written
-                self._cache.put(self._keys[-1], msgspec.to_builtins(score, enc_hook=np.ndarray.tolist))
-
-    def __enter__(self) -> "_Finished":
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Delete what was kept, if the evaluation has ended well."""
-        if isinstance(error, KeyboardInterrupt) and self._keys:
-            error.args = ("the same command goes on where it was",)
-        for key in self._keys if error is None else ():
-            self._cache.remove(key)
-
-
-def check_savable(candidates: Sequence[Candidate]) -> None:
-    """Refuse, before anything is scored, models whose scores could not be stored."""
-    registry = loading.open_registry()
-    named = [candidate for candidate in candidates if candidate.saved_as is not None]
-    if not named:
-        raise UsageError("`save` stores scores with a model of the registry; name one")
-    for candidate in named:
-        assert candidate.saved_as is not None
-        if candidate.saved_as not in registry.names():
-            raise UsageError(f"`save`: {candidate.label.model} with changed fields is not a saved model; leave out one")
-        registry.add_scores(candidate.saved_as, [])
 
 
 def note_examples(tasks: Sequence[TransferTask]) -> None:
@@ -297,11 +205,3 @@ def note_cosines(scores: Sequence[Score]) -> None:
             note(f"{score.label}: {zeros}")
         if np.ptp(score.cosines) <= _EQUAL:
             note(f"{score.label}: all cosines on {score.column} are {score.cosines[0]:.4f}; equal ones rank nothing")
-
-
-def save_scores(candidates: Sequence[Candidate], rows: Mapping[Label, Sequence[Score]]) -> None:
-    """Store the scores on graded pairs with the models of the registry."""
-    for candidate in candidates:
-        if candidate.saved_as is not None:
-            graded = [score for score in rows.get(candidate.label, ()) if isinstance(score, SpearmanScore)]
-            loading.open_registry().add_scores(candidate.saved_as, [score.to_dict() for score in graded])

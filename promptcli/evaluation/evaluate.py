@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from promptcli.data.senteval import reads_data_dir
 from promptcli.errors import UsageError
-from promptcli.notes import note
 
 if TYPE_CHECKING:
     from promptcli.evaluation.scores import Evaluation, Label
@@ -24,11 +23,9 @@ def evaluate(
     protocol: str = "senteval",
     vectors: Sequence[str | Path] = (),
     compare: "Model | None" = None,
-    save: bool = False,
     fast: bool = False,
     seed: int | None = None,
     output: str | Path = "mteb-results",
-    exclude_queries: bool = False,
     skip_missing: bool = False,
 ) -> "Evaluation":
     """Score models on tasks of any kind. Global random states are unchanged.
@@ -50,12 +47,9 @@ def evaluate(
         compare: Compare each with this model, task by task (graded pairs and retrieval). Default: every two of up to
             six models are compared on the mean of the graded pairs. By a paired bootstrap, corrected for the number of
             comparisons (Holm).
-        save: Store the scores on graded pairs with the registry's models.
         fast: SentEval's 5-fold setting of transfer tasks: for development, not for print.
         seed: Random seed of the classifiers (default: SentEval's 1111).
         output: Folder of mteb's result files.
-        exclude_queries: In retrieval a query that is also a document (by its text, in a folder by its id) is no answer
-            to itself.
         skip_missing: Report tasks without data and models that cannot be opened or scored, and score the others.
 
     Returns:
@@ -81,21 +75,15 @@ def evaluate(
     from promptcli.models.loading import as_list
 
     loaded = named.load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
-    settings = EvalSettings(FAST if fast else FULL, seed, Path(output), exclude_queries)
+    settings = EvalSettings(FAST if fast else FULL, seed, Path(output))
     rows = named.candidates_of([*as_list(models), *([] if compare is None else [compare])])
     baseline = None if compare is None else rows[-1][0]
     if baseline is not None and not any(isinstance(task, STSTask | RetrievalTask) for task in loaded.tasks):
         raise UsageError("`compare` takes graded pairs or retrieval; name such a task, or leave it out")
     if baseline is not None and not vectors and len(dict(rows)) == 1:
         raise UsageError(f"`compare`: {baseline.recipe} is the only encoder; name another one, too")
-    candidates = [row for row in dict(rows).values() if isinstance(row, named.Candidate)]
-    if save:
-        named.check_savable(candidates)
     transfer = [task for task in loaded.tasks if isinstance(task, TransferTask)]
     named.note_examples(transfer)
-    for task in loaded.tasks if not exclude_queries else ():
-        if isinstance(task, RetrievalTask) and (same := sum(map(bool, task.same))):
-            note(f"{task.name}: {same:,} queries are documents, too, and may answer themselves; see `exclude_queries`")
     check_tasks(transfer, settings.training)
     external = [read_embedded(Path(path), loaded.tasks) for path in dict.fromkeys(vectors)]
     scores: dict[Label, list[Score]] = {each.label: score_vectors([each], loaded.tasks, settings) for each in external}
@@ -114,8 +102,6 @@ def evaluate(
     evaluation.refused = refused
     named.note_cosines(evaluation)
     evaluation.comparisons = compare_rows(evaluation.rows, baseline)
-    if save:
-        named.save_scores(candidates, scored)
     return evaluation
 
 

@@ -70,7 +70,6 @@ class EvalSettings:
     training: ClassifierTraining = FULL  #: of the classifiers of transfer tasks
     seed: int | None = None  #: of the classifiers (default: SentEval's 1111)
     output: Path = Path("mteb-results")  #: folder of mteb's result files
-    exclude_queries: bool = False  #: a query that is also a document is not its own answer
 
     @property
     def classifier_seed(self) -> int:
@@ -274,11 +273,7 @@ def _classify(each: Embedded, task: TransferTask, rows: Rows, settings: EvalSett
 
 
 def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSettings) -> RetrievalScore:
-    excluded = max(map(len, task.same)) if settings.exclude_queries else 0
-    ranked = _ranked(each, task, rows, 100 + excluded)
-    if excluded:  # no document takes their place, at the end
-        own = np.array([np.isin(row, list(same)) for row, same in zip(ranked, task.same, strict=True)])
-        ranked = np.take_along_axis(np.where(own, -1, ranked), np.argsort(own, axis=1, kind="stable"), axis=1)[:, :100]
+    ranked = _ranked(each, task, rows, 100)
     gains = statistics.ndcg(ranked, task.grades)
     low, high = statistics.interval(statistics.resampled_mean(gains))
     return RetrievalScore(

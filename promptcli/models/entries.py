@@ -5,7 +5,6 @@ Learned and fitted numbers are in ``tensors.safetensors``, the rest of the entry
 """
 
 import datetime
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -60,12 +59,6 @@ def _write(folder: Path, entry: Entry) -> None:
     values = asdict(replace(entry, tensors={})) | recipes
     del values["tensors"]
     write_text(folder / MANIFEST, to_json(values))
-
-
-def add_scores(folder: Path, scores: Iterable[dict[str, Any]]) -> None:
-    """Append figures to a stored entry."""
-    entry = read_manifest(folder)
-    _write(folder, replace(entry, scores=[*entry.scores, *scores]))
 
 
 def write_entry(folder: Path, entry: Entry) -> None:

@@ -3,10 +3,9 @@
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import promptcli
 from promptcli.backbones.loading import portable_name
@@ -97,10 +96,6 @@ class Registry:
         self._saved_folder(name, "removed")  # an unknown name makes no home
         with self._locked():
             remove_folder(self._saved_folder(name, "removed"))
-
-    def add_scores(self, name: str, scores: Iterable[dict[str, Any]]) -> None:
-        with self._locked():
-            entries.add_scores(self._saved_folder(name, "changed"), scores)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

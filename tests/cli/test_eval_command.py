@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,7 +6,7 @@ import torch
 
 from promptcli.cli.tables import table_names
 from promptcli.data.task_table import TEST_TASKS
-from promptcli.data.tasks import MtebTask, RetrievalTask, STSTask
+from promptcli.data.tasks import MtebTask
 from promptcli.errors import UsageError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.scores import Label, recipe_name
@@ -109,14 +108,12 @@ def test_nothing_named_means_every_recipe_that_needs_no_fitting(score, document,
     assert [row["recipe"] for row in changed] == ["cls"]
 
 
-def test_entries_and_recipes_stand_in_one_table_and_scores_are_saved_on_request(score, document, fake, entry):
+def test_entries_and_recipes_stand_in_one_table(score, document, fake, entry):
     chosen = ("--model", "mine", "--model", "cls", "--task", "STS14")
     lines = score(*chosen).out.splitlines()
     assert all(any(line.startswith(name) for line in lines) for name in ("mine", "mini-bert cls"))
-    assert entry.load("mine").scores == []
-    scored = document(*chosen, "--save")["results"]
+    scored = document(*chosen)["results"]
     assert [(row["model"], row["recipe"]) for row in scored] == [("mine", "whitening"), ("mini-bert", "cls")]
-    assert entry.load("mine").scores == scored[:1]
 
 
 @pytest.mark.parametrize(
@@ -161,34 +158,6 @@ def test_a_task_that_a_model_cannot_take_leaves_its_other_figures(score, fake, m
     ran = score("cls", "--task", "STS14", "--task", "mteb:STS17", "-q")
     assert ran.code == 2 and any(line.startswith("cls ") and "." in line for line in ran.out.splitlines())
     assert "cls is not complete: nothing predicts; give MODEL" in ran.out
-
-
-@pytest.mark.parametrize(
-    ("kind", "tasks", "words"),
-    [
-        (STSTask, ["STS12", "STS14"], ["last-avg"]),
-        (RetrievalTask, ["retrieval:one.csv", "retrieval:two.csv"], ["--compare", "last-avg"]),
-    ],
-)
-def test_an_evaluation_that_was_stopped_goes_on_where_it_was(score, fake, tmp_path, monkeypatch, kind, tasks, words):
-    monkeypatch.chdir(tmp_path)
-    plain, called = evaluator.METRICS[kind], []
-
-    def stop_at_the_second(embedded, task, *rest):
-        called.append(task.name)
-        if len(called) == 2:
-            raise KeyboardInterrupt
-        return plain(embedded, task, *rest)
-
-    monkeypatch.setitem(evaluator.METRICS, kind, stop_at_the_second)
-    for name in ("one.csv", "two.csv"):
-        Path(name).write_text("query,document,grade\nab,abc,1\nab,xyz,0\nxy,xyz,2\n")
-    chosen = ("cls", *words, "--task", tasks[0], "--task", tasks[1], "--json")
-    stopped = score(*chosen)
-    assert stopped.code == 130 and "the same command goes on where it was" in stopped.err
-    resumed = score(*chosen).json
-    assert called == [tasks[0], tasks[1], tasks[1]]
-    assert score(*chosen).json == resumed and len(called) == 5  # nothing is kept of one that ended
 
 
 def test_constant_cosines_are_told(score, fake, monkeypatch):
@@ -247,14 +216,10 @@ def test_compare_in_the_table_of_all_recipes_and_without_the_changes(document, f
         (["--protocol", "glue"], 2, "unknown protocol 'glue'"),
         (["--model", "cls", "--compare", "cls", "--task", "STS14"], 2, "only encoder"),
         (["--model", "whitening"], 2, "promptcli fit"),
-        (["--model", "cls", "--save"], 2, "--save"),
-        (["--model", "mini", "--save"], 2, "shipped"),
-        (["--model", "mine", "--set", "max-length=16", "--save"], 2, "changed fields"),
     ],
 )
 def test_refusals(score, fake, entry, arguments, code, message):
     refused(score(*arguments, "-q"), code, message)
-    assert "--save" not in arguments or not fake["encoded"]
 
 
 @pytest.mark.data

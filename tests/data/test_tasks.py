@@ -1,6 +1,5 @@
 """One ``evaluate`` for tasks of every kind: order, retrieval, metrics of a user's own, wrong names."""
 
-import json
 import random
 
 import numpy as np
@@ -65,32 +64,6 @@ def test_ndcg_and_recall_are_those_of_scikit_learn():
     assert np.array_equal(ranked, order)
     expected = [np.isin(np.flatnonzero(row), best).mean() for row, best in zip(graded, order, strict=True)]
     assert np.allclose(statistics.recall(ranked, grades, 100), expected)
-
-
-@pytest.mark.parametrize("folder", [False, True])
-def test_a_query_that_is_a_document_can_be_kept_out_of_its_own_answers(encoder, folder, tmp_path):
-    texts = SENTENCES[:4]
-    if folder:
-        records = [{"_id": str(number), "title": "T", "text": text} for number, text in enumerate(texts)]
-        (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-        queries = [{"_id": str(number), "text": texts[number]} for number in (0, 1)]
-        (tmp_path / "queries.jsonl").write_text("".join(json.dumps(query) + "\n" for query in queries))
-        (tmp_path / "qrels").mkdir()
-        (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n0\t2\t1\n1\t3\t1\n")
-        name, documents = f"retrieval:{tmp_path}", [f"T {text}" for text in texts]
-    else:
-        rows = [(texts[0], texts[2], 1), (texts[1], texts[3], 1), ("", texts[0], 0), ("", texts[1], 0)]
-        lines = "".join(f"{query}\t{document}\t{grade}\n" for query, document, grade in rows)
-        (tmp_path / "q.tsv").write_text(f"query\tdocument\tgrade\n{lines}")
-        name, documents = f"retrieval:{tmp_path / 'q.tsv'}", texts
-    vectors, gains = encoder.encode(documents, normalize_embeddings=True), []
-    for number in (0, 1):
-        cosines = vectors @ encoder.encode(texts[number], normalize_embeddings=True)
-        above = (cosines > cosines[number + 2]).sum() - (cosines[number] > cosines[number + 2])
-        gains.append(1 / np.log2(above + 2))
-    [score] = pc.evaluate(encoder, name, exclude_queries=True)
-    assert score.value == pytest.approx(100 * np.mean(gains), abs=1e-4)
-    assert pc.evaluate(encoder, name)[0].value < score.value
 
 
 def test_equal_documents_stand_in_their_order():

@@ -14,7 +14,6 @@ from promptcli.models.loading import resolve
 from promptcli.models.registry import SHIPPED, Entry, Registry
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import program_folder
-from tests import processes
 from tests.killing import killed_at_every_step
 
 
@@ -50,7 +49,7 @@ def test_shipped_entries_are_listed_and_not_changed(registry):
     mini = registry.load("mini")
     assert mini.tensors and not registry.card("mini").tensors
     save = partial(registry.save, Entry("mini", Recipe()), force=True)
-    for change in (partial(registry.remove, "mini"), save, partial(registry.add_scores, "mini", [{}])):
+    for change in (partial(registry.remove, "mini"), save):
         with pytest.raises(UsageError, match="shipped"):
             change()
     assert registry.names() == list(SHIPPED)
@@ -97,20 +96,9 @@ def test_a_home_that_is_missing_is_not_made_by_reading(tmp_path):
     registry = Registry(tmp_path / "nowhere")
     assert registry.names() == list(SHIPPED) and registry.load("mini").recipe.backbone == "mini-bert"
     assert not (tmp_path / "nowhere").exists()
-    for call in (registry.load, registry.card, registry.remove, lambda name: registry.add_scores(name, [])):
+    for call in (registry.load, registry.card, registry.remove):
         with pytest.raises(NotFoundError, match="mini, mini-static"):
             call("whit")
-
-
-def _add_score(path, letter, number):
-    Registry(path).add_scores("white", [{"by": letter, "number": number}])
-
-
-def test_two_processes_that_add_scores_lose_nothing(registry, tmp_path):
-    registry.save(fitted())
-    processes.at_once(tmp_path / "home", (_add_score, 20), (_add_score, 20))
-    added = [(score["by"], score["number"]) for score in registry.load("white").scores[1:]]
-    assert sorted(added) == [(letter, number) for letter in "ab" for number in range(20)]
 
 
 def test_a_kill_at_any_step_leaves_the_old_entry_or_the_new(tmp_path):
