@@ -198,7 +198,6 @@ def weights_digest(folder: Path) -> str:
 
 
 def _known_as(folder: Path, digest: str) -> str:
-    """Return the hash of the backbone that our folder was written from, if its weights are unchanged."""
     record = checking.json_field(folder / "promptcli.json", "backbone")
     unchanged = isinstance(record, dict) and record.get("written") == digest
     return str(record["weights"]) if unchanged else digest

@@ -80,7 +80,6 @@ def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> SimpleNamespace |
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file, empty if it does not exist; ValueError if it is not an object."""
     content = parse_json(path.read_bytes()) if path.exists() else {}
     if not isinstance(content, dict):
         raise ValueError(path)

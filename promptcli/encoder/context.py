@@ -19,7 +19,6 @@ class BuildContext:
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted numbers, by name
 
     def require_causal(self, owner: str) -> None:
-        """Refuse a masked backbone."""
         if not self.backbone.causal:
             name = self.backbone.name
             raise WrongKindError(f"{owner} is for causal models, and {name!r} is a masked one: take `model` prompt")

@@ -305,7 +305,6 @@ class Encoder:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return self.backbone.device
 
     @functools.cached_property
@@ -575,7 +574,6 @@ def encode_together(
 
 
 def _distinct(sentences: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Return the distinct sentences, and the row of each sentence among them, (n,)."""
     row_of: dict[str, int] = {}
     back = np.fromiter((row_of.setdefault(sentence, len(row_of)) for sentence in sentences), np.int64, len(sentences))
     return list(row_of), back

@@ -104,7 +104,6 @@ def build_on(
 
 
 def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
-    """Return the precisions to try, the preferred one first."""
     has = BACKENDS[backend].dtypes
     if wanted == "auto":
         preferred = str(choose_dtype("auto", "cpu")).removeprefix("torch.")
@@ -149,7 +148,6 @@ def _graph_of(
 
 
 def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: float) -> str | None:
-    """Return the fault of a graph's vectors, None if they are close enough."""
     difference = np.abs(wanted - vectors).max() / np.abs(wanted).max()
     cosines = row_cosines(wanted, vectors)
     close, fault = {

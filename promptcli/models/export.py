@@ -51,7 +51,6 @@ def export_sentence_transformers(entry: Entry, encoder: Encoder, folder: Path) -
 
 
 def _encode_with_st(folder: Path, probes: list[str]) -> np.ndarray:
-    """Return sentence-transformers' vectors; our module is imported, never run from the folder."""
     import sentence_transformers
 
     with opening("the exported folder"):

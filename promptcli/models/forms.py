@@ -198,7 +198,6 @@ class Module:
 
 
 def _dense(weight: Tensor, bias: Tensor, activation: str = IDENTITY) -> Module:
-    """Return activation(x W^T + b)."""
     out, width = weight.shape
     config = {"in_features": width, "out_features": out, "bias": True, "activation_function": activation}
     return Module("Dense", config, {"linear.weight": weight.contiguous(), "linear.bias": bias.contiguous()})

@@ -197,7 +197,6 @@ def _leave_out_nan_checks(model: Any) -> None:
 
 
 def _quantise_statically(model: Any, encoder: Encoder, calibration: Sequence[str]) -> Any:
-    """Return OpenVINO's model with weights and activations of 8 bits, their ranges measured on sentences."""
     rows = sorted(encoder.inputs(calibration).rows, key=len)
     batches = [_inputs(batch_of(rows[start : start + 8], encoder)) for start in range(0, len(rows), 8)]
     with _quiet():

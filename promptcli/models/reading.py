@@ -120,7 +120,6 @@ def _entry(
 
 
 def _promptcli(folder: _Folder) -> Entry:
-    """Read a folder that ``save``, ``push`` or ``export`` wrote."""
     entry = read_entry(folder.path, checked=True)
     if entry.target in _GRAPHS:
         raise UsageError(
@@ -132,8 +131,7 @@ def _promptcli(folder: _Folder) -> Entry:
     return with_backbone(entry, folder.name) if entry.recipe.backbone == str(folder.path) else entry
 
 
-def _adapter(folder: _Folder) -> Entry:
-    """Read a LoRA of peft: it is its own backbone."""
+def _lora(folder: _Folder) -> Entry:
     config = folder.document(_ADAPTER)
     if (kind := config.get("peft_type")) != "LORA":
         raise UsageError(f"{folder.name} is a peft adapter of type {kind}; only LoRA is supported")
@@ -261,7 +259,6 @@ def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> Prompt
 
 
 def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
-    """Return our weights of a Pooling module, and whether a prompt's tokens count."""
     config: dict[str, Any] = folder.document(f"{path}/{_CONFIG}")
     modes = [mode for flag, mode in FLAGS.items() if config.get(flag)]
     if "pooling_mode" in config:
@@ -394,7 +391,7 @@ def _head(recipe: Recipe, stored: Mapping[str, Tensor], supervised: bool) -> tup
 #: File that identifies a kind of folder -> its reader, in order of precedence.
 _READERS: dict[str, Callable[[_Folder], Entry]] = {
     MANIFEST: _promptcli,
-    _ADAPTER: _adapter,
+    _ADAPTER: _lora,
     MODULES: _sentence_transformers,
     _CONFIG: _plain,
 }

@@ -120,7 +120,6 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
 
 
 def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
-    """Return the differences between the tokenizer's ids and the encoder's, and the probes without any."""
     probes = [*forms.PROBES, forms.TOO_LONG, forms.BLANK]
     theirs, inputs = whole_inputs(folder, probes, encoder.max_length), encoder.inputs(probes)
     left, right = len(encoder.template.prefix), len(encoder.template.suffix)

@@ -7,7 +7,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import InputModule
 
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import UsageError
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_model
 from promptcli.models.reading import read_folder
@@ -36,8 +35,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
         return self.encoder.tokenizer
 
     def preprocess(self, inputs: list[str], prompt: str | None = None, **_: Any) -> dict[str, Any]:
-        """Return the texts unchanged: the encoder tokenises."""
-        return _Features(texts=[(prompt or "") + text for text in inputs])
+        return {"texts": [(prompt or "") + text for text in inputs]}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         features["sentence_embedding"] = self.encoder.encode(features.pop("texts"), convert_to_tensor=True)
@@ -53,19 +51,11 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:
-        """Read what ``save`` wrote, from a folder or from the hub."""
         names = ("token", "cache_folder", "revision", "local_files_only")
         given = {name: options[name] for name in names if name in options}
         folder = cls.load_dir_path(model_name_or_path, subfolder=subfolder or ".", **given)
         path = Path(folder or model_name_or_path)
         return cls(open_model(read_folder(str(path), path), dtype="stored"))
-
-
-class _Features(dict[str, Any]):
-    """What a pass has; the states of tokens are asked for by ``output_value``."""
-
-    def __missing__(self, name: str) -> Any:
-        raise UsageError(f"this model gives vectors of sentences, no {name}; leave out output_value")
 
 
 def as_sentence_transformer(encoder: Encoder) -> SentenceTransformer:

@@ -67,7 +67,7 @@ class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Body of ``/search``."""
 
     query: Any  #: a text or a list of texts
-    index: str | list[str] | None = None  #: None: all
+    index: str | None = None  #: None: the first
     k: int = 10
     min_score: float | None = None
     where: str | None = None  #: a condition on columns, as of ``index search``
@@ -117,7 +117,6 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
 
 
 def _headers(encoder: Encoder, encoded: Encoded | None) -> dict[str, str]:
-    """Return the headers that identify the encoder and count the texts that were cut."""
     cut = 0 if encoded is None else int(np.count_nonzero(encoded.truncated))
     return {"X-Encoder-Fingerprint": encoder.fingerprint, **({"X-Truncated-Texts": str(cut)} if cut else {})}
 
@@ -141,34 +140,28 @@ async def models(service: Service, request: Request) -> Response:
 
 
 async def search(service: Service, request: Request) -> Response:
-    """Answer ``POST /search``: for each query the nearest rows of one or several indexes."""
+    """Answer ``POST /search``: for each query the nearest rows of an index."""
     body = await service.read(request, SearchRequest)
     queries = service.texts(body.query, "query")
     if not 1 <= body.k <= _MOST_HITS:
         raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
     if body.hybrid and body.lexical:
         raise RequestError(400, "hybrid and lexical are two rankings; give one", param="hybrid")
-    indexes = service.searched([body.index] if isinstance(body.index, str) else body.index)
-    encoder = next(iter(indexes.values())).queries
-    encoded = None if body.lexical else await service.encode(request, encoder, queries)
+    index = service.index(body.index)
+    encoded = None if body.lexical else await service.encode(request, index.queries, queries)
     vectors = None if encoded is None else encoded.vectors
     words = queries if body.hybrid or body.lexical else None
-    by_index = await service.work(
-        request,
-        lambda: [index.vectors.search(vectors, body.k, words=words, where=body.where) for index in indexes.values()],
-    )
+    found = await service.work(request, lambda: index.vectors.search(vectors, body.k, words=words, where=body.where))
     results = []
-    for query, *lists in zip(queries, *by_index, strict=True):
+    for query, nearest in zip(queries, found, strict=True):
         hits = [
-            {"index": name, "id": hit.id, "text": hit.text, "score": hit.score}
+            {"rank": rank, "id": hit.id, "text": hit.text, "score": hit.score}
             | ({} if hit.columns is None else {"columns": hit.columns})
-            for name, nearest in zip(indexes, lists, strict=True)
-            for hit in nearest
+            for rank, hit in enumerate(nearest, 1)
             if body.min_score is None or hit.score >= body.min_score
         ]
-        hits.sort(key=lambda hit: -hit["score"])
-        results.append({"query": query, "hits": [{"rank": rank, **hit} for rank, hit in enumerate(hits[: body.k], 1)]})
-    return answer({"results": results}, headers=_headers(encoder, encoded))
+        results.append({"query": query, "hits": hits})
+    return answer({"results": results}, headers=_headers(index.queries, encoded))
 
 
 async def similarity(service: Service, request: Request) -> Response:
@@ -240,7 +233,6 @@ def make_app(service: Service) -> ASGIApp:
 
 
 async def _error(request: Request, error: Exception) -> Response:
-    """Return an error as an answer in OpenAI's form."""
     if isinstance(error, HTTPException):
         status, message, headers = error.status_code, error.detail, error.headers
         if not isinstance(error, RequestError):  # Starlette's: no such path or method
@@ -261,7 +253,6 @@ class _Guard:
         self._app, self._service = app, service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

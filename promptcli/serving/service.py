@@ -186,26 +186,19 @@ class Service:
             raise RequestError(404, message, param="model", code="model_not_found")
         return self.models[name]
 
-    def searched(self, names: Sequence[str] | None) -> dict[str, SentenceIndex]:
-        """Return the indexes of those names, or all; they have one encoder, so that their scores can be compared."""
-        wanted = list(dict.fromkeys(names or self.indexes))
-        missing = [name for name in wanted if name not in self.indexes]
-        if missing or not wanted:
-            message = f"index {missing[0]!r} is not served" if missing else "no index is served"
-            message += f"; valid: {', '.join(self.indexes)}" if self.indexes else "; start the server with an index"
-            raise RequestError(404, message, param="index", code="index_not_found")
-        for name in wanted:
-            if self.indexes[name].encoder.fingerprint != self.indexes[wanted[0]].encoder.fingerprint:
-                message = f"indexes {wanted[0]!r} and {name!r} have different encoders; search one at a time"
-                raise RequestError(400, message, param="index")
-        return {name: self.indexes[name] for name in wanted}
+    def index(self, name: str | None) -> SentenceIndex:
+        """Return the index of that name; None: the first."""
+        if name is None and self.indexes:
+            return next(iter(self.indexes.values()))
+        if name not in self.indexes:
+            valid = f"valid: {', '.join(self.indexes)}" if self.indexes else "start the server with an index"
+            raise RequestError(404, f"index {name!r} is not served; {valid}", param="index", code="index_not_found")
+        return self.indexes[name]
 
     def admits(self, authorization: str) -> bool:
-        """Return whether an Authorization header holds the key."""
         return self._key is None or hmac.compare_digest(authorization.encode(), self._key)
 
     async def read(self, request: Request, kind: type[Body]) -> Body:
-        """Return the request's JSON body."""
         body = bytearray()
         try:
             async with asyncio.timeout(_BODY_SECONDS):
@@ -246,7 +239,6 @@ class Service:
         return texts
 
     async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
-        """Return n texts encoded, in batches shared with other requests."""
         return await _unless_left(request, self.batcher.encode(encoder, texts))
 
     async def work(self, request: Request, function: Callable[[], Result]) -> Result:
@@ -255,7 +247,6 @@ class Service:
 
 
 def _in_role(encoder: Encoder, role: str) -> Encoder:
-    """Return an encoder of queries, documents or another prompt of the model."""
     known = dict.fromkeys([*itertools.chain(*ROLES), *encoder.prompts])
     if role not in known:
         raise RequestError(400, f"input_type {role!r} is not allowed; valid: {', '.join(known)}", param="input_type")

@@ -26,7 +26,7 @@ INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
 #: A sound body of every route that takes one.
 BODIES = {
     "/v1/embeddings": {"model": "tiny", "input": SENTENCES[:2], "encoding_format": "float", "dimensions": 16},
-    "/search": {"query": ["a cat"], "index": ["some"], "k": 2, "min_score": 0.1},
+    "/search": {"query": ["a cat"], "index": "some", "k": 2, "min_score": 0.1},
     "/similarity": {"a": SENTENCES[:2], "b": SENTENCES[2:4], "model": "tiny"},
 }
 MIB = 1 << 20

@@ -34,7 +34,6 @@ class Weights(ABC):
         """Return (n, d) from states (n, t, d)."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the fitted tensors by name."""
         return {}
 
     def rewrite(self, pieces: Sequence[str], backbone: Backbone) -> list[bytes]:

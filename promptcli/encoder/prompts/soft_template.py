@@ -89,7 +89,6 @@ def word_ids(template: Template, backbone: Backbone) -> list[int]:
 
 
 def _word_positions(template: Template, backbone: Backbone) -> list[int]:
-    """Return the positions of a template's words; those after the sentence from the end (-1 the last)."""
     specials = {*backbone.tokenizer.start, *backbone.tokenizer.end, backbone.tokenizer.mask}
     around = [*enumerate(template.left), *enumerate(template.right, -len(template.right))]
     words = [place for place, token in around if token not in specials]

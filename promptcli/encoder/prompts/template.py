@@ -24,7 +24,6 @@ class Inputs:
 
     @functools.cached_property
     def rows(self) -> list[list[int]]:
-        """The rows as lists."""
         return list(map(unpack, self.packed))
 
 
@@ -141,7 +140,6 @@ class Template:
 
 
 def _is_punctuation(sign: str) -> bool:
-    """Whether BERT's tokenizer makes a character a separate token everywhere."""
     return sign in string.punctuation or unicodedata.category(sign).startswith("P")
 
 

@@ -29,7 +29,6 @@ class Transform:
     _tensors: Mapping[str, Tensor] = MappingProxyType({})
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the learned or fitted tensors by name."""
         return dict(self._tensors)
 
 
