@@ -71,9 +71,6 @@ def test_vectors_of_embed_keep_their_prompts_and_are_no_documents(run, folder, t
     ran = run("index", "search", tmp_path / "i", "A cat.", "-k", 1, "--json")
     expected = cosines(wanted(folder, "two dogs : ", ["A cat."]), wanted(folder, ""))[0]
     assert ran.json["score"] == pytest.approx(expected.max(), abs=1e-4)
-    told = run("index", "build", text, "-o", tmp_path / "d", "-m", folder, "--dtype", "float32", "-q")
-    assert told.code == 0
-    assert "comes from encoder" in run("index", "add", tmp_path / "d", tmp_path / "v.npy").err
 
 
 def test_an_index_of_the_library_equals_sentence_transformers(folder, tmp_path):

@@ -1,5 +1,6 @@
 """The entrance: help, version, exit codes, one-line errors, tables."""
 
+import functools
 import json
 import os
 import subprocess
@@ -108,12 +109,6 @@ def test_messages_name_options_as_they_are_typed_and_leave_fields_of_documents()
     assert captured.get() == "--from needs `width`; the document has no field `start`\n"
 
 
-def test_a_long_message_keeps_what_to_type_next(run):
-    ran = run("similarity", "one", "two", "--model", f"{'x' * 5000}.json")
-    assert len(ran.err) <= 401 and "unknown recipe 'xxx" in ran.err and " … " in ran.err
-    assert ran.err.endswith(".json or .toml file\n")
-
-
 def test_half_a_surrogate_pair_is_refused(run):
     refused(run("similarity", "a", "b", "--prompt", "[X] \udce9 [MASK]", "--offline", "-q"), 2, "UTF-8")
 
@@ -125,38 +120,23 @@ def test_an_ascii_terminal_is_written_to_in_ascii(run):
     assert json.loads(out) == run("templates", "--json").json
 
 
-def closed(*descriptors):
-    return {"preexec_fn": lambda: [os.close(number) for number in descriptors]}
-
-
 @pytest.mark.parametrize(
-    ("arguments", "descriptors", "code", "message"),
+    ("word", "closed", "full", "code", "message"),
     [
-        (["templates"], [1], 1, b"promptcli: "),
-        (["nosuch"], [2], 2, b""),
-        (["templates"], [0, 1, 2], 1, b""),
+        ("templates", [1], None, 1, b"promptcli: "),
+        ("nosuch", [2], None, 2, b""),
+        ("templates", [0, 1, 2], None, 1, b""),
+        ("templates", [], "stdout", 1, b"promptcli: disk full"),
+        ("nosuch", [], "stderr", 2, b""),
     ],
 )
-def test_closed_streams(arguments, descriptors, code, message):
-    command = [sys.executable, "-m", "promptcli", *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    running = subprocess.Popen(command, **pipes, **closed(*descriptors))
-    _, err = running.communicate()
-    assert running.returncode == code and err.startswith(message) and err.count(b"\n") <= 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "full", "code", "message"),
-    [
-        (["templates"], "stdout", 1, b"promptcli: disk full"),
-        (["nosuch"], "stderr", 2, b""),
-    ],
-)
-def test_full_streams(arguments, full, code, message):
+def test_closed_and_full_streams(word, closed, full, code, message):
     with open("/dev/full", "w") as device:
-        running = Program(*arguments, **{full: device})
-        _, err = running.communicate()
-    assert running.returncode == code and (err or b"").startswith(message) and (err or b"").count(b"\n") <= 1
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **({full: device} if full else {})}
+        close = functools.partial(list, map(os.close, closed))
+        running = subprocess.Popen([sys.executable, "-m", "promptcli", word], **pipes, preexec_fn=close)
+        err = running.communicate()[1] or b""
+    assert running.returncode == code and err.startswith(message) and err.count(b"\n") <= 1
 
 
 def test_a_table_is_as_wide_as_it_is_or_folded_to_a_terminal(monkeypatch, capsys):
