@@ -210,7 +210,7 @@ def embed_parts(
     manifest = parts_of.PartsManifest(**vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs)
     manifest = parts_of.begin_folder(folder, manifest)
     wanted = range(shards) if shard is None else [shard]
-    missing = [number for number in wanted if parts_of.read_report(folder, manifest, number) is None]
+    missing = sorted(set(wanted).difference(parts_of.parts_in(folder, shards)))
     start = time.perf_counter()
     if missing:
         devices = parts.worker_devices(model, workers)[: len(missing)]

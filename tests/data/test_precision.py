@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 import promptcli as pc
 from promptcli.data.vectors import FORMATS, manifest_path, read_vectors
 from promptcli.data.vectors.precision import PRECISIONS, Measured, measure, quantize
-from promptcli.errors import CheckFailedError, UsageError
+from promptcli.errors import UsageError
 from tests.embed_fakes import vector
 from tests.embed_running import fake_encoder, names, refused  # noqa: F401
 
@@ -145,18 +145,6 @@ def test_wrong_combinations_are_refused_before_the_model_is_loaded(run, fake):
     code, out, _ = run("embed", "a.txt", "--precision", "ubinary", "-o", "-")
     [first] = quantize(ORIGINAL[:1], "ubinary").matrix.tolist()
     assert code == 0 and json.loads(out.splitlines()[0])["embedding"] == first
-
-
-@pytest.mark.parametrize("change", [{"settings": {"precision": "int4"}}, {"report": {"ranges": [[1.0], [2.0]]}}])
-def test_a_manifest_that_does_not_fit_is_one_line(run, change):
-    assert run("embed", "a.txt", "-o", "v.npy", "--precision", "int8")[0] == 0
-    manifest = manifest_path(Path("v.npy"))
-    values = json.loads(manifest.read_text())
-    for name, wrong in change.items():
-        values[name] |= wrong
-    manifest.write_text(json.dumps(values))
-    with pytest.raises(CheckFailedError, match=r"v\.npy\.manifest\.json: .*(precision|ranges)"):
-        read_vectors(Path("v.npy"))
 
 
 def test_an_index_takes_all_but_bits(run):

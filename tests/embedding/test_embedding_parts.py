@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data.vectors.part_folder import PartFolder, is_part_folder, part_name, read_parts_manifest, total_report
+from promptcli.data.vectors.part_folder import PartFolder, is_part_folder, read_parts_manifest, total_report
 from promptcli.embedding import parts
 from promptcli.embedding.embed import embed_parts
 from promptcli.encoder.encoder import build_encoder
@@ -95,16 +95,6 @@ def test_many_at_once_agree(tmp_path, texts):
     assert contents(tmp_path / "out") == contents(tmp_path / "alone")
 
 
-def test_a_part_cut_short_is_made_again(tmp_path, texts):
-    embed(tmp_path / "out", texts)
-    wanted, path = contents(tmp_path / "out"), tmp_path / "out" / part_name(2, SHARDS)
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(CheckFailedError, match=r"of-00004.parquet is not a whole Parquet file"):
-        PartFolder(tmp_path / "out")
-    assert embed(tmp_path / "out", texts).made == [2]
-    assert contents(tmp_path / "out") == wanted
-
-
 HALF = FakeEncoder()
 HALF.provenance = {**HALF.provenance, "dtype": "bfloat16"}
 OTHER = FakeEncoder()
@@ -135,15 +125,6 @@ def test_a_folder_is_continued_with_its_inputs(tmp_path, texts):
         embed(tmp_path / "out", texts[:1])
     Path(texts[1]).write_text("another\n" * 4)
     with pytest.raises(UsageError, match=r"b\.txt is not the file"):
-        embed(tmp_path / "out", texts)
-
-
-def test_a_part_of_another_folder_is_refused(tmp_path, texts):
-    embed(tmp_path / "out", texts, shard=0)
-    embed(tmp_path / "other", texts, normalize=True)
-    name = part_name(1, SHARDS)
-    (tmp_path / "out" / name).write_bytes((tmp_path / "other" / name).read_bytes())
-    with pytest.raises(CheckFailedError, match=f"{name} was made with another encoder"):
         embed(tmp_path / "out", texts)
 
 

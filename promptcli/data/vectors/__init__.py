@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from promptcli.data.files import STANDARD, check_file
 from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, as_floats
@@ -73,12 +72,6 @@ class VectorManifest(Manifest):
     input: HashedFile
     output: HashedFile
 
-    def __post_init__(self) -> None:
-        if self.settings.precision not in PRECISIONS:
-            raise ValueError(f"precision {self.settings.precision!r} is none of {', '.join(PRECISIONS)}")
-        if PRECISIONS[self.settings.precision].ranged and list(map(len, self.report.ranges or ())) != [self.dim] * 2:
-            raise ValueError(f"its ranges are not those of {self.dim} dimensions")
-
 
 @dataclass(frozen=True)
 class Vectors:
@@ -130,10 +123,13 @@ def read_vectors(path: Path | str) -> Vectors:
         raise UsageError(f"{path}: not a vector file; its name must end with one of: {', '.join(FORMATS)}")
     manifest = read_manifest(path)
     if manifest is not None and manifest.output.sha256 != sha256(path):
-        raise _not_as_described(path, "its sha256 differs")
+        described = f"not the file that {manifest_path(path).name} describes: its sha256 differs"
+        raise CheckFailedError(f"{path}: {described}; embed again, or delete the manifest")
     ids, texts, matrix = form.read(path)
     if manifest is not None:
-        matrix = _restored(path, matrix, manifest)
+        precision, ranges = manifest.settings.precision, np.array(manifest.report.ranges or np.zeros((2, manifest.dim)))
+        stored = matrix.astype(PRECISIONS[precision].dtype, copy=False)
+        matrix = Quantized(stored, precision, as_floats(ranges)).restore()
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
         given = f"{matrix.dtype} of shape {matrix.shape}"
         raise UsageError(f"{path}: holds {given}; give floating-point numbers of shape (n, d)")
@@ -155,23 +151,6 @@ def written_before(path: Path, file: Path, settings: EmbedSettings) -> VectorMan
         if manifest is not None and manifest.settings == settings and manifest.output.sha256 == sha256(path):
             return manifest if manifest.input.sha256 == sha256(file) else None
     return None
-
-
-def _restored(path: Path, stored: NDArray[Any], manifest: VectorManifest) -> NDArray[Any]:
-    """Return stored numbers as vectors (n, d)."""
-    precision, width = PRECISIONS[manifest.settings.precision], manifest.dim
-    if stored.shape != (manifest.report.rows, -(-width // 8) if precision.packed else width):
-        raise _not_as_described(path, f"its shape is {stored.shape}")
-    if precision.dtype is np.float32:
-        return stored
-    ranges = np.array(manifest.report.ranges or np.zeros((2, width)), dtype=np.float32)
-    return Quantized(stored.astype(precision.dtype, copy=False), manifest.settings.precision, ranges).restore()
-
-
-def _not_as_described(path: Path, fault: str) -> CheckFailedError:
-    return CheckFailedError(
-        f"{path}: not the file that {manifest_path(path).name} describes: {fault}; embed again, or delete the manifest"
-    )
 
 
 def kind_of(path: Path) -> str:

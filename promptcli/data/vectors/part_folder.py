@@ -6,11 +6,8 @@
 Programs that read Parquet data sets skip names that begin with an underscore. Does not depend on encoders.
 """
 
-import functools
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from promptcli.data.dialect import Fields
@@ -39,13 +36,6 @@ class PartsManifest(Manifest):
     def bounds(self, shard: int) -> tuple[int, int]:
         """Return the rows [start, stop) of a shard."""
         return shard * self.rows // self.shards, (shard + 1) * self.rows // self.shards
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """The hash that every part carries: the same wherever the inputs are and whatever their names."""
-        inputs = [[file.size, file.sha256, file.text, file.id] for file in self.inputs]
-        values = [self.shards, asdict(self.settings), self.fingerprint, self.model.get("dtype"), inputs]
-        return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
     def check_same(self, other: "PartsManifest", folder: Path) -> None:
         """Refuse to continue a folder with another encoder, other settings or other inputs."""
@@ -134,28 +124,13 @@ def parts_in(folder: Path, shards: int) -> list[int]:
     return [shard for shard in range(shards) if part_name(shard, shards) in names]
 
 
-def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedReport | None:
-    """Return the report in the footer of a part; None if it is missing or damaged."""
-    path = folder / part_name(shard, manifest.shards)
-    try:
-        with open_parquet(path, path, hint="") as file:
-            metadata = parse_json(file.metadata.metadata[ABOUT])
-            report = convert(metadata["report"], EmbedReport)
-    except (CheckFailedError, KeyError, TypeError, ValueError):
-        return None
-    if metadata.get("manifest") != manifest.digest:
-        raise CheckFailedError(f"{path} was made with another encoder, settings or inputs than its folder; delete it")
-    return report
-
-
 def total_report(folder: Path, manifest: PartsManifest) -> EmbedReport:
-    """Return the counts of all parts that exist."""
-    reports = [read_report(folder, manifest, shard) for shard in parts_in(folder, manifest.shards)]
-    counts = [(report.rows, report.blank, report.zero, report.truncated) for report in reports if report is not None]
+    """Return the counts of all parts that exist, from their footers."""
+    counts = [(0, 0, 0, 0)]
+    for shard in parts_in(folder, manifest.shards):
+        path = folder / part_name(shard, manifest.shards)
+        with open_parquet(path, path, hint="delete it, and run `embed` again") as file:
+            report = convert(parse_json(file.metadata.metadata[ABOUT]), EmbedReport)
+        counts.append((report.rows, report.blank, report.zero, report.truncated))
     rows, blank, zero, truncated = map(sum, zip(*counts, strict=True))
     return EmbedReport(rows, blank, zero, truncated)
-
-
-def about_part(manifest: PartsManifest, report: EmbedReport) -> str:
-    """Return the metadata of a part, as JSON."""
-    return json.dumps({"manifest": manifest.digest, "report": asdict(report)})
