@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
-from scipy.stats import spearmanr
 
 import promptcli as pc
 from promptcli.data.vectors import FORMATS, manifest_path, read_vectors
-from promptcli.data.vectors.precision import PRECISIONS, Measured, measure, quantize
+from promptcli.data.vectors.precision import PRECISIONS, Measured, quantize, recall
 from promptcli.errors import UsageError
 from tests.embed_fakes import vector
 from tests.embed_running import fake_encoder, names, refused  # noqa: F401
@@ -84,9 +83,6 @@ def test_the_loss_by_plain_loops():
     after = quantize(before, "binary").restore()
     units = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (before, after)]
     true, found = (rows @ rows.T for rows in units)
-    loss = measure(before, after)
-    upper = np.triu_indices(40, 1)
-    assert loss.spearman == pytest.approx(spearmanr(true[upper], found[upper]).statistic, abs=0.03)  # pairs are drawn
     least = most = 0
     for row in range(40):
         others = [other for other in range(40) if other != row]
@@ -94,19 +90,15 @@ def test_the_loss_by_plain_loops():
         limit = sorted((found[row, other] for other in others), reverse=True)[9]
         least += len({other for other in others if found[row, other] > limit + 1e-6} & nearest)
         most += min(10, len({other for other in others if found[row, other] > limit - 1e-6} & nearest))
-    assert least <= round(loss.recall_at_10 * 400) <= most  # of those that are equally near any may be taken
-    assert measure(before, before) == type(loss)(40, pytest.approx(1.0), 1.0, 0.0)
-    assert measure(np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)).spearman is None
+    assert least <= round(recall(before, after) * 400) <= most  # of those that are equally near any may be taken
+    assert recall(before, before) == 1.0
 
 
-def test_windows_share_the_ranges_of_the_first_and_a_sample_of_all():
+def test_windows_share_the_ranges_of_the_first():
     measured, both = Measured("int8"), np.concatenate([ORIGINAL[:30], ORIGINAL[30:] * 2])
     parts = [measured(part) for part in (both[:30], both[30:])]
     assert np.array_equal(np.concatenate(parts), quantize(both, "int8", measured.ranges).matrix)
-    outside = (both < measured.ranges[0]) | (both > measured.ranges[1])
-    loss = measured.loss()
-    assert loss.rows == 60 and loss.clipped == pytest.approx(outside.sum() / 480)
-    assert Measured("int8").loss() is None
+    assert measured.loss().rows == 30 and Measured("int8").loss() is None
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +117,7 @@ def test_every_format_holds_it_and_gives_it_back(run, kind, precision):
     said, manifest = json.loads(out), json.loads(manifest_path(Path(f"v{kind}")).read_text())
     assert said["loss"] == manifest["report"]["loss"] and said["loss"]["rows"] == 60
     assert said["precision"] == manifest["settings"]["precision"] == precision
-    assert f"{precision} against float32 on 60 rows: Spearman of their cosines {said['loss']['spearman']:.4f}" in err
+    assert f"{precision} against float32 on 60 rows: recall@10 {said['loss']['recall_at_10']:.3f}" in err
     assert (manifest["report"]["ranges"] is not None) == (precision == "int8")
     stored = {
         ".npy": lambda: np.load("v.npy"),

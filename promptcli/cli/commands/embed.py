@@ -20,7 +20,6 @@ from promptcli.errors import UsageError
 from promptcli.notes import note_counts
 
 if TYPE_CHECKING:
-    from promptcli.data.vectors.precision import Loss
     from promptcli.embedding.embed import Embedded, EmbeddedParts
 
 #: A word that is more likely the misspelt name of a file than a sentence.
@@ -102,16 +101,11 @@ def _show(made: "Embedded", precision: str, *, as_json: bool) -> None:
     vectors = "1 vector" if report.rows == 1 else f"{report.rows:,} vectors"
     note(f"{vectors} of {width:,} numbers in {made.output or 'standard output'}, {took}")
     if report.loss is not None:
-        note(_loss(precision, report.loss))
+        loss = f"recall@10 {report.loss.recall_at_10:.3f}"
+        note(f"{precision} against float32 on {report.loss.rows:,} rows: {loss}")
     if as_json:
         counts = {key: value for key, value in asdict(report).items() if key != "ranges"}
         result_json({"output": str(made.output), "dim": width, "precision": precision, **counts})
-
-
-def _loss(precision: str, loss: "Loss") -> str:
-    order = "" if loss.spearman is None else f"Spearman of their cosines {loss.spearman:.4f}, "
-    outside = f", {loss.clipped:.2%} of the numbers beyond the first window's" if loss.clipped else ""
-    return f"{precision} against float32 on {loss.rows:,} rows: {order}recall@10 {loss.recall_at_10:.3f}{outside}"
 
 
 def _show_parts(made: "EmbeddedParts", *, as_json: bool) -> None:

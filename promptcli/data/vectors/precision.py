@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from promptcli.data.vectors.formats import Floats
 from promptcli.errors import UsageError, look_up
 
-#: Rows and pairs of rows on which a loss is measured.
-SAMPLE, PAIRS = 2000, 20_000
+#: Rows on which a loss is measured.
+SAMPLE = 2000
 #: Neighbours that count, and the difference of cosines below which any of several will do.
 _NEIGHBOURS, _EQUAL = 10, 1e-6
 
@@ -131,35 +131,26 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
 
 @dataclass(frozen=True)
 class Loss:
-    """The difference between restored and original vectors, on a sample of the rows."""
+    """The difference between restored and original vectors, on some rows of the first window."""
 
     rows: int
-    spearman: float | None  #: correlation of the cosines of pairs of rows, before and after; None if all are equal
     recall_at_10: float  #: by each row's 10 nearest other rows by cosine
-    clipped: float  #: share of all numbers outside the ranges
 
 
 class Measured:
-    """Quantizes window after window by the ranges of the first, and keeps a sample to measure the loss."""
+    """Quantizes window after window by the ranges of the first, of which it keeps rows to measure the loss."""
 
-    def __init__(self, precision: str, ranges: Floats | None = None) -> None:
-        self.precision, self.ranges = precision, ranges
-        self._chance = np.random.default_rng(0)
-        self._keys: NDArray[np.float64] = np.empty(0)
+    def __init__(self, precision: str) -> None:
+        self.precision = precision
+        self.ranges: Floats | None = None
         self._rows: Floats | None = None
-        self._outside = self._numbers = 0
 
     def __call__(self, vectors: Floats) -> NDArray[Any]:
         """Return one window (n, d) in its stored form."""
         quantized = quantize(vectors, self.precision, self.ranges)
-        self.ranges = quantized.ranges
-        if PRECISIONS[self.precision].ranged:
-            self._outside += int(np.count_nonzero((vectors < self.ranges[0]) | (vectors > self.ranges[1])))
-        self._numbers += vectors.size
-        keys = np.concatenate([self._keys, self._chance.random(len(vectors))])
-        rows = vectors if self._rows is None else np.concatenate([self._rows, vectors])
-        sample = np.sort(np.argsort(keys, kind="stable")[:SAMPLE])  # the rows of the lowest keys: a uniform sample
-        self._keys, self._rows = keys[sample], rows[sample]
+        if self.ranges is None:
+            self.ranges = quantized.ranges
+            self._rows = vectors[np.sort(np.random.default_rng(0).permutation(len(vectors))[:SAMPLE])]
         return quantized.matrix
 
     def loss(self) -> Loss | None:
@@ -167,23 +158,12 @@ class Measured:
         if self._rows is None or len(self._rows) < 2:
             return None
         restored = quantize(self._rows, self.precision, self.ranges).restore()
-        return measure(self._rows, restored, clipped=self._outside / self._numbers)
+        return Loss(len(restored), recall(self._rows, restored))
 
 
-def measure(before: Floats, after: Floats, *, clipped: float = 0.0) -> Loss:
-    """Compare original and restored vectors (n, d) by Spearman of cosines of pairs and recall@10."""
-    from scipy.stats import spearmanr
-
+def recall(before: Floats, after: Floats) -> float:
+    """Return the share of each row's 10 nearest other rows (n, d) by cosine that are so after a change."""
     before, after = unit(before), unit(after)
-    pairs = np.random.default_rng(0).integers(len(before), size=(2, PAIRS))
-    i, j = pairs[:, pairs[0] != pairs[1]]
-    first, second = (np.einsum("nd,nd->n", rows[i], rows[j]) for rows in (before, after))
-    constant = np.ptp(first) == 0 or np.ptp(second) == 0
-    spearman = None if constant else float(spearmanr(first, second).statistic)
-    return Loss(len(before), spearman, _recall(before, after), clipped)
-
-
-def _recall(before: Floats, after: Floats) -> float:
     wanted, hits = min(_NEIGHBOURS, len(before) - 1), 0
     for start in range(0, len(before), 512):
         block = slice(start, start + 512)
