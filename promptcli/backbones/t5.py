@@ -9,7 +9,7 @@ from transformers import T5ForConditionalGeneration
 
 from promptcli.backbones import checking, pretrained
 from promptcli.backbones.checking import opening
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import UsageError
 
 _ROWS = 256  # examples through the decoder at a time
 _BLANK = "\N{LOWER ONE EIGHTH BLOCK}"  # how the vocabulary writes the space before a word
@@ -84,11 +84,7 @@ class T5:
 
 def load_t5(name: str, *, device: str = "cpu") -> T5:
     """Load a T5 from a local folder or by a hub id, ``@revision`` after it allowed."""
-    try:
-        folder, _ = pretrained.locate(name)
-    except NotFoundError as error:
-        reason = str(error).partition("; shipped")[0].replace("backbone", "T5")
-        raise NotFoundError(f"{reason}; give a T5's folder or hub id") from None
+    folder, _ = pretrained.locate(name)
     what = f"T5 {name!r}"
     with opening(what):
         config = checking.read_config(what, folder)

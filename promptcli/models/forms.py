@@ -37,10 +37,6 @@ class Exported:
     folder: Path = Path()
     bytes: int = 0  #: of all files
 
-    def to_dict(self) -> dict[str, Any]:
-        names = ("target", "folder", "bytes", "load", "tool", "cosine", "notes")
-        return {name: getattr(self, name) for name in names} | {"folder": str(self.folder), "notes": list(self.notes)}
-
 
 Target = Callable[..., Exported]  #: entry, encoder in float32 on the processor, folder to fill
 

@@ -69,10 +69,8 @@ def push(api: HfApi, entry: Entry, repo: str, *, private: bool = False, revision
         sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
         if odd := [name for name in sizes if not _FILE.fullmatch(name)]:
             raise UsageError(f"file {odd[0]!r} of the backbone has a name that pull would refuse; rename it")
-        weights = sum(size for name, size in sizes.items() if Path(name).name == "model.safetensors")
-        sent = f"the backbone {backbone} is named, not sent" if backbone else f"the backbone ({weights / 1e6:,.1f} MB)"
-        listed = ", ".join(name for name in sizes if "/" not in name)
-        note(f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}: {listed}; {sent}")
+        named = f"; the backbone {backbone} is named, not sent" if backbone else ""
+        note(f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}: {', '.join(sizes)}{named}")
         with _asking(api, repo):
             api.create_repo(repo, private=private or None, exist_ok=True)
             if private and not api.model_info(repo).private:

@@ -64,6 +64,8 @@ class EncoderGraph(nn.Module):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         weights = encoder.pooling.weights
+        if encoder.backbone.words_only:
+            raise InexactError("word vectors have their own tokenizer, which no tokenizer.json holds")
         if weights.rewriting is not None or isinstance(weights, WordTfIdf):
             raise InexactError(f"weights {weights.spec!r} rewrite or cut sentences, which a graph cannot express")
         if isinstance(encoder.prompt, Contrastive):
@@ -96,19 +98,6 @@ class EncoderGraph(nn.Module):
         return vectors
 
 
-class TableGraph(nn.Module):
-    """The mean of the rows of a table."""
-
-    def __init__(self, table: forms.StaticTable) -> None:
-        super().__init__()
-        self.rows = nn.Parameter(table.rows, requires_grad=False)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Return (n, d) float32 from ids and mask, both (n, t) int64; zeros for an empty row."""
-        mask = attention_mask.float()
-        return (mask.unsqueeze(1) @ self.rows[input_ids]).squeeze(1) / mask.sum(1, keepdim=True).clamp(min=1)
-
-
 _OPSET = 20
 _INPUTS, _OUTPUT = ("input_ids", "attention_mask"), "sentence_embedding"
 _ROWS = 32  # sentences of a batch
@@ -135,13 +124,7 @@ def export_openvino(_: Entry, encoder: Encoder, folder: Path) -> Exported:
 
 def write_graph(encoder: Encoder, folder: Path) -> list[str]:
     """Write graph and tokenizer; return the differences from the encoder."""
-    try:
-        table = forms.static_table(encoder)
-    except InexactError:
-        graph: torch.nn.Module = EncoderGraph(encoder)
-        definition, notes = forms.with_template(encoder), [forms.TYPED] if encoder.recipe.period else []
-    else:
-        graph, definition, notes = TableGraph(table), table.definition, list(table.notes)
+    graph, definition = EncoderGraph(encoder), forms.with_template(encoder)
     ids = torch.tensor([[*encoder.template.left, encoder.backbone.tokenizer.pad, *encoder.template.right]] * 2)
     axes = {name: {0: "batch", 1: "length"} for name in _INPUTS}
     with _quiet(), torch.no_grad():
@@ -157,10 +140,9 @@ def write_graph(encoder: Encoder, folder: Path) -> list[str]:
             external_data=False,
             verbose=False,
         )
-    limit = {"direction": "Right", "max_length": encoder.max_length, "strategy": "LongestFirst", "stride": 0}
-    definition["truncation"] = definition["truncation"] or limit
-    save_tokenizer(encoder.backbone, folder, definition, definition["truncation"]["max_length"])
-    return notes
+    cut = {"direction": "Right", "max_length": encoder.max_length, "strategy": "LongestFirst", "stride": 0}
+    save_tokenizer(encoder.backbone, folder, {**definition, "truncation": cut}, encoder.max_length)
+    return [forms.TYPED] if encoder.recipe.period else []
 
 
 def import_openvino() -> Any:

@@ -44,14 +44,6 @@ FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-#: Families whose published models come with remote code -> an alternative.
-_INSTEAD = {
-    "nomic_bert": "nomic-ai/modernbert-embed-base",
-    "new": "Alibaba-NLP/gte-modernbert-base",
-    "gte": "Alibaba-NLP/gte-modernbert-base",
-    "xlm-roberta-flash": "intfloat/multilingual-e5-base",
-    "jina_embeddings_v3": "intfloat/multilingual-e5-base",
-}
 #: Setting of a module or a tokenizer -> its only supported value.
 _USUAL = {
     "transformer_task": "feature-extraction",
@@ -132,10 +124,7 @@ def _promptcli(folder: _Folder) -> Entry:
 
 
 def _lora(folder: _Folder) -> Entry:
-    config = folder.document(_ADAPTER)
-    if (kind := config.get("peft_type")) != "LORA":
-        raise UsageError(f"{folder.name} is a peft adapter of type {kind}; only LoRA is supported")
-    causal = config.get("task_type") == "CAUSAL_LM"
+    causal = folder.document(_ADAPTER).get("task_type") == "CAUSAL_LM"
     recipe = (RECIPES["prompteol"] if causal else Recipe(pooling="last/cls")).replace(backbone=folder.name)
     return _entry(folder, "peft LoRA adapter", recipe, {}, _assumed(recipe))
 
@@ -198,9 +187,7 @@ def _check_family(folder: _Folder, config: Mapping[str, Any]) -> str:
     if family in FAMILIES and "auto_map" not in config:
         return family
     reason = "it comes with remote code, which is never run" if "auto_map" in config else "its family is not supported"
-    instead = _INSTEAD.get(str(config.get("model_type")))
-    remedy = f"take e.g. {instead}" if instead else f"supported: {', '.join(FAMILIES)}"
-    raise UsageError(f"{folder.name} is a {family}: {reason}; {remedy}")
+    raise UsageError(f"{folder.name} is a {family}: {reason}; supported: {', '.join(FAMILIES)}")
 
 
 def _after_pooling(

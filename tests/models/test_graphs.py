@@ -1,6 +1,5 @@
 """An encoder as a graph: in torch for every recipe, as ONNX where it is installed, and as what computes a model."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -12,8 +11,8 @@ from promptcli.backbones.saving import file_inputs
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models import backends
 from promptcli.models.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose
-from promptcli.models.forms import PROBES, lowest_cosine, static_table
-from promptcli.models.onnx import EncoderGraph, TableGraph, encode_with, export_onnx
+from promptcli.models.forms import PROBES, lowest_cosine
+from promptcli.models.onnx import EncoderGraph, export_onnx
 from promptcli.models.registry import Entry
 from promptcli.recipe import RECIPES, Prompts, Recipe
 from tests.making import random_encoder
@@ -33,6 +32,7 @@ RECIPE = {
         Recipe(prompt=f"soft-template:{PROMPT.prompt}", pooling="last/mask"),
         Recipe(prompt=f"soft-template-lookup:{PROMPT.prompt}", pooling="last/mask"),
         Recipe(pooling="mlm-head/avg", transforms=("projection:tanh",)),
+        Recipe(pooling="static/avg", transforms=("whitening:8",)),
     ],
     "roberta": [PROMPT.replace(denoise="hidden"), PREFIX],
     "modernbert": [Recipe(pooling="first-last/ditto:2-1"), PREFIX],
@@ -56,19 +56,6 @@ def test_the_graph_is_the_encoder(family, recipe, tiny_backbone):
     with torch.inference_mode():
         there = EncoderGraph(encoder)(*padded(encoder, PROBES))
     assert lowest_cosine(encoder.encode(PROBES), there.numpy()) > 0.999999
-
-
-def test_a_static_recipe_is_its_table(tiny_backbone, tmp_path):
-    encoder = random_encoder(Recipe(pooling="static/avg", transforms=("whitening:8",)), tiny_backbone("bert"))
-    table = static_table(encoder)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(table.definition))
-    graph = TableGraph(table)
-
-    def run(batch):
-        return graph(batch.ids, batch.real().long()).detach().numpy()
-
-    there = encode_with(run, tmp_path, list(PROBES), encoder)
-    assert lowest_cosine(encoder.encode(PROBES), there) > 0.999999
 
 
 def test_onnxruntime_computes_the_same(tiny_backbone, tmp_path):

@@ -98,7 +98,7 @@ def test_what_was_pushed_comes_back_bit_by_bit(
     monkeypatch.setattr(publishing, "note", lambda line: heard.append((line, list(hub.asked))))
     pushed = push(api, made, REPO)
     said, asked = heard[-1]
-    assert f"MB to {hub.url}/{REPO}: README.md" in said and not any(REPO in request for request in asked)
+    assert f"MB to {hub.url}/{REPO}: " in said and "README.md" in said and not any(REPO in each for each in asked)
     files = hub.repos[REPO].files()
     kept = json.loads(files["promptcli.json"])["recipe"]["backbone"]
     if where == "hub":

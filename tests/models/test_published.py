@@ -108,13 +108,11 @@ def test_what_a_folder_declares_and_is_not_supported_is_refused(folder, tmp_path
         pc.load(edited(folder(name), tmp_path / "model", file, changes))
 
 
-def test_a_model_with_code_of_its_own_is_refused_and_another_named(tmp_path):
+def test_a_model_with_code_of_its_own_is_refused(tmp_path):
     path = save_published("e5-base-v2", tmp_path / "model")
     config = json.loads((path / "config.json").read_text())
     write(path, "config.json", {**config, "model_type": "nomic_bert", "auto_map": {"AutoModel": "modeling.Model"}})
-    with pytest.raises(
-        UsageError, match=r"remote code, which is never run; take e\.g\. nomic-ai/modernbert-embed-base"
-    ):
+    with pytest.raises(UsageError, match="remote code, which is never run"):
         pc.load(path)
 
 

@@ -161,7 +161,7 @@ def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
         (tmp_path / name / "config.json").write_text(config)
         (tmp_path / name / "pytorch_model.bin").write_bytes(b"")
     for folder, error, message in (
-        (tmp_path / "nosuch", NotFoundError, "no T5 folder"),
+        (tmp_path / "nosuch", NotFoundError, "no backbone folder"),
         ("nobody/no-such-t5", NotFoundError, "offline"),
         (tiny_folder("bert"), UsageError, "is of family 'bert', not a T5"),
         (save_t5(tmp_path / "few", sentinels=2), UsageError, "no token <extra_id_2>"),

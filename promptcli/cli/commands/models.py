@@ -104,7 +104,7 @@ def export(
         raise UsageError(f"{named!r} and --model {choice.model} both name an encoder; give one")
     made = export(encoder=dataclasses.replace(choice, model=choice.model or named))
     if json:
-        console.result_json(made.to_dict())
+        console.result_json({**vars(made), "folder": str(made.folder)})
         return
     for remark in made.notes:
         console.note(remark)
