@@ -10,6 +10,7 @@ import transformers as hf
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from tests import tiny
 from tests.tiny import SENTENCES, SIZES, random_model
 
 MODULES = "sentence_transformers.models."
@@ -58,37 +59,25 @@ def mpnet_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
 
 
 def xlmr_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(" {2,}", " ")])
-    words = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(words)
+    normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(" {2,}", " ")])
+    words = pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")
     specials = ["<s>", "<pad>", "</s>", "<unk>", _added("<mask>", lstrip=True)]
-    trainer = trainers.UnigramTrainer(vocab_size=170, special_tokens=specials, unk_token="<unk>")
-    tokenizer.train_from_iterator(_TEXTS, trainer)
+    tokenizer = tiny.unigram(_TEXTS, 170, specials, *words, normalizer=normalizer)
     about = {"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 512, **_ROBERTA_NAMES}
     return _around(tokenizer, "<s> $A </s>"), about
 
 
-def _byte_level(specials: list[Any]) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=specials, initial_alphabet=alphabet)
-    tokenizer.train_from_iterator(_TEXTS, trainer)
-    return tokenizer
-
-
 def modernbert_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
     names = ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
-    tokenizer = _byte_level([_added(name, lstrip=name == "[MASK]") for name in names])
+    tokenizer = tiny.byte_level(_TEXTS, [_added(name, lstrip=name == "[MASK]") for name in names])
+    tokenizer.normalizer = normalizers.NFC()
     about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192, **_BERT_NAMES}
     return _around(tokenizer, "[CLS] $A [SEP]"), about
 
 
 def qwen_tokenizer() -> tuple[Tokenizer, dict[str, Any]]:
-    tokenizer = _byte_level([_added("<|endoftext|>"), _added("<|im_start|>"), _added("<|im_end|>")])
+    tokenizer = tiny.byte_level(_TEXTS, [_added(f"<|{name}|>") for name in ("endoftext", "im_start", "im_end")])
+    tokenizer.normalizer = normalizers.NFC()
     about = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 131072, "padding_side": "left"}
     about |= {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "add_bos_token": False}
     return _around(tokenizer, "$A <|endoftext|>"), about

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import normalizers, pre_tokenizers
 from transformers import BertConfig, BertForMaskedLM, XLMRobertaConfig, XLMRobertaForMaskedLM
 
 from promptcli.backbones.loading import load_backbone
@@ -39,14 +39,9 @@ TEMPLATES = [
 
 def _unigram():
     """XLM-R's: split at spaces first, then every word gets its mark; <mask> takes the space before it."""
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
-    )
-    trainer = trainers.UnigramTrainer(vocab_size=260, special_tokens=tiny._ROBERTA_SPECIALS, unk_token="<unk>")
-    tokenizer.train_from_iterator([*SENTENCES, *TEMPLATES], trainer)
-    return tiny._roberta_like(tokenizer)
+    before = pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")
+    texts, specials = [*SENTENCES, *TEMPLATES], tiny._ROBERTA_SPECIALS
+    return tiny._roberta_like(tiny.unigram(texts, 260, specials, *before, normalizer=normalizers.NFKC()))
 
 
 def _wordpiece():

@@ -56,24 +56,34 @@ def _roberta_like(tokenizer: Tokenizer) -> Any:
     )  # fmt: skip
 
 
-def _byte_level() -> Any:
+def byte_level(texts: list[str], specials: list[Any]) -> Tokenizer:
+    """Return a byte-level BPE trained on texts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=_ROBERTA_SPECIALS, initial_alphabet=alphabet)
-    tokenizer.train_from_iterator(SENTENCES, trainer)
-    return _roberta_like(tokenizer)
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=specials, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def unigram(texts: list[str], size: int, specials: list[Any], *before: Any, normalizer: Any = None) -> Tokenizer:
+    """Return SentencePiece's Unigram trained on texts, which ``before`` splits first."""
+    tokenizer = Tokenizer(models.Unigram())
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(list(before))
+    trainer = trainers.UnigramTrainer(vocab_size=size, special_tokens=specials, unk_token="<unk>")
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def _byte_level() -> Any:
+    return _roberta_like(byte_level(SENTENCES, _ROBERTA_SPECIALS))
 
 
 def _sentencepiece() -> Any:
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFKC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Metaspace(prepend_scheme="always"), pre_tokenizers.Punctuation()]
-    )
-    trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=_ROBERTA_SPECIALS, unk_token="<unk>")
-    tokenizer.train_from_iterator(SENTENCES, trainer)
-    return _roberta_like(tokenizer)
+    before = pre_tokenizers.Metaspace(prepend_scheme="always"), pre_tokenizers.Punctuation()
+    return _roberta_like(unigram(SENTENCES, 150, _ROBERTA_SPECIALS, *before, normalizer=normalizers.NFKC()))
 
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}

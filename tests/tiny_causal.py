@@ -7,6 +7,7 @@ from typing import Any
 import transformers as hf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from tests import tiny
 from tests.tiny import SENTENCES, SIZES, save_random
 
 _TEXTS = [*SENTENCES, 'This sentence : "It rains." means in one word:"Rain".', "After thinking step by step , this one"]
@@ -23,12 +24,7 @@ def _finish(tokenizer: Tokenizer, *, front: str = "", after: str = "", **special
 
 def byte_level(front: str = "", after: str = "", pad: str | None = None) -> Any:
     """GPT-2's kind: one special token at most, no [UNK], often no padding."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    specials = ["<|pad|>", "</s>", "<|endoftext|>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=specials, initial_alphabet=alphabet)
-    tokenizer.train_from_iterator(_TEXTS, trainer)
+    tokenizer = tiny.byte_level(_TEXTS, ["<|pad|>", "</s>", "<|endoftext|>"])
     named = {"bos_token": front or "<|endoftext|>", "eos_token": after or "<|endoftext|>"}
     return _finish(tokenizer, front=front, after=after, **named, **({"pad_token": pad} if pad else {}))
 
@@ -49,11 +45,9 @@ def llama_pieces() -> Any:
 
 def unigram(scheme: str = "first") -> Any:
     """SentencePiece's Unigram, the blank in front set by the pre-tokenizer."""
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
-    specials = ["<unk>", "<s>", "</s>"]
-    trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=specials, unk_token="<unk>")
-    tokenizer.train_from_iterator(_TEXTS, trainer)
+    space = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    tokenizer = tiny.unigram(_TEXTS, 150, ["<unk>", "<s>", "</s>"], space)
+    tokenizer.pre_tokenizer = space  # alone, as published
     return _finish(tokenizer, front="<s>", bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
