@@ -170,21 +170,15 @@ def _write_openvino_int8(encoder: Encoder, folder: Path, calibration: Sequence[s
         source = f"demo sentences ({len(calibration)} of yours are too few, give {DEMO})"
         calibration = onnx.demo_sentences()
     onnx.write_openvino(encoder, folder, calibration)
-    loss = onnx.loss_of(_load_openvino_int8(folder), folder, encoder)
+    loss = onnx.loss_of(onnx.load_openvino(folder), folder, encoder)
     note(f"openvino-int8: calibrated on {source}; {loss}")
-
-
-def _load_openvino_int8(folder: Path, dtype: str = "int8") -> Run:
-    if not torch.cpu._is_vnni_supported():
-        note("openvino-int8: this processor has no AVX512-VNNI, so 8 bits gain less")
-    return onnx.load_openvino(folder, dtype)
 
 
 _EXPORT = ("onnx", "onnxscript")
 
 BACKENDS: dict[str, Backend] = {
     "openvino": Backend((*_EXPORT, "openvino"), ("float32", "bfloat16"), onnx.write_openvino, onnx.load_openvino),
-    "openvino-int8": Backend((*_EXPORT, "openvino", "nncf"), ("int8",), _write_openvino_int8, _load_openvino_int8),
+    "openvino-int8": Backend((*_EXPORT, "openvino", "nncf"), ("int8",), _write_openvino_int8, onnx.load_openvino),
     "onnx": Backend(
         (*_EXPORT, "onnxruntime"),
         ("float32",),

@@ -1,7 +1,6 @@
 """The model card: a README with the metadata that the hub reads, and how the model is loaded."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 from promptcli.backbones.loading import words_only
 from promptcli.backbones.pretrained import SHIPPED
 from promptcli.data.hub import FILES, TRAINING_FILES
-from promptcli.data.task_table import TASKS
 from promptcli.models.entries import CARD, Entry, with_backbone
 from promptcli.recipe import Recipe
 
@@ -27,17 +25,15 @@ def write_card(
 ) -> None:
     """Write a folder's README: name, recipe, Python that uses it; ``library`` and ``relation`` are the hub's words."""
     metadata: dict[str, Any] = {"library_name": library, "pipeline_tag": "sentence-similarity"}
-    if is_hub_id(recipe.backbone):
-        metadata["base_model"] = recipe.backbone.partition("@")[0]
+    base = recipe.backbone.partition("@")[0]
+    local = base in SHIPPED or base.startswith((".", "/", "~")) or Path(recipe.backbone).exists() or words_only(base)
+    if base.count("/") <= 1 and not local:
+        metadata["base_model"] = base
         metadata |= {"base_model_relation": relation} if relation else {}
     metadata["tags"] = [*dict.fromkeys([library, *_TAGS])]
     learned = entry.provenance.get("trained") or entry.provenance.get("fitted_on") or {}
     if Path(str(learned.get("source"))).stem in FILES:
         metadata["datasets"] = [TRAINING_FILES]
-    latest = {(score.get("task"), score.get("split"), score.get("protocol")): score for score in entry.scores}
-    results = [_result(score) for score in latest.values() if score.get("metric") == "spearman"]
-    if results:
-        metadata["model-index"] = [{"name": entry.name, "results": results}]
     head = "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in metadata.items())
     named = recipe.replace(backbone=without_paths(recipe.backbone))
     parts = "\n".join(
@@ -48,13 +44,6 @@ def write_card(
         f"```python\n{use}\n```\n\n| part | |\n|---|---|\n{parts}\n"
     )
     (folder / CARD).write_text(text, encoding="utf-8")
-
-
-def is_hub_id(backbone: str) -> bool:
-    """Return whether a backbone is called as on the hub, ``owner/name`` or ``name``, ``@revision`` after it or not."""
-    name = backbone.partition("@")[0]
-    here = name in SHIPPED or name.startswith((".", "/", "~")) or Path(backbone).exists()
-    return name.count("/") <= 1 and not here and not words_only(backbone)
 
 
 def public(entry: Entry) -> Entry:
@@ -74,13 +63,3 @@ def without_paths(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_paths(item) for item in value]
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
-
-
-def _result(score: Mapping[str, Any]) -> dict[str, Any]:
-    name, split = str(score.get("task")), str(score.get("split", "test"))
-    hub = TASKS[name].hub if name in TASKS else None
-    return {
-        "task": {"type": "semantic-similarity", "name": "Semantic Similarity"},
-        "dataset": {"name": name, "type": hub.path if hub else Path(name).name, "split": split},
-        "metrics": [{"type": "spearman_cosine", "value": score.get("value"), "name": "Spearman of cosine x 100"}],
-    }

@@ -143,16 +143,7 @@ def _hand_out(encoded: Encoded, jobs: Sequence[_Job]) -> None:
 
 
 class Service:
-    """What all handlers share.
-
-    Args:
-        models: Encoders by the names that requests give; the first is the default.
-        indexes: Indexes by name.
-        settings: Limits.
-        normalize: Scale every embedding to length 1.
-        key: Required of every request except the page and ``/health``; None: nothing is required.
-        threads: Processor threads of a search; None: all.
-    """
+    """What all handlers share: the models and indexes that requests name, the first ones by default."""
 
     def __init__(
         self,
@@ -161,8 +152,8 @@ class Service:
         settings: ServeSettings | None = None,
         *,
         normalize: bool = True,
-        key: str | None = None,
-        threads: int | None = None,
+        key: str | None = None,  # required of every request except the page and ``/health``
+        threads: int | None = None,  # of a search
     ) -> None:
         self.models, self.indexes = dict(models), dict(indexes or {})
         self.settings, self.normalize = settings or ServeSettings(), normalize
