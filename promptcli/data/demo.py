@@ -7,7 +7,6 @@ from pathlib import Path
 
 from promptcli.data.senteval import Parts
 from promptcli.errors import UsageError
-from promptcli.notes import note
 from promptcli.storage.files import check_output, write_text
 
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
@@ -64,15 +63,11 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
             _table(("sent0", "sent1", "hard_neg"), triplets, ","),
         ),
     }
-    files = [folder / name for name in tables]
-    present = {file.name: file.read_bytes() for file in files if file.is_file()}
-    new = {name: text for name, (_, text) in tables.items() if present.get(name) != text.encode()}
-    for name in new:
-        check_output(folder / name, force=force, option="examples")
-    for name, text in new.items():
+    for name, (_, text) in tables.items():
+        unchanged = (folder / name).is_file() and (folder / name).read_bytes() == text.encode()
+        check_output(folder / name, force=force or unchanged, option="examples")
+    for name, (_, text) in tables.items():
         write_text(folder / name, text)
-    if not new:
-        note("already there, unchanged")
     return {name: content for name, (content, _) in tables.items()}
 
 

@@ -138,7 +138,7 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
 
     Args:
         data: A list of sentences, of tuples (pairs, triplets, premise, hypothesis and label, or definition and word),
-            or of dictionaries; or a ``Table``, such as a ``datasets.Dataset``.
+            or of dictionaries; or a ``datasets.Dataset``.
         layouts: The layouts asked for, best first.
 
     Example:
@@ -175,11 +175,10 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
 def _examples(
     rows: Iterable[tuple[str, ...]], layout: tuple[str, ...], name: str, digest: Callable[[], str]
 ) -> TrainingExamples:
-    """Return the complete rows, in columns."""
+    """Return the complete rows, in columns; triplets without a negative are pairs."""
     complete: list[tuple[str, ...]] = []
     blank = unlabelled = commas = 0
     read, hint = _JUDGEMENTS.get(layout, (None, ""))
-    needed = 2 if layout == TRIPLETS else None
     for number, row in enumerate(rows, 1):
         if read is not None:
             if row[-1].strip() in _UNLABELLED:
@@ -190,23 +189,19 @@ def _examples(
             if label is None:
                 raise UsageError(f"{name}: row {number} has the {layout[-1]} {row[-1]!r}; {hint}")
             row = (*row[:-1], label)
-        if all(map(str.strip, row[:needed])):
+        if all(map(str.strip, row[: 2 if layout == TRIPLETS else None])):
             complete.append(row)
         else:
             blank += 1
     note_commas(commas, name)
-    columns, layout = _columns(complete, layout, name)
-    return TrainingExamples(columns, digest(), blank, layout, unlabelled)
-
-
-def _columns(rows: Sequence[tuple[str, ...]], layout: tuple[str, ...], name: str) -> tuple[Any, tuple[str, ...]]:
-    """Return the columns of rows that something can be learned from; triplets without a negative are pairs."""
-    if not rows:
+    if not complete:
         raise UsageError(f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on")
-    if layout in _JUDGEMENTS and len({row[-1] for row in rows}) == 1:
-        raise UsageError(f"{name}: all {len(rows):,} {layout[-1]}s are {rows[0][-1]!r}; give two different ones")
-    columns = tuple(list(column) for column in zip(*rows, strict=True))
-    return (columns[:2], PAIRS) if layout == TRIPLETS and not any(columns[2]) else (columns, layout)
+    columns = tuple(list(column) for column in zip(*complete, strict=True))
+    if read is not None and len(set(columns[-1])) == 1:
+        raise UsageError(f"{name}: all {len(complete):,} {layout[-1]}s are {columns[-1][0]!r}; give two different ones")
+    if layout == TRIPLETS and not any(columns[2]):
+        columns, layout = columns[:2], PAIRS
+    return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 
 def _score(text: str) -> str | None:

@@ -85,7 +85,6 @@ class STSTask:
         return Pairs(first, second, np.concatenate([pairs.gold for pairs in subsets]))
 
     def sentences(self) -> Iterator[str]:
-        """Yield every sentence, as often as it occurs."""
         for pairs in self.subsets.values():
             yield from pairs.first
             yield from pairs.second
@@ -107,7 +106,6 @@ class TransferTask:
     splits: dict[str, LabelledExamples]
 
     def sentences(self) -> Iterator[str]:
-        """Yield every sentence, as often as it occurs."""
         for examples in self.splits.values():
             yield from examples.first
             yield from examples.second or ()
@@ -170,7 +168,6 @@ class OwnTask:
     parts: Parts
 
     def sentences(self) -> Iterator[str]:
-        """Yield every sentence, as often as it occurs."""
         for rows in self.parts.values():
             for first, second, _ in rows:
                 yield first
@@ -285,7 +282,11 @@ def _task(name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, 
             subsets = {subset: Pairs(*_columns(pairs, np.float64)) for subset, pairs in parts.items()}
             return STSTask(name.task, name.split, protocol, text, subsets)
         case "accuracy":
-            return TransferTask(name.task, {split: _labelled(examples) for split, examples in parts.items()})
+            splits = {}
+            for split, examples in parts.items():
+                first, second, labels = _columns(examples, np.int64)
+                splits[split] = LabelledExamples(first, None if second[0] is None else second, labels)
+            return TransferTask(name.task, splits)
         case "ndcg@10":
             return RetrievalTask.of(str(name), every, name.task)
     local = [TaskName(MTEB_LOCAL[name.split])] if folder is not None and name.split in MTEB_LOCAL else []
@@ -314,11 +315,6 @@ def _text_of(row: TaskRow, parts: Parts) -> str:
     if not any(side and _UPPER_CASE.search(side) for side in sides):
         return "as in the folder, lower-cased"
     return "as in the folder, cased" if row.cased else "raw text, as in the folder"
-
-
-def _labelled(rows: Sequence[GoldRow]) -> LabelledExamples:
-    first, second, labels = _columns(rows, np.int64)
-    return LabelledExamples(first, None if second[0] is None else second, labels)
 
 
 def _columns(rows: Sequence[GoldRow], dtype: Any) -> tuple[list[str], list[str], NDArray[Any]]:

@@ -45,23 +45,19 @@ class ArrayRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of rows and width, (n, d)."""
         return self.vectors.shape[0], self.vectors.shape[1]
 
     @property
     def has_texts(self) -> bool:
-        """Whether the rows have texts."""
         return self.texts is not None
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the rows in order."""
         for start in range(0, len(self.vectors), BLOCK):
             rows = slice(start, start + BLOCK)
             texts, cells = (None if given is None else given[rows] for given in (self.texts, self.cells))
             yield Block(self.vectors[rows], self.ids[rows], texts, start, cells)
 
     def sample(self, count: int) -> tuple[RowNumbers, Floats]:
-        """Return up to ``count`` random rows."""
         count = min(count, len(self.vectors))
         rows = np.sort(np.random.default_rng(0).choice(len(self.vectors), count, replace=False)).astype(np.int64)
         return rows, self.vectors[rows]

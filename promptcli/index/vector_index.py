@@ -81,7 +81,6 @@ class Builder:
         self._segments: list[Segment] = []
 
     def add(self, units: Floats, labels: pa.Table) -> None:
-        """Take unit vectors (m, d) and their labels."""
         if not len(units):
             return
         self._index.add(units)
@@ -176,7 +175,6 @@ class VectorIndex:
 
     @property
     def has_texts(self) -> bool:
-        """Whether the rows have texts."""
         return "text" in self.labels.column_names
 
     @property
@@ -200,7 +198,6 @@ class VectorIndex:
 
     @property
     def width(self) -> int:
-        """Numbers in a vector, d."""
         return int(self.empty.d)
 
     @property
@@ -320,7 +317,6 @@ class VectorIndex:
         return pc.replace_substring_regex(ids, PART, "") if self.split else ids
 
     def live(self) -> RowNumbers:
-        """Return the rows that are not deleted."""
         return np.flatnonzero(~self.masked)
 
     def find(self, names: Any, *, exact: bool = False) -> RowNumbers:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,14 @@ _GROUPS, _SPARSE = 64, 4
 
 
 class Sink:
-    """Takes the rows of a vector file in order."""
+    """Takes the rows of a vector file in order; the file is complete when its ``with`` block has ended well."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with contextlib.suppress(*() if kind is None else (Exception,)):  # a Parquet writer complains if it stays open
+            self.close()
 
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
         """Append one window: ``vectors`` (n, d), of the rows of ``batch``, float32 unless quantized."""
@@ -44,9 +51,6 @@ class Sink:
 
     def close(self) -> None:
         """Complete the file."""
-
-
-AnySink = TypeVar("AnySink", bound=Sink)
 
 
 @dataclass(frozen=True)
@@ -339,7 +343,6 @@ class ParquetSink(Sink):
         self._writer: Any = None
 
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
-        """Append one window as a row group."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -354,7 +357,6 @@ class ParquetSink(Sink):
         self._writer.write_table(table)
 
     def close(self) -> None:
-        """Write the footer."""
         if self._writer is not None:
             if self.about is not None:
                 self._writer.add_key_value_metadata({ABOUT: self.about})
@@ -372,18 +374,6 @@ FORMATS: MutableMapping[str, VectorFormat] = Table(
 )
 
 
-@contextlib.contextmanager
-def opened(sink: AnySink) -> Iterator[AnySink]:
-    """Yield a sink; its file is complete when the block has ended well."""
-    try:
-        yield sink
-    except BaseException:
-        with contextlib.suppress(Exception):  # a Parquet writer that is not closed complains on stderr
-            sink.close()
-        raise
-    sink.close()
-
-
-def open_sink(file: BinaryIO, kind: str, width: int) -> AbstractContextManager[Sink]:
-    """Open a writer on an open binary file, seekable for .npy; the file is complete when the block has ended well."""
-    return opened(FORMATS[kind].open(file, width))
+def open_sink(file: BinaryIO, kind: str, width: int) -> Sink:
+    """Return a writer on an open binary file, seekable for .npy."""
+    return FORMATS[kind].open(file, width)
