@@ -16,7 +16,7 @@ from promptcli.errors import UsageError, unknown
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import PAPER, expand_user, read_settings, setting
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
-
-import typer
+from typing import TYPE_CHECKING, BinaryIO
 
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import Json
@@ -130,10 +128,7 @@ def _show_parts(made: "EmbeddedParts", *, as_json: bool) -> None:
 
 
 @command_of(library.similarities, flags={"first": "A", "second": "B"})
-def similarity(
-    similarities: "partial[Iterator[tuple[str, str, float]]]",
-    json: Annotated[bool, typer.Option("--json", help='JSONL {"a", "b", "similarity"}, unrounded.')] = False,
-) -> None:
+def similarity(similarities: "partial[Iterator[tuple[str, str, float]]]", json: Json = False) -> None:
     from promptcli.data.given import note_no_file
 
     for word in (similarities.keywords["first"], similarities.keywords["second"]):

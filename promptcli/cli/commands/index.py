@@ -5,9 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from promptcli.cli import console
 from promptcli.cli.commands.models import method_line
@@ -66,12 +64,7 @@ info = _showing_the_index(indexing.index_info)
         "ef": Flag(min=1),
     },
 )
-def search(
-    search: "partial[Any]",
-    json: Annotated[
-        bool, typer.Option("--json", help='JSONL {"query", "rank", "id", "text", "score", "columns"}.')
-    ] = False,
-) -> None:
+def search(search: "partial[Any]", json: Json = False) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their cosine."""
     query, least = search.keywords["query"], search.keywords["min_score"]
     many = not isinstance(query, str) or indexing.is_query_file(query)
@@ -88,16 +81,7 @@ def search(
 
 
 @command_of(indexing.find_dups, flags=_INDEX)
-def dups(
-    dups: "partial[tuple[list[list[Hit]], int]]",
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help='JSONL {"cluster", "size", "rank", "id", "text", "score"}.',
-        ),
-    ] = False,
-) -> None:
+def dups(dups: "partial[tuple[list[list[Hit]], int]]", json: Json = False) -> None:
     clusters, rows = dups()
     for number, cluster in enumerate(clusters, 1):
         if json:
@@ -149,20 +133,14 @@ def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> No
         **({"prompt": f"documents begin with {manifest.text}"} if manifest.prompt else {}),
         "created": manifest.created,
     }
-    for name, value in lines.items():
-        console.result(f"{name:<10}{value}")
+    console.result_table((), list(lines.items()))
 
 
 @command_of(
     file_search.search,
     flags={"files": "FILE...", "k": Flag("-k", min=1), "model": "--model -m", "context": Flag(min=0)},
 )
-def search_files(
-    search: "partial[list[Line]]",
-    json: Annotated[
-        bool, typer.Option("--json", help='JSONL {"file", "line", "score", "text", "before", "after"}.')
-    ] = False,
-) -> None:
+def search_files(search: "partial[list[Line]]", json: Json = False) -> None:
     lines, context = search(), search.keywords["context"]
     for line in lines:
         if json:
