@@ -9,6 +9,7 @@ The names of ``__all__`` are loaded when they are first used, so that importing 
 """
 
 import importlib
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ __all__ = list(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}")
-    globals()[name] = value = getattr(importlib.import_module(_MODULES[name]), name)
+    from promptcli.data.given import check_arguments
+
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value = check_arguments(value) if inspect.isfunction(value) else value
     return value
 
 

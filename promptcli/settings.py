@@ -72,28 +72,33 @@ _BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
 }
 
 
-#: Type -> the types that are accepted for it.
-_PLAIN: dict[Any, Any] = {
-    bool: bool,
-    int: Integral,
-    float: Real,
-    str: str,
-    Path: str | Path,
-    NoneType: NoneType,
+#: Type -> the types that are accepted for it, and its name in messages.
+_PLAIN: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "True or False"),
+    int: ((Integral,), "a whole number"),
+    float: ((Real,), "a number"),
+    str: ((str,), "text"),
+    Path: ((str, Path), "a path"),
+    NoneType: ((NoneType,), "None"),
 }
+
+
+def check_type(name: str, value: Any, hint: Any) -> None:
+    """Refuse a value of another type than ``hint``, if that is a plain one (text, number, path) or several of them."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if not all(kind in _PLAIN for kind in kinds):
+        return
+    truth = isinstance(value, bool) and bool not in kinds  # Python's bool is an int
+    if truth or not isinstance(value, tuple(each for kind in kinds for each in _PLAIN[kind][0])):
+        wanted = " or ".join(_PLAIN[kind][1] for kind in kinds)
+        raise UsageError(f"`{name}` is {type(value).__name__} ({value!r:.40}); give {wanted}")
 
 
 def check_bounds(settings: Any) -> None:
     """Refuse values of a dataclass of another type, out of bounds, not finite or not among the field's choices."""
     for item in fields(settings):
         value, about = getattr(settings, item.name), item.metadata
-        kinds = get_args(item.type) if isinstance(item.type, UnionType) else (item.type,)
-        if all(kind in _PLAIN for kind in kinds) and not (
-            any(isinstance(value, _PLAIN[kind]) for kind in kinds)
-            and (bool in kinds or not isinstance(value, bool))  # Python's bool is an int
-        ):
-            wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise UsageError(f"`{item.name}` is {type(value).__name__} ({value!r:.40}); give {wanted}")
+        check_type(item.name, value, item.type)
         if "choices" in about and value not in about["choices"]:
             raise unknown(item.name.replace("_", "-"), str(value), about["choices"])
         bounds = [(words, about[kind], holds) for kind, (words, holds) in _BOUNDS.items() if kind in about]

@@ -283,10 +283,15 @@ def _ending(error: Any) -> tuple[int, str] | None:
         return 1, f"the GPU stopped: {one_line(error, 120)}; start again, with --resume if the command has it"
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2, ""
-    if hasattr(error, "format_message"):  # of Typer's parser
-        command, message = error.ctx.command_path if error.ctx else "promptcli", one_line(error.format_message())
-        return 2, f"{message[:1].lower()}{message[1:].rstrip('.')} (all options: {command} --help)"
-    return None
+    return (2, _usage_line(error)) if hasattr(error, "format_message") else None
+
+
+def _usage_line(error: Any) -> str:
+    """Return the line of an error of Typer's parser."""
+    command, message = error.ctx.command_path if error.ctx else "promptcli", one_line(error.format_message())
+    if not getattr(error, "option_name", "a").lstrip("-")[:1].isalpha():
+        message = f'{message.rstrip(".")}; a sentence that begins with "-" follows --: {command} -- "-5 degrees"'
+    return f"{message[:1].lower()}{message[1:].rstrip('.')} (all options: {command} --help)"
 
 
 def _drop(stream: TextIO) -> None:

@@ -13,7 +13,15 @@ from datetime import timedelta
 from typing import Any
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -116,6 +124,11 @@ def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 _LINES_EVERY = 30.0
 
 
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "-/s")
+
+
 class ProgressBar:
     """Shows how far a stage is: called with the number of rows newly done, or a fraction of one."""
 
@@ -140,7 +153,7 @@ class ProgressBar:
 @contextlib.contextmanager
 def progress(label: str, total: int | None) -> Iterator[ProgressBar]:
     """Show on stderr how far a stage is while the block runs; ``total`` is None if unknown."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
         yield ProgressBar(bar, label, total)
 

@@ -1,15 +1,42 @@
 """Checks of sentences and ids that come from a program or the command line rather than from a file."""
 
+import functools
+import inspect
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, unknown
 from promptcli.notes import note
+from promptcli.settings import check_type
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def check_arguments(function: Function) -> Function:
+    """Decorate a public function: an unknown keyword, and text where a number belongs, are a ``UsageError``.
+
+    Parameters that also take other types than plain ones (sentences, models) are left to the function.
+    """
+    parameters = inspect.signature(function).parameters
+    named = [name for name in parameters if name != "self"]
+    further = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+
+    @functools.wraps(function)
+    def checked(*args: Any, **options: Any) -> Any:
+        for name in options:
+            if name not in parameters and not further:
+                raise unknown(f"argument of {function.__name__}", name, named)
+        for name, value in (*zip(parameters, args, strict=False), *options.items()):
+            if name in parameters:
+                check_type(name, value, parameters[name].annotation)
+        return function(*args, **options)
+
+    return cast(Function, checked)
 
 
 def check_rows(given: Any, what: str, kind: str = "text") -> list[Any]:

@@ -23,7 +23,7 @@ from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
 from promptcli.backbones.tokenizer import ID_BYTES, pack, unpack
-from promptcli.data.given import check_texts
+from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder import batching
 from promptcli.encoder.batching import Encoded, Memory, Progress, Share, Vectors, silent
@@ -136,12 +136,14 @@ class Encoder:
         if place != "none":
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
 
+    @check_arguments
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the encoder into a folder that ``load`` and sentence-transformers open; see ``promptcli.save``."""
         promptcli.save(self, folder, force=force)
 
     save_pretrained = save
 
+    @check_arguments
     def register(self, name: str, *, force: bool = False) -> None:
         """Keep the encoder under a name that ``promptcli.load`` and ``--model`` know; see ``promptcli.register``."""
         promptcli.register(self, name, force=force)
@@ -175,7 +177,8 @@ class Encoder:
     def encode(
         self, sentences: str | Sequence[str], prompt_name: str | None = ..., prompt: str | None = ..., **options: Any
     ) -> np.ndarray: ...
-    def encode(  # type: ignore[misc]
+    @check_arguments  # type: ignore[misc]
+    def encode(
         self,
         sentences: str | Sequence[str],
         prompt_name: str | None = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from promptcli.data.given import check_ids, check_texts
+from promptcli.data.given import check_arguments, check_ids, check_texts
 from promptcli.errors import UsageError
 from promptcli.index.inputs import documents_of, encoder_of, origin_of
 from promptcli.index.neighbours import dups
@@ -36,6 +36,7 @@ class SentenceIndex:
         self._documents, self.queries = documents_of(stored.origin, encoder), encoder.in_role("query")
 
     @classmethod
+    @check_arguments
     def build(
         cls,
         sentences: Sequence[str],
@@ -66,10 +67,12 @@ class SentenceIndex:
     def __len__(self) -> int:
         return self.vectors.rows
 
+    @check_arguments
     def add(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str] | None = None) -> None:
         """Append sentences; without ids their numbers go on from the last row."""
         self.vectors.add(_rows(sentences, self._documents, ids))
 
+    @check_arguments
     def upsert(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str]) -> int:
         """Replace the sentences that have these ids, append those whose id is new; return how many were replaced.
 
@@ -94,7 +97,8 @@ class SentenceIndex:
     def search(self, query: str, k: int = 10, **options: Any) -> list[Hit]: ...
     @overload
     def search(self, query: list[str], k: int = 10, **options: Any) -> list[list[Hit]]: ...
-    def search(  # type: ignore[misc]
+    @check_arguments  # type: ignore[misc]
+    def search(
         self,
         query: str | list[str],
         k: int = 10,
@@ -122,6 +126,7 @@ class SentenceIndex:
         answers = self.vectors.search(queries, k, nprobe=nprobe, ef=ef, where=where)
         return answers[0] if isinstance(query, str) else answers
 
+    @check_arguments
     def dups(self, threshold: float = 0.95) -> list[list[Hit]]:
         """Return groups of near-duplicates; see ``promptcli.index.neighbours.dups``."""
         return dups(self.vectors, threshold)

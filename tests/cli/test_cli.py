@@ -73,6 +73,7 @@ CHOICES = [
         ("embd x", 2, "Did you mean 'embed'"),
         ("models shw", 2, "Did you mean 'show'"),
         ("embed x --backbon y", 2, "no such option: --backbon"),
+        ("similarity -5° cold", 2, '-- "-5 degrees"'),
         ("embed x --threads 0", 2, "--threads"),
         ("embed x --batch-size 4.5", 2, "--batch-size"),
         ("embed x --threads", 2, "--threads"),

@@ -135,8 +135,11 @@ def test_numbers_that_are_not_finite_are_refused_by_row(value):
         lambda: SentenceIndex.build("A cat sleeps.", FakeEncoder()),
         lambda: SentenceIndex.build([], FakeEncoder()),
         lambda: of_a_cat(ids=[1, 2]),
+        lambda: of_a_cat(factory=3),
         *(lambda ids=ids: of_a_cat().delete(ids) for ids in (0, "0")),
         *(lambda k=k: of_a_cat().search("x", k=k) for k in (0, 2.5, "3", None, np.nan)),
+        lambda: of_a_cat().search("x", nprob=3),
+        lambda: of_a_cat().dups("0.9"),
     ],
 )
 def test_mistakes_of_a_program_are_refused(wrong):
