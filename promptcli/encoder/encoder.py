@@ -265,7 +265,7 @@ class Encoder:
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return d, the width of the vectors (sentence-transformers' name for it)."""
-        return self.width
+        return int(self.width)
 
     get_embedding_dimension = get_sentence_embedding_dimension
 
