@@ -178,13 +178,6 @@ def test_a_name_like_none_of_ours_is_looked_for_on_the_hub(name, online, no_wait
     no_network.clear()
 
 
-def test_trackers_that_use_the_network_are_refused_offline(online, run, monkeypatch, no_network):
-    monkeypatch.setattr("promptcli.training.processes.get_available_trackers", lambda: ["tensorboard", "wandb"])
-    ran = run(*shlex.split(LINES["train"]), "--offline", "--report-to", "wandb")
-    refused(ran, 2, "--report-to 'wandb'", "--offline", "tensorboard")
-    assert not no_network
-
-
 def test_the_suite_has_no_network(no_network):
     for host in ("example.org", "192.0.2.1"):
         with pytest.raises(OSError, match="unreachable"):

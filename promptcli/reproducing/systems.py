@@ -256,7 +256,7 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
     examples, development = context.examples(examples_kind(row, context)), context.development()
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
-    transfer = method.transfer_recipe(recipe, settings)
+    transfer = method.transfer_recipe(recipe)
     mixed = choose_dtype("auto", str(backbone.device)) == torch.bfloat16
     identity = {
         **identity_of(recipe, context),
@@ -278,7 +278,7 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
         chosen = find_objective(method).choose(examples, settings, copy)
         run = TrainingRun(method, settings, chosen, "corpus", development)
         with tempfile.TemporaryDirectory(prefix="promptcli-") as folder:
-            processes = start_processes(str(copy.device), mixed=mixed, trackers=[], folder=Path(folder))
+            processes = start_processes(str(copy.device), mixed=mixed)
             encoder, trained = run.train(copy, Path(folder), processes)
         context.cache.put_tensors(identity, trained.tensors)
         return encoder

@@ -6,25 +6,20 @@ process's gradient.
 
 import itertools
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.tracking import get_available_trackers
 from torch import Tensor, nn
 
 from promptcli.errors import UsageError
-from promptcli.notes import is_offline
-
-_LOCAL_TRACKERS = ("tensorboard", "aim", "dvclive")  #: trackers that only write files
 
 
 class Processes:
     """The processes of a run, usually one."""
 
     def __init__(self, accelerator: Accelerator, *, device: str = "cpu", mixed: bool = False) -> None:
-        self.accelerator = accelerator  #: of this process; knows the others, and the trackers
+        self.accelerator = accelerator  #: of this process; knows the others
         self.device = device  #: of this process
         self.mixed = mixed  #: products in bfloat16; weights and optimiser stay float32
         self.number: int = accelerator.num_processes
@@ -81,19 +76,9 @@ class Processes:
         return list(itertools.pairwise(edges))
 
 
-def start_processes(device: str, *, mixed: bool, trackers: Sequence[str], folder: Path) -> Processes:
-    """Join the other processes of this launch, each on its own device; ``folder`` holds those of the trackers."""
-    available = {str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()}
-    for tracker in trackers:
-        if tracker not in available:
-            installed = ", ".join(sorted(available)) or "none"
-            raise UsageError(f"`trackers` {tracker!r} is unknown or not installed; installed trackers: {installed}")
-        if is_offline() and tracker not in _LOCAL_TRACKERS:
-            local = ", ".join(_LOCAL_TRACKERS)
-            raise UsageError(f"`trackers` {tracker!r} uses the network, which `offline` forbids; without it: {local}")
-    accelerator = Accelerator(
-        cpu=device == "cpu", log_with=list(trackers) or None, project_dir=str(folder / "trackers") if trackers else None
-    )
+def start_processes(device: str, *, mixed: bool) -> Processes:
+    """Join the other processes of this launch, each on its own device."""
+    accelerator = Accelerator(cpu=device == "cpu")
     if accelerator.num_processes > 1 and device != "cpu":
         device = str(accelerator.device)
     return Processes(accelerator, device=device, mixed=mixed)

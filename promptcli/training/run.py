@@ -48,7 +48,7 @@ from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
-from promptcli.training.teacher import SentenceVectors, check_minable, estimate, mined, named_vectors
+from promptcli.training.teacher import SentenceVectors, check_minable, mined, named_vectors
 from promptcli.training.trainer import DevScore, Learner, TrainedWeights, Trainer
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
@@ -125,7 +125,6 @@ class Request:
     tests: Sequence[str] = ()
     resume: bool = False
     force: bool = False
-    trackers: Sequence[str] = ()
     offline: bool = False
 
     @property
@@ -169,15 +168,12 @@ class Request:
             width = 0 if backbone in method.paper else family_and_width(backbone)[1]
         return method.changed(method.settings(backbone, width), self.changes)
 
-    def describe(self, *, timed: bool = False) -> dict[str, object]:
-        """Return what a run would do, JSON-ready; see ``training_settings``."""
+    def describe(self) -> dict[str, object]:
         form, base, data, on = self.chosen()
         if self.data is not None and not is_fetched(self.data):
             form = find_method(self.method, supervised=self.examples(self.data).supervised)
         in_force, family = self.settings(form, base), _family(form, base)
         variant, head = form.variant(family), form.head(family, in_force)
-        models = _models(in_force) if timed and not is_fetched(data) else {}
-        device = choose_device(self.where.device)
         return {
             "method": form.name,
             "source": form.source,
@@ -191,11 +187,6 @@ class Request:
             "head": head and f"{head}, {'kept' if keeps_head(in_force) else 'while training only'}",
             "recipe": form.recipe(base, family, in_force).to_dict(),
             **dataclasses.asdict(in_force),
-            **{
-                f"{field}_vectors": estimate(model, self.examples(data), source_name(data), device)
-                for field, model in models.items()
-                if model
-            },
         }
 
     @kept_random_states()
@@ -216,8 +207,7 @@ class Request:
         folder = registry.run_folder(saved_as)
         device = choose_device(self.where.device)
         mixed = choose_dtype(self.where.dtype or "auto", device) == torch.bfloat16
-        # before the backbone: each process may have its own device
-        processes = start_processes(device, mixed=mixed, trackers=self.trackers, folder=folder.parents[1])
+        processes = start_processes(device, mixed=mixed)  # before the backbone: each may have its own device
         with contextlib.ExitStack() as stack:
             if name is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="promptcli-")), saved_as)
@@ -236,16 +226,12 @@ class Request:
                 chosen = f"{len(examples):,} demo sentences, chosen by {development.label}"
                 note(f"assumed: {base}, {chosen}; the papers' setting: `paper`")
             run.report()
-            run.check(loaded)
-            if self.trackers:
-                processes.accelerator.init_trackers(saved_as, config=dataclasses.asdict(settings))
+            steps_of(settings, examples.sizes)
             entry = self._resumable(run, loaded, saved_as, folder, processes)
             if processes.is_main and name is not None:
                 registry.save(entry, force=True)
                 RunFolder(folder).discard()
             processes.wait()
-        for tracker in processes.accelerator.trackers:  # `end_training` would also part the processes of a sweep
-            tracker.finish()
         return Trained(entry, processes.device, processes.is_main, self.offline)
 
     def _resumable(
@@ -342,14 +328,6 @@ class TrainingRun:
             shown = ", ".join(words[:_NAMED]) + (", ..." if len(words) > _NAMED else "")
             note(f"{self.source}: {len(words):,} words that are not a single token left out: {shown}")
 
-    def check(self, backbone: Backbone) -> None:
-        """Refuse what cannot be trained, or not be read afterwards, before anything is written."""
-        steps_of(self.settings, self.examples.sizes)
-        recipe = self.method.recipe(backbone.name, backbone.provenance.family, self.settings)
-        transfer = self.method.transfer_recipe(recipe, self.settings)
-        if self.settings.transfer_recipe and transfer is not None:
-            build_encoder(transfer, backbone=backbone)
-
     def identity(self, backbone: Backbone) -> dict[str, Any]:
         """Return what must be the same when the run is resumed; JSON-ready."""
         return {
@@ -427,5 +405,5 @@ class TrainingRun:
             trained.tensors,
             {**vars(backbone.provenance), "width": encoder.width, "trained": facts},
             [score.to_dict() for score in scores],
-            method.transfer_recipe(recipe, settings),
+            method.transfer_recipe(recipe),
         )

@@ -1,7 +1,6 @@
 """Vectors of a run by another model, made once in parts that outlive a kill, or read; hard negatives chosen by them."""
 
 import dataclasses
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from promptcli.notes import note, working
 from promptcli.storage.files import atomic_path, sha256
 
 PART = 32_768  # sentences of a part
-_TIMED = 512  # sentences by which a pass is timed
 
 
 class SentenceVectors:
@@ -104,19 +102,6 @@ def named_vectors(name: str, examples: TrainingExamples, source: str, device: st
     vectors = SentenceVectors(examples.columns[0], fingerprint, matrix.shape[1])
     vectors.parts = [_finite(matrix[start : start + PART], name) for start in range(0, len(matrix), PART)]
     return vectors
-
-
-def estimate(name: str, examples: TrainingExamples, source: str, device: str) -> str:
-    """Return how long a model takes for the sentences, measured on some of them."""
-    vectors = named_vectors(name, examples, source, device)
-    if not isinstance(vectors, EncodedVectors):
-        return f"{len(examples):,} vectors of {name}"
-    sample = vectors.sentences[:: -(-len(vectors.rows) // _TIMED)]
-    vectors.encoder.encode(sample[:32])  # whose pass has the costs of the first one
-    start = time.perf_counter()
-    vectors.encoder.encode(sample)
-    rate = len(sample) / (time.perf_counter() - start)
-    return f"{len(vectors.rows):,} sentences at {rate:,.0f} a second: {len(vectors.rows) / rate / 60:.1f} minutes"
 
 
 def _finite(vectors: NDArray[Any], name: str) -> NDArray[Any]:

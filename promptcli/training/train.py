@@ -30,7 +30,6 @@ def train(
     data_dir: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
-    trackers: Sequence[str] = (),
     offline: bool = False,
     **settings: Setting,
 ) -> "Trained":
@@ -53,7 +52,6 @@ def train(
         data_dir: SentEval folder of the tasks.
         resume: Resume the unfinished run of that name; it ends with the weights of a run that was never killed.
         force: Replace a model of that name.
-        trackers: Tracker of accelerate to report to: tensorboard, wandb, ...; repeatable.
         offline: Never use the network.
         settings: The method's own, by the names of its options: ``steps=100``, ``learning_rate=1e-4``, ``seed=1``.
 
@@ -70,8 +68,7 @@ def train(
     from promptcli.training.run import Request
 
     return Request(
-        method, data, settings, backbone, start, supervised, paper, on, data_dir, name, tests, resume, force,
-        trackers, offline,
+        method, data, settings, backbone, start, supervised, paper, on, data_dir, name, tests, resume, force, offline
     ).train()  # fmt: skip
 
 
@@ -85,13 +82,11 @@ def training_settings(
     paper: bool = False,
     on: "STSTask | str | Path | None" = None,
     data_dir: str | Path | None = None,
-    timed: bool = False,
     **settings: Setting,
 ) -> dict[str, object]:
     """Return what ``train`` would do with the same arguments, JSON-ready, without reading weights or using the network.
 
-    Local data are read: their columns decide whether the method is supervised. With ``timed``, the teacher of
-    ``distill`` is loaded, and the time it takes for all sentences is measured on some of them.
+    Local data are read: their columns decide whether the method is supervised.
 
     Example:
         >>> import promptcli as pc
@@ -100,5 +95,4 @@ def training_settings(
     """
     from promptcli.training.run import Request
 
-    request = Request(method, data, settings, backbone, start, supervised, paper, on, data_dir)
-    return request.describe(timed=timed)
+    return Request(method, data, settings, backbone, start, supervised, paper, on, data_dir).describe()

@@ -57,7 +57,6 @@ class DevScore:
     best: bool  #: the best so far
     seconds: float  #: spent in steps
     rate: float | None  #: examples per second since the last score
-    diverged: bool  #: near 0, and significantly below the first score
 
 
 class Learner(TrainableEncoder):
@@ -219,7 +218,6 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         self._advance(1)
         best = [score.value for score in self.dev_scores if score.best][-1:]
         describe(self._advance, f"loss {loss:.4f}" + "".join(f"  best {value:.2f}" for value in best))
-        self.processes.accelerator.log({"loss": loss, "learning_rate": rate}, step=step)
 
     def gradients(
         self, number: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None = None
@@ -291,13 +289,11 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
     def _score(self, position: Position) -> None:
         """Score the learner; keep its weights if they are the best so far (strictly: ties keep the earlier)."""
         self.learner.eval()
-        label, pairs = self.development.label, len(self.development.pairs())
         value = spearman_on(self.learner.encoder(selecting=True), self.development)
         if not math.isfinite(value):
             value = 0.0  # equal vectors for all sentences rank nothing
         before = self.dev_scores[-1].seconds if self.dev_scores else 0.0
         samples, elapsed = position.seen - self._scored_at, position.seconds - before
-        diverged = has_diverged(value, self.dev_scores[:1], pairs)
         score = DevScore(
             step=position.step,
             loss=float(np.mean(self._losses)) if self._losses else None,
@@ -305,11 +301,9 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
             best=all(value > score.value for score in self.dev_scores),
             seconds=position.seconds,
             rate=samples / elapsed if elapsed > 0 else None,
-            diverged=bool(diverged),
         )
         self.dev_scores.append(score)
         self._scored_at, self._losses = position.seen, []
-        self.processes.accelerator.log({f"spearman/{label}": value}, step=position.step)
         if not self.processes.is_main:
             return
         if score.best:
@@ -319,23 +313,8 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
             lines.write(json.dumps(dataclasses.asdict(score)) + "\n")
         shown = [f"step {score.step}/{self.steps}"]
         shown += [] if score.loss is None else [f"loss {score.loss:.4f}"]
-        shown += [f"{label} {score.value:.2f}{' *' if score.best else ''}"]
+        shown += [f"{self.development.label} {score.value:.2f}{' *' if score.best else ''}"]
         note("  ".join(shown if score.rate is None else [*shown, f"{score.rate:.0f} examples/s"]))
-        if score.diverged:
-            note(f"the run has diverged; try a `learning_rate` below {self.settings.learning_rate:g}")
-        elif diverged is None and len(self.dev_scores) == 2:  # the first after the start
-            note(f"{pairs} development pairs are too few to tell whether the run has diverged; give more by `on`")
-
-
-def has_diverged(value: float, first: Sequence[DevScore], pairs: int) -> bool | None:
-    """Return whether a score (Spearman x 100) is noise and fell significantly since the first; None: too few pairs.
-
-    Noise: within two standard errors of 0, 1 / sqrt(n). A significant fall: more than two standard errors of the
-    difference of two correlations, sqrt(2 / n).
-    """
-    noise, fall = 2 / math.sqrt(pairs), 2 * math.sqrt(2 / pairs)
-    falls = [(score.value - value) / 100 for score in first if abs(value) / 100 < noise and score.value > value]
-    return None if falls and falls[0] <= fall else bool(falls)
 
 
 def stalled(scores: Sequence[DevScore], patience: int) -> bool:

@@ -10,7 +10,7 @@ import torch
 import promptcli as pc
 from promptcli.encoder.prompts import deep_prefix
 from promptcli.models.registry import Registry
-from promptcli.training.methods import METHODS, find_method
+from promptcli.training.methods import METHODS
 from tests.embed_running import refused
 from tests.learning import family_for, stopped_at
 from tests.processes import Program, ranks_of_two
@@ -179,7 +179,7 @@ def test_a_taken_name_is_refused_unless_it_is_replaced(run, options, registry):
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_path, registry):
     words = ["train", "--method", "dcpcse", *options, "--seeds", 2]
-    sweep = ["--sweep", "prefix-length=2,3", "temperature=0.05"]
+    sweep = ["--sweep", "prefix-length=2,3", "--sweep", "temperature=0.05"]
     told = run(*words, *sweep, "--json").json
     assert [(row["changes"]["prefix_length"], row["seed"]) for row in told["runs"]] == [(2, 0), (2, 1), (3, 0), (3, 1)]
     figures = [[row["trained"] for row in one["scores"]] for one in told["runs"]]
@@ -257,18 +257,15 @@ def test_a_worse_model_is_reported(run, options):
 REFUSALS = [
     ([], 2, "which method? e.g. `promptcli train simcse`"),
     (["dcpse"], 2, "did you mean dcpcse?"),
-    (["--method", "dcpcse", "extra=1"], 2, "'extra=1' is not expected here"),
     (["simcse", "--set", "prefix-length=3"], 2, "method simcse has no setting prefix-length"),
     (["consert", "--set", "augment-second=adversarial"], 2, "unknown augment-second 'adversarial'"),
     (["sbert-regression", "--data", "graded.tsv", "--set", "loss=cosin"], 2, "did you mean cosent"),
     (["dcpcse", "--set", "prefix-length=510"], 2, "prefix length '510' is not allowed"),
-    (["promptbert", "--set", "transfer-recipe=nothing"], 2, "nothing"),
     (["dcpcse", "--epochs", "0"], 2, "--epochs 0.0 is not allowed"),
     (["dcpcse", "--sweep", "prefix-length"], 2, "--sweep takes FIELD=VALUE"),
     (["dcpcse", "--sweep", "seed=1,2"], 2, "give --seeds N"),
     (["cotbert", *4 * ["--prompt", "[X] [MASK] [MASK]"]], 2, "--prompt is given 4 times"),
     (["cotbert", "--prompt", "[X] [MASK]"], 2, "reads the mask, but template"),
-    (["dcpcse", "--report-to", "nobody"], 2, "--report-to 'nobody' is unknown or not installed"),
     (["dcpcse", "--supervised"], 2, "--supervised needs pairs or triplets"),
     (["optiprompt", "--supervised"], 2, "has no supervised form"),
     (["dcpcse", "--paper", "--backbone", "mini-bert"], 2, "no settings of dcpcse are published"),
@@ -288,9 +285,7 @@ def test_what_is_refused(arguments, code, message, run, registry):
 
 
 def test_the_help_and_the_dry_run_tell_the_settings_in_force(run):
-    shown = " ".join(run("train", "--help").out.split())
-    small = find_method("dcpcse", supervised=False).small
-    assert f"dcpcse {small.batch_size}, {small.learning_rate:g}, {small.epochs:g}, {small.prefix_length}" in shown
+    assert "prefix-length" in run("train", "dcpcse", "--help").out
     shown = run("train", "--method", "dcpcse", "--paper", "--dry-run").out
     assert "prefix-length = 16" in shown and "learning-rate = 0.03" in shown
     shown = run("train", "promptbert", "--paper", "--dry-run", "--json").json

@@ -209,8 +209,3 @@ def test_what_is_refused(case, corpus, tmp_path, tiny_folder, monkeypatch):
         pc.train("distill", name="mine", offline=True, **options | change(tmp_path))
     assert "\n" not in str(caught.value)
     assert not [*open_registry().run_folder("mine").parent.glob("*")]
-
-
-def test_the_dry_run_says_how_long_the_teacher_takes(tiny_folder):
-    shown = pc.training_settings("distill", CORPUS, backbone=str(tiny_folder("bert")), teacher="mini", timed=True)
-    assert shown["teacher_vectors"].startswith("48 sentences at ")

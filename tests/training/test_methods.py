@@ -15,7 +15,7 @@ from promptcli.encoder.denoising import padded_blank
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import Recipe
 from promptcli.training.methods import consert, find_method, forms
 from promptcli.training.methods.sbert import REGRESSION
 from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
@@ -249,14 +249,6 @@ def test_given_templates_are_the_views_the_recipe_and_the_baseline():
     settings = soft.small.replace(template=(two,), slots="lookup")
     assert soft.recipe("x", "bert", settings).prompt == f"soft-template-lookup:{two}"
     assert soft.baseline("x", "bert", settings).prompt == two
-
-
-def test_transfer_tasks_may_read_an_encoder_by_another_recipe():
-    method = find_method("promptbert", supervised=False)
-    recipe = method.recipe("x", "bert", method.small)
-    other = method.transfer_recipe(recipe, method.small.replace(transfer_recipe="first-last-avg"))
-    assert other == RECIPES["first-last-avg"].replace(backbone="x").explicit()
-    assert method.transfer_recipe(recipe, method.small) is None
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

@@ -132,7 +132,7 @@ def test_steps_with_a_score(tiny_folder, scored, steps):
 
 
 def test_a_run_may_end_early():
-    made = [DevScore(step, None, 1.0, best, 0.0, None, False) for step, best in enumerate([True, True, False, False])]
+    made = [DevScore(step, None, 1.0, best, 0.0, None) for step, best in enumerate([True, True, False, False])]
     assert [stalled(made, patience) for patience in (0, 2, 3)] == [False, True, False]
     assert not stalled(made[:2], 2)
 

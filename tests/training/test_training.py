@@ -17,7 +17,6 @@ from promptcli.recipe import Recipe
 from promptcli.training.batches import batch_lengths, batches, source_shares, steps_of
 from promptcli.training.methods import METHODS
 from promptcli.training.objectives.contrastive import contrastive_loss
-from promptcli.training.trainer import DevScore, has_diverged
 from tests.learning import family_for, learner_of
 from tests.reference.losses import cosine
 from tests.tiny import SENTENCES
@@ -222,20 +221,3 @@ def test_what_is_learned_needs_its_numbers(learned, tiny_backbone):
     recipe = Recipe("x", transforms=(learned,)) if learned.startswith("proj") else Recipe("x", prompt=learned)
     with pytest.raises(UsageError, match="train it first"):
         build_encoder(recipe, backbone=tiny_backbone("bert"))
-
-
-@pytest.mark.parametrize(
-    ("first", "value", "pairs", "diverged"),
-    [
-        (60.0, 3.0, 200, True),
-        (60.0, 40.0, 200, False),  # lower, and not noise
-        (5.0, 8.0, 200, False),  # noise from the start, and it rises
-        (20.0, 5.0, 40, None),  # too few pairs to tell
-        (20.0, 40.0, 14, False),  # it rose
-        (20.0, -60.0, 40, False),
-    ],
-)
-def test_a_run_has_diverged_when_its_score_fell_to_noise(first, value, pairs, diverged):
-    start = DevScore(0, None, first, True, 0.0, None, False)
-    assert has_diverged(value, [start], pairs) is diverged
-    assert not has_diverged(value, [], pairs)

@@ -26,10 +26,9 @@ from promptcli.cli.options import (
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import UsageError
 from promptcli.training import train as library
-from promptcli.training.methods import METHODS, all_settings, find_method, forms
+from promptcli.training.methods import METHODS, all_settings, find_method
 
 if TYPE_CHECKING:
-    from promptcli.models.registry import Registry
     from promptcli.training.run import Trained
 
 _many_option = partial(typer.Option, rich_help_panel="Several runs")
@@ -58,37 +57,32 @@ def _sources(data: list[str] | None) -> str | list[Path] | None:
         "name": Flag("--name", help="Name of the model. Default: the method's."),
         "on": Flag("--on", type=str),
         "tests": "--test",
-        "trackers": "--report-to",
         "settings": _SETTINGS,
     },
 )
 def train(
     train: "partial[Trained]",
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}. Also what follows --sweep.")
-    ] = None,
-    method: Annotated[str | None, typer.Option(help="The same as the first word.")] = None,
+    word: Annotated[str | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}.")] = None,
+    method: Annotated[str | None, typer.Option(help="The same as the argument.")] = None,
     seeds: Annotated[int | None, _many_option(min=1, max=1000, help="Run N seeds, 0, 1, ...: mean and spread.")] = None,
     sweep: Annotated[
-        str | None,
+        list[str] | None,
         _many_option(
-            metavar="SETTING=V,V ...",
-            help="Run every combination, e.g. `--sweep batch-size=64,128 learning-rate=3e-3,1e-2`.",
+            metavar="SETTING=V,V",
+            help="Try each value, e.g. `--sweep batch-size=64,128`; repeatable: every combination is run.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings in force and stop.")] = False,
     json: Json = False,
 ) -> None:
-    swept = words or []
-    if method is None and swept and "=" not in swept[0]:
-        method, *swept = swept
+    method = method or word
     if not method:
         raise UsageError(f"which method? e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
     name = train.keywords["name"] or method
-    trials = _trials(sweep, swept, seeds)
+    trials = _trials(sweep or [], seeds)
     run = partial(train, method=method)
     if dry_run:
-        _print_settings(_settings(run, {**trials[0], "timed": True}), as_json=json)
+        _print_settings(_settings(run, trials[0]), as_json=json)
         return
     runs = [run(name=name, **trials[0])] if len(trials) == 1 else _train_all(run, trials, name)
     best = max(runs, key=_chosen_by)
@@ -98,7 +92,7 @@ def train(
 
 
 def _settings(train: "partial[Trained]", changes: dict[str, Any]) -> dict[str, object]:
-    given = train.keywords.keys() - {"name", "tests", "resume", "force", "trackers"}
+    given = train.keywords.keys() - {"name", "tests", "resume", "force"}
     return library.training_settings(**{name: train.keywords[name] for name in given} | changes)
 
 
@@ -118,24 +112,24 @@ def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name
     sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
     if os.environ.get("RANK", "0") == "0":  # of several processes the first
         if force and not resume and sweep.begun:
-            _discard(registry, names)
+            for trial in names:
+                RunFolder(registry.run_folder(trial)).discard()
+            for trial in set(names) & set(registry.names()):
+                registry.remove(trial)
         elsewhere = "`force` begins it again, or give another `name`"
-        identity |= {"trials": trials}
-        sweep.open(identity, resume=resume, name=Path(name), elsewhere=elsewhere, force=force)
+        sweep.open(identity | {"trials": trials}, resume=resume, name=Path(name), elsewhere=elsewhere, force=force)
     finished = set(names) & set(registry.names())
-    begun = {trial for trial in names if RunFolder(registry.run_folder(trial)).begun}
     runs: list[Trained] = []
     try:
         for trial, changes in zip(names, trials, strict=True):
             note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(_typed(changes))}")
-            known = trial in finished
-            runs.append(Trained(registry.load(trial)) if known else train(**changes, name=trial, resume=trial in begun))
+            if trial in finished:
+                runs.append(Trained(registry.load(trial)))
+            else:
+                begun = RunFolder(registry.run_folder(trial)).begun
+                runs.append(train(**changes, name=trial, resume=resume and begun))
     except KeyboardInterrupt as stopped:
         stopped.args = (f"`resume` goes on with the runs of {name!r}, `force` begins them again",)
-        raise
-    except UsageError:
-        if not runs and not begun:  # the sweep cannot begin: its name is free for the next try
-            sweep.discard()
         raise
     best = max(runs, key=_chosen_by)
     if best.is_main:
@@ -146,29 +140,16 @@ def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name
     return runs
 
 
-def _discard(registry: "Registry", names: Sequence[str]) -> None:
-    """Delete the models and unfinished runs of these names."""
-    from promptcli.storage.runs import RunFolder
-
-    for name in names:
-        RunFolder(registry.run_folder(name)).discard()
-    for name in set(names) & set(registry.names()):
-        registry.remove(name)
-
-
 def _chosen_by(trained: "Trained") -> float:
     return next(iter(trained.scores.values()))
 
 
-def _trials(sweep: str | None, words: Sequence[str], seeds: int | None) -> list[dict[str, Any]]:
+def _trials(sweep: Sequence[str], seeds: int | None) -> list[dict[str, Any]]:
     """Return the changes of every combination of the swept settings with every seed."""
-    if words and sweep is None:
-        raise UsageError(f"{words[0]!r} is not expected here; settings to try come after --sweep")
-    parts = [*(sweep or "").split(), *words]
-    for name, instead in _UNSWEPT.items():
-        if any(part.startswith(f"{name}=") for part in parts):
-            raise UsageError(f"--sweep does not take {name}; give {instead}")
-    axes = parsed(kinds_of(_AllSettings), parts, "--sweep", many=True) | ({"seed": range(seeds)} if seeds else {})
+    axes = parsed(kinds_of(_AllSettings), sweep, "--sweep", many=True)
+    for name in axes.keys() & _UNSWEPT.keys():
+        raise UsageError(f"--sweep does not take {name}; give {_UNSWEPT[name]}")
+    axes |= {"seed": range(seeds)} if seeds else {}
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
@@ -177,22 +158,12 @@ def _typed(changes: Mapping[str, Any]) -> list[str]:
 
 
 def settings_in_force(words: Sequence[str]) -> Section:
-    """Return the settings of the method on the command line; without one, the main settings of every method."""
-    for word in words:
-        if word in METHODS:
-            own = find_method(word, supervised=METHODS[word][0] is None).small
-            return set_help(own, f"Settings of {word} by --set, and their values for mini-bert", leave_out=_OWN)
-    rows = []
-    for method in forms():
-        names = ["batch_size", "learning_rate", "epochs"]
-        names += [name for name in method.small.own() if name == "prefix_length"]
-        small, base = (
-            ", ".join(f"{getattr(settings, name):g}" for name in names)
-            for settings in (method.small, method.settings("bert-base-uncased", 0))
-        )
-        form = " supervised" if method is METHODS[method.name][1] and METHODS[method.name][0] else ""
-        rows.append((f"{method.name}{form}", f"{small}; {base}"))
-    return "Batch size, learning rate, epochs: mini-bert; bert-base-uncased", rows
+    """Return the settings of the method on the command line."""
+    method = next((word for word in words if word in METHODS), None)
+    if method is None:
+        return "Settings of a method", [("promptcli train METHOD --help", "lists them, with their values")]
+    small = find_method(method, supervised=METHODS[method][0] is None).small
+    return set_help(small, f"Settings of {method} by --set, and their values for mini-bert", leave_out=_OWN)
 
 
 def _print_settings(shown: dict[str, object], *, as_json: bool) -> None:

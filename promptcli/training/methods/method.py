@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from promptcli.backbones.families import FAMILIES
-from promptcli.errors import UsageError, look_up
-from promptcli.recipe import RECIPES, SLOT, Recipe
+from promptcli.errors import UsageError
+from promptcli.recipe import SLOT, Recipe
 from promptcli.training.methods.training_settings import (
     ContrastiveSettings,
     DenoisingSettings,
@@ -121,12 +121,9 @@ class Method:
             dims=getattr(settings, "widths", ()),
         ).explicit()
 
-    def transfer_recipe(self, recipe: Recipe, settings: TrainingSettings) -> Recipe | None:
+    def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
         """Return the recipe of transfer tasks if it differs from ``recipe``, the trained encoder's."""
         read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
-        if settings.transfer_recipe:
-            named = look_up("recipe", settings.transfer_recipe, RECIPES)
-            read = named.replace(backbone=recipe.backbone).explicit()
         return None if read == recipe else read
 
     def selecting(self, recipe: Recipe, settings: TrainingSettings, family: str) -> Recipe:

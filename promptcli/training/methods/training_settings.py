@@ -57,10 +57,6 @@ class TrainingSettings:
         " batches, which saves padding).",
         choices=("mixed", "one-source", "similar-lengths"),
     )
-    transfer_recipe: str = setting(
-        "",
-        "Recipe for reading the encoder on transfer tasks, such as first-last-avg. Default: as in the method's paper.",
-    )
     seed: int = setting(42, "Random seed.", min=0)
     chunk_tokens: int = setting(0, "Padded tokens per forward pass; 0: by device.", min=0)
     gradient_caching: bool = setting(False, "Keep one forward pass's activations at a time, for batches beyond memory.")
