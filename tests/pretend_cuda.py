@@ -1,7 +1,6 @@
-"""A CUDA device for machines without one: the processor computes, and the rules of the device are kept.
+"""A CUDA device for machines without one: the processor computes, and tensors of two devices do not mix.
 
-It shows on which device tensors are, where the program waits, and that asynchronous copies use pinned memory and are
-not read before they arrive. Kernels, random numbers, speed and memory need a real GPU.
+It counts where the program waits for the device. Kernels, random numbers, pinned memory and speed need a real GPU.
 """
 
 import contextlib
@@ -10,7 +9,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +20,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from promptcli.backbones import seam
 
-PACKAGE = f"{os.sep}promptcli{os.sep}"
 DEVICE = torch.device("cuda:0")
 INDEXING = {"index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put"}
 #: These take tensors of both devices.
@@ -65,7 +62,7 @@ class PretendCuda(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.waited, self.arriving = Counter(), []
+        self.waited = Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return self.run(func, args, kwargs or {})
@@ -77,41 +74,23 @@ class PretendCuda(TorchDispatchMode):
         yield counted
         self.waited = Counter()
 
-    def wait(self, kind):
-        """Let asynchronous copies arrive; count the wait, with the line of the package that asks for it."""
-        for target, numbers in self.arriving:
-            target.numpy()[...] = numbers.numpy()
-        self.arriving.clear()
-        frame = sys._getframe(1)
-        while frame.f_back and PACKAGE not in frame.f_code.co_filename:
-            frame = frame.f_back
-        self.waited[f"{kind} at {frame.f_code.co_filename.rpartition(PACKAGE)[2]}:{frame.f_lineno}"] += 1
-
     def run(self, func, args, kwargs):
         """Do one operation as the device would."""
-        name = func._schema.name.partition("::")[2]
-        base = name.rstrip("_")
+        base = func._schema.name.partition("::")[2].rstrip("_")
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         here = [tensor for tensor in tensors if isinstance(tensor, PretendTensor)]
         there = [tensor for tensor in tensors if not isinstance(tensor, PretendTensor)]
         on_device = _is_on_device(base, args, kwargs, here)
         if here and base not in MIXED and any(tensor.dim() for tensor in there):
-            raise RuntimeError(f"Expected all tensors to be on the same device, cuda:0, in {name}")
-        answers = {
-            "_fused_sdp_choice": lambda: 0,  # attention by its definition
-            "is_pinned": lambda: getattr(args[0], "pinned", False),
-            "_pin_memory": lambda: _pinned(args[0].clone()),
-        }
-        if base in answers:
-            return answers[base]()
-        if base in ("copy", "_to_copy") and self._arrives_later(base, args, kwargs, on_device):
-            return args[0]
-        if here and _is_waited_for(base, args):
-            self.wait(base)
+            raise RuntimeError(f"Expected all tensors to be on the same device, cuda:0, in {base}")
+        if base in ("_fused_sdp_choice", "is_pinned"):
+            return 0  # attention by its definition
+        if base == "_pin_memory":
+            return args[0].clone()
+        if _is_waited_for(base, args, kwargs, here, on_device):
+            self.waited[base] += 1
         plain = {key: value for key, value in kwargs.items() if key != "pin_memory"}
         result = func(*tree_map(_inner, tuple(args)), **tree_map(_inner, plain))
-        if kwargs.get("pin_memory"):
-            return _pinned(result)
         same = {id(tensor.inner): tensor for tensor in here}
 
         def outer(value):
@@ -120,19 +99,6 @@ class PretendCuda(TorchDispatchMode):
             return PretendTensor(value) if on_device else value
 
         return tree_map(outer, result)
-
-    def _arrives_later(self, base, args, kwargs, to_device):
-        """Wait for a copy between devices unless it is asynchronous, of pinned memory; queue one to the processor."""
-        source, target = (args[1], args[0]) if base == "copy" else (args[0], None)
-        if isinstance(source, PretendTensor) == to_device:
-            return False
-        asynchronous = kwargs.get("non_blocking") or (base == "copy" and args[2:] == (True,))
-        if not (asynchronous and getattr(source if to_device else target, "pinned", False)):
-            self.wait("copy")
-        elif not to_device:
-            self.arriving.append((target, source.inner.clone()))
-            return True
-        return False
 
 
 def _is_on_device(base, args, kwargs, here):
@@ -148,17 +114,16 @@ def _inner(value):
     return value.inner if isinstance(value, PretendTensor) else value
 
 
-def _pinned(tensor):
-    tensor.pinned = True
-    return tensor
-
-
-def _is_waited_for(base, args):
-    """Whether an operation waits: for a number, a size, a mask's count or indices of the processor."""
-    if base in INDEXING:
+def _is_waited_for(base, args, kwargs, here, on_device):
+    """Whether an operation waits: for a number, a size, a mask's count, indices of the processor, or a copy."""
+    if base in INDEXING and here:
         indices = [index for index in args[1] if index is not None]
         return any(index.dtype == torch.bool or not isinstance(index, PretendTensor) for index in indices)
-    return base in WAITING
+    if base in ("copy", "_to_copy"):
+        source = args[1] if base == "copy" else args[0]
+        asynchronous = kwargs.get("non_blocking") or (base == "copy" and args[2:] == (True,))
+        return isinstance(source, PretendTensor) != on_device and not asynchronous
+    return bool(here) and base in WAITING
 
 
 @contextlib.contextmanager
@@ -166,7 +131,7 @@ def pretended(cache):
     """Yield the device; skip by name if no compiler can build what tells torch of it, which ``cache`` keeps."""
     switch = _load_switch(cache)
     device = PretendCuda.active = PretendCuda()
-    event = SimpleNamespace(record=lambda *_: None, synchronize=lambda: device.wait("event"))
+    event = SimpleNamespace(record=lambda *_: None, synchronize=lambda: device.waited.update(["event"]))
     members = {
         "_lazy_init": lambda: None,
         "is_available": lambda: True,
@@ -175,7 +140,7 @@ def pretended(cache):
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "set_device": lambda device: None,
-        "synchronize": lambda *_: device.wait("synchronize"),
+        "synchronize": lambda *_: device.waited.update(["synchronize"]),
         "Event": lambda: event,
         "current_stream": lambda *_: None,
         "mem_get_info": lambda *_: (80 << 30, 80 << 30),
@@ -207,15 +172,15 @@ def _load_switch(cache):
     if compiler is None:
         pytest.skip("pretend CUDA: no C++ compiler here")
     source = Path(__file__).with_suffix(".cpp")
-    command = [compiler, "-shared", "-fPIC", "-std=c++20", "-w", str(source), "-ltorch_cpu", "-lc10"]
-    digest = hashlib.sha256(source.read_bytes() + " ".join([*command, torch.__version__]).encode()).hexdigest()
+    digest = hashlib.sha256(source.read_bytes() + torch.__version__.encode()).hexdigest()
     library = Path(cache) / f"switch-{digest[:16]}.so"
     if not library.is_file():
         from torch.utils.cpp_extension import include_paths, library_paths
 
-        begun = library.with_suffix(f".{os.getpid()}")
         paths = [f"-I{path}" for path in include_paths()] + [f"-L{path}" for path in library_paths()]
-        built = subprocess.run([*command, *paths, "-o", str(begun)], capture_output=True, text=True)
+        begun = library.with_suffix(f".{os.getpid()}")
+        flags = ["-shared", "-fPIC", "-std=c++20", "-w", "-ltorch_cpu", "-lc10", *paths, "-o", begun]
+        built = subprocess.run([compiler, source, *flags], capture_output=True, text=True)
         if built.returncode:
             pytest.skip(f"pretend CUDA: {compiler} cannot build it: {built.stderr.strip()[-300:]}")
         begun.replace(library)
