@@ -93,15 +93,15 @@ def half_interval(interval: tuple[float, float]) -> str:
 _FIGURE = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?[%*]?|<0\.001|-?")
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]], styles: Sequence[str] = ()) -> Table:
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Return rows under their heads, if there are any; columns of figures are aligned on the right."""
     grid = Table(box=None, pad_edge=False, show_header=bool(heads), padding=(0, 2, 0, 0))
     columns = list(zip(*rows, strict=True)) or [()] * len(heads)
     for head, cells in zip(heads or [""] * len(columns), columns, strict=True):
-        figures = all(_FIGURE.fullmatch(str(cell)) for cell in cells) and any(cells)
+        figures = all(map(_FIGURE.fullmatch, cells)) and any(cells)
         grid.add_column(Text(head), justify="right" if figures else "left", overflow="fold")
-    for row, style in zip(rows, styles or [""] * len(rows), strict=True):
-        grid.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row), style=style)
+    for row in rows:
+        grid.add_row(*map(Text, row))
     return grid
 
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
-from rich.padding import Padding
-from rich.text import Text
 
 from promptcli.cli import pictures
 from promptcli.cli.console import note, result, result_json, show, table
@@ -111,48 +109,29 @@ def _compare(file: str, after: dict[str, Any], repetition: Mapping[str, Any], *,
         raise CheckFailedError(f"{file} is not repeated: {len(changed)} figures changed; {other}")
 
 
-#: Kind of line -> its style; figures published for another model are grey.
-_STYLES = {
-    "measured": "bold",
-    "interval": "dim",
-    "published": "",
-    "other": "bright_black",
-    "difference": "cyan",
-    "reason": "dim",
-}
-
-
 def _result(document: Mapping[str, Any]) -> list[RenderableType]:
     """Lay out a result document: caption, a table with every row's lines, remarks."""
     from promptcli.reproducing.report import caption, heads, notes, reasons, table_lines
 
-    cells, styles, unmeasured = [], [], []
+    cells, unmeasured = [], []
     for line in table_lines(document):
-        styles.append(_STYLES[line.kind])
         if line.kind == "reason":
             unmeasured.append(f"{line.label} not measured: {line.cells[0]}")
             cells.append([line.label, *("-" for _ in document["columns"])])
         else:
             cells.append([line.label if line.kind == "measured" else f"  {line.label}", *line.cells])
-    remarks = [Text(remark, "dim") for remark in [*unmeasured, *reasons(document), *notes(document)]]
-    title = Text(f"{document['table']}: {document['title']}", "bold")
-    return [title, *caption(document), table(["", *heads(document)], cells, styles), *remarks]
+    title, remarks = f"{document['table']}: {document['title']}", [*unmeasured, *reasons(document), *notes(document)]
+    return [title, *caption(document), table(["", *heads(document)], cells), *remarks]
 
 
 def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[RenderableType]:
     """Lay out what every table needs and how many of its figures can be measured now."""
     parts: list[RenderableType] = [f"figures that can be measured now on {backbone}, of those published"]
     for row in overviews:
-        head = f"{row['table']:<24} {row['now']:>4} of {row['figures']:<4} {row['title']}"
-        parts.append(Text(head, "bold" if row["now"] else ""))
         needs = [f"on {', '.join(row['backbones'])}", *row["data"], " / ".join(row["time"])]
         lacks = (f"{n} not now: {why}" for why, n in row["lacks"].items())
-        lines = ["; ".join(need for need in needs if need), *lacks]
-        parts += [Padding(Text(line, "dim"), (0, 0, 0, 4)) for line in lines]
-    parts.append(
-        "data: --data-dir FOLDER (SentEval's `downstream`), or none, then a run asks the Hugging Face hub; weights:"
-        " --backbone NAME fetches them from there once; --paper takes every row's own"
-    )
+        parts.append(f"{row['table']:<24} {row['now']:>4} of {row['figures']:<4} {row['title']}")
+        parts += [f"    {line}" for line in ("; ".join(filter(None, needs)), *lacks)]
     return parts
 
 
