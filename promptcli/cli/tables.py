@@ -58,7 +58,7 @@ def print_evaluation(evaluation: Evaluation, settings: EvalSettings, *, subsets:
         tables.append([f"{task.label} by subset", table(["", *task.subsets], cells)])
     if any(isinstance(score, AccuracyScore) for score in evaluation):
         heads = [name for name in TRANSFER_TASKS if name in scored]
-        caption = settings.training.caption(settings.classifier_seed)
+        caption = settings.training.caption(settings.seed)
         tables.append([caption, *_score_table(names, columns, heads, list(TRANSFER_TASKS))])
     if others := _other_figures(evaluation, names):
         tables.append([table(("", "task", "metric", "value", ""), others)])

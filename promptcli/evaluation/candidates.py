@@ -128,8 +128,6 @@ def open_candidates(
 
 @dataclass(frozen=True)
 class _Reader:
-    """An encoder on some tasks."""
-
     row: Label  #: of the candidate
     label: Label  #: of the scores: transfer tasks may have a recipe of their own
     encoder: Encoder

@@ -69,13 +69,13 @@ def evaluate(
     """
     from promptcli.data.tasks import RetrievalTask, STSTask, TransferTask
     from promptcli.evaluation import candidates as named
-    from promptcli.evaluation.classifier import FAST, FULL
+    from promptcli.evaluation.classifier import FAST, FULL, SEED
     from promptcli.evaluation.evaluator import EvalSettings, check_tasks, compare_rows, read_embedded, score_vectors
     from promptcli.evaluation.scores import Evaluation, Score
     from promptcli.models.loading import as_list
 
     loaded = named.load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
-    settings = EvalSettings(FAST if fast else FULL, seed, Path(output))
+    settings = EvalSettings(FAST if fast else FULL, SEED if seed is None else seed, Path(output))
     rows = named.candidates_of([*as_list(models), *([] if compare is None else [compare])])
     baseline = None if compare is None else rows[-1][0]
     if baseline is not None and not any(isinstance(task, STSTask | RetrievalTask) for task in loaded.tasks):

@@ -68,12 +68,8 @@ class EvalSettings:
     """The choices that tasks leave open."""
 
     training: ClassifierTraining = FULL  #: of the classifiers of transfer tasks
-    seed: int | None = None  #: of the classifiers (default: SentEval's 1111)
+    seed: int = SEED  #: of the classifiers
     output: Path = Path("mteb-results")  #: folder of mteb's result files
-
-    @property
-    def classifier_seed(self) -> int:
-        return SEED if self.seed is None else self.seed
 
 
 #: Scores encoders on a task, by the rows of its sentences.
@@ -259,7 +255,7 @@ def _classify(each: Embedded, task: TransferTask, rows: Rows, settings: EvalSett
     splits = {split: (features(each.vectors, part, rows), part.labels) for split, part in task.splits.items()}
     classes = 1 + max(int(labels.max()) for _, labels in splits.values())
     device = "cpu" if each.encoder is None else str(each.encoder.device)
-    setting = classifier.ClassifierSetting(settings.training, classes, settings.classifier_seed, device)
+    setting = classifier.ClassifierSetting(settings.training, classes, settings.seed, device)
     outcome = PROTOCOLS[frozenset(splits)](splits, setting)
     return AccuracyScore(
         **each.names,
@@ -317,7 +313,11 @@ def _ranked(each: Embedded, task: RetrievalTask, rows: Rows, depth: int) -> NDAr
 
 
 def _run_mteb(each: Embedded, task: MtebTask, rows: Rows, settings: EvalSettings) -> MtebScore:
-    model = MtebEncoder(_encoder(each, task.name), each.fingerprint, each.label)
+    if each.encoder is None:
+        raise UsageError(
+            f"{task.name} takes a model, and {each.label.recipe} holds vectors only; leave one of them out"
+        )
+    model = MtebEncoder(each.encoder, each.fingerprint, each.label)
     return mteb_score(model, task, settings.output, each.names)
 
 
@@ -329,12 +329,6 @@ def _measure(each: Embedded, task: OwnTask, rows: Rows, settings: EvalSettings) 
         parts[name] = (*sides, np.array(gold, dtype=np.float64))
     name = getattr(task.metric, "__name__", "own")
     return Score(**each.names, task=task.name, metric=name, value=float(task.metric(parts)))
-
-
-def _encoder(each: Embedded, task: str) -> Encoder:
-    if each.encoder is None:
-        raise UsageError(f"{task} takes a model, and {each.label.recipe} holds vectors only; leave one of them out")
-    return each.encoder
 
 
 #: Kind of task -> how encoders are scored on it.

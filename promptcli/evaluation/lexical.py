@@ -46,7 +46,6 @@ class Lexical:
         return cls(model, rows)
 
     def write(self, folder: Path) -> None:
-        """Write its files into the folder of an index."""
         self._model.save(folder, show_progress=False, **FILES)
 
     @classmethod

@@ -23,7 +23,6 @@ class Label:
     named: bool = field(default=False, compare=False)  #: whether the model is an encoder by name, not a backbone
 
     def to_dict(self) -> dict[str, str]:
-        """Return both names as JSON-ready values."""
         return {"model": self.model, "recipe": self.recipe}
 
     @property

@@ -84,7 +84,6 @@ class Search:
 
     @property
     def better_baseline(self) -> Ranked | None:
-        """The baseline that is better than the best."""
         best = max(self.baseline.values(), key=lambda row: row.value, default=self.best)
         return best if best.value > self.best.value else None
 
@@ -93,7 +92,6 @@ class Search:
         return self.encoder.recipe
 
     def entry(self, name: str) -> Entry:
-        """Return the best as a registry entry, with its figure and how it was found."""
         task, luck = self.task, self.cross_validation
         on = {"task": task.label, "data_sha256": task.sha256(), "pairs": len(task.pairs()), **self.about}
         on["value"] = round(self.best.value, 4)

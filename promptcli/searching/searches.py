@@ -1,15 +1,12 @@
 """The searches for the best head, layer or template of a model. Imports nothing heavy: the command line reads it."""
 
 import dataclasses
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from promptcli.data.senteval import reads_data_dir, senteval_folder
-from promptcli.errors import UsageError
 from promptcli.notes import note
-from promptcli.recipe import last_part
 from promptcli.searching.search_settings import SEARCHED, SearchSettings, Setting
 from promptcli.settings import BARE, PAPER
 
@@ -104,7 +101,7 @@ def search_layers(
 
 @reads_data_dir
 def search_templates(
-    model: "Model | Sequence[Model] | None" = None,
+    model: "Model | None" = None,
     on: "str | Path | STSTask | None" = None,
     *,
     settings: SearchSettings | None = None,
@@ -112,22 +109,19 @@ def search_templates(
     force: bool = False,
     data_dir: str | Path | None = None,
     **changes: Setting,
-) -> "Search | list[Search]":
+) -> "Search":
     """Find the template that suits a backbone best (PromptBERT, section 4.2).
 
     A search that was killed resumes from its cached scores.
 
     Args:
-        model: Backbone: `mini-bert` (default), a folder, a hub id, or a model's; repeatable, for a table across them.
+        model: Backbone: `mini-bert` (default), a folder, a hub id, or a model's.
         on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`, else demo:dev.
         settings: The candidates and how they are scored.
-        name: Save the best as a model under this name; of several backbones NAME-BACKBONE.
+        name: Save the best as a model under this name.
         force: Overwrite an existing model of that name.
         data_dir: SentEval folder of the tasks.
         changes: Of single settings, e.g. ``mode="free"``, ``limit=100``.
-
-    Returns:
-        A ``Search``; of a list of models a list.
 
     Raises:
         UsageError: Settings that do not go together, a name that is taken, or a backbone, templates or pairs that
@@ -137,23 +131,14 @@ def search_templates(
     Example:
         >>> search_templates("mini-bert", mode="free", limit=12).best.choice  # doctest: +SKIP
     """
-    from promptcli.models.loading import as_list, backbone_model, entry_of
     from promptcli.searching import template_search
 
     settings = (settings or SearchSettings()).replace(**changes)
     template_search.choose_mode(settings)
-    models = as_list(BARE.backbone if model is None else model)
-    names: list[str | None] = [None] * len(models)
-    if name is not None:
-        names = [*_entry_names(name, [entry_of(backbone_model(model)).recipe.backbone for model in models])]
-    saving = [_saving(each, force) for each in names]
+    saved = _saving(name, force)
     candidates = None if settings.candidates is None else template_search.read_candidates(settings.candidates)
-    task = _development(on)
-    searches = [
-        saved(template_search.search_templates(encoder.backbone, task, settings, candidates))
-        for encoder, saved in zip([_opened(model) for model in models], saving, strict=True)
-    ]
-    return searches[0] if model is None or model is models[0] else searches
+    task, backbone = _development(on), _opened(model or BARE.backbone).backbone
+    return saved(template_search.search_templates(backbone, task, settings, candidates))
 
 
 def _opened(model: "Model") -> "Encoder":
@@ -186,13 +171,3 @@ def _saving(name: str | None, force: bool) -> "Callable[[Search], Search]":
         return dataclasses.replace(search, saved_as=name)
 
     return saved
-
-
-def _entry_names(name: str, backbones: Sequence[str]) -> list[str]:
-    """Return the name of each backbone's entry: ``name``, or of several ``name-BACKBONE``."""
-    if len(backbones) == 1:
-        return [name]
-    names = [f"{name}-{re.sub(r'[^A-Za-z0-9._-]', '-', last_part(backbone))}" for backbone in backbones]
-    if len(set(names)) < len(names):
-        raise UsageError(f"backbones {', '.join(map(repr, backbones))} would share a name; search them one by one")
-    return names

@@ -162,16 +162,13 @@ def _of_vectors(fit_numbers: Callable[[np.ndarray], dict[str, Tensor]]) -> Fit:
     return lambda encoder, sentences, progress: fit_numbers(encoder.encode(sentences, progress=progress))
 
 
-def _tfidf(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
-    rows = encoder.inputs(sentences).rows
-    progress(len(rows))
-    return {TENSOR: fit_idf(rows, len(encoder.backbone.token_rows))}
+def _of_tokens(fit_numbers: Callable[[list[list[int]], Backbone], dict[str, Tensor]]) -> Fit:
+    def fit(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
+        rows = encoder.inputs(sentences).rows
+        progress(len(rows))
+        return fit_numbers(rows, encoder.backbone)
 
-
-def _word_tfidf(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
-    rows = encoder.inputs(sentences).rows
-    progress(len(rows))
-    return fit_word_idf(rows, encoder.backbone)
+    return fit
 
 
 def _flow(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
@@ -181,8 +178,8 @@ def _flow(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dic
 
 #: Fits by weights as a recipe writes them, and by transform.
 FITS: dict[str, Fit] = {
-    "tfidf": _tfidf,
-    "tfidf:word": _word_tfidf,
+    "tfidf": _of_tokens(lambda rows, backbone: {TENSOR: fit_idf(rows, len(backbone.token_rows))}),
+    "tfidf:word": _of_tokens(fit_word_idf),
     "whitening": _of_vectors(fit_whitening),
     "all-but-the-top": _of_vectors(fit_all_but_the_top),
     "spectral": _of_vectors(fit_spectral),

@@ -36,8 +36,7 @@ class Loop(abc.ABC, Generic[Item]):
     optimizer: torch.optim.Optimizer
 
     @abc.abstractmethod
-    def planned(self, position: Position) -> Iterable[Planned[Item]]:
-        """Yield the remaining steps."""
+    def planned(self, position: Position) -> Iterable[Planned[Item]]: ...
 
     @abc.abstractmethod
     def read(self, item: Item) -> Any:
@@ -52,15 +51,13 @@ class Loop(abc.ABC, Generic[Item]):
         """Receive the figures of a step, a step or two later."""
 
     @abc.abstractmethod
-    def pauses(self, step: int) -> bool:
-        """Return whether to pause after a step."""
+    def pauses(self, step: int) -> bool: ...
 
     @abc.abstractmethod
     def pause(self, position: Position) -> bool:
         """Score or log; return whether this is a checkpoint."""
 
     def stopped(self) -> bool:
-        """Return whether the run ends early."""
         return False
 
     def move(self) -> None:

@@ -37,7 +37,6 @@ class Processes:
         return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.mixed)
 
     def share(self, columns: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-        """Return this process's rows of a batch."""
         start, stop = self._bounds(len(columns[0]))[self.index]
         return [column[start:stop] for column in columns]
 
@@ -60,7 +59,6 @@ class Processes:
         return summed
 
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace every gradient by the sum over the processes."""
         if self.number == 1:
             return
         for parameter in parameters:

@@ -132,7 +132,6 @@ class Request:
         return self.backbone if isinstance(self.backbone, Choice) else Choice(self.backbone)
 
     def chosen(self) -> tuple[Method, str, TrainingData, STSTask | str | Path]:
-        """Return the method, and backbone, data and development set as named or assumed."""
         form = find_method(self.method, supervised=self.supervised)
         base = self.where.model
         if base is None and self.start:
@@ -191,7 +190,6 @@ class Request:
 
     @kept_random_states()
     def train(self) -> Trained:
-        """Train; the run's folder is kept for ``resume`` if it is stopped."""
         registry, name, saved_as = open_registry(), self.name, self.name or self.method
         if name is not None:
             registry.check_free(name, force=self.force or self.resume)
@@ -309,7 +307,6 @@ class TrainingRun:
     models: Mapping[str, SentenceVectors] = dataclasses.field(default_factory=dict)
 
     def report(self) -> None:
-        """Note what the data lack or repeat."""
         examples = self.examples
         hard = examples.columns[2] if len(examples.columns) > 2 else []
         for count, what in (

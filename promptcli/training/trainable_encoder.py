@@ -181,7 +181,6 @@ class TrainableEncoder(nn.Module):
         return torch.stack([loss, torch.full_like(loss, len(places))])
 
     def project(self, vectors: Tensor) -> Tensor:
-        """Return the head's output, (n, d) float32."""
         projected: Tensor = self.head(vectors)
         return projected.float()
 

@@ -75,7 +75,6 @@ class Learner(TrainableEncoder):
         self.objective = objective(settings, self, generator)
 
     def tokenize(self, columns: Sequence[Sequence[str]]) -> list[TokenizedView]:
-        """Return the rows of n examples, given as texts by column; computes nothing on a device."""
         return self.tokenize_sides(self.objective.sides(columns))
 
     def forward(
@@ -112,7 +111,6 @@ class Learner(TrainableEncoder):
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Load the parameters whose names and shapes match."""
         with torch.no_grad():
             for name, parameter in self.trainable().items():
                 if name in tensors and tensors[name].shape == parameter.shape:
@@ -190,23 +188,19 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         return position
 
     def planned(self, position: Position) -> Iterator[Planned[tuple[int, np.ndarray]]]:
-        """Yield the number of each remaining step, from 0, and the rows of its batch."""
         examples = self.examples
         rows = enumerate(batches(self.settings, examples.sizes, examples.lengths))
         for item in itertools.islice(rows, position.step, self.steps):
             yield Planned(item, len(item[1]), learning_rate(self.settings, item[0], self.steps))
 
     def read(self, item: tuple[int, np.ndarray]) -> tuple[list[list[str]], list[TokenizedView]]:
-        """Return a batch's texts by column, and its views of this process, tokenised."""
         columns = [[column[row] for row in item[1]] for column in self.examples.columns]
         return columns, self.learner.tokenize(self.processes.share(columns))
 
     def stopped(self) -> bool:
-        """Return whether the scores have not improved for too long."""
         return stalled(self.dev_scores, self.settings.patience)
 
     def compute(self, item: tuple[int, np.ndarray], inputs: Any) -> Tensor:
-        """Put the gradients of a step in place; return its loss."""
         return self.gradients(item[0], *inputs)
 
     def took(self, figures: Any, item: tuple[int, np.ndarray], rate: float) -> None:
@@ -282,7 +276,6 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         return last or step % self.settings.eval_steps == 0
 
     def pause(self, position: Position) -> bool:
-        """Score the learner; the main process keeps the state."""
         self._score(position)
         return self.processes.is_main
 

@@ -271,7 +271,7 @@ def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home
     ran = search("--json", "--name", "template")
     assert ran.code == 0, ran.err
     assert "assumed: --on demo:dev" in ran.err
-    (found,) = ran.json["searches"]
+    found = ran.json
     rows = found["ranked"]
     assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
     best = rows[0]
@@ -286,16 +286,16 @@ def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_free_command_with_several_backbones(search, home, tiny_folder, tmp_path):
+def test_free_command_races_the_templates_of_a_file(search, home, tmp_path):
     file = tmp_path / "candidates.txt"
     words = [(word, verb) for word in ("", "the", "this", "a") for verb in ("is", "means", ":")]
     file.write_text("\n".join(f"{word} [X] {verb} [MASK] ." for word, verb in words))
-    ran = search("--candidates", file, "--top", 3, "--name", "free", "--backbone", tiny_folder("roberta"))
+    ran = search("--candidates", file, "--top", 3, "--name", "free")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
-    assert lines.count("Free search") == 2 and "12 templates on 48 pairs, 10 on all" in lines
-    assert len([line for line in lines if "[MASK]" in line]) == 2 * 3 + 2
-    assert len([path for path in (home / "models").iterdir() if path.name.startswith("free-")]) == 2
+    assert "Free search" in lines and "12 templates on 48 pairs, 10 on all" in lines
+    assert len([line for line in lines if "[MASK]" in line]) == 3
+    assert (home / "models" / "free").is_dir()
 
 
 def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(capsys, task):

@@ -76,7 +76,7 @@ def evaluate_command(
     from promptcli.cli.tables import print_evaluation
     from promptcli.data.senteval import tasks_from
     from promptcli.evaluation.candidates import load_named_tasks
-    from promptcli.evaluation.classifier import FAST, FULL
+    from promptcli.evaluation.classifier import FAST, FULL, SEED
     from promptcli.evaluation.evaluator import EvalSettings
 
     options = evaluate.keywords
@@ -102,7 +102,7 @@ def evaluate_command(
     if bare:  # recipes that do not fit the backbone were not asked for
         evaluation.rows = {label: row for label, row in evaluation.rows.items() if label not in evaluation.refused}
         evaluation.refused.clear()
-    settings = EvalSettings(FAST if options["fast"] else FULL, options["seed"])
+    settings = EvalSettings(FAST if options["fast"] else FULL, SEED if options["seed"] is None else options["seed"])
     if json:
         result_json(_document(evaluation, settings))
     else:
@@ -149,7 +149,7 @@ def _document(evaluation: "Evaluation", settings: "EvalSettings") -> dict[str, A
     if evaluation.comparisons:
         document["comparisons"] = [comparison.to_dict() for comparison in evaluation.comparisons]
     if any(isinstance(task, TransferTask) for task in evaluation.tasks):
-        training, seed = settings.training, settings.classifier_seed
+        training, seed = settings.training, settings.seed
         document["setting"] = {"folds": training.folds, "optimizer": training.optimizer, "seed": seed}
     if evaluation.missing:
         document["missing"] = evaluation.missing

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
 #: A model of which only the backbone counts.
 BACKBONE = Flag("--model -m --backbone", read=lambda name: choice_of(name or default_backbone()))
-_MODELS = Flag(
-    "--model -m --backbone",
-    type=list[str],
-    read=lambda names: [choice_of(name) for name in dict.fromkeys(names or ())],
-)
 _ON = Flag(metavar="TASK")
 
 
@@ -39,22 +34,24 @@ def search_layers(search: "partial[Search]", json: Json = False) -> None:
     _show(search(), _print_layers, as_json=json)
 
 
-@command_of(library.search_templates, flags={"model": _MODELS, "on": _ON, "changes": None})
+@command_of(
+    library.search_templates,
+    flags={"model": Flag("--model -m --backbone", read=lambda name: name), "on": _ON, "changes": None},
+)
 def search_templates(
-    search: "partial[list[Search]]",
+    search: "partial[Search]",
     paper: Annotated[
         bool, typer.Option("--paper", help="Default to the papers' settings: bert-base-uncased, STS-B:dev.")
     ] = False,
     json: Json = False,
 ) -> None:
-    models = search.keywords["model"] or [choice_of(default_backbone(paper=paper))]
-    searches = search(model=models, on=search.keywords["on"] or (PAPER.development if paper else None))
+    model = choice_of(search.keywords["model"] or default_backbone(paper=paper))
+    found = search(model=model, on=search.keywords["on"] or (PAPER.development if paper else None))
+    _note_saved(found)
     if json:
-        result_json({"searches": [each.to_dict() for each in searches]})
+        result_json(found.to_dict())
     else:
-        _print_templates(searches)
-    for each in searches:
-        _note_saved(each)
+        print_search(found)
     note("a figure on the pairs that chose a template flatters it; score others with `promptcli eval`")
 
 
@@ -120,7 +117,7 @@ def _print_layers(search: "Search") -> None:
 
 
 def print_search(search: "Search") -> None:
-    """Print one backbone's templates as PromptBERT's table 4, with the published figures, if any.
+    """Print the templates as PromptBERT's table 4, with the published figures, if any.
 
     A search of a single stage is cut to its ``top``.
     """
@@ -143,18 +140,6 @@ def print_search(search: "Search") -> None:
     columns = 5 if published else 4
     result_table(["template", "", task.label, "", "published"][:columns], [row[:columns] for row in rows])
     _print_verdict(search)
-
-
-def _print_templates(searches: "list[Search]") -> None:
-    for search in searches:
-        print_search(search)
-    if len(searches) > 1:
-        result("")
-        heads = ["backbone", searches[0].task.label, "", "model", "best template"]
-        result_table(
-            heads,
-            [[each.recipe.backbone, *_figures(each.best), each.saved_as or "-", each.best.choice] for each in searches],
-        )
 
 
 def _figures(item: "Ranked") -> list[str]:

@@ -89,12 +89,10 @@ class Method:
         return settings.replace(**changes)
 
     def variant(self, family: str) -> Variant:
-        """Return the settings for a family of backbones."""
         kind = "causal" if family in FAMILIES and FAMILIES[family].causal else "*"
         return self.variants.get(family) or self.variants.get(kind) or self.variants["*"]
 
     def pooling_of(self, family: str, settings: TrainingSettings) -> str:
-        """Return how the sentence vector is read at test in a family of backbones."""
         return settings.pooling(self.variant(family).pooling or self.pooling)
 
     def head(self, family: str, settings: TrainingSettings) -> str | None:
@@ -103,7 +101,6 @@ class Method:
         return head if keeps_head(settings) or not getattr(settings, "dims", "") else None
 
     def recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
-        """Return the recipe that the trained encoder is used by."""
         variant, denoise = self.variant(family), "none"
         kept = keeps_head(settings) and variant.head is not None
         if kept and isinstance(settings, DenoisingSettings) and settings.denoising:

@@ -70,7 +70,6 @@ class TrainingSettings:
 
     @classmethod
     def own(cls) -> tuple[str, ...]:
-        """Return the settings that not every method has."""
         common = {item.name for item in dataclasses.fields(TrainingSettings)}
         return tuple(item.name for item in dataclasses.fields(cls) if item.name not in common)
 
@@ -122,7 +121,6 @@ class ContrastiveSettings(TrainingSettings):
     )
 
     def __post_init__(self) -> None:
-        """Refuse widths that are not numbers."""
         super().__post_init__()
         if not all(width.isdecimal() and int(width) for width in self.dims.split(",") if self.dims):
             raise UsageError(f"`dims` {self.dims!r} is not allowed; give widths, e.g. 256,128,64")

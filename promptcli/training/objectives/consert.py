@@ -110,11 +110,9 @@ class NTXent(Objective[AugmentationSettings]):
     layouts = (SENTENCES,)
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return both views, each (n, d) float32."""
         return tuple(augmented(encoder, sides, name, self.settings) for name in self.settings.augmentations)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return NT-Xent of the whole batch, summed over the widths."""
         return torch.stack([_contrast(part, columns[0], self.settings) for part in self.at_widths(views)]).sum()
 
 
@@ -124,11 +122,9 @@ class JointNTXent(PairClassifier[JointSettings]):
     blocks = 4
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the premises and the hypotheses, both as the one view sees them."""
         return [(0, columns[0]), (0, columns[1])]
 
     def features(self, first: Tensor, second: Tensor) -> list[Tensor]:
-        """Return SBERT's features and the squares of the larger of both vectors' numbers."""
         return [*super().features(first, second), torch.maximum(first, second).square()]
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:

@@ -127,7 +127,6 @@ class NegativeView(Contrastive[ContrastiveSettings]):
         self.blank = padded_blank
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the sentences three times, once for each template."""
         return [(view, columns[0]) for view in range(3)]
 
     def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
@@ -177,7 +176,6 @@ class Ranking(Contrastive[RankCSESettings]):
         return *views, to_device(encoder.models["teacher"].encode(columns[0]), views[0].device)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the sum of the three losses, at each width."""
         settings, (first, second, theirs) = self.settings, views
         teacher = _cosines(theirs, theirs)
         loss = torch.zeros((), device=first.device)

@@ -44,7 +44,6 @@ class Distillation(Objective[DistillSettings]):
         return examples
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the sentences of every column, all read by the one template."""
         return [(0, column) for column in columns]
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
@@ -57,7 +56,6 @@ class Distillation(Objective[DistillSettings]):
             return *student, *torch.split(teacher, [len(column) for column in columns])
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the distance of the complete batch, and the weighted contrastive loss of its pairs."""
         kept = [[row for row, text in enumerate(column) if text] for column in columns]  # a hard negative may be ""
         places = [to_device(np.array(rows, np.int64), views[0].device) for rows in kept]
         student, teacher = (

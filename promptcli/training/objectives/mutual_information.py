@@ -35,7 +35,6 @@ class MutualInformation(Objective[TrainingSettings]):
         return encoder.hidden(sides, read=read), torch.tensor([len(row) for row in sides[0].rows])
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return minus the estimate of the whole batch."""
         return jensen_shannon(*views)
 
 

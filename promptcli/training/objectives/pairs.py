@@ -44,7 +44,6 @@ class PairClassifier(Objective[Settings]):
         return [(0, columns[0]), (1, columns[1])]
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return the logits (n, 3) of premises and hypotheses."""
         hidden = encoder.project(encoder.hidden(sides))
         return (self.classify(hidden),)
 
@@ -70,7 +69,6 @@ class PairCosine(Objective[GradedSettings]):
 
     @classmethod
     def choose(cls, examples: TrainingExamples, settings: GradedSettings, backbone: Backbone) -> TrainingExamples:
-        """Return the examples with scores from 0 to 1."""
         *sides, column = examples.columns
         scores = list(map(float, column))
         top = settings.top_score or max(scores)
@@ -83,7 +81,6 @@ class PairCosine(Objective[GradedSettings]):
         return [(0, columns[0]), (0, columns[1])]
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return the vectors of the first and of the second sentences, (n, d) each."""
         return encoder.hidden(sides).float().chunk(2)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
