@@ -1,5 +1,6 @@
 """How a file of rows is written, and which of its columns are read: every guess about a file is made here."""
 
+import contextlib
 import csv
 import json
 import os
@@ -113,11 +114,6 @@ class Dialect:
         widths = Counter(map(len, self.rows)).most_common(1)
         return widths[0][1] / len(self.rows) if widths else 0.0
 
-    @property
-    def has_decimal_commas(self) -> bool:
-        """Whether a column holds numbers such as 3,8."""
-        return any(all("," in cell and _is_number(cell) for cell in column) for column in zip(*self.rows, strict=False))
-
     def has_column(self, names: Set[str]) -> bool:
         """Return whether the first row has one of these names, given by their keys."""
         return bool(self.rows) and not names.isdisjoint(map(_key, self.rows[0]))
@@ -189,7 +185,8 @@ class Fields:
     def _graded(self, dialect: Dialect) -> Columns | None:
         """Return the columns of graded pairs: the only two of sentences, and the only one of numbers."""
         layout = next((layout for layout in self.layouts if layout[2:] and layout[2] in NUMERIC), None)
-        sentences, numbers = (dialect.columns_that(test, dialect.header) for test in (_is_sentence, _is_number))
+        sentences = dialect.columns_that(lambda cell: " " in cell.strip() and not _is_figure(cell), dialect.header)
+        numbers = dialect.columns_that(_is_number, dialect.header)
         if layout is None or (len(sentences), len(numbers)) != (2, 1):
             return None
         return dict(zip(layout, [*sentences, *numbers], strict=True))
@@ -285,10 +282,6 @@ def _is_figure(cell: str) -> bool:
     return re.fullmatch(r"[\d\s.,:/%+-]*\d[\d\s.,:/%+TZ-]*", cell) is not None
 
 
-def _is_sentence(cell: str) -> bool:
-    return " " in cell.strip() and not _is_figure(cell)
-
-
 def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
     """Return the file and the columns of ``FILE`` or ``FILE:first,second,score``.
 
@@ -329,17 +322,12 @@ def dialect_of(path: str | Path, text: Text, fields: Fields, name: str, tell: Te
     if form == "jsonl" and start.startswith("["):
         tell(f"{name}: read as one JSON array")
         return Dialect("array")
-    if form == "text" and _is_object(start.partition("\n")[0]):
-        tell(f"{name}: read as JSON lines")
-        return Dialect("jsonl")
+    if form == "text" and start.startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            if json.loads(start.partition("\n")[0]):
+                tell(f"{name}: read as JSON lines")
+                form = "jsonl"
     return Dialect(form) if form == "jsonl" else _table(text, form, fields, name, tell) or Dialect("text")
-
-
-def _is_object(line: str) -> bool:
-    try:
-        return line.startswith("{") and bool(json.loads(line))
-    except (ValueError, RecursionError):
-        return False
 
 
 def _table(text: Text, form: str, fields: Fields, name: str, tell: Tell) -> Dialect | None:
@@ -381,10 +369,11 @@ def _readings(lines: Sequence[str], usual: str, blank: int) -> list[Dialect]:
     if excel := re.fullmatch(r"sep=(.)\r?\n", lines[0], re.IGNORECASE):
         return [_split(lines[1:], excel[1], blank + 1)]
     tables = [_split(lines, delimiter, blank) for delimiter in dict.fromkeys([usual, *_DELIMITERS])]
-    if any(
-        table.delimiter != "," and table.evenness == 1 < table.width and table.has_decimal_commas for table in tables
-    ):
-        tables = [table for table in tables if table.delimiter != ","]
+    for table in tables:
+        columns = zip(*table.rows, strict=False) if table.delimiter != "," and table.evenness == 1 < table.width else ()
+        if any(all("," in cell and _is_number(cell) for cell in column) for column in columns):  # such as 3,8
+            tables = [other for other in tables if other.delimiter != ","]
+            break
     return [table for table in tables if table.width > 1] or tables[:1]
 
 
@@ -417,30 +406,21 @@ def _with_header(table: Dialect, named: Set[str], remarks: list[str], name: str,
     """Return a table without its header among the rows, or with numbers in its place."""
     if not table.rows:
         return table
-    first, *rows = table.rows
-    header = _is_header(first, rows, named)
-    if header is None:
+    (first, *rows), known = table.rows, table.has_column(named)
+    columns = [list(filter(None, column)) for column in zip(*rows, strict=False)]
+    words = [cell.strip() for cell in first if cell.strip()]
+    short = all(cell[-1] not in ".!?" and len(cell.split()) < 4 for cell in words)
+    above_figures = any(column and all(map(_is_figure, column)) for column in columns)
+    if known or ((short or above_figures) and not any(map(_is_figure, first))):
+        if not known:
+            remarks.append(f" with the header {', '.join(first)}")
+        table = replace(table, rows=rows)
+    else:
         remarks.append(" without a header")
         least = min(map(len, table.rows))
         ragged = table.delimiter == "\t" and 1 < least and table.evenness < 1  # as STS-B
         numbers = tuple(str(number) for number in range(1, (least if ragged else table.width) + 1))
         table = replace(table, header=numbers, ragged=ragged)
-    else:
-        if not header:
-            remarks.append(f" with the header {', '.join(first)}")
-        table = replace(table, rows=rows)
     if remarks:
         tell(f"{name}: read{''.join(remarks)}")
     return table
-
-
-def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]], named: Set[str]) -> bool | None:
-    """Return whether a first row is a header: True by a known name, False by its look; None if it is not one."""
-    if not named.isdisjoint(map(_key, first)):
-        return True
-    columns = [list(filter(None, column)) for column in zip(*rows, strict=False)]
-    if any(map(_is_figure, first)):
-        return None
-    numeric = [bool(column) and all(map(_is_figure, column)) for column in columns]
-    short = all(cell.strip()[-1:] not in (*".!?", "") and len(cell.split()) < 4 for cell in first if cell.strip())
-    return False if short or any(numeric) else None

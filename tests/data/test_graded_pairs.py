@@ -1,11 +1,9 @@
 """A user's own file of graded pairs as a task, for scoring and for choosing by."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from promptcli.data.sources import development_task
-from promptcli.data.task_table import read_graded_pairs, split_columns
+from promptcli.data.task_table import read_graded_pairs
 from promptcli.data.tasks import load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
 from tests.reading import write, write_table
@@ -59,9 +57,3 @@ def test_a_missing_file(tmp_path):
         task_names([str(tmp_path / "gone.csv")])
     with pytest.raises(UsageError, match="unknown task"):
         task_names(["gone"])
-
-
-@given(st.lists(st.text(alphabet="ab :,", max_size=5), min_size=3, max_size=3))
-def test_a_file_and_its_columns_are_told_apart(names):
-    names = [name.replace(",", "").replace(":", "").strip() for name in names]
-    assert split_columns(f"some/file.csv:{','.join(names)}")[1] == tuple(names)

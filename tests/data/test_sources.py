@@ -2,7 +2,6 @@
 
 import json
 import os
-import threading
 
 import pytest
 from hypothesis import given
@@ -60,31 +59,6 @@ def test_both_sides_of_a_parquet_file_and_one_side_by_its_name(tmp_path):
 def test_files_of_sentences_stay_files_of_sentences(name, text, sentences, tmp_path):
     (tmp_path / name).write_text(text)
     assert fitting_sentences(str(tmp_path / name)) == sentences
-
-
-LINES = [f"sentence number {number} of many" for number in range(20_000)]
-
-
-GRADED = "".join(json.dumps({"sentence1": line, "sentence2": "b", "score": at}) + "\n" for at, line in enumerate(LINES))
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "read", "sentences"),
-    [
-        ("pipe", "\n".join(LINES), fitting_sentences, LINES),
-        ("pipe", "".join(f"neutral\t{line}\tb\n" for line in LINES), fitting_sentences, LINES + ["b"] * len(LINES)),
-        ("rows.jsonl", GRADED, fitting_sentences, LINES + ["b"] * len(LINES)),
-        ("rows.jsonl", GRADED, lambda path: development_task(path).pairs().first, LINES),
-    ],
-    ids=["sentences", "labelled", "rows", "graded"],
-)
-def test_a_pipe_loses_no_line(name, text, read, sentences, tmp_path):
-    os.mkfifo(tmp_path / name)
-    writer = threading.Thread(target=(tmp_path / name).write_text, args=(text,), daemon=True)
-    writer.start()
-    assert read(str(tmp_path / name)) == sentences
-    writer.join(timeout=300)
-    assert not writer.is_alive()
 
 
 def test_a_pipe_of_parquet_is_refused(tmp_path):

@@ -84,21 +84,11 @@ def test_a_file_and_its_manifest(tmp_path, kind):
     found = read_vectors(target)
     assert np.array_equal(found.matrix, np.stack([vector(s) for s in ("one", "", "three")]))
     manifest = json.loads(manifest_path(target).read_text())
-    versions = manifest.pop("versions")
-    assert {"promptcli", "torch", "transformers"} <= set(versions) and all(versions.values())
-    manifest.pop("schema_version", None)
-    settings = {"text_field": None, "id_field": None, "normalize": False, "precision": "float32", "split": False}
-    assert manifest == {
-        "dim": 8,
-        "prompts": {"texts": {}, "default": None, "counted": True},
-        "settings": settings,
-        "recipe": FakeEncoder().recipe.to_dict(),
-        "fingerprint": "f" * 64,
-        "model": {"backbone": "fake", "dtype": "float32"},
-        "report": {"rows": 3, "blank": 1, "zero": 0, "truncated": 0, "loss": None, "ranges": None},
-        "input": {"path": str(tmp_path / "a.txt"), "sha256": hashlib.sha256(b"one\n\nthree\n").hexdigest()},
-        "output": {"path": target.name, "sha256": hashlib.sha256(target.read_bytes()).hexdigest()},
-    }
+    assert {"promptcli", "torch", "transformers"} <= manifest["versions"].keys()
+    assert (manifest["recipe"], manifest["fingerprint"]) == (FakeEncoder().recipe.to_dict(), "f" * 64)
+    assert manifest["report"] == {"rows": 3, "blank": 1, "zero": 0, "truncated": 0, "loss": None, "ranges": None}
+    assert manifest["input"]["sha256"] == hashlib.sha256(b"one\n\nthree\n").hexdigest()
+    assert manifest["output"] == {"path": target.name, "sha256": hashlib.sha256(target.read_bytes()).hexdigest()}
     assert {path.name for path in tmp_path.iterdir()} == {"a.txt", target.name, manifest_path(target).name}
 
 

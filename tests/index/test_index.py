@@ -199,15 +199,6 @@ def test_a_row_and_its_parts_have_one_id(ids, taken):
         VectorIndex.build(ArrayRows(vectors(3 + len(ids)), ["a#1", "a#2", "b", *ids], None), split=True)
 
 
-@pytest.mark.parametrize("given", [[10, 50], np.array([10, 50]), range(10, 51, 40), ["10", "50"]])
-def test_ids_are_those_given(given):
-    index = SentenceIndex.build(["A cat.", "A dog."], FakeEncoder())
-    index.add(["A boat.", "A car."], ids=given)
-    index.add(["A bus."])
-    texts = ["A cat.", "A dog.", "A boat.", "A car.", "A bus."]
-    assert [int(hits[0].id) for hits in index.search(texts, k=1)] == [0, 1, 10, 50, 51]
-
-
 @pytest.mark.parametrize("factory", ["Flat", "HNSW8"])
 def test_rows_with_a_blank_text_are_left_out_and_the_others_keep_their_numbers(factory):
     texts = ["a", "", "b", " \t", "c", "d"]

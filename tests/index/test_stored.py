@@ -102,15 +102,6 @@ def test_a_link_to_a_folder_is_followed_and_nothing_stays_beside_it(tmp_path):
     assert set(os.listdir(tmp_path)) <= {"home", "idx", "link"}
 
 
-def test_a_change_that_fails_changes_nothing(tmp_path):
-    save(tmp_path / "idx", stored())
-    before = (tmp_path / "idx" / "index.json").read_bytes()
-    with pytest.raises(UsageError), change(tmp_path / "idx") as held:
-        held.index.add(ArrayRows(vectors(1), [0], ["x"]))
-        held.index.add(ArrayRows(vectors(1), [0], None))
-    assert load(tmp_path / "idx").index.rows == 50 and (tmp_path / "idx" / "index.json").read_bytes() == before
-
-
 def test_small_additions_are_joined_and_large_segments_are_linked(tmp_path):
     folder = tmp_path / "idx"
     save(folder, stored(n=3000))

@@ -78,10 +78,6 @@ def test_a_wrong_field_is_named_with_what_it_holds(change, said):
 
 
 HOSTILE = {
-    "empty": b"",
-    "cut short": b'{"dim": 3',
-    "no UTF-8": b"\xff\xfe",
-    "another kind": b"[]",
     "not a number": b'{"dim": NaN}',
     "too large a number": b'{"dim": 1e999}',
     "5,000 digits": b'{"dim": ' + b"1" * 5000 + b"}",
