@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from promptcli.data.dialect import Fields
 from promptcli.data.given import note_no_file
 from promptcli.errors import UsageError
 from promptcli.evaluation.lexical import load_library
@@ -61,7 +62,7 @@ def build_index(
     from promptcli.index import inputs
 
     folder, room = Path(folder), size_of(memory)
-    files = inputs.RowFiles(file, text_field, id_field, folder, split)
+    files = inputs.RowFiles(file, Fields(text_field, id_field), folder, split)
     if split and files.are_vectors:
         raise UsageError(f"`split` is for sentences, and {file} holds vectors; give it to `embed`")
     if lexical:
@@ -106,7 +107,7 @@ def add_to_index(
     origin = stored.read_manifest(folder)
     if origin.lexical:
         load_library()
-    files = inputs.RowFiles(file, text_field, id_field, folder, split=origin.split)
+    files = inputs.RowFiles(file, Fields(text_field, id_field), folder, origin.split)
     if files.are_vectors:
         rows, _ = files.stored(origin)
     else:
@@ -253,7 +254,6 @@ def size_of(text: str | int) -> int:
 
 
 def _read_ids(path: str | Path) -> list[str]:
-    from promptcli.data.dialect import Fields
     from promptcli.data.rows import open_rows
 
     with open_rows(path, Fields(remedy=""), skip_blank=True) as source:

@@ -8,7 +8,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -43,24 +43,18 @@ _WINDOW = 1024
 Opener = Callable[[], "Encoder"]
 
 
+@dataclass(frozen=True)
 class RowFiles:
-    """The file that the rows of an index come from: sentences as for ``embed``, or vectors.
+    """The file that the rows of an index come from: sentences as for ``embed``, or vectors."""
 
-    Encoded rows wait on the disk of the index ``near``.
-    """
+    given: str | Path | BinaryIO
+    fields: Fields
+    near: Path  #: encoded rows wait on its disk
+    split: bool = False
 
-    def __init__(
-        self,
-        file: str | Path | BinaryIO,
-        text_field: str | None = None,
-        id_field: str | None = None,
-        near: Path | None = None,
-        split: bool = False,
-    ) -> None:
-        self.stdin: BinaryIO | None = None if isinstance(file, str | Path) else file
-        self.file = Path(file) if isinstance(file, str | Path) else STANDARD
-        self.fields = Fields(text_field, id_field)
-        self.near, self.split = near, split
+    @property
+    def file(self) -> Path:
+        return Path(self.given) if isinstance(self.given, str | Path) else STANDARD
 
     @property
     def are_vectors(self) -> bool:
@@ -74,7 +68,8 @@ class RowFiles:
 
         ``plain``: without the prompt for documents.
         """
-        with open_rows(self.file, replace(self.fields, cells=True), stdin=self.stdin) as source:
+        stdin = None if isinstance(self.given, str | Path) else self.given
+        with open_rows(self.file, replace(self.fields, cells=True), stdin=stdin) as source:
             encoder = opener()
             documents = encoder if plain else encoder.in_role("document", report=True)
             batches, total = iter(source), source.total() if is_shown() else None
@@ -111,9 +106,9 @@ class RowFiles:
         return rows, made_by
 
 
-def spooled(documents: "Encoder", batches: Iterable[Batch], near: Path | None, total: int | None) -> ParquetRows:
+def spooled(documents: "Encoder", batches: Iterable[Batch], near: Path, total: int | None) -> ParquetRows:
     """Encode batches window by window into a nameless file on the disk of the index ``near``."""
-    place = next((folder for folder in real_path(near).parents if folder.is_dir()), None) if near else None
+    place = next((folder for folder in real_path(near).parents if folder.is_dir()), None)
     with working("index", total) as advance:
         spool = cast(BinaryIO, tempfile.TemporaryFile(dir=place))
         with open_sink(spool, ".parquet", documents.width) as sink:

@@ -38,9 +38,6 @@ class Cache:
     def put(self, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         write_text(self._new(key, ".json"), json.dumps({"key": key, "kept": values}, ensure_ascii=False) + "\n")
 
-    def remove(self, key: Mapping[str, Any]) -> None:
-        self._path(key, ".json").unlink(missing_ok=True)
-
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
         return self._read(key, ".safetensors", load_file)
 
