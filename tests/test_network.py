@@ -37,7 +37,7 @@ LINES = {
     "optiprompt": f"optiprompt --data mine.txt --on mine.tsv --batch-size 24 --epochs 1 --force {TINY}",
     "pretrain": "pretrain mine.txt -o made# --layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 300"
     " --batch-tokens 128 --positions 64 -q",
-    "reproduce": f"reproduce promptbert/2 {TINY}\nreproduce results/promptbert-2.bert.json {TINY}",
+    "reproduce": f"reproduce promptbert/2 {TINY}",
     "index build": f"index build mine.txt -o index --force {TINY}",
     "index sync": "index sync mirror mine.txt",
     "search": "search 'a cat' mine.txt",

@@ -1,4 +1,4 @@
-"""A result document as lines of cells and as Markdown, kept in files, and compared with a repeated one."""
+"""A result document as lines of cells and as Markdown, kept in files."""
 
 import json
 import os
@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from promptcli.errors import CheckFailedError, NotFoundError
+from promptcli.errors import NotFoundError
 from promptcli.reproducing.measures import COLUMNS, grouped
 from promptcli.reproducing.published import published_tables
 from promptcli.reproducing.systems import SYSTEMS
-from promptcli.storage.documents import read_document
 from promptcli.storage.files import write_text
 
 
@@ -222,8 +221,6 @@ def _row(cells: Sequence[str]) -> str:
 
 # Files
 
-SAME = 0.005  #: tolerance of a repeated figure: rounding of float32 sums in another order of threads
-
 
 def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
     """Write a result document as JSON, and as Markdown next to it; return the JSON's path."""
@@ -241,20 +238,9 @@ def file_stem(document: Mapping[str, Any]) -> str:
     return table if backbone is None else f"{table}.{backbone['name']}"
 
 
-def read_result(path: Path) -> dict[str, Any]:
-    """Read a result file that ``write_result`` wrote."""
-    if not path.is_file():
-        raise NotFoundError(f"no result file {str(path)!r}; `promptcli reproduce TABLE` makes one in results/")
-    hint = "make it again by `promptcli reproduce`"
-    document: dict[str, Any] = read_document(path, dict[str, Any], hint=hint)
-    if document.get("table") not in published_tables() or "rows" not in document:
-        raise CheckFailedError(f"{path} is not a result of promptcli; {hint}")
-    return document
-
-
 def read_results(folder: Path) -> list[dict[str, Any]]:
     """Return all result documents of a folder, in the papers' order, then by backbone."""
-    documents = [read_result(path) for path in folder.glob("*.json")] if folder.is_dir() else []
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
     if not documents:
         raise NotFoundError(f"no result in {str(folder)!r}; `promptcli reproduce all` makes them, or give `output`")
     order = list(published_tables())
@@ -267,36 +253,3 @@ def write_page(folder: Path, page: Path) -> int:
     page.parent.mkdir(parents=True, exist_ok=True)
     write_text(page, results_page(documents, f"{os.path.relpath(folder, page.parent)}/"))
     return len(documents)
-
-
-def compare_results(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Compare two result documents of one table; JSON-ready.
-
-    Returns the number of ``figures``, the ``largest`` difference of two numbers, the figures that ``changed`` (by more
-    than ``SAME``, or missing on one side: row, column, before, after), and the names of ``inputs`` that differ.
-    """
-    if len(before["rows"]) != len(after["rows"]):
-        raise CheckFailedError(f"the file has {len(before['rows'])} rows, not {len(after['rows'])}; make it again")
-    count, largest, changed = 0, 0.0, []
-    for number, (old, new) in enumerate(zip(before["rows"], after["rows"], strict=True), 1):
-        for column in dict.fromkeys([*old["figures"], *new["figures"]]):
-            count += 1
-            was, now = (side["figures"].get(column, {}).get("value") for side in (old, new))
-            both_numbers = isinstance(was, float) and isinstance(now, float)
-            largest = max(largest, abs(now - was)) if both_numbers else largest
-            if abs(now - was) > SAME if both_numbers else was != now:
-                changed.append({"row": f"{number}. {old['method']}", "column": column, "before": was, "after": now})
-    inputs = list(_other_inputs(before, after))
-    return {"figures": count, "largest": round(largest, 4), "changed": changed, "inputs": inputs}
-
-
-def _other_inputs(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("weights_sha256", "tokenizer_sha256", "dtype"):
-        if (before["backbone"] or {}).get(name) != (after["backbone"] or {}).get(name):
-            yield name
-    for name in sorted(before["data"].keys() | after["data"].keys()):
-        if before["data"].get(name, {}).get("sha256") != after["data"].get(name, {}).get("sha256"):
-            yield f"data of {name}"
-    for kind in ("corpus", "triplets", "labelled", "definitions"):
-        if (before.get(kind) or {}).get("sha256") != (after.get(kind) or {}).get("sha256"):
-            yield kind

@@ -1,4 +1,4 @@
-"""The papers' tables measured again, and kept results compared. Imports nothing heavy: the command line reads it."""
+"""The papers' tables measured again. Imports nothing heavy: the command line reads it."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -124,30 +124,6 @@ def table_sentences(tables: str | Sequence[str]) -> list[str]:
     if not tasks:
         raise NotFoundError(f"no task of {tables} has data; give `data_dir` FOLDER")
     return distinct_sentences(tasks)
-
-
-def repeat(
-    file: str | Path,
-    backbone: str | Choice | None = None,
-    *,
-    texts: Texts = Texts(),  # noqa: B008 - frozen
-    vectors: str | Path | None = None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measure a result file of ``reproduce`` again, without the cache; return the new document and the comparison.
-
-    ``backbone`` and ``texts`` are needed if they are not found under their names in the file.
-    """
-    from promptcli.reproducing.measures import measure_table
-    from promptcli.reproducing.report import compare_results, read_result
-
-    before, choice, usual = read_result(Path(file)), _choice(backbone), Texts()
-    names = {kind: (before.get(kind) or {}).get("name") for kind in vars(usual)}
-    same = {kind: name for kind, name in names.items() if name and getattr(texts, kind) == getattr(usual, kind)}
-    choice = dataclasses.replace(choice, model=choice.model or (before["backbone"] or {}).get("name"))
-    texts, seeds = dataclasses.replace(texts, **same), before["seeds"].get("training", ())
-    context = open_context(choice, texts, vectors, seeds=seeds, fresh=True)
-    after = measure_table(find_tables(before["table"])[0], context)
-    return after, compare_results(before, after)
 
 
 def open_context(

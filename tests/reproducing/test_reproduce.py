@@ -445,7 +445,7 @@ def test_impact_is_compared_over_the_corpus(context, tiny_backbone, tmp_path):
 # the command line
 
 
-def test_the_command_keeps_results_and_repeats_them(run, senteval, tiny_folder, tmp_path):
+def test_the_command_keeps_results(run, senteval, tiny_folder, tmp_path):
     model = shutil.copytree(tiny_folder("bert"), tmp_path / "models" / "bert-base-uncased")
     options = ("--backbone", model, "--data-dir", senteval, "--offline", "--quiet")
     ran = run("reproduce", "promptbert/4", "promptbert/14", "-o", tmp_path / "results", *options)
@@ -455,15 +455,6 @@ def test_the_command_keeps_results_and_repeats_them(run, senteval, tiny_folder, 
     text = kept.read_text()
     assert str(tmp_path) not in text and (tmp_path / "results" / "promptbert-14.json").exists()
     assert kept.with_suffix(".md").read_text() == table_page(json.loads(text))
-    found = run("reproduce", kept, *options, "--json").json
-    assert (found["figures"], found["largest"], found["changed"], found["inputs"]) == (8, 0, [], [])
-    document = json.loads(text)
-    document["rows"][0]["figures"]["STS-B:dev"]["value"] += 1
-    document["rows"][1]["figures"] = {}
-    document["data"]["STS-B:dev"]["sha256"] = "other"
-    kept.write_text(json.dumps(document))
-    changed = run("reproduce", kept, *options)
-    assert changed.code == 4 and "2 changed" in changed.out and "other inputs: data of STS-B:dev" in changed.err
     page = tmp_path / "docs" / "results.md"
     assert run("reproduce", "page", "-o", tmp_path / "results", "--page", page).code == 0
     assert page.read_text() == results_page(read_results(tmp_path / "results"))
@@ -484,7 +475,6 @@ def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
         (("reproduce", "promptbert/4", "--data-dir", "nowhere"), 3, "no such folder"),
         (("reproduce", "page", "-o", "nowhere"), 3, "reproduce all"),
         (("reproduce", "promptbert/10", "--seeds", "3"), 2, "--seeds 3 is for rows that are trained; give --train"),
-        (("reproduce", "nowhere.json"), 3, "no result file"),
     ],
 )
 def test_bad_input_is_refused(run, arguments, code, words):

@@ -1,4 +1,4 @@
-"""``promptcli reproduce``: the papers' tables measured again, or a result of before compared."""
+"""``promptcli reproduce``: the papers' tables measured again."""
 
 import dataclasses
 import importlib.util
@@ -15,7 +15,7 @@ from promptcli.cli.console import note, result, result_json, show, table
 from promptcli.cli.options import Json, default_backbone
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.data.senteval import tasks_from
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.errors import NotFoundError
 from promptcli.recipe import RECIPES
 from promptcli.reproducing import reproduce as library
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
         "tables": Flag(
             "TABLE...",
             type=list[str],
-            help="promptbert/5, ditto (all of a paper), all; list shows them, page makes the page of all results;"
-            " RESULT.json of results/: measured again and compared.",
+            help="promptbert/5, ditto (all of a paper), all; list shows them, page makes the page of all results.",
         ),
         "backbone": "--model -m --backbone",
         "seeds": Flag(min=1),
@@ -65,10 +64,6 @@ def reproduce(
                 result_json({"backbone": name, "tables": overviews})
             else:
                 show(*_overview(overviews, name))
-        elif tables[0].endswith(".json"):
-            if len(tables) > 1:
-                raise UsageError(f"one result file at a time; got {len(tables)}")
-            _compare(Path(tables[0]).name, *library.repeat(tables[0], choice, **context), as_json=json)
         elif list_sentences:
             for sentence in library.table_sentences(tables):
                 result(sentence)
@@ -92,21 +87,6 @@ def _measure(reproductions: "Iterator[Reproduction]", *, as_json: bool) -> None:
     if as_json:
         documents = [each.document for each in done if each.document is not None]
         result_json({"results": documents, "failed": {label: str(error) for label, error in failed.items()}})
-
-
-def _compare(file: str, after: dict[str, Any], repetition: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the changes of a repeated result; raise if there are any."""
-    changed, inputs = repetition["changed"], repetition["inputs"]
-    if as_json:
-        result_json({"file": file, **repetition, "result": after})
-    else:
-        figures = f"{repetition['figures']} figures, {len(changed)} changed; largest difference {repetition['largest']}"
-        result(f"{after['table']}: {figures}")
-        for change in changed:
-            result(f"  {change['row']}, {change['column']}: {change['before']} -> {change['after']}")
-    if inputs or changed:
-        other = f"other inputs: {', '.join(inputs)}" if inputs else "the inputs are the same"
-        raise CheckFailedError(f"{file} is not repeated: {len(changed)} figures changed; {other}")
 
 
 def _result(document: Mapping[str, Any]) -> list[RenderableType]:
