@@ -24,12 +24,9 @@ def choose_device(name: str) -> str:
     kind, colon, number = name.partition(":")
     if kind not in available or (colon and not (kind == "cuda" and re.fullmatch("[0-9]{1,3}", number))):
         raise unknown("device", name, ["auto", *(kind for kind, usable in available.items() if usable)])
-    if not available[kind]:
-        built = ", or PyTorch is built without CUDA" if kind == "cuda" and not torch.version.cuda else ""
-        raise UsageError(f"device {name!r} is not available: this machine has none{built}; give auto or cpu")
-    if colon and int(number) >= (count := torch.cuda.device_count()):
-        last = f" to cuda:{count - 1}" if count > 1 else ""
-        raise UsageError(f"device {name!r} is not available: this machine has {count} of its kind; give cuda:0{last}")
+    count = torch.cuda.device_count() if kind == "cuda" else int(available[kind])
+    if not available[kind] or int(number or 0) >= count:
+        raise UsageError(f"device {name!r} is not available: this machine has {count} of its kind; give auto or cpu")
     return name
 
 

@@ -51,12 +51,8 @@ class Entry:
 def write_manifest(folder: Path, entry: Entry) -> None:
     """Write ``promptcli.json`` with the list of the folder's other files; the card, which users edit, is not in it."""
     files = {name: file for name, file in list_files(folder, hashed=True).items() if name not in (MANIFEST, CARD)}
-    _write(folder, replace(entry, promptcli=promptcli.__version__, files=files))
-
-
-def _write(folder: Path, entry: Entry) -> None:
     recipes = {"recipe": entry.recipe.to_dict(), "transfer": entry.transfer and entry.transfer.to_dict()}
-    values = asdict(replace(entry, tensors={})) | recipes
+    values = asdict(replace(entry, tensors={}, promptcli=promptcli.__version__, files=files)) | recipes
     del values["tensors"]
     write_text(folder / MANIFEST, to_json(values))
 

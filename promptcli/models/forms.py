@@ -54,9 +54,9 @@ PROBES = (
 )
 
 
-def uncut(encoder: Encoder, sentences: Sequence[str] = PROBES) -> list[str]:
-    """Return the sentences that the encoder does not truncate."""
-    return [text for text, cut in zip(sentences, encoder.inputs(sentences).truncated, strict=True) if not cut]
+def uncut(encoder: Encoder) -> list[str]:
+    """Return the probes that the encoder does not truncate."""
+    return [text for text, cut in zip(PROBES, encoder.inputs(PROBES).truncated, strict=True) if not cut]
 
 
 TOO_LONG = "the town is far away " * 400  #: cut: only its ids, and those of an empty one, may differ, with a note

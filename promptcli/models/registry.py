@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import promptcli
@@ -59,19 +59,16 @@ class Registry:
     def run_folder(self, name: str) -> Path:
         return self._home / "runs" / name
 
-    @contextmanager
-    def new_folder(self) -> Iterator[Path]:
-        """Yield an empty folder on the registry's disk, deleted at the end, for a backbone that is to be saved."""
+    def new_folder(self) -> AbstractContextManager[Path]:
+        """Return an empty folder on the registry's disk, deleted at the end, for a backbone that is to be saved."""
         self._models.mkdir(parents=True, exist_ok=True)
-        with temporary_folder(self._home / "new") as folder:
-            yield folder
+        return temporary_folder(self._home / "new")
 
     def save(self, entry: Entry, *, force: bool = False, backbone: Path | None = None) -> Entry:
         """Save an entry, completely or not at all, and return it as saved; the folder ``backbone`` is moved into it."""
         with self._locked():
             self.check_free(entry.name, force=force)
-            transfer = None if entry.transfer is None else portable(entry.transfer)
-            entry = dataclasses.replace(entry, recipe=portable(entry.recipe), transfer=transfer)
+            entry = entries.with_backbone(entry, portable(entry.recipe).backbone)
             target = self._models / entry.name
             with write_folder(target) as folder:
                 if backbone is not None:
@@ -93,9 +90,10 @@ class Registry:
                     link_file(source / name, target / name)
 
     def remove(self, name: str) -> None:
-        self._saved_folder(name, "removed")  # an unknown name makes no home
+        if self._known(name) in SHIPPED:  # an unknown name makes no home
+            raise UsageError(f"model {name!r} is shipped with promptcli and cannot be removed")
         with self._locked():
-            remove_folder(self._saved_folder(name, "removed"))
+            remove_folder(self._models / self._known(name))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -113,11 +111,6 @@ class Registry:
             near = did_you_mean(name, names)
             raise NotFoundError(f"no model {name!r}; there are: {', '.join(names)}; see `promptcli models list`{near}")
         return name
-
-    def _saved_folder(self, name: str, verb: str) -> Path:
-        if self._known(name) in SHIPPED:
-            raise UsageError(f"model {name!r} is shipped with promptcli and cannot be {verb}")
-        return self._models / name
 
 
 def portable(recipe: Recipe) -> Recipe:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli.backbones.backbone import OWN_TOKENIZER, Backbone
+from promptcli.backbones.backbone import OWN_TOKENIZER
 from promptcli.backbones.checking import check_links
 from promptcli.backbones.pretrained import weights_digest
 from promptcli.backbones.saving import (
@@ -31,6 +31,7 @@ from promptcli.models.loading import open_model
 from promptcli.models.reading import FLAGS, MODES
 from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
+from promptcli.storage.files import delete
 from promptcli.storage.tensors import save_tensors
 
 _MODELS = "sentence_transformers.models."
@@ -147,11 +148,9 @@ def save_encoder(
     Returns why modules of sentence-transformers cannot express the recipe (None: they do), the differences, and
     sentences whose vectors are the same there. One in less than float32 is made again from its entry.
     """
-    if encoder.recipe.backbone.startswith("glove:"):
-        raise UsageError("word vectors are a file: share it, and use it with `model` static-avg")
     if encoder.backbone.dtype != torch.float32:
         encoder = open_model(entry, device="cpu", dtype="float32")
-    tensors = encoder.tensors()
+    own, tensors = encoder.backbone, encoder.tensors()
     known: dict[str, str] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
     notes: tuple[str, ...] = ()
     probes = [*forms.PROBES]
@@ -162,18 +161,20 @@ def save_encoder(
         except InexactError as error:
             reason = str(error)
             for path in folder.iterdir():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-            _write_backbone(encoder.backbone, folder / BACKBONE)
+                delete(path)
+            copy_backbone(own.name, own.folder, folder / BACKBONE, weights=not own.merged)
+            if own.merged:
+                save_weights(own, folder / BACKBONE)
         else:
-            copy_backbone(encoder.backbone.name, encoder.backbone.folder, folder / OWN_TOKENIZER, weights=False)
-            if not (tuned_weights(tensors) or encoder.backbone.merged):
-                known = {"written": weights_digest(folder), "weights": encoder.backbone.provenance.weights_sha256}
+            copy_backbone(own.name, own.folder, folder / OWN_TOKENIZER, weights=False)
+            if not (tuned_weights(tensors) or own.merged):
+                known = {"written": weights_digest(folder), "weights": own.provenance.weights_sha256}
             tensors = untuned(encoder)
     if reason is not None:
         (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
     if tensors:
         save_tensors(tensors, folder / TENSORS)
-    transfer = entry.transfer and Encoder(entry.transfer, encoder.backbone, encoder.tensors()).recipe
+    transfer = entry.transfer and Encoder(entry.transfer, own, encoder.tensors()).recipe
     entry = replace(entry, recipe=encoder.recipe, transfer=transfer)  # every name written out
     placed = public(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
     write_manifest(folder, replace(placed, fingerprint=encoder.fingerprint, target=target, backbone=known))
@@ -185,14 +186,10 @@ def untuned(encoder: Encoder) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)}
 
 
-def _write_backbone(backbone: Backbone, folder: Path) -> None:
-    copy_backbone(backbone.name, backbone.folder, folder, weights=not backbone.merged)
-    if backbone.merged:
-        save_weights(backbone, folder)
-
-
 def copy_backbone(name: str, source: Path, target: Path, *, weights: bool = True) -> None:
     """Copy only the tokenizer of a backbone's folder, and with ``weights`` its configuration and weights."""
+    if name.startswith("glove:"):
+        raise UsageError("word vectors are a file: share it, and use it with `model` static-avg")
     tokenizer = source / OWN_TOKENIZER
     files = [path for path in (tokenizer if tokenizer.is_dir() else source).iterdir() if is_tokenizer_file(path)]
     if weights:

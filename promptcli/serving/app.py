@@ -3,6 +3,7 @@
 import base64
 import functools
 import hashlib
+import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -281,7 +282,8 @@ class _Guard:
     def _refusal(self, scope: Scope) -> RequestError | None:
         if scope["path"] in _OPEN:
             return None
-        if not self._service.admits(Headers(scope=scope).get("authorization", "")):
+        wanted, given = self._service.authorization, Headers(scope=scope).get("authorization", "")
+        if wanted is not None and not hmac.compare_digest(given.encode(), wanted):
             message = "wrong or missing API key; send Authorization: Bearer KEY"
             return RequestError(401, message, headers={"WWW-Authenticate": "Bearer"})
         if self._service.in_work > self._service.settings.max_requests:

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import functools
-import hmac
 import itertools
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -157,7 +156,7 @@ class Service:
     ) -> None:
         self.models, self.indexes = dict(models), dict(indexes or {})
         self.settings, self.normalize = settings or ServeSettings(), normalize
-        self._key = f"Bearer {key}".encode() if key else None
+        self.authorization = f"Bearer {key}".encode() if key else None  #: required of a request
         for encoder in (*self.models.values(), *(index.encoder for index in self.indexes.values())):
             assert encoder.fingerprint and encoder.width  # computed before the first request
         self.stopping = False  #: connections are closed after their answer
@@ -185,9 +184,6 @@ class Service:
             valid = f"valid: {', '.join(self.indexes)}" if self.indexes else "start the server with an index"
             raise RequestError(404, f"index {name!r} is not served; {valid}", param="index", code="index_not_found")
         return self.indexes[name]
-
-    def admits(self, authorization: str) -> bool:
-        return self._key is None or hmac.compare_digest(authorization.encode(), self._key)
 
     async def read(self, request: Request, kind: type[Body]) -> Body:
         body = bytearray()

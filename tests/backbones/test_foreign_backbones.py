@@ -170,7 +170,6 @@ DAMAGES = {
     "no such mask, rows to spare": (both(vocabulary(lambda items: items[:-2]), NO_MASK), "has no <foo>"),
     "the mask means unknown": (tokenizer_config(mask_token="[UNK]"), "which means something else"),
     "no start token": (tokenizer_config(cls_token=None), "cls_token"),
-    "tokenizer.json a list": (tokenizer_json(lambda content: []), "cannot be loaded"),
     "tokenizer.json without a model": (tokenizer_json(lambda content: {"version": "1.0"}), "cannot be loaded"),
     "tokenizer.json without words": (tokenizer_json(lambda content: content | {"model": WORDLESS}), ""),
     "tokenizer.json with an item twice": (_twice, "has 'a' twice"),

@@ -17,16 +17,13 @@ def registry(registry):
     return registry
 
 
-def test_list_is_a_table_on_stdout(run, registry):
+def test_list_is_a_table_or_one_document(run, registry):
     ran = run("models", "list")
     heads, *rows = ran.out.splitlines()
     assert heads.split() == ["name", "origin", "width", "backbone", "method", "created"]
     assert [row.split()[0] for row in rows] == [*SHIPPED, "white"]
     assert "shipped" in rows[0] and "saved" in rows[-1] and " 256 " in rows[-1]
     assert (ran.code, ran.err) == (0, "")
-
-
-def test_list_json_is_one_document(run, registry):
     listed = {row["name"]: row for row in run("models", "list", "--json").json}
     assert listed["white"].pop("created").endswith("+00:00") and listed["mini"]["origin"] == "shipped"
     assert listed["white"] == {

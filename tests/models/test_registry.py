@@ -139,15 +139,6 @@ def test_a_backbone_is_in_its_entry_and_other_entries_have_it_too(registry, tmp_
     assert (backbone / "config.json").read_text() == "1"
 
 
-def test_removing_a_linked_entry_removes_the_link(registry, tmp_path):
-    registry.save(fitted())
-    models = tmp_path / "home" / "models"
-    os.rename(models / "white", tmp_path / "elsewhere")
-    (models / "white").symlink_to(tmp_path / "elsewhere")
-    registry.remove("white")
-    assert not list(models.iterdir()) and (tmp_path / "elsewhere" / "promptcli.json").is_file()
-
-
 MINI = Registry(Path("nowhere")).card("mini").recipe
 PLAIN = Recipe(transforms=("whitening:2",))
 
