@@ -150,20 +150,6 @@ def is_exact(index: Any) -> bool:
     return type(faiss.downcast_index(index)) in (faiss.IndexFlat, faiss.IndexFlatIP)
 
 
-def adjusted(effort: Effort, index: Any, factory: str, *, nprobe: int | None, ef: int | None) -> Effort:
-    """Return an effort with the user's numbers; one that the index does not have is refused."""
-    lists, graph = faiss.try_extract_index_ivf(index) is not None, isinstance(index, faiss.IndexHNSW)
-    for name, value, kind, has in (("nprobe", nprobe, "IVF", lists), ("ef", ef, "HNSW", graph)):
-        if value is None:
-            continue
-        if not has:
-            raise UsageError(f"{name} is for indexes with {kind} in their factory; this one is {factory}")
-        if value < 1:
-            raise UsageError(f"{name} is {value}; give at least 1")
-        effort = replace(effort, **{name: value})
-    return effort
-
-
 def parameters(index: Any, effort: Effort, selector: Any = None) -> Any:
     """Return FAISS's parameters of a search for an index and the indexes inside it; None: its defaults.
 

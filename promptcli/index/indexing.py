@@ -175,8 +175,6 @@ def search_index(
     hybrid: bool = False,
     lexical: bool = False,
     min_score: float | None = None,
-    nprobe: int | None = None,
-    ef: int | None = None,
     where: str | None = None,
     text_field: str | None = None,
 ) -> Iterator[tuple[str, list[Hit]]]:
@@ -192,16 +190,13 @@ def search_index(
         hybrid: Rank by cosine and by words (BM25), joined: for exact names and codes. The index needs ``lexical``.
         lexical: Rank by words alone, without a model.
         min_score: Leave out answers below this score.
-        nprobe: Lists of an IVF index to read. Default: as measured at the build.
-        ef: Candidates of an HNSW index. Default: as measured at the build.
         where: Condition on the other columns of the indexed table, e.g. 'year > 2020 and lang = "en"'; also on id and
             text. =, !=, <, <=, >, >=, in (...), like "%part%", is null; and, or, not, parentheses.
         text_field: Column of the sentence in the file.
 
     Raises:
         NotFoundError: No such index or file.
-        UsageError: An effort that the index does not have, an index without BM25, a condition that does not fit
-            its columns, or an empty query.
+        UsageError: An index without BM25, a condition that does not fit its columns, or an empty query.
     """
     from promptcli.index import inputs
 
@@ -218,7 +213,7 @@ def search_index(
         encoder = None if lexical else inputs.encoder_of(held.origin, model).in_role("query", report=True)
         for texts in batches:
             vectors, words = None if encoder is None else encoder.encode(texts), texts if with_words else None
-            answers = held.index.search(vectors, k, words=words, nprobe=nprobe, ef=ef, among=among)
+            answers = held.index.search(vectors, k, words=words, among=among)
             for text, hits in zip(texts, answers, strict=True):
                 yield text, [hit for hit in hits if min_score is None or hit.score >= min_score]
 

@@ -103,8 +103,6 @@ class SentenceIndex:
         query: str | list[str],
         k: int = 10,
         *,
-        nprobe: int | None = None,
-        ef: int | None = None,
         where: str | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """Return the k nearest sentences, best first; for a list of queries one such list each.
@@ -114,16 +112,14 @@ class SentenceIndex:
         Args:
             query: A sentence, or a list of them.
             k: At least 1.
-            nprobe: Lists of an inverted file (IVF) to read; None: as measured at the build.
-            ef: Candidates that a graph (HNSW) keeps; None: as measured at the build.
             where: Condition on the further columns, e.g. ``year > 2020 and lang = "en"``.
 
         Raises:
-            UsageError: ``k`` below 1, an effort that the index does not have, or a condition that does not fit.
+            UsageError: ``k`` below 1, or a condition that does not fit.
         """
         texts = check_texts(query)
         queries = self.queries.encode(texts) if texts else np.empty((0, self.vectors.width), np.float32)
-        answers = self.vectors.search(queries, k, nprobe=nprobe, ef=ef, where=where)
+        answers = self.vectors.search(queries, k, where=where)
         return answers[0] if isinstance(query, str) else answers
 
     @check_arguments

@@ -22,7 +22,6 @@ from promptcli.index.factory import (
     Effort,
     Recall,
     Truth,
-    adjusted,
     choose,
     copy,
     explain,
@@ -256,8 +255,6 @@ class VectorIndex:
         k: int = 10,
         *,
         words: Sequence[str] | None = None,
-        nprobe: int | None = None,
-        ef: int | None = None,
         where: str | None = None,
         among: Mask | None = None,
     ) -> list[list[Hit]]:
@@ -269,8 +266,6 @@ class VectorIndex:
             queries: (q, d); scaled to length 1 here. None: ranked by words alone.
             k: At least 1.
             words: q texts to rank by BM25, too; the score is then 0.6 cosine + 0.4 BM25 / the query's best BM25.
-            nprobe: Lists of an inverted file (IVF) to read; None: as measured at the build.
-            ef: Candidates that a graph (HNSW) keeps; None: as measured at the build.
             where: Condition that answers fulfil, such as ``year > 2020 and lang = "en"``; see ``where.Condition``.
             among: What ``allowed`` returned for it, if it is known.
         """
@@ -278,13 +273,12 @@ class VectorIndex:
             raise UsageError(f"k is {k!r}; give an integer, at least 1")
         if queries is not None and (queries.ndim != 2 or queries.shape[1] != self.width):
             raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
-        effort = adjusted(self.effort, self.empty, self.factory, nprobe=nprobe, ef=ef)
         units = None if queries is None else unit_rows(queries, "queries")
         allowed = self.allowed(where) if among is None else among
 
         def rank(count: int) -> list[Answer]:
             depth = count if units is None or words is None else max(count, DEPTH)
-            nearest = None if units is None else self.nearest(units, depth, allowed, effort)
+            nearest = None if units is None else self.nearest(units, depth, allowed)
             lexical = None if words is None else [self.words.rank(text, depth, allowed) for text in words]
             if nearest is not None and lexical is not None:
                 return [joined(*rankings, count) for rankings in zip(nearest, lexical, strict=True)]

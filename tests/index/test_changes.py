@@ -164,7 +164,7 @@ def test_what_faiss_cannot_leave_out_is_refused_early(factory):
     assert index.rows == 700
 
 
-# Filters and effort
+# Filters
 
 
 @pytest.mark.parametrize("factory", FACTORIES)
@@ -178,23 +178,6 @@ def test_filters_leave_what_they_say(factory):
         assert [hit.id for hit in hits] == brute(known, query, 10), "few rows are compared one by one"
         (others,) = index.search(query[None], 10, where=f"not id in ({allowed})")
         assert len(others) == 10 and not any(f"'{hit.id}'" in allowed for hit in others)
-
-
-def test_effort_of_a_search_and_what_has_none():
-    lists, graph = built(2000, "IVF32,Flat"), built(500, "HNSW4")
-    assert len(lists.search(vectors(1), 2000, nprobe=1)[0]) < 2000 == len(lists.search(vectors(1), 2000, nprobe=99)[0])
-    queries = vectors(200, seed=4)
-    exact = [hit.id for hits in built(500).search(queries, 1) for hit in hits]
-
-    def right(ef):
-        return sum(one == hits[0].id for one, hits in zip(exact, graph.search(queries, 1, ef=ef), strict=True))
-
-    assert right(500) > right(1)
-    for index, effort in ((lists, {"ef": 5}), (graph, {"nprobe": 5}), (built(5), {"nprobe": 1})):
-        with pytest.raises(UsageError, match="is for indexes with"):
-            index.search(vectors(1), 1, **effort)
-    with pytest.raises(UsageError, match="at least 1"):
-        lists.search(vectors(1), 1, nprobe=0)
 
 
 # Segments

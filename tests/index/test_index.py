@@ -66,10 +66,11 @@ def test_scale_of_vectors_and_queries_does_not_matter():
 @pytest.mark.parametrize("factory", ["Flat", "IVF8,Flat", "SQ8", "PCA8,Flat,Refine(Flat)"])
 def test_k_beyond_n_gives_n_and_never_minus_one(factory):
     index = built(400, factory=factory)
-    all_lists = {"nprobe": 8} if "IVF" in factory else {}
-    hits = index.search(vectors(3, seed=1), 1000, **all_lists)
+    index.effort = Effort(nprobe=8)
+    hits = index.search(vectors(3, seed=1), 1000)
     assert all(sorted(hit.id for hit in answers) == [*range(400)] for answers in hits)
-    for answers in index.search(vectors(20, seed=1), 400, nprobe=1) if all_lists else []:
+    index.effort = Effort(nprobe=1)
+    for answers in index.search(vectors(20, seed=1), 400) if "IVF" in factory else []:
         assert 0 < len(answers) < 400, "one list of eight does not hold all rows"
         assert all(hit.id >= 0 for hit in answers)
 

@@ -60,8 +60,6 @@ info = _showing_the_index(indexing.index_info)
         **_INDEX,
         "query": Flag(read=_source, type=str),
         "k": Flag("-k", min=1),
-        "nprobe": Flag(min=1),
-        "ef": Flag(min=1),
     },
 )
 def search(search: "partial[Any]", json: Json = False) -> None:
