@@ -222,19 +222,3 @@ def test_graded_pairs_without_a_header(tmp_path, told):
     with open_rows(path, Fields(layouts=(GRADED_PAIRS,))) as rows:
         assert list(rows.tuples()) == [("A cat sleeps.", "A cat is asleep.", "4,5"), ("It rains.", "It is dry.", "0,5")]
     assert "1 as sentence1, 2 as sentence2, 3 as score" in told()
-
-
-BAD = [
-    ("a.txt", b"one\ntwo\0\nthree\n", "a.txt: line 2"),
-    ("a.txt", "one\nGrüße\n".encode() + b"caf\xe9\nthree\n", "a.txt: line 3"),
-    ("a.jsonl", '{"text": "one"}\n{"text": "cut\n3\n{"n": 1}\n{"text": 3}\n{"text": "three"}\n', "a.jsonl: line 2"),
-    ("a.csv", "id,text\n1,one\n2,two, three\n3\n4,three\n", "a.csv: line 3: 3 columns"),
-    ("a.csv", 'text,n\none,1\n"two" x,2\nthree,3\n', "a.csv: line 3"),
-    ("a.csv", 'text,n\none,1\nthree,3\n"two,2\nfour,4\nfive,5\n', "a.csv: line 4: unexpected end"),
-    ("a.json", '["one", 2, {"text": null}, {"text": "three"}]', "a.json: row 2"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "content", "said"), BAD, ids=lambda value: str(value)[:20])
-def test_a_line_that_cannot_be_read_is_refused_by_its_number(name, content, said, tmp_path):
-    fails(write(tmp_path, name, content), said)

@@ -5,7 +5,7 @@ import pytest
 from promptcli.data.sources import development_task
 from promptcli.data.task_table import read_graded_pairs
 from promptcli.data.tasks import load_tasks, task_names
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import UsageError
 from tests.reading import write, write_table
 
 ROWS = [
@@ -50,10 +50,3 @@ def test_files_that_are_not_a_task(name, text, message, tmp_path):
     with pytest.raises(UsageError, match=message) as caught:
         development_task(str(path))
     assert "\n" not in str(caught.value)
-
-
-def test_a_missing_file(tmp_path):
-    with pytest.raises(NotFoundError, match=r"gone\.csv"):
-        task_names([str(tmp_path / "gone.csv")])
-    with pytest.raises(UsageError, match="unknown task"):
-        task_names(["gone"])

@@ -21,7 +21,7 @@ def read_rows(files, start, stop):
     return [(row["id"], row["text"]) for batch in read_range(files, start, stop, "it") for row in batch.to_pylist()]
 
 
-TEXTS = st.lists(st.text('ab ,"\n\u2028é', max_size=6), min_size=1, max_size=20)
+TEXTS = st.lists(st.text('ab ,"\n\u2028\x0b\x85é', max_size=6), min_size=1, max_size=20)
 
 
 def write(path, texts):

@@ -5,8 +5,6 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from promptcli.data import files, rows
 from promptcli.data.dialect import Fields
@@ -14,22 +12,6 @@ from promptcli.data.files import STANDARD
 from promptcli.data.rows import open_rows, windows
 from promptcli.errors import NotFoundError, PromptcliError
 from tests.reading import fails, parquet, read, texts, write
-
-ANY_LINE = st.text(st.characters(exclude_characters="\n\r\t{\0", exclude_categories=["Cs"]), max_size=20)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(ANY_LINE, min_size=1).filter(lambda lines: lines != [""]), st.sampled_from(["\n", "\r\n"]), st.booleans()
-)
-def test_any_lines_come_back_row_by_row(tmp_path_factory, content, ending, last_ended):
-    content[0] = content[0].removeprefix("\ufeff")
-    data = ending.join(content) + (ending if last_ended or not content[-1] else "")
-    if not data:
-        return
-    path = write(tmp_path_factory.mktemp("text"), "a.txt", data)
-    assert read(path) == [(row, line) for row, line in enumerate(content)]
-
 
 ODD = "a\u2028b\u2029c\x0bd\x0ce\x1cf\x85g\rh"
 

@@ -10,7 +10,6 @@ from promptcli.storage.folders import (
     StoredFile,
     atomic_folder,
     check_files,
-    link_file,
     list_files,
     reading_folder,
     write_folder,
@@ -102,14 +101,6 @@ def test_files_are_checked_by_size_and_if_wanted_by_content(tmp_path):
     (tmp_path / "a").unlink()
     with pytest.raises(CheckFailedError, match=r"has no a; MEND$"):
         check_files(tmp_path, files, hint="MEND")
-
-
-def test_unchanged_files_are_carried_over_without_a_copy(tmp_path):
-    write_thing(tmp_path / "thing", "text")
-    before = (tmp_path / "thing" / "a").stat().st_ino
-    with write_folder(tmp_path / "thing") as new:
-        link_file(tmp_path / "thing" / "a", new / "a")
-    assert (tmp_path / "thing" / "a").stat().st_ino == before and os.listdir(tmp_path / "thing") == ["a"]
 
 
 def test_an_output_folder_replaces_only_what_promptcli_wrote(tmp_path):
