@@ -154,6 +154,16 @@ def test_a_table_is_as_wide_as_it_is_or_folded_to_a_terminal(monkeypatch, capsys
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 40
 
 
+def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch):
+    monkeypatch.setattr(console, "_LINES_EVERY", 0.0)
+    with console.err.capture() as captured, console.progress("train", 1000) as bar:
+        bar(900)
+        bar.describe("loss 0.5")
+        bar(50)
+    first, second = captured.get().splitlines()
+    assert first.startswith("train: 900 of 1,000") and second.startswith("train  loss 0.5: 950 of 1,000")
+
+
 def test_options_of_a_recipe_without_a_model_are_said_to_leave_mini(run):
     changed = run("similarity", "a cat", "a dog", "--pooling", "last/avg")
     assert "assumed: mini-bert, [X] last/avg, not mini" in changed.err
