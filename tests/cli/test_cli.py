@@ -161,7 +161,7 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch):
         bar.describe("loss 0.5")
         bar(50)
     first, second = captured.get().splitlines()
-    assert first.startswith("train: 900 of 1,000") and second.startswith("train  loss 0.5: 950 of 1,000")
+    assert first.startswith("train: 900 of 1,000") and second.startswith("train loss 0.5: 950 of 1,000")
 
 
 def test_options_of_a_recipe_without_a_model_are_said_to_leave_mini(run):
