@@ -1,6 +1,7 @@
 """What runs on a GPU gives what the processor gives, and waits for the device no more often than it has to.
 
-Runs on a real GPU if the machine has one, else on a pretend device (``tests/pretend_cuda.py``): ``pytest -m cuda``.
+Runs on a real GPU if the machine has one, else on a pretend device that counts no waits (``tests/pretend_cuda.py``):
+``pytest -m cuda``.
 """
 
 import contextlib
