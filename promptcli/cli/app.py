@@ -173,7 +173,7 @@ _OTHERS = (
     Listed("search-layers", "searching.search_layers", "Find the layer that a recipe reads best."),
     Listed("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
     Listed("similarity", "embed.similarity", "Compare two sentences, or the rows of two files, by cosine."),
-    Listed("templates", "templates.templates", "List templates, or show what one becomes for a backbone."),
+    Listed("templates", "templates.templates", "List the named templates."),
     _group(
         "models",
         "List, show, import and remove models.",

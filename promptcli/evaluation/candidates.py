@@ -1,6 +1,5 @@
 """Models to score: opening them by name, scoring one group and task after the other."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,6 @@ from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE
 
 _EQUAL = 1e-6  #: cosines within this width are equal but for rounding
-_QUICK = 10.0  #: seconds after which each finished task is told: the table of a quicker evaluation comes soon enough
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ def score_models(
     """Return each encoder's scores, and why others lack some, or raise it."""
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
     refused: dict[Label, PromptcliError] = {}
-    groups, started = _groups(opened, tasks), time.monotonic()
+    groups = _groups(opened, tasks)
     with working("encode", sum(len(distinct_sentences([tasks[number]])) for number, _ in groups)) as advance:
         for number, readers in groups:
             for row, outcome in _scored(readers, tasks[number], settings, advance, strict=strict).items():
@@ -147,8 +145,6 @@ def score_models(
                     refused.setdefault(row, outcome)
                     continue
                 scores[row][number] = outcome
-                if time.monotonic() - started > _QUICK:
-                    note(f"{outcome.column}: {row} {outcome.value:.2f}")
     return {label: [row[number] for number in sorted(row)] for label, row in scores.items()}, refused
 
 

@@ -282,21 +282,6 @@ def test_all_seven_in_one_json_document(document, backbone):
     assert "MR: 40 examples in all, not 10,662: not comparable" in said
 
 
-def test_the_table_says_what_is_missing_and_averages_the_rest(run, document, backbone, data):
-    for path in (data / "data/downstream/CR").iterdir():
-        path.unlink()
-    chosen = ["--task", "TREC", "--task", "CR", "--task", "MR", "--model", "cls", *backbone]
-    ran = run("eval", "--data-dir", data, "--fast", "--offline", *chosen)
-    title, head, row, remark = ran.out.splitlines()
-    assert title == "SentEval's linear classifier, 5 folds, rmsprop, seed 1111; accuracy x 100"
-    assert head.split() == ["MR", "CR", "TREC", "Avg"] and remark == "Avg: mean of 2 of the papers' 7 tasks"
-    label, first, missing, second, mean = row.split()
-    assert (label, missing) == ("cls", "-")
-    assert float(mean) == pytest.approx((float(first) + float(second)) / 2, abs=0.006)
-    assert "CR is missing: " in ran.err and "custrev.pos is missing" in ran.err
-    assert document(*chosen)[0]["missing"].keys() == {"CR"}
-
-
 def test_a_model_may_hold_another_recipe_for_transfer_tasks(document, backbone, data, home):
     cls, average = (RECIPES[name].replace(backbone=str(backbone[1])) for name in ("cls", "last-avg"))
     Registry(home).save(Entry("mine", average, transfer=cls))
