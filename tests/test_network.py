@@ -111,9 +111,7 @@ FETCHED = {
     "eval --list-sentences --task SICK-R": "data set",
     "fit --on wiki1m_for_simcse --name x -m first-last-tfidf --backbone bert": "wiki1m_for_simcse.txt",
     "ditto-search --on STS-B:dev --backbone bert --force": "data set mteb/stsbenchmark-sts",
-    "train simcse --data wiki1m_for_simcse --on mine.tsv --backbone bert --force": "wiki1m_for_simcse.txt",
     "reproduce promptbert/5 --backbone bert": "data set",
-    "analyze uniformity STS-B --backbone bert": "data set mteb/stsbenchmark-sts",
     "similarity one two --backbone owner/name": "backbone owner/name",
     "export last-avg -o x --to sentence-transformers --backbone owner/name": "backbone owner/name",
     "models import owner/name --name x": "owner/name",
@@ -157,10 +155,8 @@ def test_nothing_is_fetched_offline(line, online, run, no_network):
     ("given", "message"),
     [
         ("-m minni", "did you mean mini? On the hub: minni@main"),
-        ("-m sttic-avg", "did you mean static-avg? On the hub: sttic-avg@main"),
         ("--backbone minibert", "did you mean mini-bert? On the hub: minibert@main"),
         ("-m mine.txt", "'mine.txt' is a file"),
-        ("--backbone mine.txt", "'mine.txt' is a file"),
     ],
 )
 def test_a_mistyped_name_and_a_file_are_not_looked_for_on_the_hub(given, message, online, run, no_network):

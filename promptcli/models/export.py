@@ -1,5 +1,6 @@
 """Export an encoder to a folder that another program loads: the table of targets."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,9 +29,7 @@ def export_sentence_transformers(entry: Entry, encoder: Encoder, folder: Path) -
     load = 'SentenceTransformer("FOLDER")'
     reason, probes = None, forms.uncut(encoder)
     try:
-        table = forms.static_table(encoder)
-        forms.write_static(folder, table)
-        notes = table.notes
+        notes = forms.write_static(encoder, folder)
     except InexactError:
         reason, notes, probes = save_encoder(entry, encoder, folder, target="sentence-transformers")
     if reason is not None:
@@ -83,7 +82,7 @@ def export_merged(entry: Entry, encoder: Encoder, folder: Path) -> Exported:
     return Exported('AutoModel.from_pretrained("FOLDER")', notes=tuple(notes), backbone=".")
 
 
-TARGETS: dict[str, forms.Target] = {
+TARGETS: dict[str, Callable[..., Exported]] = {
     "sentence-transformers": export_sentence_transformers,
     "onnx": export_onnx,
     "openvino": export_openvino,

@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,6 @@ class Exported:
     target: str = ""
     folder: Path = Path()
     bytes: int = 0  #: of all files
-
-
-Target = Callable[..., Exported]  #: entry, encoder in float32 on the processor, folder to fill
 
 
 #: Sentences that exports are compared on: short and long, with and without end mark, other scripts, odd spaces.
@@ -268,17 +265,8 @@ def _activation(module: nn.Module) -> str | None:
     return next((name for name, curve in _CLASSES.items() if torch.allclose(curve(points), values, atol=1e-6)), None)
 
 
-@dataclass(frozen=True)
-class StaticTable:
-    """Rows and the tokenizer that chooses them."""
-
-    rows: Tensor  #: (v, d')
-    definition: dict[str, Any]  #: ``tokenizer.json``
-    notes: tuple[str, ...]
-
-
-def static_table(encoder: Encoder) -> StaticTable:
-    """Return the table of an encoder."""
+def write_static(encoder: Encoder, folder: Path) -> tuple[str, ...]:
+    """Write a static recipe as a table of words, sentence-transformers' StaticEmbedding; return the differences."""
     if encoder.pooling.spec not in ("static/avg", "mlm-head/avg"):
         raise InexactError(f"a table holds static/avg, not pooling {encoder.pooling.spec!r}")
     if encoder.backbone.words_only:
@@ -310,12 +298,8 @@ def static_table(encoder: Encoder) -> StaticTable:
         rows = extended
     room = encoder.max_length - len(around) + bool(around)
     definition["truncation"] = {"direction": "Right", "max_length": room, "strategy": "LongestFirst", "stride": 0}
-    return StaticTable(rows.contiguous(), definition, tuple(notes))
-
-
-def write_static(folder: Path, table: StaticTable) -> None:
-    """Write a table as the module StaticEmbedding of sentence-transformers."""
     modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}]
     (folder / "modules.json").write_text(to_json(modules), encoding="utf-8")
-    (folder / "tokenizer.json").write_text(json.dumps(table.definition, ensure_ascii=False), encoding="utf-8")
-    save_tensors({"embedding.weight": table.rows}, folder / "model.safetensors")
+    (folder / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False), encoding="utf-8")
+    save_tensors({"embedding.weight": rows.contiguous()}, folder / "model.safetensors")
+    return tuple(notes)

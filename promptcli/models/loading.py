@@ -166,8 +166,6 @@ def named(registry: Registry, text: str) -> Entry:
     """Return the entry of a name: of a model, a folder, a recipe, or on the hub."""
     is_folder = os.path.isdir(text)
     if text in registry.names():
-        if is_folder:
-            note(f"{text!r} is a model of the registry and a folder here; taken: the model (the folder: ./{text})")
         return registry.load(text)
     if is_recipe(registry, text):
         return _read_recipe(text)

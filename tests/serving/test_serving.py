@@ -54,8 +54,7 @@ def other(tiny_backbone):
 
 @pytest.fixture(scope="module")
 def served(encoder, other):
-    indexes = {name: SentenceIndex.build(texts, encoder) for name, texts in HALVES.items()}
-    return {"tiny": encoder, "other": other}, indexes | {"foreign": SentenceIndex.build(SENTENCES, other)}
+    return {"tiny": encoder, "other": other}, {name: SentenceIndex.build(HALVES[name], encoder) for name in HALVES}
 
 
 def opened(service):
@@ -207,7 +206,7 @@ def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(encoder, 
 
 
 def test_health(client):
-    names = {"models": ["tiny", "other"], "indexes": ["first", "second", "foreign"]}
+    names = {"models": ["tiny", "other"], "indexes": ["first", "second"]}
     assert client.get("/health").json() == {"status": "ok", **names, "requests": 1, "waiting_texts": 0}
 
 
