@@ -50,7 +50,6 @@ def _matching(folder: Path, patterns: tuple[str, ...], what: str) -> list[Path]:
 
 
 def _texts(path: Path) -> dict[str, str]:
-    """Return the texts of a file by their ids."""
     fields = Fields(remedy="give objects with _id and text") if ".jsonl" in path.name else Fields("2", "1")
     texts = dict[str, str]()
     with open_rows(path, fields) as rows:

@@ -223,7 +223,6 @@ def _label(text: str, path: Path, number: int) -> int:
 
 
 def _words(sentence: str) -> str:
-    """Return a sentence's words joined by one space, as SentEval does."""
     return " ".join(sentence.split())
 
 

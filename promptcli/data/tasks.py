@@ -273,7 +273,6 @@ def load_transfer(folder: Path | None, names: Sequence[str]) -> Loaded[TransferT
 
 
 def _task(name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, folder: Path | None) -> AnyTask:
-    """Return the task of the rows that were read, by its metric."""
     if callable(row.metric):
         return OwnTask(str(name), row.metric, parts)
     every = [row for rows in parts.values() for row in rows]

@@ -57,7 +57,6 @@ class Splitter:
             yield pa.record_batch(columns | {"text": pa.array(texts, pa.string()), "id": pa.array(ids, pa.string())})
 
     def _tokens(self, text: str) -> int:
-        """Return the most tokens that a text has in a template."""
         tokens = 0
         for each in self._encoders:
             around = len(each.template.prefix) + len(each.template.suffix)

@@ -108,7 +108,6 @@ def sync_index(
 
 
 def _read(files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
-    """Yield the rows of files, those of the index itself left out."""
     unreadable, target = list[str](), real_path(folder)
     for file, in_folder in file_search.find_files(files).items():
         path = split_columns(file)[0]
@@ -132,7 +131,6 @@ def _batches(rows: Sequence[Row]) -> Iterator[Batch]:
 
 
 def _live(index: VectorIndex) -> dict[Row, int]:
-    """Return the rows of an index that are not deleted, and their numbers."""
     ids, texts = (index.labels.column(name).to_pylist() for name in ("id", "text"))
     cells = index.labels.column(CELLS).to_pylist() if CELLS in index.labels.column_names else repeat((), len(ids))
     rows = zip(ids, texts, (tuple(row or ()) for row in cells), strict=True)

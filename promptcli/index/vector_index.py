@@ -287,7 +287,6 @@ class VectorIndex:
         return [self.hits(*answer) for answer in (self._best_parts(rank, k) if self.split else rank(k))]
 
     def _best_parts(self, rank: Callable[[int], list[Answer]], k: int) -> list[Answer]:
-        """Return the best part of each of the k best rows for each query."""
         count = min(_PARTS * k, self.rows)
         answers = rank(count)
         while count < self.rows and any(len(set(self._rows_of(parts))) < k for parts, _ in answers):
@@ -378,7 +377,6 @@ class VectorIndex:
         return vectors
 
     def _placed(self) -> Iterator[tuple[int, Segment]]:
-        """Yield each segment with the number of its first row."""
         start = 0
         for segment in self.segments:
             yield start, segment
@@ -493,7 +491,6 @@ class VectorIndex:
 
 
 def _trained(factory: str, rows: Rows) -> Any:
-    """Return the index of a factory string without rows, trained on a sample of them."""
     index = make(factory, rows.shape[1])
     size = training_size(factory, rows.shape[0])
     if not index.is_trained:
@@ -505,7 +502,6 @@ def _trained(factory: str, rows: Rows) -> Any:
 
 @contextlib.contextmanager
 def _refusals(factory: str, shape: tuple[int, int]) -> Iterator[None]:
-    """Turn FAISS's errors in the block into one line about the factory."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

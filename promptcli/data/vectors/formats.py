@@ -163,8 +163,6 @@ def _jsonl_columns(path: Path) -> Sequence[str]:
 
 
 class _JsonlSink(Sink):
-    """One object a line: id, text, embedding, in digits that give the same number."""
-
     def __init__(self, file: BinaryIO, width: int) -> None:
         self._file = file
 
@@ -216,8 +214,6 @@ class Block(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """A row group of a file."""
-
     path: Path
     number: int
     start: int  #: its first row, over all files

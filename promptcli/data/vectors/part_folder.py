@@ -39,14 +39,16 @@ class PartsManifest(Manifest):
 
     def check_same(self, other: "PartsManifest", folder: Path) -> None:
         """Refuse to continue a folder with another encoder, other settings or other inputs."""
-        compared = [("shards", self.shards, other.shards), ("model", self.fingerprint[:12], other.fingerprint[:12])]
-        compared += [(name, self.model.get(name), other.model.get(name)) for name in ("dtype", "backend")]
-        begun_settings, given_settings = vars(self.settings), vars(other.settings)
-        compared += [(name, begun_settings[name], given_settings[name]) for name in begun_settings]
-        for name, begun, now in compared:
-            if begun != now:
-                given = f"`{name}` {shown(begun)}, not {shown(now)}"
-                raise UsageError(f"{folder} was begun with {given}; give that, or another folder")
+        begun, given = (
+            {"shards": each.shards, "model": each.fingerprint[:12]}
+            | {name: each.model.get(name) for name in ("dtype", "backend")}
+            | vars(each.settings)
+            for each in (self, other)
+        )
+        for name, value in begun.items():
+            if value != given[name]:
+                problem = f"`{name}` {shown(value)}, not {shown(given[name])}"
+                raise UsageError(f"{folder} was begun with {problem}; give that, or another folder")
 
 
 class PartFolder(ParquetRows):
