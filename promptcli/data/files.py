@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from promptcli.data.given import is_unicode
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean, one_line
 
 #: The longest line in characters. Longer "lines" come from files that are not text, and would fill the memory.
@@ -191,8 +192,9 @@ def _checked(
                 if not line.isascii():
                     if not encoding:  # the first line that is not ASCII decides
                         data = line.encode("utf-8", "surrogateescape")
-                        encoding = _encoding_of(data, head or b"")
-                        if encoding == "cp1252":
+                        western = not is_unicode(line) and _is_western(head if head and not head.isascii() else data)
+                        encoding = "cp1252" if western else "utf-8"
+                        if western:
                             tell(f"{name}: not UTF-8; read as Windows' cp1252, e.g. line {number}: {_excerpt(data)}")
                     if encoding == "cp1252":
                         line = line.encode("utf-8", "surrogateescape").decode("cp1252")
@@ -214,14 +216,6 @@ def _damage_named(name: str, ending: str, line: Callable[[], int] = lambda: 1) -
             raise
         problem = f"damaged or cut-off {ending} data ({one_line(error, 100)})"
         raise UsageError(f"{name}: line {line()}: {problem}; compress it again") from None
-
-
-def _encoding_of(line: bytes, head: bytes) -> str:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return "cp1252" if _is_western(line if head.isascii() else head) else "utf-8"
-    return "utf-8"
 
 
 def _excerpt(line: bytes) -> str:

@@ -101,7 +101,12 @@ def open_rows(
     if named:
         fields = dataclasses.replace(fields, named=named)
     with _open(path, fields, stdin if path == str(STANDARD) else None) as rows:
-        batches = _without_blank(rows.batches) if skip_blank else rows.batches
+        batches = rows.batches
+        if skip_blank:
+            import pyarrow.compute as pc
+
+            trimmed = ((batch, pc.utf8_trim_whitespace(batch.column(TEXT))) for batch in rows.batches)
+            batches = filter(len, (batch.filter(pc.not_equal(texts, "")) for batch, texts in trimmed))
         if TEXT in rows.columns:
             batches = _numbered(batches)
         first = next(batches, None)
@@ -262,16 +267,7 @@ def _numbered(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
         row += len(batch)
 
 
-def _without_blank(batches: Iterator[Batch]) -> Iterator[Batch]:
-    import pyarrow.compute as pc
-
-    for batch in batches:
-        with_text = batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(TEXT)), ""))
-        if len(with_text):
-            yield with_text
-
-
-# The readers of the formats: the names of the columns, None if there are none, and the rows
+# Each reader returns the names of the columns, None if there are none, and the rows
 
 
 def _text(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tuple[None, _Numbered]:

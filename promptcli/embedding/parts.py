@@ -19,7 +19,7 @@ import torch
 
 from promptcli.backbones.devices import choose_device
 from promptcli.data.rows import InputFile, read_range
-from promptcli.data.vectors.formats import ParquetSink
+from promptcli.data.vectors.formats import ParquetSink, opened
 from promptcli.data.vectors.part_folder import PartsManifest, part_name, parts_in
 from promptcli.embedding.writing import embed_stream
 from promptcli.encoder.encoder import Encoder
@@ -56,7 +56,7 @@ class PartJob:
         with (
             atomic_path(self.folder / part_name(shard, self.manifest.shards)) as temporary,
             temporary.open("xb") as file,
-            ParquetSink(file, self.manifest.dim) as sink,
+            opened(ParquetSink(file, self.manifest.dim)) as sink,
         ):
             batches = read_range(self.inputs, start, stop, str(self.folder))
             report = embed_stream(encoder, batches, sink, self.manifest.settings, first=start, progress=progress)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,14 +36,7 @@ _GROUPS, _SPARSE = 64, 4
 
 
 class Sink:
-    """Takes the rows of a vector file in order; the file is complete when its ``with`` block has ended well."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with contextlib.suppress(*() if kind is None else (Exception,)):  # a Parquet writer complains if it stays open
-            self.close()
+    """Takes the rows of a vector file in order."""
 
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
         """Append one window: ``vectors`` (n, d), of the rows of ``batch``, float32 unless quantized."""
@@ -51,6 +44,9 @@ class Sink:
 
     def close(self) -> None:
         """Complete the file."""
+
+
+AnySink = TypeVar("AnySink", bound=Sink)
 
 
 @dataclass(frozen=True)
@@ -370,6 +366,18 @@ FORMATS: MutableMapping[str, VectorFormat] = Table(
 )
 
 
-def open_sink(file: BinaryIO, kind: str, width: int) -> Sink:
-    """Return a writer on an open binary file, seekable for .npy."""
-    return FORMATS[kind].open(file, width)
+@contextlib.contextmanager
+def opened(sink: AnySink) -> Iterator[AnySink]:
+    """Yield a sink; its file is complete when the block has ended well."""
+    try:
+        yield sink
+    except BaseException:
+        with contextlib.suppress(Exception):  # a Parquet writer that is not closed complains on stderr
+            sink.close()
+        raise
+    sink.close()
+
+
+def open_sink(file: BinaryIO, kind: str, width: int) -> AbstractContextManager[Sink]:
+    """Open a writer on an open binary file, seekable for .npy; the file is complete when the block has ended well."""
+    return opened(FORMATS[kind].open(file, width))
