@@ -13,7 +13,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
@@ -26,58 +26,51 @@ from typer.core import TyperCommand, TyperGroup
 
 import promptcli
 from promptcli.cli.console import TYPED, progress, say, set_up_streams
-from promptcli.cli.options import RUNTIME, Runtime, Section
+from promptcli.cli.options import RUNTIME, Runtime
 from promptcli.cli.signatures import expand
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
 from promptcli.notes import offline, showing
 
 
-class Listed(TyperCommand):
-    """A row of the table of commands; the command itself, ``module.function``, is imported when it is asked for.
-
-    ``word`` is its first argument, if the name implies it; ``ends`` makes the last section of its help page.
-    """
-
-    def __init__(self, name: str, target: str, short_help: str, *, word: str = "", ends: str = "") -> None:
-        super().__init__(name, short_help=short_help)
-        self.target, self.word, self.ends = target, word, ends
-
-    @functools.cached_property
-    def loaded(self) -> "Command":
-        """The command with its options."""
-        file, _, function = self.target.partition(".")
-        module = importlib.import_module(f"promptcli.cli.commands.{file}")
-        app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        epilog = f"Also: {' '.join(f'--{item.name}' for item in dataclasses.fields(Runtime))}; see promptcli --help."
-        app.command(self.name, cls=Command, epilog=epilog)(expand(getattr(module, function)))
-        command = typer.main.get_command(app)
-        assert isinstance(command, Command)
-        command.word, command.ends = self.word, getattr(module, self.ends) if self.ends else None
-        command.params += _program_options()
-        return command
-
-
 class Commands(TyperGroup):
     """A table of commands: the program, or a group of it."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the first word names, with its options."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, getattr(command, "loaded", command), rest
 
     def every(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
         """Yield every command and group below, loaded, with the words that name it."""
         for name, command in self.commands.items():
-            yield (*path, name), getattr(command, "loaded", command)
+            if isinstance(command, Command):
+                command.load()
+            yield (*path, name), command
             if isinstance(command, Commands):
                 yield from command.every((*path, name))
 
 
 class Command(TyperCommand):
-    """A command that also takes the options of the program."""
+    """A command, ``module.function`` of cli/commands, imported when it is asked for; it takes the program's options.
 
-    word = ""
-    ends: Callable[[Sequence[str]], Section] | None = None
+    ``word`` is its first argument, if the name implies it; ``ends`` of the module makes the last section of its help.
+    """
+
+    def __init__(self, name: str, target: str, short_help: str, *, word: str = "", ends: str = "") -> None:
+        also = " ".join(f"--{item.name}" for item in dataclasses.fields(Runtime))
+        super().__init__(name, short_help=short_help, epilog=f"Also: {also}; see promptcli --help.")
+        self.target, self.word, self.ends = target, word, ends
+
+    @functools.cache  # noqa: B019 - the commands live as long as the program
+    def load(self) -> Any:
+        """Import the module and take the options of its function; return the module."""
+        file, _, function = self.target.partition(".")
+        module = importlib.import_module(f"promptcli.cli.commands.{file}")
+        app = typer.Typer(add_completion=False)
+        app.command(self.name)(expand(getattr(module, function)))
+        made = typer.main.get_command(app)
+        self.callback, self.help, self.params = made.callback, made.help, [*made.params, *_program_options()]
+        return module
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Read the command line with the command's options."""
+        self.load()
+        return super().make_context(*args, **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line; refuse empty values of options and files, and numbers that are not finite."""
@@ -110,8 +103,8 @@ class Command(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write Typer's help page and the command's own section."""
         super().format_help(ctx, formatter)
-        if self.ends is not None:
-            heading, rows = self.ends(ctx.meta.get("words", ()))
+        if self.ends:
+            heading, rows = getattr(self.load(), self.ends)(ctx.meta.get("words", ()))
             table = Table.grid(padding=(0, 2))
             for row in rows:
                 table.add_row(*map(Text, row))
@@ -133,54 +126,54 @@ def _typed(parameter: Any) -> str:
     return str(max(parameter.opts, key=len))
 
 
-def _group(name: str, about: str, *rows: Listed) -> Commands:
+def _group(name: str, about: str, *rows: Command) -> Commands:
     commands: Any = {row.name: row for row in rows}
     return Commands(name=name, help=about, commands=commands, no_args_is_help=True, rich_markup_mode="rich")
 
 
 #: Name, ``module.function`` of cli/commands, and help in the list: the commands of the papers' methods.
 _FIRST = (
-    Listed("embed", "embed.embed", "Encode sentences into vectors."),
-    Listed("eval", "evaluate.evaluate_command", "Score encoders on STS, transfer, retrieval and own tasks."),
-    Listed("train", "train.train", "Train a sentence encoder by a method of the papers.", ends="settings_in_force"),
-    Listed("search-templates", "searching.search_templates", "Find the template that suits a backbone best."),
-    Listed("ditto-search", "searching.ditto_search", "Find the attention head that weighs tokens best."),
-    Listed("optiprompt", "train.train", "Learn a template's words as vectors: train optiprompt.", word="optiprompt"),
+    Command("embed", "embed.embed", "Encode sentences into vectors."),
+    Command("eval", "evaluate.evaluate_command", "Score encoders on STS, transfer, retrieval and own tasks."),
+    Command("train", "train.train", "Train a sentence encoder by a method of the papers.", ends="settings_in_force"),
+    Command("search-templates", "searching.search_templates", "Find the template that suits a backbone best."),
+    Command("ditto-search", "searching.ditto_search", "Find the attention head that weighs tokens best."),
+    Command("optiprompt", "train.train", "Learn a template's words as vectors: train optiprompt.", word="optiprompt"),
     _group(
         "index",
         "Build, change and search an index of sentences.",
-        Listed("build", "index.build", "Index sentences, or stored vectors, for search by cosine."),
-        Listed("add", "index.add", "Add sentences, or vectors of the same encoder, to an index."),
-        Listed("sync", "index.sync", "Make an index equal to files and folders: only what changed is encoded."),
-        Listed("delete", "index.delete", "Delete rows by their ids."),
-        Listed("compact", "index.compact", "Rewrite an index without its deleted rows."),
-        Listed("search", "index.search", "Print the rows that are nearest to each query."),
-        Listed("dups", "index.dups", "Print groups of near-duplicates."),
-        Listed("info", "index.info", "Print what an index holds."),
+        Command("build", "index.build", "Index sentences, or stored vectors, for search by cosine."),
+        Command("add", "index.add", "Add sentences, or vectors of the same encoder, to an index."),
+        Command("sync", "index.sync", "Make an index equal to files and folders: only what changed is encoded."),
+        Command("delete", "index.delete", "Delete rows by their ids."),
+        Command("compact", "index.compact", "Rewrite an index without its deleted rows."),
+        Command("search", "index.search", "Print the rows that are nearest to each query."),
+        Command("dups", "index.dups", "Print groups of near-duplicates."),
+        Command("info", "index.info", "Print what an index holds."),
     ),
 )
 _OTHERS = (
-    Listed("analyze", "analyze.analyze", "Look inside models: anisotropy, attention, tokens, maps.", ends="help_text"),
-    Listed("config", "config.config", "Show, set and unset your own defaults."),
-    Listed("examples", "examples.examples", "Write the small files that the guides' commands read."),
-    Listed("export", "models.export", "Write an encoder as other programs load it."),
-    Listed("fit", "fit.fit", "Fit TF-IDF weights or a transform into a model."),
-    Listed("pretrain", "pretrain.pretrain", "Pre-train a small BERT on plain text.", ends="help_text"),
-    Listed("pull", "models.pull", "Save a model that was pushed to the hub."),
-    Listed("push", "models.push", "Send a model to the Hugging Face hub."),
-    Listed("reproduce", "reproduce.reproduce", "Measure the papers' tables and figures again."),
-    Listed("search", "index.search_files", "Search in texts and tables by meaning, without an index."),
-    Listed("search-layers", "searching.search_layers", "Find the layer that a recipe reads best."),
-    Listed("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
-    Listed("similarity", "embed.similarity", "Compare two sentences, or the rows of two files, by cosine."),
-    Listed("templates", "templates.templates", "List the named templates."),
+    Command("analyze", "analyze.analyze", "Look inside models: anisotropy, attention, tokens, maps.", ends="help_text"),
+    Command("config", "config.config", "Show, set and unset your own defaults."),
+    Command("examples", "examples.examples", "Write the small files that the guides' commands read."),
+    Command("export", "models.export", "Write an encoder as other programs load it."),
+    Command("fit", "fit.fit", "Fit TF-IDF weights or a transform into a model."),
+    Command("pretrain", "pretrain.pretrain", "Pre-train a small BERT on plain text.", ends="help_text"),
+    Command("pull", "models.pull", "Save a model that was pushed to the hub."),
+    Command("push", "models.push", "Send a model to the Hugging Face hub."),
+    Command("reproduce", "reproduce.reproduce", "Measure the papers' tables and figures again."),
+    Command("search", "index.search_files", "Search in texts and tables by meaning, without an index."),
+    Command("search-layers", "searching.search_layers", "Find the layer that a recipe reads best."),
+    Command("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
+    Command("similarity", "embed.similarity", "Compare two sentences, or the rows of two files, by cosine."),
+    Command("templates", "templates.templates", "List the named templates."),
     _group(
         "models",
         "List, show, import and remove models.",
-        Listed("list", "models.list_models", "List the models: shipped with promptcli, and saved by you."),
-        Listed("import", "models.import_model", "Import a model trained elsewhere."),
-        Listed("show", "models.show", "Show a model: its recipe, where it came from, and its scores."),
-        Listed("remove", "models.remove", "Delete a model you saved."),
+        Command("list", "models.list_models", "List the models: shipped with promptcli, and saved by you."),
+        Command("import", "models.import_model", "Import a model trained elsewhere."),
+        Command("show", "models.show", "Show a model: its recipe, where it came from, and its scores."),
+        Command("remove", "models.remove", "Delete a model you saved."),
     ),
 )
 
