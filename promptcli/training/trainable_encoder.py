@@ -1,8 +1,7 @@
 """An encoder in training: sentences in, hidden vectors of a method's views out, with gradient and within memory."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -55,8 +54,7 @@ class TokenizedView:
 class TrainableEncoder(nn.Module):
     """The numbers of prompt and pooling, the head, and the backbone if the method tunes it.
 
-    Frozen or not, the backbone, in float32, is in train mode while learning: dropout makes the second view. ``models``
-    are the vectors of models that settings name, e.g. a teacher, by setting.
+    Frozen or not, the backbone, in float32, is in train mode while learning: dropout makes the second view.
     """
 
     def __init__(
@@ -65,10 +63,10 @@ class TrainableEncoder(nn.Module):
         settings: TrainingSettings,
         backbone: Backbone,
         generator: torch.Generator,
-        models: Mapping[str, SentenceVectors] = MappingProxyType({}),
+        teacher: SentenceVectors | None = None,
     ) -> None:
         super().__init__()
-        self.method, self.settings, self.backbone, self.models = method, settings, backbone, models
+        self.method, self.settings, self.backbone, self.teacher = method, settings, backbone, teacher
         family = backbone.provenance.family
         self.variant = method.variant(family)
         self.model: Any = backbone.model

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -67,11 +66,11 @@ class Learner(TrainableEncoder):
         method: Method,
         settings: TrainingSettings,
         backbone: Backbone,
-        models: Mapping[str, SentenceVectors] = MappingProxyType({}),
+        teacher: SentenceVectors | None = None,
     ) -> None:
         objective = find_objective(method)
         generator = torch.Generator().manual_seed(settings.seed)
-        super().__init__(method, settings, backbone, generator, models)
+        super().__init__(method, settings, backbone, generator, teacher)
         self.objective = objective(settings, self, generator)
 
     def tokenize(self, columns: Sequence[Sequence[str]]) -> list[TokenizedView]:

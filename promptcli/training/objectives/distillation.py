@@ -31,7 +31,8 @@ class Distillation(Objective[DistillSettings]):
 
     def __init__(self, settings: DistillSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         super().__init__(settings, encoder, generator)
-        self.teacher, self.map = encoder.models["teacher"], None
+        assert encoder.teacher is not None
+        self.teacher, self.map = encoder.teacher, None
         if settings.target == "vectors" and encoder.backbone.width != self.teacher.width:
             encoder.eval()
             start = start_map(self.teacher, encoder.views[0], settings.seed)
