@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+import socket
 
 import pytest
 
@@ -168,3 +169,13 @@ def test_a_mistyped_name_and_a_file_are_not_looked_for_on_the_hub(given, message
 def test_a_name_like_none_of_ours_is_looked_for_on_the_hub(name, online, no_waiting, run, no_network):
     assert run("similarity", "one", "two", "-m", name).code == 3 and no_network
     no_network.clear()
+
+
+def test_the_suite_has_no_network(no_network):
+    for host in ("example.org", "192.0.2.1"):
+        with pytest.raises(OSError, match="unreachable"):
+            socket.create_connection((host, 80))
+    assert len(no_network) == 2
+    no_network.clear()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        pass
