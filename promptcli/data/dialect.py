@@ -331,7 +331,7 @@ def dialect_of(path: str | Path, text: Text, fields: Fields, name: str, tell: Te
 
 
 def _table(text: Text, form: str, fields: Fields, name: str, tell: Tell) -> Dialect | None:
-    """Return how a table is written; None for text (``form``) that is none."""
+    """Return how a table is written; None for text (``form``) that is not a table."""
     lines = [f"{line}\n" for line in text.head.split("\n")]
     if not text.complete or lines[-1] == "\n":
         lines = lines[:-1] or lines

@@ -199,7 +199,7 @@ def _checked(
                     if encoding == "cp1252":
                         line = line.encode("utf-8", "surrogateescape").decode("cp1252")
                     else:
-                        line.encode("utf-8")  # refuses a surrogate, which stands for a byte that is no text
+                        line.encode("utf-8")  # refuses a surrogate, which is a byte that could not be decoded
                 yield line
                 number += 1
         except UnicodeError:

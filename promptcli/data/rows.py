@@ -267,7 +267,7 @@ def _numbered(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
         row += len(batch)
 
 
-# Each reader returns the names of the columns, None if there are none, and the rows
+# Each reader returns the names of the columns (plain text has none: None) and the rows
 
 
 def _text(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tuple[None, _Numbered]:
@@ -549,7 +549,7 @@ def _score_text(value: Any) -> str:
 
 
 def _cells_of(row: Mapping[str, Any]) -> Cells:
-    """Return the cells of a row that are not empty as texts; what is neither text nor a number is written as JSON."""
+    """Return the cells of a row that are not empty as texts; lists, objects, true and false are written as JSON."""
     cells = list[tuple[str, str]]()
     for name, value in row.items():
         as_json = isinstance(value, bool | list | dict)

@@ -209,7 +209,7 @@ def _score(text: str) -> str | None:
     return None if number is None or number < 0 else repr(number)
 
 
-#: Layout whose last column is a judgement -> its reader, and what it takes.
+#: Layout whose last column is a judgement -> its reader, and the values it takes.
 _JUDGEMENTS: dict[tuple[str, ...], tuple[Callable[[str], str | None], str]] = {
     LABELLED_PAIRS: (
         lambda text: _LABELS.get(text.strip().lower()),

@@ -117,7 +117,7 @@ def _keeps_cosines(index: Any) -> bool:
 
 def training_size(factory: str, rows: int) -> int:
     """Return the number of vectors to train an index on; fewer are refused before FAISS warns on stderr."""
-    codes = re.findall(r"(?:PQ|RQ|LSQ)\d+(?:x\d+)*?(?:x(\d+))?(?![x\d])", factory)  # bits, 8 if nothing else is said
+    codes = re.findall(r"(?:PQ|RQ|LSQ)\d+(?:x\d+)*?(?:x(\d+))?(?![x\d])", factory)  # bits, by default 8
     centroids = max([*map(int, re.findall(r"IVF(\d+)", factory)), *(1 << int(bits or 8) for bits in codes)], default=0)
     if rows < _POINTS * centroids:
         needed = f"needs {_POINTS * centroids} vectors to train on, {_POINTS} for each of {centroids} centroids"

@@ -42,7 +42,7 @@ class Condition:
     """A condition on columns; a row with an empty cell fulfils no comparison of it, as in SQL.
 
     Comparisons are ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in ("a", "b")``, ``like "%part%"`` and ``is null``,
-    joined by ``and``, ``or``, ``not`` and parentheses. A name that is more than a word stands in backticks. Dates are
+    joined by ``and``, ``or``, ``not`` and parentheses. Names of several words are in backticks. Dates are
     texts, e.g. ``day >= "2024-05"``.
     """
 
@@ -171,7 +171,7 @@ def columns_of(labels: pa.Table) -> list[str]:
 
 
 def shown_cells(cells: Iterable[tuple[str, str]]) -> dict[str, Value]:
-    """Return the cells of a row; what is a number, or true or false, is shown as one."""
+    """Return the cells of a row; numbers, and true and false, have their own types."""
     shown: dict[str, Value] = {}
     for name, cell in cells:
         if re.fullmatch(_NUMBER, cell):
