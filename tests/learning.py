@@ -33,11 +33,11 @@ def small(method, **changes):
     return method.small.replace(**{**fewer, "max_length": 20, "seed": 1, **changes})
 
 
-def learner_of(method, folder, supervised=False, *, device="cpu", teacher=None, **changes):
+def learner_of(method, folder, supervised=False, *, device="cpu", models=None, **changes):
     """Return a learner of a method, given itself or by its name."""
     method = find_method(method, supervised=supervised) if isinstance(method, str) else method
     backbone = load_backbone(str(folder), device=device, dtype=torch.float32)
-    return Learner(method, small(method, **changes), backbone, teacher)
+    return Learner(method, small(method, **changes), backbone, models or {})
 
 
 def trainer_of(learner, *, mixed=False):

@@ -168,9 +168,9 @@ def read_by(name, supervised):
 
 def learner_of(name, supervised, device, tiny_folder, **changes):
     folder = tiny_folder(learning.family_for(name))
-    recipe = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
-    teacher = pc.load(recipe, device=device) if name in ("distill", "rankcse") else None
-    return learning.learner_of(name, folder, supervised, device=device, teacher=teacher, **{"batch_size": 4, **changes})
+    teacher = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
+    models = {"teacher": pc.load(teacher, device=device)} if name in ("distill", "rankcse") else {}
+    return learning.learner_of(name, folder, supervised, device=device, models=models, **{"batch_size": 4, **changes})
 
 
 assert_equal = functools.partial(learning.assert_equal, tolerance=1e-4)

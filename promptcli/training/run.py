@@ -45,10 +45,10 @@ from promptcli.storage.runs import RunFolder
 from promptcli.training.batches import source_shares, steps_of
 from promptcli.training.methods import METHODS, find_method, forms
 from promptcli.training.methods.method import Method, keeps_head
-from promptcli.training.methods.training_settings import TeacherSettings, TrainingSettings
+from promptcli.training.methods.training_settings import ContrastiveSettings, TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import Processes, start_processes
-from promptcli.training.teacher import SentenceVectors, named_vectors
+from promptcli.training.teacher import SentenceVectors, check_minable, mined, named_vectors
 from promptcli.training.trainer import DevScore, Learner, TrainedWeights, Trainer
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
@@ -213,10 +213,13 @@ class Request:
             loaded = load_backbone(base, device=processes.device, dtype=torch.float32)
             settings = self.settings(form, base, loaded.width)
             examples = find_objective(form).choose(examples, settings, loaded)
-            source, teacher = source_name(data), None
-            if isinstance(settings, TeacherSettings):
-                teacher = named_vectors(settings.teacher, examples, source, processes.device)
-            run = TrainingRun(form, settings, examples, source, development, tuple(others), begun, teacher)
+            if "mine" in _models(settings):
+                check_minable(examples, source_name(data))
+            models = {
+                field: named_vectors(model, examples, source_name(data), processes.device)
+                for field, model in _models(settings).items()
+            }
+            run = TrainingRun(form, settings, examples, source_name(data), development, tuple(others), begun, models)
             if self.data is None and not self.paper:
                 chosen = f"{len(examples):,} demo sentences, chosen by {development.label}"
                 note(f"assumed: {base}, {chosen}; the papers' setting: `paper`")
@@ -282,6 +285,13 @@ def _hash_of(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def _models(settings: TrainingSettings) -> dict[str, str]:
+    """Return the models that settings name, e.g. a teacher, by setting; "" if one is needed and not named."""
+    fields = {item.name: item.metadata for item in dataclasses.fields(settings) if "model" in item.metadata}
+    named = {field: getattr(settings, field) for field in fields}
+    return {field: model for field, model in named.items() if model or "optional" not in fields[field]}
+
+
 @dataclass(frozen=True)
 class TrainingRun:
     """A method, its settings and its data."""
@@ -293,7 +303,8 @@ class TrainingRun:
     development: STSTask  #: chooses the best checkpoint
     tests: tuple[STSTask, ...] = ()  #: scored at the end, untrained and trained
     start: Entry | None = None  #: None: the backbone as pre-trained
-    teacher: SentenceVectors | None = None
+    #: The vectors of the models that settings name, by setting.
+    models: Mapping[str, SentenceVectors] = dataclasses.field(default_factory=dict)
 
     def report(self) -> None:
         examples = self.examples
@@ -324,19 +335,24 @@ class TrainingRun:
             "development": self.development.sha256(),
             "backbone": backbone.provenance.weights_sha256,
             **({} if self.start is None else {"from": _hash_of(self.start.tensors)}),
-            **({} if self.teacher is None else {"teacher_fingerprint": self.teacher.fingerprint}),
+            **{f"{name}_fingerprint": model.fingerprint for name, model in self.models.items()},
         }
 
     def train(self, backbone: Backbone, folder: Path, processes: Processes) -> "tuple[Encoder, TrainedWeights]":
         """Return the encoder of the best checkpoint, and how the run went; a tuned backbone is changed."""
         for writes in (True, False):  # the others map what the main process has made
-            if self.teacher is not None and writes is processes.is_main:
-                self.teacher.make(folder / "teacher", writes=writes)
+            if writes is processes.is_main:
+                for field, model in self.models.items():
+                    model.make(folder / field, writes=writes)
             processes.wait()
-        learner = Learner(self.method, self.settings, backbone, self.teacher)
+        examples = self.examples
+        if isinstance(self.settings, ContrastiveSettings) and "mine" in self.models:
+            vectors, guide = self.models["mine"], self.models.get("mine_guide", self.models["mine"])
+            examples = mined(examples, vectors, guide, self.settings.mine_margin)
+        learner = Learner(self.method, self.settings, backbone, self.models)
         if self.start is not None:
             learner.load(self.start.tensors)
-        trained = Trainer(learner, processes).train(self.examples, self.development, folder)
+        trained = Trainer(learner, processes).train(examples, self.development, folder)
         learner.load(trained.tensors)
         learner.eval()
         return learner.encoder(), trained

@@ -1,7 +1,8 @@
 """An encoder in training: sentences in, hidden vectors of a method's views out, with gradient and within memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ class TokenizedView:
 class TrainableEncoder(nn.Module):
     """The numbers of prompt and pooling, the head, and the backbone if the method tunes it.
 
-    Frozen or not, the backbone, in float32, is in train mode while learning: dropout makes the second view.
+    Frozen or not, the backbone, in float32, is in train mode while learning: dropout makes the second view. ``models``
+    are the vectors of models that settings name, e.g. a teacher, by setting.
     """
 
     def __init__(
@@ -63,10 +65,10 @@ class TrainableEncoder(nn.Module):
         settings: TrainingSettings,
         backbone: Backbone,
         generator: torch.Generator,
-        teacher: SentenceVectors | None = None,
+        models: Mapping[str, SentenceVectors] = MappingProxyType({}),
     ) -> None:
         super().__init__()
-        self.method, self.settings, self.backbone, self.teacher = method, settings, backbone, teacher
+        self.method, self.settings, self.backbone, self.models = method, settings, backbone, models
         family = backbone.provenance.family
         self.variant = method.variant(family)
         self.model: Any = backbone.model

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -66,11 +67,11 @@ class Learner(TrainableEncoder):
         method: Method,
         settings: TrainingSettings,
         backbone: Backbone,
-        teacher: SentenceVectors | None = None,
+        models: Mapping[str, SentenceVectors] = MappingProxyType({}),
     ) -> None:
         objective = find_objective(method)
         generator = torch.Generator().manual_seed(settings.seed)
-        super().__init__(method, settings, backbone, generator, teacher)
+        super().__init__(method, settings, backbone, generator, models)
         self.objective = objective(settings, self, generator)
 
     def tokenize(self, columns: Sequence[Sequence[str]]) -> list[TokenizedView]:

@@ -207,3 +207,23 @@ def list_mle(first, second, teacher, tau):
         for place in range(n):
             total += (math.log(sum(map(math.exp, scores[place:]))) - scores[place]) / (n * n)
     return total
+
+
+def hard_negatives(first, second, anchors, positives, guide_anchors, guide_positives, margin):
+    """Return for each pair the nearest other positive below the margin that the guide does not call nearer, or ""."""
+    found = []
+    for i, one in enumerate(first):
+        own = {second[j] for j in range(len(first)) if first[j] == one} | {one}
+        best, chosen = -2.0, ""
+        for j, text in enumerate(second):
+            near = cosine(anchors[i], positives[j])
+            guided = cosine(guide_anchors[i], guide_positives[j])
+            if (
+                text not in own
+                and near <= cosine(anchors[i], positives[i]) - margin
+                and guided <= cosine(guide_anchors[i], guide_positives[i])
+                and near > best
+            ):
+                best, chosen = near, text
+        found.append(chosen)
+    return found

@@ -39,8 +39,8 @@ def drawn(*shape):
 @pytest.mark.parametrize("target", ["vectors", "similarities"])
 def test_the_loss_is_a_loops(target, tiny_folder, tmp_path):
     columns = [SENTENCES[:5]]
-    teacher = mini_vectors(columns, tmp_path)
-    learner = learner_of("distill", tiny_folder("bert"), teacher=teacher, target=target, similarity_weight=3.0)
+    models = {"teacher": mini_vectors(columns, tmp_path)}
+    learner = learner_of("distill", tiny_folder("bert"), models=models, target=target, similarity_weight=3.0)
     student, theirs = learner(columns)
     assert (student.shape, theirs.shape) == ((5, 16), (5, 16 if target == "vectors" else 256))
     expected = similarities_distance(student.tolist(), theirs.tolist())
@@ -56,9 +56,9 @@ def test_the_loss_is_a_loops(target, tiny_folder, tmp_path):
 @pytest.mark.parametrize("hard", [[], ["", SENTENCES[10], "", SENTENCES[11], ""]])
 def test_pairs_add_a_contrastive_loss_that_the_teacher_guides(guide, hard, tiny_folder, tmp_path):
     columns = [SENTENCES[:5], SENTENCES[5:10], *([hard] if hard else [])]
-    teacher = mini_vectors(columns, tmp_path)
+    models = {"teacher": mini_vectors(columns, tmp_path)}
     options = {"target": "similarities", "contrastive_weight": 0.5, "temperature": 0.3, "guide": guide}
-    learner = learner_of("distill", tiny_folder("bert"), supervised=True, teacher=teacher, **options)
+    learner = learner_of("distill", tiny_folder("bert"), supervised=True, models=models, **options)
     views = learner(columns)
     present = [[row for row, text in enumerate(column) if text] for column in columns]
     student, theirs = (

@@ -1,4 +1,4 @@
-"""Losses and methods of the years after the papers, against plain loops over lists; `dims`."""
+"""Losses and methods of the years after the papers, against plain loops over lists; hard negatives; `dims`."""
 
 import functools
 import itertools
@@ -10,10 +10,11 @@ import transformers as hf
 
 import promptcli as pc
 from promptcli.backbones.states import Batch, Needs
+from promptcli.data.sources import TrainingExamples
 from promptcli.errors import UsageError
 from promptcli.training.objectives.contrastive import contrastive_loss
 from promptcli.training.objectives.pairs import angle_similarity
-from promptcli.training.teacher import SentenceVectors
+from promptcli.training.teacher import SentenceVectors, mined
 from tests import learning
 from tests.reference import losses
 from tests.tiny import SENTENCES, save_tiny
@@ -72,7 +73,7 @@ def test_equal_vectors_have_the_largest_angle_similarity():
 def test_rankcses_loss_is_the_papers(ranking, tiny_folder):
     columns, teacher = [SENTENCES[:5]], drawn(SENTENCES[:5], 7, 0)
     options = {"ranking": ranking, "consistency_weight": 0.7, "ranking_weight": 0.4, "temperature": 0.1}
-    learner = learner_of("rankcse", tiny_folder("bert"), teacher=stored(teacher), **options, dropout=0.2)
+    learner = learner_of("rankcse", tiny_folder("bert"), models={"teacher": stored(teacher)}, **options, dropout=0.2)
     views = learner.train()(columns)
     first, second, theirs = (view.detach().tolist() for view in views)
     assert theirs == [row.tolist() for row in teacher.values()]
@@ -166,11 +167,35 @@ def test_a_head_that_is_kept_has_the_first_numbers(tiny_folder):
     assert pc.Recipe.from_text(learner.encoder().recipe.to_json()) == learner.encoder().recipe
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.3])
+@pytest.mark.parametrize("guided", [True, False])
+def test_mined_negatives_are_those_a_loop_finds(margin, guided):
+    first = [*SENTENCES[:6], SENTENCES[0], SENTENCES[1]]
+    second = [*SENTENCES[4:10], SENTENCES[10], SENTENCES[4]]
+    texts = list(dict.fromkeys([*first, *second]))
+    ours, theirs = drawn(texts, 4, 1), drawn(texts, 3, 2)
+    guide = theirs if guided else ours
+    examples = TrainingExamples((first, second), "", layout=("sent0", "sent1"))
+    vectors = stored(ours)
+    got = mined(examples, vectors, stored(guide) if guided else vectors, margin)
+    rows = [[model[text].tolist() for text in side] for model in (ours, guide) for side in (first, second)]
+    assert got.columns[2] == losses.hard_negatives(first, second, *rows, margin)
+    assert any(got.columns[2]) and got.columns[:2] == (first, second)
+    own = dict(zip(range(8), [*[""] * 7, "mine"], strict=True))
+    given = TrainingExamples((first, second, list(own.values())), "", layout=("sent0", "sent1", "hard_neg"))
+    assert mined(given, vectors, vectors, margin).columns[2][7] == "mine"
+
+
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_a_run_says_what_each_width_costs(tiny_folder):
+def test_a_run_mines_by_the_model_that_is_named(tiny_folder, caplog):
+    caplog.set_level("INFO", "promptcli")
     options = {"backbone": str(tiny_folder("bert")), "on": "demo:dev", "batch_size": 4, "steps": 2}
-    trained = pc.train("simcse", CONSECUTIVE, dims="8,4", **options)
+    trained = pc.train("simcse", CONSECUTIVE, mine="mini", mine_margin=0.0, dims="8,4", **options)
+    assert "hard negatives mined" in caplog.text
+    assert trained.facts["mine"] == "mini" and trained.facts["mine_fingerprint"]
     assert trained.facts["by_dim"].keys() == {"8", "4"}
+    with pytest.raises(UsageError, match="`mine` needs pairs, columns sent0, sent1; list has none"):
+        pc.train("simcse", SENTENCES, mine="mini", **options)
 
 
 @pytest.fixture(scope="session")
@@ -188,7 +213,7 @@ def folder_with_pooler(tmp_path_factory):
         ("denosent", {"decoder_layers": 1}),
         ("cse-sfp", {"lora_rank": 2}),
         ("pcc-tuning", {"lora_rank": 2}),
-        ("simcse", {"dims": "8"}),
+        ("simcse", {"mine": "mini-static", "dims": "8"}),
     ],
 )
 def test_a_killed_run_ends_at_the_same_numbers(name, settings, tiny_folder, folder_with_pooler, monkeypatch):

@@ -110,6 +110,15 @@ class ContrastiveSettings(TrainingSettings):
         "",
         "Also the loss of the first numbers of the vectors, e.g. 256,128,64, which `dim` may cut them to (Matryoshka).",
     )
+    mine: str = setting(
+        "", "Model that chooses a hard negative for each pair that has none.", model=True, optional=True
+    )
+    mine_guide: str = setting(
+        "", "Model that decides what is too near to be one. Default: `mine`.", model=True, optional=True
+    )
+    mine_margin: float = setting(
+        0.05, "Cosine by which a hard negative is farther from its sentence than the positive.", min=0, max=2
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -195,6 +204,7 @@ class TeacherSettings(TrainingSettings):
     teacher: str = setting(
         "",
         "model that is learned from: a name, a folder, a hub id, or the .npy file that `embed` wrote of the data.",
+        model=True,
     )
 
 

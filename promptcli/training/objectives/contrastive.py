@@ -173,8 +173,7 @@ class Ranking(Contrastive[RankCSESettings]):
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return z1 and z2, (n, d) float32, and the teacher's vectors (n, e)."""
         views = super().views(encoder, sides, columns)
-        assert encoder.teacher is not None
-        return *views, to_device(encoder.teacher.encode(columns[0]), views[0].device)
+        return *views, to_device(encoder.models["teacher"].encode(columns[0]), views[0].device)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         settings, (first, second, theirs) = self.settings, views

@@ -31,8 +31,7 @@ class Distillation(Objective[DistillSettings]):
 
     def __init__(self, settings: DistillSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         super().__init__(settings, encoder, generator)
-        assert encoder.teacher is not None
-        self.teacher, self.map = encoder.teacher, None
+        self.teacher, self.map = encoder.models["teacher"], None
         if settings.target == "vectors" and encoder.backbone.width != self.teacher.width:
             encoder.eval()
             start = start_map(self.teacher, encoder.views[0], settings.seed)
