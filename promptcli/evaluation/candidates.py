@@ -127,7 +127,7 @@ def open_candidates(
 @dataclass(frozen=True)
 class _Reader:
     row: Label  #: of the candidate
-    label: Label  #: of the scores: transfer tasks may have a recipe of their own
+    label: Label  #: of the scores: transfer tasks may have another recipe
     encoder: Encoder
 
 

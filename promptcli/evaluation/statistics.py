@@ -184,7 +184,7 @@ _AT_ONCE = 256  #: queries compared with all documents at a time
 def nearest(queries: NDArray[np.floating], documents: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
     """Return the numbers of the documents (m, d) nearest to each query (n, d) by cosine, (n, depth), nearest first.
 
-    Of equally near documents the earlier comes first. With fewer than ``depth`` documents all are returned.
+    The earlier of equally near documents comes first. With fewer than ``depth`` documents all are returned.
     """
     scaled, depth = _directions(documents), min(depth, len(documents))
     rows = []

@@ -20,7 +20,7 @@ CLIP = 1.0  # largest global norm of the gradient
 class Planned(NamedTuple, Generic[Item]):
     """A step to come."""
 
-    item: Item  #: what it is made of
+    item: Item  #: its rows, or its number
     size: int  #: examples or tokens
     rate: float  #: learning rate
 

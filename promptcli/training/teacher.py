@@ -96,7 +96,7 @@ def named_vectors(name: str, examples: TrainingExamples, source: str, device: st
     elif manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (examples.sha256, fingerprint):
         problem = f"is of other sentences than {source} ({manifest.input.path})"
     elif examples.supervised or examples.blank:
-        problem = f"has no place for the pairs or blank lines of {source}"
+        problem = f"has no rows for the pairs or empty lines of {source}"
     if problem is not None:
         raise UsageError(f"{name} {problem}; embed {source} again, or name the model")
     vectors = SentenceVectors(examples.columns[0], fingerprint, matrix.shape[1])

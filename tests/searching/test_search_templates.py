@@ -346,13 +346,6 @@ PLAIN = 'This sentence : "[X]" means in one word:"'
 DEMONSTRATIONS = 'rain\twater that falls\ncat\ta small animal\nwalk\tWho is "walking" here?\n'
 
 
-@pytest.fixture
-def file(tmp_path):
-    path = tmp_path / "pairs.tsv"
-    path.write_text(DEMONSTRATIONS)
-    return path
-
-
 def test_an_example_is_written_as_the_papers():
     pairs = [("Smoking", "A man is smoking."), ("venison", "meat from a deer"), ("why", 'Who said "no"?')]
     assert demonstrations([*pairs, pairs[0]], RECIPES["prompteol"]) == [
@@ -364,8 +357,10 @@ def test_an_example_is_written_as_the_papers():
         demonstrations([("slot", "this [X] here")], RECIPES["prompteol"])
 
 
-def test_every_example_and_none_have_their_own_figures(tiny_backbone, file, caplog):
+def test_every_example_and_none_have_their_own_figures(tiny_backbone, tmp_path, caplog):
     caplog.set_level("INFO")
+    file = tmp_path / "pairs.tsv"
+    file.write_text(DEMONSTRATIONS)
     backbone = tiny_backbone("llama")
     encoder = pc.Encoder(pc.Recipe(backbone=backbone.name), backbone, {})
     search = functools.partial(pc.search_templates, encoder, EVERY_PAIR, mode="demonstrations")

@@ -55,7 +55,7 @@ class Method:
     small: TrainingSettings  #: settings for narrow backbones such as ``mini-bert``, found on development pairs
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
     variants: Mapping[str, Variant]  #: by family; ``causal``, and ``*`` for all that are not named
-    program: Mapping[str, Any] = field(default_factory=dict)  #: where the program differs from our presets
+    program: Mapping[str, Any] = field(default_factory=dict)  #: settings of the published program that differ
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
     counts_specials: bool = True  #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only

@@ -26,14 +26,14 @@ UNSUPERVISED = Method(
     },
 )
 
+_SUPERVISED = SimCSESettings(keep_head=True, batch_size=512, learning_rate=5e-5, epochs=3)
+
 SUPERVISED = replace(
     UNSUPERVISED,
     source="SimCSE, supervised: entailment pairs, contradictions as hard negatives",
     small=SimCSESettings(keep_head=True, batch_size=128, learning_rate=6e-4, eval_steps=25),
     paper={
-        "bert-base-uncased": SimCSESettings(keep_head=True, batch_size=512, learning_rate=5e-5, epochs=3),
-        "roberta-base": SimCSESettings(keep_head=True, batch_size=512, learning_rate=5e-5, epochs=3),
-        "bert-large-uncased": SimCSESettings(keep_head=True, batch_size=512, learning_rate=1e-5, epochs=3),
-        "roberta-large": SimCSESettings(keep_head=True, batch_size=512, learning_rate=1e-5, epochs=3),
+        **dict.fromkeys(("bert-base-uncased", "roberta-base"), _SUPERVISED),
+        **dict.fromkeys(("bert-large-uncased", "roberta-large"), _SUPERVISED.replace(learning_rate=1e-5)),
     },
 )

@@ -15,7 +15,7 @@ from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.pairs import PairClassifier
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
-#: A batch and a rate to the batch that is passed: each takes its share of every sentence alike, floor(rate x n) of n,
+#: A batch and a rate to the batch that is passed: each takes the same share of every sentence, floor(rate x n) of n,
 #: drawn by torch's own generator (ConSERT, section 3.2).
 Augmentation = Callable[[Batch, float], Batch]
 

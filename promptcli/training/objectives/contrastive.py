@@ -23,7 +23,7 @@ from promptcli.training.methods.training_settings import ContrastiveSettings, De
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.trainable_encoder import Blank, TokenizedView, TrainableEncoder
 
-Settings = TypeVar("Settings", bound=ContrastiveSettings)  #: what a contrastive objective reads of a method's settings
+Settings = TypeVar("Settings", bound=ContrastiveSettings)  #: the settings that a contrastive objective reads
 
 
 class Contrastive(Objective[Settings]):

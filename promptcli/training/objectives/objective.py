@@ -13,7 +13,7 @@ from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
 Columns = Sequence[Sequence[str]]  #: texts by column, n in each; a label or a word is text, too
-Settings = TypeVar("Settings", bound=TrainingSettings)  #: what an objective reads of a method's settings
+Settings = TypeVar("Settings", bound=TrainingSettings)  #: the settings that an objective reads
 
 
 class Objective(nn.Module, Generic[Settings]):

@@ -115,7 +115,7 @@ def pearson(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSetti
 
 
 def angle_similarity(first: Tensor, second: Tensor) -> Tensor:
-    """Return |sum of Re and Im of z / w, over |z| / |w||, (n,), for the halves of the vectors as complex z and w."""
+    """Return |sum of Re and Im of z / w, over |z| / |w||, (n,); half of a vector is real, half imaginary."""
     (a, b), (c, d) = first.chunk(2, dim=1), second.chunk(2, dim=1)
     lengths = torch.linalg.vector_norm(first, dim=1) * torch.linalg.vector_norm(second, dim=1)
     similarities: Tensor = ((a * c + b * d + b * c - a * d).sum(1) / lengths.clamp(min=1e-8)).abs()
