@@ -139,7 +139,7 @@ CASES = {
     "pretrain": Case(
         tuple(
             "pretrain text.txt -o made --layers 1 --width 16 --heads 2 --vocab-size 200 --tokens 3200"
-            " --batch-tokens 128 --positions 64 --save-minutes 0 --quiet".split()
+            " --batch-tokens 128 --positions 64 --quiet".split()
         ),
         resume=("--resume",),
         long=True,

@@ -1,6 +1,5 @@
-"""Dropout on processors: random bits by the machine word, drawn by torch's own generator unless one is given."""
+"""Dropout on processors: random bits by the machine word, seeded by torch's own generator."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,21 +11,6 @@ _WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers as wide as
 _LEVELS = 2**16  # sixteen random bits a number: the probability is right to 1/131,072
 
 
-@dataclass(frozen=True)
-class Dropout:
-    """Dropout of one pass; on a processor its masks follow from ``draws``."""
-
-    probability: float = 0.0
-    draws: torch.Generator | None = None  #: None for torch's own generator
-
-    def __call__(self, numbers: Tensor) -> Tensor:
-        return dropout(numbers, self.probability, self.draws)
-
-    def product(self, weights: Tensor, values: Tensor) -> Tensor:
-        """Return ``dropout(weights) @ values``, (..., t, s) by (..., s, d), on a processor."""
-        return dropped_product(weights, values, self.probability, self.draws)
-
-
 class FastDropout(nn.Dropout):
     """``nn.Dropout``, five times as fast on a processor; the same elsewhere."""
 
@@ -35,12 +19,10 @@ class FastDropout(nn.Dropout):
         return dropout(input, self.p) if self.training else input
 
 
-def dropout(
-    numbers: Tensor, probability: float, draws: torch.Generator | None = None, before: Tensor | None = None
-) -> Tensor:
-    """Return ``numbers`` with dropout, plus ``before``; on a processor the mask follows from ``draws``."""
+def dropout(numbers: Tensor, probability: float, before: Tensor | None = None) -> Tensor:
+    """Return ``numbers`` with dropout, plus ``before``."""
     if probability and numbers.device.type == "cpu":
-        kept, scale = _keep(numbers.shape, probability, draws), 1 / (1 - probability)
+        kept, scale = _keep(numbers.shape, probability), 1 / (1 - probability)
         masked: Tensor = _Masked.apply(numbers, kept, scale, before)  # type: ignore[no-untyped-call]
         return masked
     dropped = functional.dropout(numbers, probability) if probability else numbers
@@ -76,14 +58,12 @@ class _Masked(torch.autograd.Function):
         return scaled, None, None, gradients[0] if ctx.added else None
 
 
-def dropped_product(
-    weights: Tensor, values: Tensor, probability: float, draws: torch.Generator | None = None
-) -> Tensor:
+def dropped_product(weights: Tensor, values: Tensor, probability: float) -> Tensor:
     """Return ``dropout(weights) @ values``, (..., t, s) by (..., s, d), on a processor, without holding the former."""
     if not probability:
         return weights @ values
     product: Tensor = _MaskedProduct.apply(  # type: ignore[no-untyped-call]
-        weights, values, _keep(weights.shape, probability, draws), 1 / (1 - probability)
+        weights, values, _keep(weights.shape, probability), 1 / (1 - probability)
     )
     return product
 
@@ -126,10 +106,10 @@ def _scaled(numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
     return _zeroed(numbers, _bits(kept, numbers)) if scale == 1 else _zero(numbers.mul(scale), _bits(kept, numbers))
 
 
-def _keep(shape: torch.Size, probability: float, draws: torch.Generator | None = None) -> Tensor:
+def _keep(shape: torch.Size, probability: float) -> Tensor:
     """Return whole numbers of that shape, -1 with probability 1 - p, else 0, a byte each."""
     count = shape.numel()
-    seed = int(torch.randint(2**62, (), generator=draws))
+    seed = int(torch.randint(2**62, ()))
     words = np.random.Generator(np.random.SFC64(seed)).integers(
         0, 2**64 - 1, size=-(-count // 4), dtype=np.uint64, endpoint=True
     )

@@ -46,57 +46,26 @@ class Step:
         return int((self.spans[:, 1] - self.spans[:, 0] + 2).sum())
 
 
-@dataclass(frozen=True)
-class Bags:
-    """The words that the masks of templates predict: several pieces for each mask, with weights that sum to 1."""
-
-    places: np.ndarray  #: (b,) int64, of the masks, numbered in the flattened ids
-    owners: np.ndarray  #: (e,) int64, each word's mask: a row of ``places``
-    words: np.ndarray  #: (e,) int64, ids
-    weights: np.ndarray  #: (e,) float32
-
-    def between(self, start: int, stop: int) -> "Bags | None":
-        """Return the bags at the places from ``start`` to ``stop``, counted from there; None without any."""
-        first, last = np.searchsorted(self.places, [start, stop])
-        begin, end = np.searchsorted(self.owners, [first, last])
-        words, weights = self.words[begin:end], self.weights[begin:end]
-        return (
-            Bags(self.places[first:last] - start, self.owners[begin:end] - first, words, weights)
-            if len(words)
-            else None
-        )
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs and predictions."""
+    """Inputs and predictions; the masks of templates predict several words each, with weights."""
 
     ids: np.ndarray  #: (n, t) int64, padded at the end
     real: np.ndarray  #: (n, t) bool, not padding
     begins: np.ndarray  #: (n,) int64, the position of each chunk's [CLS] in the position table
-    places: np.ndarray  #: (k,) int64, of the predictions, numbered in the flattened ids
-    gold: np.ndarray  #: (k,) int64, the right ids
-    bags: Bags | None = None  #: of sentences in templates
-
-    def split(self, count: int) -> "list[Batch]":
-        """Return the batch as ``count`` batches of about the same size; fewer if one would predict nothing."""
-        n, t = self.ids.shape
-        parts = []
-        for first, last in itertools.pairwise(n * index // count for index in range(count + 1)):
-            begin, end = np.searchsorted(self.places, [first * t, last * t])
-            bags = None if self.bags is None else self.bags.between(first * t, last * t)
-            if end > begin or bags is not None:
-                rows, predicted = slice(first, last), slice(begin, end)
-                places, gold = self.places[predicted] - first * t, self.gold[predicted]
-                parts.append(Batch(self.ids[rows], self.real[rows], self.begins[rows], places, gold, bags))
-        return parts
+    places: np.ndarray  #: (k,) int64, of the predictions, numbered in the flattened ids; of templates' masks last
+    gold: np.ndarray  #: (g,) int64, the right ids at the first g places
+    owners: np.ndarray  #: (e,) int64, each word's place, numbered after the first g
+    words: np.ndarray  #: (e,) int64, ids
+    weights: np.ndarray  #: (e,) float32, of the words; their sum is 1
 
     def tensors(self, device: str | torch.device) -> tuple[Any, ...]:
-        """Return the fields in their order, on a device, those of the bags last; ``real`` is None without padding."""
-        fields = [self.ids, None if self.real.all() else self.real, self.begins, self.places, self.gold]
-        if self.bags is not None:
-            fields += [self.bags.places, self.bags.owners, self.bags.words, self.bags.weights]
-        return tuple(None if field is None else to_device(field, torch.device(device)) for field in fields)
+        """Return the fields in their order, on a device; ``real`` is None without padding."""
+        fields = {**vars(self), "real": None if self.real.all() else self.real}
+        return tuple(None if field is None else to_device(field, torch.device(device)) for field in fields.values())
 
 
 def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
@@ -159,7 +128,8 @@ def mask(step: Step, plan: Plan, corpus: Corpus) -> Batch:
     if not len(words):  # a line of unknown characters only
         words = np.flatnonzero(ids.ravel() != PAD)
     places, gold = hide(ids, words, step, plan)
-    return Batch(ids, real, begins(step, plan, real.sum(axis=1)), places, gold)
+    starts = begins(step, plan, real.sum(axis=1))
+    return Batch(ids, real, starts, places, gold, _NONE, _NONE, _NONE.astype(np.float32))
 
 
 def hide(ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
@@ -227,42 +197,25 @@ def predict_words(step: Step, plan: Plan, corpus: Corpus) -> Batch:
     starts = np.arange(len(ids)) * ids.shape[1]
     words = np.concatenate([places + first for places, first in zip(sentences, starts, strict=True)])
     known = words[ids.ravel()[words] >= len(SPECIALS)]
-    bags = _bags(step.spans, starts + at_mask, plan, corpus)
     places, gold = hide(ids, known if len(known) else words, step, plan)
-    return Batch(ids, real, begins(step, plan, real.sum(axis=1)), places, gold, bags)
-
-
-def _bags(spans: np.ndarray, masks: np.ndarray, plan: Plan, corpus: Corpus) -> Bags | None:
-    """Return the words of each span's mask, without lines that have no content; None if no line is left."""
-    lines = np.searchsorted(corpus.ends, spans[:, 0], side="right")
-    bags = [_words(corpus, *bag, plan.neighbours) for bag in zip(spans.tolist(), lines.tolist(), strict=True)]
-    rows = [row for row, (words, _) in enumerate(bags) if len(words)]
-    if not rows:
-        return None
-    words, weights = (np.concatenate(column) for column in zip(*(bags[row] for row in rows), strict=True))
-    owners = np.repeat(np.arange(len(rows)), [len(bags[row][0]) for row in rows])
-    return Bags(masks[rows], owners, words, weights.astype(np.float32))
-
-
-def _words(corpus: Corpus, span: Sequence[int], line: int, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct content pieces of a line and their weights: information over its sum.
-
-    If lines are in order, the words of the two neighbouring lines have ``share`` of the weight.
-    """
-    words, weights = _weighed(corpus, corpus.tokens[span[0] : span[1]])
-    near = [
-        other for other in (line - 1, line + 1) if 0 <= other < corpus.unrelated_from and line < corpus.unrelated_from
-    ]
-    if not share or not near or not len(words):
-        return words, weights
-    bounds = [(int(corpus.ends[other - 1]) if other else 0, int(corpus.ends[other])) for other in near]
-    others, other_weights = _weighed(corpus, np.concatenate([corpus.tokens[begin:end] for begin, end in bounds]))
-    if not len(others):
-        return words, weights
-    return np.concatenate([words, others]), np.concatenate([weights * (1 - share), other_weights * share])
+    bags = [_weighed(corpus, corpus.tokens[start:end]) for start, end in step.spans.tolist()]
+    filled = [row for row, (content, _) in enumerate(bags) if len(content)]  # lines without content teach nothing
+    owners = np.repeat(np.arange(len(filled)), [len(bags[row][0]) for row in filled])
+    content, weights = (np.concatenate([_NONE, *(bags[row][at] for row in filled)]) for at in (0, 1))
+    return Batch(
+        ids,
+        real,
+        begins(step, plan, real.sum(axis=1)),
+        np.concatenate([places, (starts + at_mask)[filled]]),
+        gold,
+        owners,
+        content.astype(np.int64),
+        (weights / max(len(filled), 1)).astype(np.float32),
+    )
 
 
 def _weighed(corpus: Corpus, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct content pieces of a line and their weights: information over its sum."""
     words = np.unique(np.asarray(ids)).astype(np.int64)
     words = words[corpus.information[words] > 0]
     information = corpus.information[words]

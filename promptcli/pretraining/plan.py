@@ -51,9 +51,6 @@ class Plan:
     templated: float = setting(
         0.75, "Bag-of-words: share of steps whose sentences are put into templates.", min=0, max=1
     )
-    neighbours: float = setting(
-        0.0, "Bag-of-words: weight of the words of the lines before and after, in files in order.", min=0, below=1
-    )
     dropout: float = setting(0.1, "Dropout, in the later part of the run.", min=0, below=1)
     dropout_from: float = setting(0.5, "Share of the budget after which dropout begins.", min=0, max=1)
     long_from: float = setting(0.9, "Share of the budget after which chunks are long, up to `positions`.", min=0, max=1)
@@ -68,8 +65,8 @@ class Plan:
             object.__setattr__(self, "heads", max(1, self.width // _HEAD_WIDTH))
         if self.width % self.heads:
             raise UsageError(f"`width` {self.width} is not a multiple of `heads` {self.heads}")
-        if self.objective != BAGS and (self.templated, self.neighbours) != (Plan.templated, Plan.neighbours):
-            raise UsageError(f"`templated` and `neighbours` need `objective` {BAGS}")
+        if self.objective != BAGS and self.templated != Plan.templated:
+            raise UsageError(f"`templated` needs `objective` {BAGS}")
         if self.batch_tokens < self.positions:
             raise UsageError(f"`batch_tokens` {self.batch_tokens} is less than `positions` {self.positions}; give more")
 

@@ -14,7 +14,7 @@ Setting = str | int | float | bool  #: a value of a setting
 class Pretrained:
     """A pre-trained model."""
 
-    folder: Path  #: a backbone, with its card, log and plot of the loss
+    folder: Path  #: a backbone, with its card and log
     figures: dict[str, object]  #: parameters, steps, tokens, speed; JSON-ready
 
 
@@ -24,11 +24,9 @@ def pretrain(
     output: str | Path,
     *,
     unrelated: Sequence[str | Path] = (),
-    start: str | Sequence[str] = (),
+    start: str | None = None,
     templates: str | Path | None = None,
-    half: bool = False,
     resume: bool = False,
-    save_minutes: float = 5.0,
     device: str = "auto",
     offline: bool = False,
     command: str = "pc.pretrain(...)",
@@ -44,11 +42,8 @@ def pretrain(
         output: Folder of the model.
         unrelated: Further file, whose lines are in no order; repeatable.
         start: Start from a BERT that this command made (``mini-bert``, a folder): its vocabulary, shape and weights.
-            Repeatable: from the mean of their weights.
         templates: For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 that come with promptcli.
-        half: Save weights in float16.
         resume: Resume the unfinished run in the folder; it ends with the weights of a run that was never killed.
-        save_minutes: Minutes between two checkpoints.
         device: ``auto``, ``cpu``, ``cuda``, ...
         offline: Never use the network.
         command: What was typed, for the card.
@@ -78,7 +73,7 @@ def pretrain(
             raise unknown("setting", name, known)
     if not settings.get("tokens"):
         raise UsageError("give the budget of the run: `tokens` N")
-    begun = Start.open([start] if isinstance(start, str) else start) if start else None
+    begun = Start.open(start) if start else None
     plan = Plan(**settings)  # type: ignore[arg-type]
     if templates and plan.objective != BAGS:
         raise UsageError(f"`templates` needs `objective` {BAGS}")
@@ -91,5 +86,5 @@ def pretrain(
     plan = dataclasses.replace(plan, files=hashes, templates=sha256(taught) if taught else "")
     run = PretrainingRun(corpus, Path(output), begun.plan(plan) if begun else plan, begun, taught)
     with kept_random_states():
-        figures = run.run(device, command=command, half=half, resume=resume, save_minutes=save_minutes)
+        figures = run.run(device, command=command, resume=resume)
     return Pretrained(run.output, figures)

@@ -1,7 +1,6 @@
 """A pre-training run from top to bottom: vocabulary, corpus, start, steps, the backbone and its card."""
 
 import dataclasses
-import importlib.util
 import json
 import platform
 from collections.abc import Sequence
@@ -21,9 +20,9 @@ from promptcli.pretraining.batches import LONGEST_LINE, read_templates
 from promptcli.pretraining.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
 from promptcli.pretraining.plan import BAGS, Plan
 from promptcli.pretraining.start import Start, make_start
-from promptcli.pretraining.trainer import Report, Trainer
-from promptcli.storage.files import atomic_path, write_text
-from promptcli.storage.runs import Position, RunFolder, read_log
+from promptcli.pretraining.trainer import Trainer
+from promptcli.storage.files import write_text
+from promptcli.storage.runs import Position, RunFolder
 
 _CARD = "README.md"  # written last
 _MUCH_UNKNOWN = 0.05  # of the tokens; a vocabulary of the same text leaves less
@@ -39,7 +38,7 @@ class PretrainingRun:
     start: Start | None = None
     templates: Path | None = None
 
-    def run(self, device: str, *, command: str, half: bool, resume: bool, save_minutes: float) -> dict[str, object]:
+    def run(self, device: str, *, command: str, resume: bool) -> dict[str, object]:
         """Train to the end of the budget and write the model; return its figures."""
         device, work = choose_device(device), self._open(resume)
         corpus, vectors = self._prepare(work)
@@ -49,12 +48,11 @@ class PretrainingRun:
             self.start.load(trainer.parameters)
         try:
             with working("pretrain", self.plan.tokens) as advance:
-                state, seconds = work / "state.safetensors", 60 * save_minutes
-                position = trainer.train(corpus, state, log, save_seconds=seconds, advance=advance)
+                position = trainer.train(corpus, work / "state.safetensors", log, advance)
         except KeyboardInterrupt as stopped:
             stopped.args = ("`resume` goes on with the run from its last checkpoint",)
             raise
-        return self._finish(trainer, position, command, half=half)
+        return self._finish(trainer, position, command)
 
     def _open(self, resume: bool) -> Path:
         """Return the work folder, new or of the run that is resumed."""
@@ -89,10 +87,10 @@ class PretrainingRun:
         with working("start vectors", None):
             return corpus, make_start(work, corpus, self.plan)
 
-    def _finish(self, trainer: Trainer, position: Position, command: str, *, half: bool) -> dict[str, object]:
+    def _finish(self, trainer: Trainer, position: Position, command: str) -> dict[str, object]:
         output = self.output
         save_tokenizer(output / "work" / "vocab.txt", output, self.plan.positions)
-        trainer.model.save(output, dropout=self.plan.dropout, half=half)
+        trainer.model.save(output, dropout=self.plan.dropout)
         figures: dict[str, Any] = {
             "parameters": sum(parameter.numel() for parameter in trainer.parameters.values()),
             "steps": position.step,
@@ -101,11 +99,10 @@ class PretrainingRun:
             "tokens_per_second": round(position.seen / position.seconds) if position.seconds else None,
         }
         write_text(output / _CARD, self._card(figures, command))
-        plot_loss(read_log(output / "log.jsonl", Report), output / "loss.png")
         return figures
 
     def _card(self, figures: dict[str, Any], command: str) -> str:
-        plan, begun = self.plan, self.plan.begun_from.split()
+        plan = self.plan
         lines = [
             "# A masked-LM backbone made by promptcli",
             "",
@@ -122,9 +119,8 @@ class PretrainingRun:
                 f"- {plan.templated:.0%} of the steps teach templates: their masks predict the words of the sentences"
                 " in them, so figures of prompts on this model are no evidence for plain BERTs"
             )
-        if begun:
-            mean = "the mean of " if len(begun) > 1 else ""
-            lines.append(f"- Went on from {mean}the weights {' and '.join(begun)}")
+        if plan.begun_from:
+            lines.append(f"- Went on from the weights {plan.begun_from}")
         lines.append(
             f"- Made with promptcli {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
         )
@@ -134,17 +130,3 @@ class PretrainingRun:
             lines.append(f"| {file.path.name} | {identity.split()[0]} | {order} |")
         settings = json.dumps(dataclasses.asdict(plan), indent=1)
         return "\n".join([*lines, "", "Settings:", "", "```json", settings, "```", ""])
-
-
-def plot_loss(reports: Sequence[Report], picture: Path) -> None:
-    """Draw the loss against the tokens seen, if matplotlib (extra ``plot``) is installed."""
-    if not reports or importlib.util.find_spec("matplotlib") is None:
-        return
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    axes.plot([report.seen / 1e6 for report in reports], [report.loss for report in reports], linewidth=0.8)
-    axes.set(xlabel="tokens seen (millions)", ylabel="masked-LM loss (nats)")
-    with atomic_path(picture) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)

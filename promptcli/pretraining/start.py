@@ -6,7 +6,7 @@ are close. Positions start from sinusoids: equal distances look the same everywh
 
 import dataclasses
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,25 +45,31 @@ _SHAPE = {
 
 @dataclass(frozen=True)
 class Start:
-    """A BERT that ``promptcli pretrain`` made, or the mean of several (Wortsman et al. 2022, "model soups")."""
+    """A BERT that ``promptcli pretrain`` made."""
 
-    names: tuple[str, ...]  #: as given
-    vocabulary: Path
-    weights: list[list[Path]]  #: files of each model
+    name: str  #: as given
+    folder: Path
     shape: Mapping[str, Any]  #: fields of a plan
 
     @classmethod
-    def open(cls, names: Sequence[str]) -> "Start":
-        """Find the models: shipped ones, folders, hub ids; they have one shape and one vocabulary."""
-        folders = [locate(name)[0] for name in names]
-        shapes = [_shape(name, folder) for name, folder in zip(names, folders, strict=True)]
-        vocabularies = [sha256(folder / "vocab.txt") for folder in folders]
-        for what, values in (("shape", shapes), ("vocabulary", vocabularies)):
-            for name, value in zip(names, values, strict=True):
-                if value != values[0]:
-                    raise UsageError(f"`start` {name} has another {what} than `start` {names[0]}; give another")
-        weights = [weight_files(f"backbone {name!r}", folder) for name, folder in zip(names, folders, strict=True)]
-        return cls(tuple(names), folders[0] / "vocab.txt", weights, shapes[0])
+    def open(cls, name: str) -> "Start":
+        """Find the model, shipped, in a folder or on the hub, and check that this command can have made it."""
+        folder, _ = locate(name)
+        config = {"tie_word_embeddings": True} | read_config(f"backbone {name!r}", folder)
+        vocabulary = folder / "vocab.txt"
+        text = vocabulary.read_text(encoding="utf-8", errors="replace") if vocabulary.is_file() else ""
+        start = cls(name, folder, {field: config.get(key) for field, key in _SHAPE.items()})
+        whole = all(type(value) in (int, bool) for value in start.shape.values())
+        if config.get("model_type") != "bert" or tuple(text.split("\n")[: len(SPECIALS)]) != SPECIALS or not whole:
+            raise start._other()
+        return start
+
+    def _other(self) -> UsageError:
+        made = "not a BERT made by `promptcli pretrain`; give `mini-bert` or a folder of one"
+        return UsageError(f"`start` {self.name}: {made}")
+
+    def _weights(self) -> list[Path]:
+        return weight_files(f"backbone {self.name!r}", self.folder)
 
     def plan(self, wanted: Plan) -> Plan:
         """Return the plan of a run that starts from it: its shape and the weights' hashes."""
@@ -71,46 +77,24 @@ class Start:
             asked = getattr(wanted, field)
             default = max(1, wanted.width // 32) if field == "heads" else getattr(Plan, field)
             if asked not in (value, default):
-                raise UsageError(f"`{field}` {asked} does not go with `start` {self.names[0]} ({value}); leave it out")
-        digests = " ".join(sha256(path) for files in self.weights for path in files)
-        return dataclasses.replace(wanted, **self.shape, begun_from=digests)
+                raise UsageError(f"`{field}` {asked} does not go with `start` {self.name} ({value}); leave it out")
+        return dataclasses.replace(wanted, **self.shape, begun_from=" ".join(map(sha256, self._weights())))
 
     def copy_vocabulary(self, folder: Path) -> None:
         if not (folder / "vocab.txt").is_file():
             with atomic_path(folder / "vocab.txt") as temporary:
-                shutil.copyfile(self.vocabulary, temporary)
+                shutil.copyfile(self.folder / "vocab.txt", temporary)
 
     def load(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Set the parameters to its weights, or to the mean of several models' weights."""
-        models: list[dict[str, Tensor]] = [{} for _ in self.names]
-        for stored, files in zip(models, self.weights, strict=True):
-            for path in files:
-                stored |= load_tensors(path, hint="take another `start`", error=UsageError)
+        """Set the parameters to its weights."""
+        stored: dict[str, Tensor] = {}
+        for path in self._weights():
+            stored |= load_tensors(path, hint="take another `start`", error=UsageError)
         with torch.no_grad():
             for field, parameter in parameters.items():
-                for name, stored in zip(self.names, models, strict=True):
-                    if field not in stored or stored[field].shape != parameter.shape:
-                        raise _other(name)
-                parameter.copy_(torch.stack([stored[field].double() for stored in models]).mean(0))
-
-
-def _shape(name: str, folder: Path) -> dict[str, Any]:
-    """Return the shape of a model as fields of a plan, if this command can have made it."""
-    config = {"tie_word_embeddings": True} | read_config(f"backbone {name!r}", folder)
-    vocabulary = folder / "vocab.txt"
-    text = vocabulary.read_text(encoding="utf-8", errors="replace") if vocabulary.is_file() else ""
-    first = text.split("\n")[: len(SPECIALS)]
-    if (
-        config.get("model_type") != "bert"
-        or tuple(first) != SPECIALS
-        or any(type(config.get(field)) not in (int, bool) for field in _SHAPE.values())
-    ):
-        raise _other(name)
-    return {field: config[there] for field, there in _SHAPE.items()}
-
-
-def _other(name: str) -> UsageError:
-    return UsageError(f"`start` {name}: not a BERT made by `promptcli pretrain`; give `mini-bert` or a folder of one")
+                if field not in stored or stored[field].shape != parameter.shape:
+                    raise self._other()
+                parameter.copy_(stored[field])
 
 
 def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor:

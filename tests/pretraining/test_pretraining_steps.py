@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -131,26 +132,13 @@ def test_vectors_have_no_weight_decay():
     assert len(matrices["params"]) + len(vectors["params"]) == len(trainer.parameters)
 
 
-def test_a_batch_that_memory_does_not_hold_is_split(monkeypatch, caplog):
+def test_a_batch_that_memory_does_not_hold_is_one_line(monkeypatch):
     corpus = random_corpus()
-    plan = Plan(tokens=600, batch_tokens=4096, positions=64, vocab_size=500, width=16, heads=1, dropout_from=1.0)
-    step = next(steps(plan, corpus))
-    batch = mask(step, plan, corpus)
-    whole, split = (Trainer(plan, "cpu", dtype=torch.float32) for _ in range(2))
-    expected, loss, most = take_step(whole, step, batch), split.model.loss, len(batch.ids) // 5
-
-    def limited(ids, *arguments, **options):
-        if len(ids) > most:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        return loss(ids, *arguments, **options)
-
-    monkeypatch.setattr(split.model, "loss", limited)
-    with caplog.at_level("INFO", logger="promptcli"):
-        assert take_step(split, step, batch) == pytest.approx(expected, rel=1e-5)
-    assert "parts from here" in caplog.text
-    most = 0
-    with pytest.raises(OutOfMemoryError, match="even with one line"):
-        take_step(split, step, batch)
+    plan = Plan(tokens=600, batch_tokens=4096, positions=64, vocab_size=500, width=16, heads=1)
+    step, trainer = next(steps(plan, corpus)), Trainer(plan, "cpu")
+    monkeypatch.setattr(trainer.model, "loss", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
+    with pytest.raises(OutOfMemoryError, match="lower `batch_tokens`"):
+        trainer.compute(step, mask(step, plan, corpus))
 
 
 def test_one_text_has_one_vocabulary():

@@ -16,7 +16,6 @@ from promptcli.pretraining.plan import Plan
 if TYPE_CHECKING:
     from promptcli.pretraining.pretrain import Pretrained
 
-_YEAR = 365 * 24 * 60  #: minutes
 #: Settings that have their own options.
 _OWN = (
     *("layers", "width", "heads", "positions", "vocab_size", "objective", "tokens", "batch_tokens"),
@@ -33,8 +32,7 @@ def help_text(_: Sequence[str]) -> Section:
     library.pretrain,
     flags={
         "files": Flag("FILES...", type=list[str]),
-        "start": Flag("--from", metavar="MODEL", type=list[str] | None),
-        "save_minutes": Flag(min=0, max=_YEAR, panel="Run"),
+        "start": Flag("--from", metavar="MODEL", type=str),
         "command": None,
         "settings": Fields(Plan, panel="Run", defaults=True, only=_OWN),
     },
