@@ -122,16 +122,16 @@ def _has_roles(encoder: Encoder | None) -> bool:
 _LISTING = "`promptcli eval --list-sentences` with the same tasks and data (Python: task_sentences)"
 
 
-def read_embedded(path: Path, tasks: Sequence[AnyTask], listing: str = _LISTING) -> Embedded:
-    """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``; ``listing`` lists them, for messages."""
+def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> Embedded:
+    """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``."""
     read, sentences = read_vectors(path), distinct_sentences(tasks)
     if len(read.matrix) != len(sentences):
         names = ", ".join(task.label if isinstance(task, STSTask) else task.name for task in tasks)
         rows = f"{len(read.matrix):,} rows for the {len(sentences):,} distinct sentences of {names}"
-        raise UsageError(f"{path}: {rows}; embed these, in the order of {listing}")
+        raise UsageError(f"{path}: {rows}; embed these, in the order of {_LISTING}")
     for row, (text, sentence) in enumerate(zip(read.texts or (), sentences, strict=False), start=1):
         if text != sentence:
-            raise UsageError(f"{path}: row {row} is of {text!r}, not of {sentence!r}; the order is that of {listing}")
+            raise UsageError(f"{path}: row {row} is of {text!r}, not of {sentence!r}; the order is that of {_LISTING}")
     wrong = np.flatnonzero(~np.isfinite(read.matrix).all(axis=1))
     if len(wrong):
         raise UsageError(f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r} again")

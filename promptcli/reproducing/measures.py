@@ -19,7 +19,7 @@ from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation import evaluator, statistics
 from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SEED
-from promptcli.evaluation.evaluator import evaluate, read_embedded
+from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label
 from promptcli.recipe import split_spec
 from promptcli.reproducing.published import (
@@ -29,7 +29,6 @@ from promptcli.reproducing.published import (
     PublishedTable,
     Value,
     find_tables,
-    published_tables,
     same_backbone,
     short_name,
 )
@@ -82,10 +81,7 @@ def over_runs(runs: Sequence[Figures]) -> Figures:
 def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
     """Yield each system's figure on every task with data, and their average."""
     tasks: list[STSTask] = data.content
-    if systems[0].vectors is not None:  # a group by itself, since it is slow
-        scores = evaluator.score_vectors([_read(systems[0], tasks)], tasks)
-    else:
-        scores = evaluate([system.encoder for system in systems], tasks)
+    scores = evaluate([system.encoder for system in systems], tasks)
     rows = [scores[start : start + len(tasks)] for start in range(0, len(scores), len(tasks))]
     intervals = statistics.average_intervals(
         [np.stack([score.cosines for score in task]) for task in zip(*rows, strict=True)],
@@ -94,12 +90,6 @@ def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext
     for row, (low, high) in zip(rows, intervals, strict=True):
         figures = {score.column: rounded(score.value, [score.column], score.ci95) for score in row}
         yield {**figures, "Avg": rounded(evaluator.average(row), list(figures), (100 * low, 100 * high))}
-
-
-def _read(system: MeasuredSystem, tasks: Sequence[STSTask] | Sequence[TransferTask]) -> evaluator.Embedded:
-    assert system.vectors is not None
-    table = next(table.name for table in published_tables().values() if system.row in table.rows)
-    return read_embedded(system.vectors, tasks, f"`promptcli reproduce {table} --list-sentences`")
 
 
 def transfer_data(context: MeasurementContext) -> MeasureData:
@@ -131,13 +121,10 @@ def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementCo
     """Yield each system's accuracy on every task with data, and the average, one system after the other."""
     tasks: list[TransferTask] = data.content
     for system in systems:
-        if system.vectors is not None:
-            embedded = [_read(system, tasks)]
-        else:
-            encoder = system.encoder
-            if system.transfer is not None:
-                encoder = Encoder(system.transfer, encoder.backbone, encoder.tensors())
-            embedded = evaluator.embed_tasks([encoder], tasks, [Label(context.backbone_name, system.row.label)])
+        encoder = system.encoder
+        if system.transfer is not None:
+            encoder = Encoder(system.transfer, encoder.backbone, encoder.tensors())
+        embedded = evaluator.embed_tasks([encoder], tasks, [Label(context.backbone_name, system.row.label)])
         scores = evaluator.score_vectors(embedded, tasks)
         figures = {score.task: rounded(score.value, [score.task]) for score in scores}
         yield {**figures, "transfer": rounded(evaluator.average(scores), list(figures))}
@@ -205,17 +192,6 @@ def _settings(row: PublishedRow) -> dict[str, Any]:
     views = method.variant("roberta" if row.backbone.startswith("roberta") else "bert").views
     settings = vars(method.paper[row.backbone])
     return {**settings, "masked_lm": settings.get("mlm_weight", 0) > 0, "view-1": views[0], "view-2": views[1]}
-
-
-_DRAWN_ON = {"token-bias": _CORPUS, "token-bias-output": _CORPUS, "uniformity": ["STS-B"]}  #: data of a picture
-
-
-def measure_pictures(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Draw each system's picture and yield the name of its file."""
-    assert context.draw is not None
-    for system in systems:
-        name = system.row.argument
-        yield {"picture": figure(context.draw(name, context), _DRAWN_ON.get(name, []))}
 
 
 def _correlations(what: str, pearson: float, spearman: float, on: Sequence[str]) -> Figures:
@@ -320,7 +296,7 @@ MEASURES: dict[str, Measure] = {
     "settings": Measure(
         {name: Column(head, None) for name, head in _SETTINGS.items()}, "", measure_settings, cached=False
     ),
-    "picture": Measure({"picture": Column("picture", None)}, "", measure_pictures, cached=False),
+    "picture": Measure({"picture": Column("picture", None)}),
     "list": Measure({"list": Column("list", None)}),
 }
 

@@ -1,20 +1,18 @@
 """The papers' tables measured again. Imports nothing heavy: the command line reads it."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.recipe import Choice
-from promptcli.reproducing.published import Texts, find_tables, published_tables
+from promptcli.reproducing.published import Texts, published_tables
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
     from promptcli.reproducing.systems import MeasurementContext
-
-Draw = Callable[[str, "MeasurementContext"], str]  #: draws a figure of the papers in a context; returns the file's name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +42,7 @@ def reproduce(
     seeds: int = 1,
     texts: Texts = Texts(),  # noqa: B008 - frozen
     data_dir: str | Path | None = None,
-    vectors: str | Path | None = None,
     output: str | Path = "results",
-    draw: Draw | None = None,
     force: bool = False,
 ) -> Iterator[Reproduction]:
     """Measure tables of the papers and write the results; earlier figures come from the cache.
@@ -59,9 +55,7 @@ def reproduce(
         seeds: Runs of each of them; one run has seed 42, several 0, 1, ...
         texts: The data that rows are fitted, counted and trained on.
         data_dir: SentEval folder of the tasks; without it they come from the hub.
-        vectors: Folder of other programs' vectors of the tables' sentences (``table_sentences``).
         output: Folder of the result files.
-        draw: Draws the papers' figures; without it they are left out.
         force: Measure again what is cached.
 
     Yields:
@@ -82,7 +76,7 @@ def reproduce(
             if name not in contexts:
                 on = dataclasses.replace(choice, model=name)
                 with tasks_from(data_dir):
-                    contexts[name] = open_context(on, texts, vectors, seeds=runs, draw=draw, fresh=force)
+                    contexts[name] = open_context(on, texts, seeds=runs, fresh=force)
             context = contexts[name]
             try:
                 document = measure_table(table, context)
@@ -100,39 +94,21 @@ def overviews(
     backbone: str | Choice | None = None,
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
-    vectors: str | Path | None = None,
-    draw: Draw | None = None,
 ) -> list[dict[str, Any]]:
     """Return the needs of every table and the number of its figures that can be measured here, offline; JSON-ready."""
     from promptcli.notes import offline
     from promptcli.reproducing.measures import overview
 
     with offline():
-        context = open_context(_choice(backbone), texts, vectors, draw=draw)
+        context = open_context(_choice(backbone), texts)
         return [overview(table, context) for table in published_tables().values()]
-
-
-def table_sentences(tables: str | Sequence[str]) -> list[str]:
-    """Return the distinct sentences of the tables' tasks that have data, for another program to embed."""
-    from promptcli.evaluation.evaluator import distinct_sentences
-    from promptcli.reproducing.measures import MEASURE_OF, data_of
-
-    context = open_context(Choice())
-    measures = dict.fromkeys(MEASURE_OF[column] for table in find_tables(tables) for column in table.columns)
-    of_tasks = (measure for measure in measures if measure in ("sts", "development", "transfer"))
-    tasks = [task for measure in of_tasks for task in data_of(measure, context).content or ()]
-    if not tasks:
-        raise NotFoundError(f"no task of {tables} has data; give `data_dir` FOLDER")
-    return distinct_sentences(tasks)
 
 
 def open_context(
     choice: Choice,
     texts: Texts = Texts(),  # noqa: B008 - frozen
-    vectors: str | Path | None = None,
     *,
     seeds: Sequence[int] = (),
-    draw: Draw | None = None,
     fresh: bool = False,
 ) -> "MeasurementContext":
     """Return the context of measurements on a backbone; a ``fresh`` one takes no figure from the cache."""
@@ -160,8 +136,6 @@ def open_context(
         data_dir=folder,
         texts=texts,
         seeds=tuple(seeds),
-        vectors=None if vectors is None else Path(vectors),
-        draw=draw,
     )
 
 

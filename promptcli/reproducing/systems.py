@@ -24,7 +24,6 @@ from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.published import PublishedRow, Texts, same_backbone, short_name
 from promptcli.searching.searches import search_heads
 from promptcli.storage.cache import Cache
-from promptcli.storage.files import sha256
 from promptcli.training.batches import steps_of
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import find_method
@@ -64,9 +63,6 @@ class MeasurementContext:
     data_dir: Path | None = None  #: SentEval folder, or None for the hub
     texts: Texts = field(default_factory=Texts)  #: data that rows are fitted, counted and trained on
     seeds: Sequence[int] = ()  #: of the runs of every trained row; none: such rows are left out
-    vectors: Path | None = None  #: folder of other programs' vectors
-    #: Draws a figure of the papers into a file and returns the file's name.
-    draw: "Callable[[str, MeasurementContext], str] | None" = None
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
     _examples: dict[str, TrainingExamples] = field(default_factory=dict, init=False)
 
@@ -161,14 +157,13 @@ _OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype")
 
 @dataclass(eq=False)
 class MeasuredSystem:
-    """The encoder, or the file of vectors, that a row is measured on."""
+    """The encoder that a row is measured on."""
 
     row: PublishedRow
     identity: dict[str, Any]  #: everything but the data that its figures depend on; JSON-ready
     recipe: Recipe | None = None  #: every name resolved; None if nothing is encoded
     make: Callable[[], Encoder] | None = None  #: builds the encoder
     slow: bool = False  #: to build, so it is built when its turn comes
-    vectors: Path | None = None  #: file of another program's vectors, in place of an encoder
     transfer: Recipe | None = None  #: the recipe of transfer tasks, if it differs
     runs: "Sequence[MeasuredSystem]" = ()  #: one for each of several seeds; else itself
 
@@ -361,19 +356,6 @@ def _head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     return _plain(Recipe(pooling=f"first-last/ditto:{head}"), row, context)
 
 
-def _external(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    path = _vector_files(row, context)[0]
-    return MeasuredSystem(row, {"vectors": sha256(path)}, vectors=path, slow=True)
-
-
-def _vector_files(row: PublishedRow, context: MeasurementContext) -> list[Path]:
-    return sorted(context.vectors.glob(f"{row.argument}.*")) if context.vectors is not None else []
-
-
-def _lacks_vectors(row: PublishedRow, context: MeasurementContext) -> str | None:
-    return None if _vector_files(row, context) else f"another program's `vectors`: a folder with {row.argument}.npy"
-
-
 def _tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     recipe = _on(RECIPES["prompt-denoised"], context)
     return MeasuredSystem(row, {**identity_of(recipe, context), "sentence": row.argument}, recipe)
@@ -431,16 +413,13 @@ SYSTEMS: dict[str, RowKind] = {
     "head": RowKind(_head),
     "tokens": RowKind(_tokens),
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
-    "picture": RowKind(
-        lambda row, context: MeasuredSystem(row, {"picture": row.argument, **weights_of(context)}),
-        lacks=lambda row, context: None if context.draw else "drawing: needs matplotlib: pip install 'promptcli[plot]'",
-    ),
+    "picture": RowKind(time="-", absent="a picture, no figures: `promptcli analyze --plot` draws {}", backbone="none"),
     "settings": RowKind(
         lambda row, context: MeasuredSystem(row, {"settings": [row.run, row.backbone, row.setting]}),
         "seconds",
         backbone="none",
     ),
     "trained": RowKind(_trained, "hours, GPU", "training: ask for it by `train`", lacks=_lacks_training, trains=True),
-    "vectors": RowKind(_external, "that program's", lacks=_lacks_vectors, backbone="none"),
+    "vectors": RowKind(time="-", absent="another program's: `promptcli eval --vectors` scores {}.npy", backbone="none"),
     "list": RowKind(time="-", absent="a list of words, no figures: held in {}", backbone="none"),
 }

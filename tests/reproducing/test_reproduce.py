@@ -14,9 +14,9 @@ from promptcli.analysis.geometry import sentence_anisotropy, token_anisotropy
 from promptcli.analysis.sentence import compare_with_tfidf
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
-from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.encoder import build_encoder
 from promptcli.evaluation.evaluator import average, evaluate
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import RECIPES
 from promptcli.reproducing import measures
 from promptcli.reproducing.measures import MEASURE_OF, measure_table
 from promptcli.reproducing.published import Texts, find_tables, published_tables
@@ -341,46 +341,6 @@ def test_rows_of_labelled_pairs_and_definitions_are_trained_on_theirs(context, e
     assert "`labelled`" in row_of(without, "SBERT")["not_measured"]["Avg"]
     defined = measure_table(table("defsent/sts"), context(corpus=examples, seeds=(42,), **given))
     assert len({found["figures"]["Avg"]["value"] for found in defined["rows"][::2]}) == 3  # mean, [CLS] and max differ
-
-
-def test_other_programs_vectors_are_rows(run, senteval, tiny_folder, tiny_backbone, tmp_path):
-    listed = run("reproduce", "promptbert/6", "--data-dir", senteval, "--list-sentences", "--offline")
-    assert listed.code == 0, listed.err
-    sentences = listed.out.splitlines()
-    assert sentences == pc.task_sentences(THERE, data_dir=senteval)
-    encoder = Encoder(Recipe("tiny", pooling="last/avg"), tiny_backbone("bert"), {})
-    vectors = tmp_path / "theirs" / "InferSent-GloVe.sts.npy"
-    vectors.parent.mkdir()
-    np.save(vectors, encoder.encode(sentences))
-    options = ["--data-dir", senteval, "--vectors", vectors.parent, "--backbone", tiny_folder("bert"), "--offline"]
-    ran = run("reproduce", "promptbert/6", *options, "-o", tmp_path / "out", "--json")
-    figures = row_of(ran.json["results"][0], "InferSent-GloVe")["figures"]
-    assert figures["Avg"]["value"] == pytest.approx(average(pc.evaluate(encoder, THERE, data_dir=senteval)), abs=0.01)
-    np.save(vectors, encoder.encode(sentences[1:]))
-    assert "--list-sentences`" in run("reproduce", "promptbert/6", *options, "-o", tmp_path / "out").err
-
-
-def test_figures_are_drawn(context, senteval, tiny_folder, tmp_path, monkeypatch):
-    from promptcli.cli.commands.reproduce import painter
-    from promptcli.encoder.pooling.ditto import KNOWN_HEADS
-
-    monkeypatch.setitem(KNOWN_HEADS, str(tiny_folder("bert")), "1-2")
-    data = shutil.copytree(senteval, tmp_path / "data")
-    benchmark = data / "STS" / "STSBenchmark"
-    shutil.copy(benchmark / "sts-test.csv", benchmark / "sts-train.csv")
-    here = context(data_dir=data)
-    document = measure_table(table("ditto/figure-1"), here)
-    assert "matplotlib" in document["rows"][0]["not_measured"]["picture"]
-    here.draw = painter(tmp_path / "drawn")
-    for name, file in {
-        "ditto/figure-1": "impact.tiny.png",
-        "promptbert/figure-2": "token-bias-output.tiny.png",
-        "ditto/figure-4": "uniformity.tiny.png",
-    }.items():
-        document = measure_table(table(name), here)
-        assert document["rows"][0]["figures"]["picture"]["value"] == file
-        assert (tmp_path / "drawn" / file).read_bytes()[:4] == b"\x89PNG"
-        assert f"](../results/{file})" in results_page([document])
 
 
 def test_word_vectors_have_their_row(run, senteval, tmp_path):

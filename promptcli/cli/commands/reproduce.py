@@ -1,8 +1,7 @@
 """``promptcli reproduce``: the papers' tables measured again."""
 
 import dataclasses
-import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,18 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from promptcli.cli import pictures
-from promptcli.cli.console import note, result, result_json, show, table
+from promptcli.cli.console import note, result_json, show, table
 from promptcli.cli.options import Json, default_backbone
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.data.senteval import tasks_from
-from promptcli.errors import NotFoundError
-from promptcli.recipe import RECIPES
 from promptcli.reproducing import reproduce as library
 
 if TYPE_CHECKING:
     from promptcli.reproducing.reproduce import Reproduction
-    from promptcli.reproducing.systems import MeasurementContext
 
 
 @command_of(
@@ -34,15 +29,11 @@ if TYPE_CHECKING:
         ),
         "backbone": "--model -m --backbone",
         "seeds": Flag(min=1),
-        "draw": None,
     },
 )
 def reproduce(
     reproduce: "partial[Iterator[Reproduction]]",
     page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
-    list_sentences: Annotated[
-        bool, typer.Option("--list-sentences", help="Print the distinct sentences of the tables' tasks, and stop.")
-    ] = False,
     json: Json = False,
 ) -> None:
     """Measure the papers' tables again: measured, published, difference, 95% interval, into results/.
@@ -51,7 +42,6 @@ def reproduce(
     """
     options = reproduce.keywords
     tables, choice, output = options["tables"], options["backbone"], Path(options["output"])
-    context = {name: options[name] for name in ("texts", "vectors")}
     with tasks_from(options["data_dir"]):
         if tables == ["page"]:
             from promptcli.reproducing.report import write_page
@@ -59,16 +49,13 @@ def reproduce(
             note(f"{page} made of {write_page(output, page)} results")
         elif tables == ["list"]:
             name = choice.model or default_backbone(paper=options["paper"])
-            overviews = library.overviews(dataclasses.replace(choice, model=name), **context, draw=painter(output))
+            overviews = library.overviews(dataclasses.replace(choice, model=name), texts=options["texts"])
             if json:
                 result_json({"backbone": name, "tables": overviews})
             else:
                 show(*_overview(overviews, name))
-        elif list_sentences:
-            for sentence in library.table_sentences(tables):
-                result(sentence)
         else:
-            _measure(reproduce(draw=painter(output)), as_json=json)
+            _measure(reproduce(), as_json=json)
 
 
 def _measure(reproductions: "Iterator[Reproduction]", *, as_json: bool) -> None:
@@ -113,46 +100,3 @@ def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[Ren
         parts.append(f"{row['table']:<24} {row['now']:>4} of {row['figures']:<4} {row['title']}")
         parts += [f"    {line}" for line in ("; ".join(filter(None, needs)), *lacks)]
     return parts
-
-
-#: Recipes of Ditto's figure 4, those that need no training.
-_COMPARED = ("last-avg", "first-last-avg", "static-avg", "last-ditto", "first-last-ditto", "static-ditto")
-
-
-def painter(folder: Path) -> "Callable[[str, MeasurementContext], str] | None":
-    """Return what draws a figure into ``folder`` and returns the file's name; None without matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return None
-
-    def draw(what: str, context: "MeasurementContext") -> str:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{what}.{context.backbone_facts['name']}.png"
-        _draw(what, path, context)
-        return path.name
-
-    return draw
-
-
-def _draw(what: str, path: Path, context: "MeasurementContext") -> None:
-    from promptcli.analysis.geometry import measure_uniformity
-    from promptcli.analysis.sentence import attention, impact
-    from promptcli.analysis.token_bias import token_bias
-    from promptcli.encoder.encoder import Encoder
-
-    name, backbone = context.backbone_facts["name"], context.backbone
-    if what == "impact":
-        pictures.draw_impact(path, impact(backbone, pictures.SENTENCE), name)
-    elif what == "attention":
-        pictures.draw_attention(path, attention(backbone, pictures.SENTENCE), name)
-    elif what == "uniformity":
-        splits = context.tasks(pictures.ALL_STS_B)
-        if splits.missing:
-            raise NotFoundError(f"no data: {', '.join(splits.missing)}")
-        recipes = [RECIPES[compared].replace(backbone=backbone.name) for compared in _COMPARED]
-        figures = measure_uniformity([Encoder(recipe, backbone, {}) for recipe in recipes], splits.content)
-        title = f"{name}, {' + '.join(pictures.ALL_STS_B)}"
-        pictures.draw_uniformity(path, dict(zip(_COMPARED, figures, strict=True)), title)
-    else:
-        states = {"token-bias": "static", "token-bias-output": "mlm-head"}[what]
-        bias = token_bias(backbone, context.sentences, states=states)
-        pictures.draw_token_bias(path, bias, f"{name}, {pictures.EMBEDDINGS[states]}")
