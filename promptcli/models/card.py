@@ -26,8 +26,7 @@ def write_card(
     """Write a folder's README: name, recipe, Python that uses it; ``library`` and ``relation`` are the hub's words."""
     metadata: dict[str, Any] = {"library_name": library, "pipeline_tag": "sentence-similarity"}
     base = recipe.backbone.partition("@")[0]
-    local = base in SHIPPED or base.startswith((".", "/", "~")) or Path(recipe.backbone).exists() or words_only(base)
-    if base.count("/") <= 1 and not local:
+    if is_hub_id(recipe.backbone):
         metadata["base_model"] = base
         metadata |= {"base_model_relation": relation} if relation else {}
     metadata["tags"] = [*dict.fromkeys([library, *_TAGS])]
@@ -44,6 +43,13 @@ def write_card(
         f"```python\n{use}\n```\n\n| part | |\n|---|---|\n{parts}\n"
     )
     (folder / CARD).write_text(text, encoding="utf-8")
+
+
+def is_hub_id(backbone: str) -> bool:
+    """Return whether a backbone is called as on the hub, ``owner/name`` or ``name``, ``@revision`` after it or not."""
+    name = backbone.partition("@")[0]
+    here = name in SHIPPED or name.startswith((".", "/", "~")) or Path(backbone).exists()
+    return name.count("/") <= 1 and not here and not words_only(backbone)
 
 
 def public(entry: Entry) -> Entry:

@@ -45,6 +45,7 @@ def export(
     folder: str | Path,
     to: str = "sentence-transformers",
     *,
+    base: str | None = None,
     int8: bool = False,
     offline: bool = False,
     force: bool = False,
@@ -56,8 +57,9 @@ def export(
     Args:
         encoder: An encoder, or what ``load`` takes.
         folder: Folder to write.
-        to: ``sentence-transformers``; ``onnx`` or ``openvino``: the complete encoder as one graph; ``merged``: a tuned
-            backbone as a plain checkpoint.
+        to: ``sentence-transformers``; ``onnx`` or ``openvino``: the complete encoder as one graph; ``peft``: a deep
+            prefix or a LoRA; ``merged``: a tuned backbone as a plain checkpoint.
+        base: For peft: the hub id to record as the base, e.g. OWNER/NAME@REVISION.
         int8: For onnx: also write 8-bit weights, and measure what they lose.
         offline: Never use the network.
         force: Overwrite an existing export.
@@ -69,7 +71,7 @@ def export(
     from promptcli.models import export as exporting
     from promptcli.models.loading import entry_of
 
-    return exporting.export(entry_of(encoder), to, Path(folder), int8=int8, force=force)
+    return exporting.export(entry_of(encoder), to, Path(folder), base=base, int8=int8, force=force)
 
 
 @obeys_offline
@@ -85,7 +87,7 @@ def import_model(
     """Import a model trained elsewhere into the registry; its recipe is recognised from its files.
 
     Supported: checkpoints of SimCSE, PromptBERT and PromCSE, models of sentence-transformers and model2vec, peft's
-    LoRA, plain language models.
+    prefix tuning and LoRA, plain language models.
 
     Args:
         source: A folder, or a hub id, with @REVISION after it.

@@ -4,15 +4,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from promptcli.backbones.checking import opening
+from promptcli.backbones.lora import ALPHA, CONFIG, WEIGHTS, is_lora, is_transposed
 from promptcli.backbones.saving import save_tokenizer, save_weights, tokenizer_definition
 from promptcli.encoder.encoder import Encoder, tuned_weights
+from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.errors import UsageError, lacking, look_up
 from promptcli.models import forms
-from promptcli.models.card import public, write_card
+from promptcli.models.card import is_hub_id, public, write_card
 from promptcli.models.entries import MANIFEST, MODULES, OUR_MODULE, TENSORS, Entry, with_backbone, write_manifest
 from promptcli.models.forms import Exported, InexactError
 from promptcli.models.loading import open_model
@@ -20,6 +24,7 @@ from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.reading import read_folder
 from promptcli.models.saving import save_encoder, untuned
 from promptcli.notes import offline
+from promptcli.storage.documents import to_json
 from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
 
@@ -82,21 +87,84 @@ def export_merged(entry: Entry, encoder: Encoder, folder: Path) -> Exported:
     return Exported('AutoModel.from_pretrained("FOLDER")', notes=tuple(notes), backbone=".")
 
 
+def export_peft(entry: Entry, encoder: Encoder, folder: Path, *, base: str | None = None) -> Exported:
+    """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads: the adapter, and the hub id of its base."""
+    backbone, lora = encoder.backbone, tuned_weights(encoder.tensors())
+    if base is None and not is_hub_id(backbone.name):
+        raise UsageError(f"the base {backbone.name!r} is not a model of the hub; name it: `base` OWNER/NAME[@REVISION]")
+    name, _, revision = (base or f"{backbone.name}@{backbone.provenance.revision or ''}").partition("@")
+    kind, tensors = _lora(encoder, lora) if is_lora(lora) else _prefix(encoder)
+    origin = {"base_model_name_or_path": name, "revision": revision or None, "inference_mode": True}
+    (folder / CONFIG).write_text(to_json({"task_type": "FEATURE_EXTRACTION", **origin, **kind}), encoding="utf-8")
+    save_tensors(tensors, folder / WEIGHTS)
+    if others := untuned(encoder):  # for promptcli
+        save_tensors(others, folder / TENSORS)
+    use = f'model = PeftModel.from_pretrained(AutoModel.from_pretrained("{name}"), folder)'
+    write_card(folder, entry, encoder.recipe.replace(backbone=name), use=use, library="peft", relation="adapter")
+    before = [encoder.recipe.prompt] if is_lora(lora) else []
+    rest = " then ".join([*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)])
+    return Exported(
+        f'PeftModel.from_pretrained(AutoModel.from_pretrained("{name}"), "FOLDER")',
+        notes=(f"peft holds only the adapter; its user has to apply: {rest}",),
+        backbone="." if is_lora(lora) else f"{name}@{revision}" if revision else name,
+    )
+
+
+def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return a deep prefix as peft's prefix tuning: keys and values (L, 2, h, p, d/h) as (p, 2 L d)."""
+    prompt, backbone = encoder.prompt, encoder.backbone
+    if not isinstance(prompt, DeepPrefix):
+        lacks = f"prompt {encoder.recipe.prompt!r} has no learned keys and values, and the backbone no LoRA"
+        raise InexactError(f"{lacks}; `to` sentence-transformers and onnx hold the encoder, merged a tuned backbone")
+    config = {
+        "peft_type": "PREFIX_TUNING",
+        "num_virtual_tokens": prompt.length,
+        "token_dim": backbone.width,
+        "num_transformer_submodules": 1,
+        "num_attention_heads": backbone.n_heads,
+        "num_layers": backbone.n_layers,
+        "encoder_hidden_size": backbone.width,
+        "prefix_projection": False,
+    }
+    numbers = prompt.numbers.cpu().permute(3, 0, 1, 2, 4)
+    return config, {"prompt_embeddings": numbers.reshape(len(numbers), -1).contiguous()}
+
+
+def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    factors = {name: tensor for name, tensor in tensors.items() if name != ALPHA}
+    modules, alpha = sorted({name.partition(".lora_")[0] for name in factors}), float(tensors[ALPHA])
+    config = {
+        "peft_type": "LORA",
+        "r": next(tensor.size(0) for name, tensor in factors.items() if ".lora_A." in name),
+        "lora_alpha": int(alpha) if alpha.is_integer() else alpha,
+        "target_modules": modules,
+        "fan_in_fan_out": any(map(is_transposed, map(encoder.backbone.model.get_submodule, modules))),
+        "bias": "none",
+        "lora_dropout": 0.0,
+    }
+    names = {name: f"base_model.model.{name.replace('.default.weight', '.weight')}" for name in factors}
+    return config, {names[name]: tensor for name, tensor in factors.items()}
+
+
 TARGETS: dict[str, Callable[..., Exported]] = {
     "sentence-transformers": export_sentence_transformers,
     "onnx": export_onnx,
     "openvino": export_openvino,
+    "peft": export_peft,
     "merged": export_merged,
 }
 
 
-def export(entry: Entry, to: str, folder: Path, *, int8: bool = False, force: bool = False) -> Exported:
+def export(
+    entry: Entry, to: str, folder: Path, *, base: str | None = None, int8: bool = False, force: bool = False
+) -> Exported:
     """Write an encoder for a program of ``TARGETS``, completely or not at all."""
     fill = look_up("target", to, TARGETS)
-    if int8:
-        if to != "onnx":
-            raise UsageError("`int8` is for `to` onnx")
-        fill = partial(export_onnx, int8=True)
+    if int8 and to != "onnx":
+        raise UsageError("`int8` is for `to` onnx")
+    if base is not None and to != "peft":
+        raise UsageError("`base` is for `to` peft")
+    fill = partial(fill, int8=True) if int8 else partial(fill, base=base) if base else fill
     with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
         encoder = open_whole(entry)
         exported = fill(entry, encoder, temporary)

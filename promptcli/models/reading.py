@@ -1,7 +1,7 @@
 """Read the folder of a model of promptcli, peft, sentence-transformers, ..., or refuse it with the reason."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from promptcli.backbones.checking import is_table, json_field, tensor_names
 from promptcli.backbones.families import FAMILIES, family_of
+from promptcli.backbones.lora import WEIGHTS
 from promptcli.backbones.pretrained import added_after, locate
 from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.template import lower
@@ -123,10 +124,19 @@ def _promptcli(folder: _Folder) -> Entry:
     return with_backbone(entry, folder.name) if entry.recipe.backbone == str(folder.path) else entry
 
 
-def _lora(folder: _Folder) -> Entry:
-    causal = folder.document(_ADAPTER).get("task_type") == "CAUSAL_LM"
-    recipe = (RECIPES["prompteol"] if causal else Recipe(pooling="last/cls")).replace(backbone=folder.name)
-    return _entry(folder, "peft LoRA adapter", recipe, {}, _assumed(recipe))
+def _adapter(folder: _Folder) -> Entry:
+    """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
+    config = folder.document(_ADAPTER)
+    if config.get("peft_type") != "PREFIX_TUNING":  # a LoRA, or refused when it is loaded
+        recipe = RECIPES["prompteol"] if config.get("task_type") == "CAUSAL_LM" else Recipe(pooling="last/cls")
+        return _entry(folder, "peft LoRA adapter", recipe.replace(backbone=folder.name), {}, _assumed(recipe))
+    stored = folder.tensors(WEIGHTS).get("prompt_embeddings", torch.empty(0))
+    numbers = _prefix(folder, config, ("num_layers", "num_attention_heads", "token_dim"), stored)
+    base, revision = config.get("base_model_name_or_path"), config.get("revision")
+    if not base:
+        raise UsageError(f"{folder.name} names no base model; write its base_model_name_or_path in {_ADAPTER}")
+    recipe = Recipe(f"{base}@{revision}" if revision else base, f"deep-prefix:{numbers.size(3)}", pooling="last/cls")
+    return _entry(folder, "peft prefix tuning", recipe, {PREFIX: numbers}, _assumed(recipe))
 
 
 def _size(config: Mapping[str, Any], name: str) -> int:
@@ -345,16 +355,17 @@ def _plain(folder: _Folder) -> Entry:
     stored = folder.tensors(weights.name) if names else {}
     recipe, tensors = _head(recipe.replace(backbone=folder.name), stored, supervised)
     if kind == "PromCSE checkpoint":
-        numbers = _prefix(folder, config, stored["prefix_encoder.embedding.weight"])
+        sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
+        numbers = _prefix(folder, config, sizes, stored["prefix_encoder.embedding.weight"])
         recipe, tensors = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}"), {**tensors, PREFIX: numbers}
     return _entry(folder, kind, recipe, tensors, taken)
 
 
-def _prefix(folder: _Folder, config: Mapping[str, Any], stored: Tensor) -> Tensor:
-    """Return the keys and values (L, 2, h, p, d/h) of PromCSE's prefix, stored as (p, 2 L d)."""
-    layers, heads, width = (_size(config, name) for name in ("num_hidden_layers", "num_attention_heads", "hidden_size"))
+def _prefix(folder: _Folder, config: Mapping[str, Any], sizes: Sequence[str], stored: Tensor) -> Tensor:
+    """Return keys and values (L, 2, h, p, d/h), stored as (p, 2 L d); ``sizes`` names layers, heads and width."""
+    layers, heads, width = (_size(config, name) for name in sizes)
     if 0 in (layers, heads, width) or tuple(stored.shape) != (*stored.shape[:1], 2 * layers * width):
-        shapes = f"{tuple(stored.shape)}, and its configuration says ({2 * layers * width},)"
+        shapes = f"{tuple(stored.shape)}, and its configuration says (length, {2 * layers * width})"
         raise UsageError(f"{folder.name} has a prefix of shape {shapes}; {_HINT}")
     return stored.float().view(len(stored), layers, 2, heads, width // heads).permute(1, 2, 3, 0, 4).contiguous()
 
@@ -378,7 +389,7 @@ def _head(recipe: Recipe, stored: Mapping[str, Tensor], supervised: bool) -> tup
 #: File that identifies a kind of folder -> its reader, in order of precedence.
 _READERS: dict[str, Callable[[_Folder], Entry]] = {
     MANIFEST: _promptcli,
-    _ADAPTER: _lora,
+    _ADAPTER: _adapter,
     MODULES: _sentence_transformers,
     _CONFIG: _plain,
 }

@@ -2,16 +2,19 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import yaml
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
+from transformers import AutoModel
 
 from promptcli.encoder.encoder import TUNED, build_encoder
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.models.export import export_merged, export_sentence_transformers
+from promptcli.models.export import export_merged, export_peft, export_sentence_transformers
 from promptcli.models.forms import PROBES, TYPED, check_parity, lowest_cosine
 from promptcli.models.loading import open_model
 from promptcli.models.reading import read_folder
@@ -165,3 +168,59 @@ def test_a_tuned_backbone_becomes_a_plain_checkpoint(tiny_backbone, tiny_folder,
     export_merged(Entry("x", recipe), encoder, tmp_path)
     again = build_encoder(recipe.replace(backbone=str(tmp_path)), device="cpu", dtype="float32")
     np.testing.assert_allclose(again.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
+
+
+PREFIX = Recipe(prompt="deep-prefix:3", pooling="last/cls")
+
+
+def equal_to_peft(folder, encoder, body, position):
+    """Compare an encoder with the states that peft computes, and with the folder read as peft's own."""
+    model = PeftModel.from_pretrained(body, folder).eval()
+    for sentence in SENTENCES[:4]:
+        ids = torch.tensor(encoder.inputs([sentence]).rows)
+        with torch.inference_mode():
+            state = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0, position]
+        np.testing.assert_allclose(state.numpy(), encoder.encode(sentence), atol=1e-5)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["revision"]) == ("owner/tiny", "abc")
+    config |= {"base_model_name_or_path": body.name_or_path, "revision": None}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    entry = read_folder(str(folder), folder)
+    read = open_model(replace(entry, recipe=entry.recipe.replace(pooling=encoder.pooling.spec)), dtype="float32")
+    np.testing.assert_allclose(read.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
+
+
+def test_a_deep_prefix_is_peft_s_prefix_tuning(tiny_backbone, tiny_folder, tmp_path):
+    encoder = random_encoder(PREFIX, tiny_backbone("bert"))
+    export_peft(Entry("x", PREFIX), encoder, tmp_path, base="owner/tiny@abc")
+    body = AutoModel.from_pretrained(tiny_folder("bert"), add_pooling_layer=False).eval()
+    equal_to_peft(tmp_path, encoder, body, 0)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2"])  # GPT-2 stores its linear maps the other way round
+def test_a_lora_is_peft_s_and_comes_back(family, tiny_folder, tmp_path):
+    recipe = Recipe(backbone=str(tiny_folder(family)), pooling="last/cls" if family == "bert" else "last/last-token")
+    body = AutoModel.from_pretrained(tiny_folder(family))
+    modules = [name for name, _ in body.named_modules() if name.endswith(("query", "value", "c_attn", "mlp.c_proj"))]
+    generator = torch.Generator().manual_seed(0)
+    tensors = {f"{TUNED}lora_alpha": torch.tensor(6.0)}
+    for name in modules:
+        weight = body.get_submodule(name).weight
+        out, width = weight.T.shape if family == "gpt2" else weight.shape
+        for part, shape in (("A", (2, width)), ("B", (out, 2))):
+            tensors[f"{TUNED}{name}.lora_{part}.default.weight"] = torch.randn(shape, generator=generator) * 0.1
+    encoder = build_encoder(recipe, device="cpu", dtype="float32", tensors=tensors)
+    plain = build_encoder(recipe, device="cpu", dtype="float32").encode(SENTENCES)
+    assert np.abs(plain - encoder.encode(SENTENCES)).max() > 1e-3
+    export_peft(Entry("x", recipe), encoder, tmp_path, base="owner/tiny@abc")
+    equal_to_peft(tmp_path, encoder, body, 0 if family == "bert" else -1)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "base", "said"),
+    [(PREFIX, None, "`base` OWNER/NAME"), (RECIPES["cls"], "a/b", "no learned keys and values")],
+)
+def test_what_peft_cannot_hold_is_refused_with_the_reason(recipe, base, said, tiny_backbone, tmp_path):
+    with pytest.raises(UsageError, match=said):
+        export_peft(Entry("x", recipe), random_encoder(recipe, tiny_backbone("bert")), tmp_path, base=base)
+    assert not list(tmp_path.iterdir())
