@@ -18,6 +18,7 @@ import torch
 
 import promptcli as pc
 from promptcli.backbones.loading import load_backbone
+from promptcli.backbones.pretrained import SHIPPED
 from promptcli.encoder.encoder import TUNED
 from promptcli.models.export import export
 from promptcli.models.forms import PROBES, lowest_cosine
@@ -65,6 +66,9 @@ def averages(model, folder):
             return torch.stack([model.eval()(**one).last_hidden_state[0].mean(0) for one in given]).numpy()
     return encode
 """
+_PEFT = f"""{_HIDDEN}from peft import PeftModel
+BASE = {str(SHIPPED["mini-bert"])!r}
+load = lambda folder: averages(PeftModel.from_pretrained(AutoModel.from_pretrained(BASE), folder), BASE)"""
 _MERGED = f"{_HIDDEN}load = lambda folder: averages(AutoModel.from_pretrained(folder), folder)"
 #: Encoders of this table alone, in the words of a recipe; their numbers are random.
 LEARNED = {
@@ -100,6 +104,7 @@ ARROWS = {
     ),
     "OpenVINO": ("openvino", "openvino", _OPENVINO, ["first-last-ditto", "prompt-denoised", "deep prefix"]),
     "fastembed": ("onnx", "fastembed", _FASTEMBED, ["first-last-ditto", "prompt"]),
+    "peft": ("peft", "peft", _PEFT, ["deep prefix", "LoRA"]),
     "transformers": ("merged", "transformers", _MERGED, ["tuned backbone", "LoRA"]),
 }  # fmt: skip
 #: Folders of sentence-transformers that are read again.
@@ -149,7 +154,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as work:
             folders = [str(Path(work, recipe)) for recipe in recipes]
             for entry, folder in zip(entries.values(), folders, strict=True):
-                export(entry, target, Path(folder))
+                base = "owner/mini-bert" if target == "peft" else None
+                export(entry, target, Path(folder), base=base)
             given = json.dumps([list(PROBES), folders, work])
             subprocess.run([sys.executable, "-c", loader + _READ], input=given, text=True, check=True)
             for number, (recipe, entry) in enumerate(entries.items()):
@@ -159,7 +165,8 @@ def main() -> None:
                 there = theirs.any(axis=1)  # that a vector is zero is said by the command
                 cosine = lowest_cosine(ours[there], theirs[there])
                 model = "MODEL" if recipe in LEARNED else recipe
-                command = f"`promptcli export {model} -o FOLDER --to {target}`"
+                option = " --base OWNER/NAME" if base else ""
+                command = f"`promptcli export {model} -o FOLDER --to {target}{option}`"
                 print(f"| {recipe} | {tool} {version(package)} | {cosine:.7f} | {command} |", flush=True)
                 if tool == "sentence-transformers" and recipe in IMPORTED:
                     cosine = lowest_cosine(imported(Path(folders[number])), theirs)
