@@ -36,6 +36,8 @@ from promptcli.reproducing.reproduce import reproduce as reproduce
 from promptcli.searching.searches import search_heads as search_heads
 from promptcli.searching.searches import search_layers as search_layers
 from promptcli.searching.searches import search_templates as search_templates
+from promptcli.searching.templates import check_template as check_template
+from promptcli.searching.templates import templates as templates
 from promptcli.serving.serve import serve as serve
 from promptcli.training.fit import fit as fit
 from promptcli.training.run import Trained as Trained

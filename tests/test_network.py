@@ -52,7 +52,7 @@ LINES = {
     "models show": "models show mini",
     "models import": "models import bert --name imported --force -q",
     "models remove": "models import bert --name short -q\nmodels remove short",
-    "templates": "templates",
+    "templates": f"templates manual {TINY}",
     "config": "config\nconfig backbone mini-bert\nconfig backbone --unset",
     "analyze": f"""analyze mask-tokens 'a cat' {TINY}
         analyze anisotropy mine.txt -m last-avg {TINY}

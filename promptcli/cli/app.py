@@ -166,7 +166,7 @@ _OTHERS = (
     Command("search-layers", "searching.search_layers", "Find the layer that a recipe reads best."),
     Command("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
     Command("similarity", "embed.similarity", "Compare two sentences, or the rows of two files, by cosine."),
-    Command("templates", "templates.templates", "List the named templates."),
+    Command("templates", "templates.templates", "List templates, or show what one becomes for a backbone."),
     _group(
         "models",
         "List, show, import and remove models.",

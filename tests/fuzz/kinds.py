@@ -155,7 +155,7 @@ _TRANSFER = f"eval --task {{}} --fast --data-dir senteval -m last-avg {TINY}"
 _IMPORT = "models import {} --name new --offline -q"
 _ADAPTER = ("similarity one two --backbone lora --model cls --offline -q", _IMPORT.format("lora"))
 _PROMPTED = "similarity one two --model prompt --backbone model --offline -q"
-_FOLDER = (_PROMPTED, _IMPORT.format("model"))
+_FOLDER = (_PROMPTED, "templates manual --backbone model", _IMPORT.format("model"))
 _WORDS = "similarity one two --backbone glove:FILE --pooling static/avg --prompt [X] -q"
 _SAVING = ("out", "home")
 

@@ -60,6 +60,17 @@ def test_loss_is_bits_per_dimension(glow):
     assert glow.loss(x).item() == pytest.approx(total / 4, abs=1e-9)
 
 
+def test_actnorm_starts_with_mean_0_and_variance_1():
+    batch = torch.randn(32, D, generator=torch.Generator().manual_seed(1)) * torch.linspace(0.1, 9, D) + 5
+    norm = ActNorm(D)
+    with torch.no_grad():
+        first = norm(batch, start=True)
+        other = norm(batch + 1)
+    assert first.mean(0).abs().max() < 1e-5
+    assert (first.var(0, correction=0) - 1).abs().max() < 1e-4
+    assert (other.mean(0).abs() > 0.05).all()  # the numbers stay; the next batch is not normalised by its own
+
+
 def test_every_actnorm_starts_from_what_reaches_it():
     """The first batch leaves every step normalised: the zero layers move nothing yet."""
     batch = torch.randn(32, D, generator=torch.Generator().manual_seed(1)) @ torch.randn(D, D) + 3

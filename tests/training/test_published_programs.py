@@ -10,6 +10,8 @@ import promptcli as pc
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
 from promptcli.errors import UsageError
+from promptcli.storage.runs import Position, load_state, save_state
+from promptcli.training import trainable_encoder
 from promptcli.training.batches import batches, steps_of
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.methods.training_settings import TrainingSettings
@@ -18,7 +20,7 @@ from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.train import training_settings
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import DevScore, learning_rate, stalled
-from tests.learning import learner_of
+from tests.learning import gradients, learner_of
 from tests.tiny import SENTENCES
 
 
@@ -145,6 +147,38 @@ def test_biases_and_norms_do_not_decay_in_the_older_optimiser():
     assert named["a.bias"].detach().tolist() == pytest.approx([1 - moved] * 3)
     assert named["b.LayerNorm.weight"].detach().tolist() == pytest.approx([1 - moved] * 3)
     assert named["a.weight"].detach().tolist() == pytest.approx([(1 - moved) * (1 - 0.1 * 0.5)] * 3)
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+@pytest.mark.parametrize(("fused", "where"), [(True, "meta"), (False, "cpu")])
+def test_a_resumed_fused_optimiser_counts_its_steps_where_the_parameter_is(tmp_path, name, fused, where):
+    named = {"w": nn.Parameter(torch.ones(3))}
+    optimizer = OPTIMIZERS[name](named, 0.1, 0.0)
+    named["w"].grad = torch.ones(3)
+    optimizer.step()
+    save_state(tmp_path / "state", named, optimizer, Position(1, 4, 0.5))
+    elsewhere = {"w": nn.Parameter(torch.ones(3, device="meta"))}
+    other = OPTIMIZERS["adamw-4.2.1"](elsewhere, 0.1, 0.0)
+    other.param_groups[0]["fused"] = fused
+    assert load_state(tmp_path / "state", elsewhere, other) == Position(1, 4, 0.5)
+    state = other.state[elsewhere["w"]]
+    assert state.pop("step").device.type == where
+    assert {tensor.device.type for tensor in state.values()} == {"meta"}
+
+
+def test_a_pass_computed_again_has_its_inputs_device_for_the_random_state(tiny_folder, monkeypatch):
+    taken = []
+    plain = trainable_encoder.checkpoint
+
+    def spy(function, *arguments, **options):
+        taken.append([argument.device for argument in arguments if isinstance(argument, torch.Tensor)])
+        return plain(function, *arguments, **options)
+
+    monkeypatch.setattr(trainable_encoder, "checkpoint", spy)
+    learner = learner_of("simcse", tiny_folder("bert"), gradient_caching=True)
+    gradients(learner)
+    assert taken
+    assert all(devices == [learner.backbone.device] for devices in taken)
 
 
 def test_processes_begin_before_the_backbone_is_loaded(monkeypatch, tiny_folder):

@@ -209,6 +209,13 @@ def test_sources_have_shares_by_temperature(temperature, shares, kind):
         assert steps_of(settings.replace(drop_last=True), [90, 10]) == 12
 
 
+def test_what_a_source_does_not_give_to_an_epoch_comes_in_the_next():
+    settings = METHODS["simcse"][0].small.replace(batch_size=10, data_temperature=1e6)
+    stream = batches(settings, [60, 20])  # shares of 40
+    counts = np.bincount(np.concatenate([next(stream) for _ in range(24)]))
+    assert counts.tolist() == [2] * 60 + [6] * 20
+
+
 @pytest.mark.parametrize("learned", ["deep-prefix:4", "soft-template:[X] is [MASK]", "projection:tanh"])
 def test_what_is_learned_needs_its_numbers(learned, tiny_backbone):
     recipe = Recipe("x", transforms=(learned,)) if learned.startswith("proj") else Recipe("x", prompt=learned)
