@@ -111,8 +111,8 @@ pretrain_once() { # seconds, then further options
   local seconds=$1 corpus=${CORPUS:?folder of text files}
   shift
   # shellcheck disable=SC2086
-  timeout --signal=KILL "$seconds" "$PYTHON" -m promptcli pretrain "$corpus"/*.txt --half --output "$OUT/mini" \
-    --tokens "$TOKENS" --batch-tokens "$BATCH" --save-minutes 0.1 "$@" ${PRETRAIN:-}
+  timeout --signal=KILL "$seconds" "$PYTHON" -m promptcli pretrain "$corpus"/*.txt --output "$OUT/mini" \
+    --tokens "$TOKENS" --batch-tokens "$BATCH" "$@" ${PRETRAIN:-}
 }
 
 pretrain() { # killed once on purpose, then resumed

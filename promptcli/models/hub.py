@@ -27,6 +27,7 @@ from promptcli.models.reading import read_folder
 from promptcli.models.registry import Registry
 from promptcli.models.saving import save_encoder
 from promptcli.notes import is_offline, is_shown, note, offline
+from promptcli.storage.files import temporary_folder
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or deletes others.
 _FILE = re.compile(
@@ -62,8 +63,7 @@ def push(api: HfApi, entry: Entry, repo: str, *, private: bool = False, revision
     _check_repo(repo, "push")
     if not api.token:
         raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
-    with tempfile.TemporaryDirectory(prefix="promptcli-") as temporary:
-        folder = Path(temporary)
+    with temporary_folder(Path(tempfile.gettempdir(), "promptcli")) as folder:
         fingerprint, backbone = _write(entry, repo, folder)
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}

@@ -24,7 +24,7 @@ from promptcli.training.loop import Loop, Planned
 
 _SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
 _LOG_EVERY = 20  # steps; their mean is logged
-_SAVE_SECONDS = 300.0  # between two checkpoints
+_SAVE_SECONDS = 60.0  # between two checkpoints
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
 _BETAS, _EPSILON = (0.9, 0.98), 1e-6
 
@@ -53,7 +53,7 @@ class Trainer(Loop[Step]):
     def train(self, corpus: Corpus, state: Path, log: Path, advance: Advance) -> Position:
         """Train to the end of the token budget, from the state on disk if there is one.
 
-        ``state`` is written every five minutes and at the end; ``advance`` takes the tokens seen.
+        ``state`` is written every minute and at the end; ``advance`` takes the tokens seen.
         """
         self.corpus, self._log, self._advance = corpus, log, advance
         position = self.load(state) if state.exists() else Position()

@@ -24,6 +24,7 @@ from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.published import PublishedRow, Texts, same_backbone, short_name
 from promptcli.searching.searches import search_heads
 from promptcli.storage.cache import Cache
+from promptcli.storage.files import temporary_folder
 from promptcli.training.batches import steps_of
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import find_method
@@ -272,9 +273,9 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
             return Encoder(recipe, copy, tensors)
         chosen = find_objective(method).choose(examples, settings, copy)
         run = TrainingRun(method, settings, chosen, "corpus", development)
-        with tempfile.TemporaryDirectory(prefix="promptcli-") as folder:
+        with temporary_folder(Path(tempfile.gettempdir(), "promptcli")) as folder:
             processes = start_processes(str(copy.device), mixed=mixed)
-            encoder, trained = run.train(copy, Path(folder), processes)
+            encoder, trained = run.train(copy, folder, processes)
         context.cache.put_tensors(identity, trained.tensors)
         return encoder
 

@@ -41,6 +41,7 @@ from promptcli.notes import note, silent
 from promptcli.notes import offline as without_network
 from promptcli.recipe import Choice
 from promptcli.settings import BARE, PAPER
+from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder
 from promptcli.training.batches import source_shares, steps_of
 from promptcli.training.methods import METHODS, find_method, forms
@@ -208,7 +209,7 @@ class Request:
         processes = start_processes(device, mixed=mixed)  # before the backbone: each may have its own device
         with contextlib.ExitStack() as stack:
             if name is None:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="promptcli-")), saved_as)
+                folder = stack.enter_context(temporary_folder(Path(tempfile.gettempdir(), "promptcli"))) / saved_as
             stack.enter_context(silent(not processes.is_main))
             loaded = load_backbone(base, device=processes.device, dtype=torch.float32)
             settings = self.settings(form, base, loaded.width)
