@@ -127,6 +127,8 @@ def test_a_folder_of_parts_is_made_and_continued(run):
         ("embed a.txt lines.txt", 2, "--shards N -o FOLDER"),
         ("embed a.txt --shard 1", 2, "--shards"),
         ("embed a.txt --shards 2", 2, "-o FOLDER"),
+        ("embed a.txt -o out --shards 2 --split", 2, "--split is of one output file"),
+        ("embed a.txt -o out --shards 2 --batch-size 4", 2, "--batch-size is of one output file"),
         ("embed s3://b/a.txt -o out --shards 2 --offline", 2, "another machine"),
         (" ".join([*PARTS, "--shard 4"]), 2, "0 to 3"),
         (" ".join([*PARTS, "--shard 1 --workers 2"]), 2, "one part"),

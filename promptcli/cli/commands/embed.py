@@ -1,5 +1,6 @@
 """The commands ``embed`` and ``similarity``: sentences to vectors, in parts too; the cosine of sentences or files."""
 
+import inspect
 import io
 import os
 import re
@@ -48,8 +49,9 @@ def embed(embed: "partial[Embedded]", embed_parts: "partial[EmbeddedParts]", jso
     output, parts = embed.keywords["output"], embed_parts.keywords
     files: list[str] = parts["files"]
     if "shards" in parts:
-        if embed.keywords["split"]:
-            raise UsageError("--split makes one file; leave out --shards")
+        for name, parameter in inspect.signature(library.embed).parameters.items():
+            if name not in (*parts, "output") and embed.keywords.get(name, parameter.default) != parameter.default:
+                raise UsageError(f"--{name.replace('_', '-')} is of one output file; leave out --shards")
         if output in (None, "-"):
             raise UsageError("--shards writes a folder; name it with -o FOLDER")
         _show_parts(embed_parts(folder=output), as_json=json)
