@@ -20,7 +20,7 @@ import torch
 from promptcli.backbones.devices import choose_device
 from promptcli.data.rows import InputFile, read_range
 from promptcli.data.vectors.formats import ParquetSink, opened
-from promptcli.data.vectors.part_folder import PartsManifest, part_name, parts_in
+from promptcli.data.vectors.part_folder import PartsManifest, about_part, part_name, parts_in
 from promptcli.embedding.writing import embed_stream
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError
@@ -28,7 +28,6 @@ from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.notes import Advance, offline
 from promptcli.recipe import Choice
-from promptcli.storage.documents import to_json
 from promptcli.storage.files import atomic_path, remove_leftovers
 
 #: Workers are spawned, since a forked process cannot use a GPU.
@@ -60,7 +59,7 @@ class PartJob:
         ):
             batches = read_range(self.inputs, start, stop, str(self.folder))
             report = embed_stream(encoder, batches, sink, self.manifest.settings, first=start, progress=progress)
-            sink.about = to_json(report, indent=None)
+            sink.about = about_part(self.manifest, report)
         return stop - start
 
     def _open(self) -> Encoder:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from promptcli.data.dialect import CELLS, ID, TEXT, split_columns
+from promptcli.data.files import state_of
 from promptcli.data.rows import BATCH, Batch, Cells, cells_array
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError
@@ -58,7 +59,7 @@ def sync_index(
 
     Raises:
         NotFoundError: No such file.
-        UsageError: No line to index, or an index of other rows.
+        UsageError: A file that is being written to, no line to index, or an index of other rows.
     """
     from promptcli.index import inputs
     from promptcli.models import loading
@@ -113,8 +114,11 @@ def _read(files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
         path = split_columns(file)[0]
         if target in real_path(Path(path)).parents:
             continue
+        before = state_of(path)
         if (lines := file_search.read_lines(file, unreadable if in_folder else None, cells=True)) is None:
             continue
+        if state_of(path) != before:
+            raise UsageError(f"{file} is being written to; try again when it is complete")
         cells = map(tuple, lines[CELLS].to_pylist()) if CELLS in lines else repeat(())
         for number, (line, others) in enumerate(zip(lines[TEXT], cells, strict=False), 1):
             if text := line.strip():

@@ -203,3 +203,12 @@ def test_complete_parts_survive_the_end_of_the_run(tmp_path, texts, end, error, 
         embed(tmp_path / "out", texts, model=end, workers=2)
     assert contents(tmp_path / "out").items() < wanted.items()
     assert embed(tmp_path / "out", texts).finished and contents(tmp_path / "out") == wanted
+
+
+def test_a_part_of_another_folder_is_refused(tmp_path, texts):
+    embed(tmp_path / "out", texts, shard=0)
+    embed(tmp_path / "other", texts, normalize=True)
+    name = sorted(path.name for path in (tmp_path / "other").glob("*.parquet"))[1]
+    (tmp_path / "out" / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    with pytest.raises(CheckFailedError, match=f"{name} was made with another encoder"):
+        embed(tmp_path / "out", texts)

@@ -85,3 +85,19 @@ def test_what_is_refused(index, names, error, said, folder, encoder, monkeypatch
     with pytest.raises(PromptcliError, match=said) as raised:
         pc.sync_index(index, names, encoder)
     assert raised.type is error and not (folder / "new").exists()
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(folder, encoder, monkeypatch):
+    from promptcli.index import file_search
+
+    read = file_search.read_lines
+
+    def reading(file, unreadable, **options):
+        lines = read(file, unreadable, **options)
+        with open(file, "a") as appended:
+            appended.write("\nmore")
+        return lines
+
+    monkeypatch.setattr(file_search, "read_lines", reading)
+    with pytest.raises(UsageError, match=r"a\.md is being written to"):
+        pc.sync_index(folder / "idx", [folder / "notes"], encoder)

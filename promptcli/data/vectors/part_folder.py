@@ -6,8 +6,11 @@
 Programs that read Parquet data sets skip names that begin with an underscore. Does not depend on encoders.
 """
 
+import functools
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from promptcli.data.dialect import Fields
@@ -36,6 +39,13 @@ class PartsManifest(Manifest):
     def bounds(self, shard: int) -> tuple[int, int]:
         """Return the rows [start, stop) of a shard."""
         return shard * self.rows // self.shards, (shard + 1) * self.rows // self.shards
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The hash that every part carries: the same wherever the inputs are and whatever their names."""
+        inputs = [[file.size, file.sha256, file.text, file.id] for file in self.inputs]
+        values = [self.shards, asdict(self.settings), self.fingerprint, self.model.get("dtype"), inputs]
+        return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
     def check_same(self, other: "PartsManifest", folder: Path) -> None:
         """Refuse to continue a folder with another encoder, other settings or other inputs."""
@@ -127,12 +137,20 @@ def parts_in(folder: Path, shards: int) -> list[int]:
 
 
 def total_report(folder: Path, manifest: PartsManifest) -> EmbedReport:
-    """Return the counts of all parts that exist, from their footers."""
+    """Return the counts of all parts that exist, from their footers; refuse parts of another folder."""
     counts = [(0, 0, 0, 0)]
     for shard in parts_in(folder, manifest.shards):
         path = folder / part_name(shard, manifest.shards)
         with open_parquet(path, path, hint="delete it, and run `embed` again") as file:
-            report = convert(parse_json(file.metadata.metadata[ABOUT]), EmbedReport)
+            about = parse_json(file.metadata.metadata[ABOUT])
+        if about["manifest"] != manifest.digest:
+            raise CheckFailedError(f"{path} was made with another encoder, settings or inputs; delete it")
+        report = convert(about["report"], EmbedReport)
         counts.append((report.rows, report.blank, report.zero, report.truncated))
     rows, blank, zero, truncated = map(sum, zip(*counts, strict=True))
     return EmbedReport(rows, blank, zero, truncated)
+
+
+def about_part(manifest: PartsManifest, report: EmbedReport) -> str:
+    """Return the metadata of a part, as JSON."""
+    return json.dumps({"manifest": manifest.digest, "report": asdict(report)})
