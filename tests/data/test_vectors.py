@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+import promptcli as pc
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import FORMATS, holds_vectors, manifest_path, read_vectors
 from promptcli.data.vectors.formats import open_sink
@@ -191,3 +192,13 @@ def test_jsonl_numbers_come_back_exactly(vectors):
         sink.write(batch(["a", "b", "c"]), vectors)
     rows = [json.loads(line)["embedding"] for line in file.getvalue().splitlines()]
     assert np.array_equal(np.array(rows, dtype=np.float32), vectors)
+
+
+@pytest.mark.parametrize(("precision", "said"), [("bogus", "none of float32"), ("int8", "its ranges")])
+def test_a_manifest_that_does_not_fit_its_vectors_is_refused(precision, said, tmp_path):
+    (tmp_path / "a.txt").write_text("A cat sleeps.\n")
+    pc.embed(tmp_path / "a.txt", model="mini-static")
+    manifest = tmp_path / "a.txt.npy.manifest.json"
+    manifest.write_text(manifest.read_text().replace('"precision": "float32"', f'"precision": "{precision}"'))
+    with pytest.raises(CheckFailedError, match=said):
+        pc.read_vectors(tmp_path / "a.txt.npy")

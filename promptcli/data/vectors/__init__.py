@@ -72,6 +72,12 @@ class VectorManifest(Manifest):
     input: HashedFile
     output: HashedFile
 
+    def __post_init__(self) -> None:
+        if self.settings.precision not in PRECISIONS:
+            raise ValueError(f"precision {self.settings.precision!r} is none of {', '.join(PRECISIONS)}")
+        if PRECISIONS[self.settings.precision].ranged and list(map(len, self.report.ranges or ())) != [self.dim] * 2:
+            raise ValueError(f"its ranges are not those of {self.dim} dimensions")
+
 
 @dataclass(frozen=True)
 class Vectors:
