@@ -209,9 +209,8 @@ def embed_parts(
     encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=first)
     manifest = parts_of.PartsManifest(**vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs)
     manifest = parts_of.begin_folder(folder, manifest)
-    parts_of.total_report(folder, manifest)  # parts may have come from other machines
     wanted = range(shards) if shard is None else [shard]
-    missing = sorted(set(wanted).difference(parts_of.parts_in(folder, shards)))
+    missing = [number for number in wanted if parts_of.read_report(folder, manifest, number) is None]
     start = time.perf_counter()
     if missing:
         devices = parts.worker_devices(model, workers)[: len(missing)]

@@ -212,3 +212,11 @@ def test_a_part_of_another_folder_is_refused(tmp_path, texts):
     (tmp_path / "out" / name).write_bytes((tmp_path / "other" / name).read_bytes())
     with pytest.raises(CheckFailedError, match=f"{name} was made with another encoder"):
         embed(tmp_path / "out", texts)
+
+
+def test_a_damaged_part_is_made_again(tmp_path, texts):
+    embed(tmp_path / "out", texts)
+    before, damaged = contents(tmp_path / "out"), sorted((tmp_path / "out").glob("*.parquet"))[1]
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert embed(tmp_path / "out", texts).made == [1]
+    assert contents(tmp_path / "out") == before

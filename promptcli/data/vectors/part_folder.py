@@ -136,17 +136,24 @@ def parts_in(folder: Path, shards: int) -> list[int]:
     return [shard for shard in range(shards) if part_name(shard, shards) in names]
 
 
-def total_report(folder: Path, manifest: PartsManifest) -> EmbedReport:
-    """Return the counts of all parts that exist, from their footers; refuse parts of another folder."""
-    counts = [(0, 0, 0, 0)]
-    for shard in parts_in(folder, manifest.shards):
-        path = folder / part_name(shard, manifest.shards)
-        with open_parquet(path, path, hint="delete it, and run `embed` again") as file:
+def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedReport | None:
+    """Return the report in the footer of a part; None if it is missing or damaged; refuse one of another folder."""
+    path = folder / part_name(shard, manifest.shards)
+    try:
+        with open_parquet(path, path, hint="") as file:
             about = parse_json(file.metadata.metadata[ABOUT])
-        if about["manifest"] != manifest.digest:
-            raise CheckFailedError(f"{path} was made with another encoder, settings or inputs; delete it")
-        report = convert(about["report"], EmbedReport)
-        counts.append((report.rows, report.blank, report.zero, report.truncated))
+            report = convert(about["report"], EmbedReport)
+    except (CheckFailedError, KeyError, TypeError, ValueError):
+        return None
+    if about.get("manifest") != manifest.digest:
+        raise CheckFailedError(f"{path} was made with another encoder, settings or inputs; delete it")
+    return report
+
+
+def total_report(folder: Path, manifest: PartsManifest) -> EmbedReport:
+    """Return the counts of all parts that exist."""
+    reports = [read_report(folder, manifest, shard) for shard in parts_in(folder, manifest.shards)]
+    counts = [(report.rows, report.blank, report.zero, report.truncated) for report in reports if report is not None]
     rows, blank, zero, truncated = map(sum, zip(*counts, strict=True))
     return EmbedReport(rows, blank, zero, truncated)
 
