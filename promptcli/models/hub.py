@@ -4,7 +4,6 @@ import contextlib
 import logging
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,7 +62,7 @@ def push(api: HfApi, entry: Entry, repo: str, *, private: bool = False, revision
     _check_repo(repo, "push")
     if not api.token:
         raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
-    with temporary_folder(Path(tempfile.gettempdir(), "promptcli")) as folder:
+    with temporary_folder() as folder:
         fingerprint, backbone = _write(entry, repo, folder)
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}

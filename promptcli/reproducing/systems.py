@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -273,7 +272,7 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
             return Encoder(recipe, copy, tensors)
         chosen = find_objective(method).choose(examples, settings, copy)
         run = TrainingRun(method, settings, chosen, "corpus", development)
-        with temporary_folder(Path(tempfile.gettempdir(), "promptcli")) as folder:
+        with temporary_folder() as folder:
             processes = start_processes(str(copy.device), mixed=mixed)
             encoder, trained = run.train(copy, folder, processes)
         context.cache.put_tensors(identity, trained.tensors)

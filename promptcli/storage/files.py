@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,9 +44,9 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def temporary_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder next to ``target``, deleted at the end unless it was renamed."""
-    with temporary(target) as path:
+def temporary_folder(target: Path | None = None) -> Iterator[Path]:
+    """Yield an empty folder next to ``target``, or in the system's own place, deleted at the end unless renamed."""
+    with temporary(target or Path(tempfile.gettempdir(), "promptcli")) as path:
         path.mkdir()
         yield path
 

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import hashlib
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,7 +208,7 @@ class Request:
         processes = start_processes(device, mixed=mixed)  # before the backbone: each may have its own device
         with contextlib.ExitStack() as stack:
             if name is None:
-                folder = stack.enter_context(temporary_folder(Path(tempfile.gettempdir(), "promptcli"))) / saved_as
+                folder = stack.enter_context(temporary_folder()) / saved_as
             stack.enter_context(silent(not processes.is_main))
             loaded = load_backbone(base, device=processes.device, dtype=torch.float32)
             settings = self.settings(form, base, loaded.width)
