@@ -36,6 +36,8 @@ _MOST, _FEWEST, _COMPARISONS = 1000, 200, 1_000_000_000
 _KNOWN = 100
 #: Scores that differ by less are equal.
 _EQUAL = 1e-6
+#: Candidates of a graph at most, when its effort is tuned.
+_MOST_CANDIDATES = 512
 #: The effort grows while it adds this share of the recall that is missing.
 _WORTHWHILE = 0.1
 
@@ -238,7 +240,7 @@ def tune(truth: Truth, search: Search, index: Any, target: float) -> tuple[Recal
     """
     best = Effort(factor=10.0) if isinstance(index, faiss.IndexRefine) else Effort()
     recall = truth.recall(search, best)
-    for effort in _efforts(index, best):
+    for effort in greater_efforts(index, best, _MOST_CANDIDATES):
         if recall.at_10 >= target:
             break
         before, now = recall, truth.recall(search, effort)
@@ -258,12 +260,17 @@ def tune(truth: Truth, search: Search, index: Any, target: float) -> tuple[Recal
     return recall, best
 
 
-def _efforts(index: Any, start: Effort) -> Iterator[Effort]:
+def greater_efforts(index: Any, start: Effort, most_candidates: int) -> Iterator[Effort]:
+    """Yield efforts that grow by the factor two: to all lists of an inverted file, or candidates of a graph."""
     lists = faiss.try_extract_index_ivf(index)
+    graph = faiss.downcast_index(index)
     if lists is not None:
-        nprobe = lists.nprobe
+        nprobe = start.nprobe or lists.nprobe
         while nprobe < lists.nlist:
             nprobe = min(lists.nlist, 2 * nprobe)
             yield replace(start, nprobe=nprobe)
-    elif isinstance(index, faiss.IndexHNSW):
-        yield from (replace(start, ef=ef) for ef in (32, 64, 128, 256, 512))
+    elif isinstance(graph, faiss.IndexHNSW):
+        ef = start.ef or graph.hnsw.efSearch
+        while ef < most_candidates:
+            ef = min(most_candidates, 2 * ef)
+            yield replace(start, ef=ef)

@@ -26,6 +26,7 @@ from promptcli.index.factory import (
     copy,
     explain,
     faiss,
+    greater_efforts,
     is_exact,
     make,
     queries_for,
@@ -260,7 +261,7 @@ class VectorIndex:
     ) -> list[list[Hit]]:
         """Return the k nearest rows of each of q queries, best first; all n if k is larger.
 
-        Equal scores are ordered by row, whatever the batch. An approximate index may return fewer.
+        Equal scores are ordered by row, whatever the batch. A graph (HNSW) may return fewer.
 
         Args:
             queries: (q, d); scaled to length 1 here. None: ranked by words alone.
@@ -325,7 +326,10 @@ class VectorIndex:
         return np.flatnonzero(pc.is_in(ids, value_set=names).to_numpy() & ~self.masked)
 
     def nearest(self, units: Floats, k: int, allowed: Mask | None = None, effort: Effort | None = None) -> list[Answer]:
-        """Return rows and scores of the k nearest of each unit vector, best first, among the allowed (or live) rows."""
+        """Return rows and scores of the k nearest of each unit vector, best first, among the allowed (or live) rows.
+
+        If an approximate search finds fewer than k rows though there are more, it looks further.
+        """
         k, effort = min(k, self.rows), effort or self.effort
         if allowed is not None and not self.exact and 0 < allowed.sum() <= _FEW:
             few = np.flatnonzero(allowed)
@@ -335,6 +339,19 @@ class VectorIndex:
             return [(few[rows], scores) for rows, scores in answers]
         if allowed is None and self.rows < len(self.masked):
             allowed = ~self.masked
+        answers = self._ranked(units, k, allowed, effort)
+        wanted = k if allowed is None else min(k, int(np.count_nonzero(allowed)))
+        for greater in greater_efforts(self.empty, effort, self.rows):
+            short = [query for query, (rows, _) in enumerate(answers) if len(rows) < wanted]
+            if not short:
+                break
+            further = self._ranked(units[short], k, allowed, greater)
+            for query, answer in zip(short, further, strict=True):
+                answers[query] = answer
+        return answers
+
+    def _ranked(self, units: Floats, k: int, allowed: Mask | None, effort: Effort) -> list[Answer]:
+        """Return what a search of that effort finds in all segments, k rows of each query at most."""
         by_segment = []
         for start, segment in self._placed():
             mask = None if allowed is None else allowed[start : start + len(segment)]

@@ -69,10 +69,30 @@ def test_k_beyond_n_gives_n_and_never_minus_one(factory):
     index.effort = Effort(nprobe=8)
     hits = index.search(vectors(3, seed=1), 1000)
     assert all(sorted(hit.id for hit in answers) == [*range(400)] for answers in hits)
-    index.effort = Effort(nprobe=1)
-    for answers in index.search(vectors(20, seed=1), 400) if "IVF" in factory else []:
-        assert 0 < len(answers) < 400, "one list of eight does not hold all rows"
-        assert all(hit.id >= 0 for hit in answers)
+
+
+@pytest.mark.parametrize("factory", ["IVF8,Flat", "IVF8,SQ4,Refine(SQfp16)", "PCA8,IVF8,Flat,Refine(Flat)"])
+def test_an_inverted_file_is_searched_further_until_k_rows_are_found(factory):
+    index, queries = built(400, factory=factory), vectors(20, seed=1)
+    index.effort = Effort(nprobe=1, factor=2.0 if "Refine" in factory else None)
+    near = index.search(queries, 5)
+    for k in (100, 400, 1000):
+        answers = index.search(queries, k)
+        assert [len({hit.id for hit in hits}) for hits in answers] == [min(k, 400)] * 20, "as many rows as there are"
+        assert all(hits == sorted(hits, key=lambda hit: (-hit.score, hit.id)) for hits in answers)
+    assert index.search(queries, 5) == near, "a list that holds enough rows is enough"
+    index.delete(range(300))
+    assert {len(hits) for hits in index.search(queries, 1000)} == {100}
+
+
+@pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW8"])
+def test_a_condition_loses_no_row_among_k(factory, monkeypatch):
+    monkeypatch.setattr("promptcli.index.vector_index._FEW", 10)  # more rows are not compared one by one
+    index = built(400, factory=factory)
+    index.effort = Effort(nprobe=1, ef=8)
+    allowed = np.arange(400) % 4 == 0
+    for hits in index.search(vectors(20, seed=1), 90, among=allowed):
+        assert len({hit.id for hit in hits if hit.id % 4 == 0}) == 90
 
 
 def test_equal_rows_are_in_their_order_whatever_the_batch():
