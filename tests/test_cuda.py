@@ -23,7 +23,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.classifier import FAST, ClassifierSetting, cross_validated
 from promptcli.pretraining import trainer as pretraining
-from promptcli.pretraining.batches import steps
+from promptcli.pretraining.batches import predict_words, steps
 from promptcli.pretraining.plan import Plan
 from promptcli.recipe import CAUSAL_RECIPES, MASKED_RECIPES, Recipe
 from promptcli.training.fits import fit_recipe
@@ -242,15 +242,14 @@ def test_pretraining_has_the_processors_loss(cuda):
     losses = []
     for device in ("cpu", "cuda"):
         trainer = pretraining.Trainer(plan, device, dtype=torch.float32)
-        trainer.corpus = corpus
         taken = itertools.islice(steps(plan, corpus), 2)
-        losses.append([take_step(trainer, step, trainer.read(step))[0] for step in taken])
+        losses.append([take_step(trainer, step, predict_words(step, plan, corpus))[0] for step in taken])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     step = next(steps(plan, corpus))
-    inputs = trainer.read(step)
+    batch = predict_words(step, plan, corpus)
     with cuda.waits() as waits:
-        trainer.compute(step, inputs)
-        trainer.move()
+        trainer.gradients(step, batch)
+        trainer.apply_gradients()
     assert not waits, waits
 
 

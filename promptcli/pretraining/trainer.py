@@ -4,23 +4,24 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.language_models import MaskedLM
+from promptcli.encoder.batching import LateFigures
+from promptcli.encoder.streams import ahead
 from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
 from promptcli.notes import Advance, describe
 from promptcli.pretraining.batches import Batch, Step, predict_words, steps
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.start import sinusoids
-from promptcli.storage.runs import Position, truncate_log
-from promptcli.training.loop import Loop, Planned
+from promptcli.storage.runs import Position, load_state, save_state, truncate_log
+from promptcli.training.optimizers import CLIP
 
 _SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
 _LOG_EVERY = 20  # steps; their mean is logged
@@ -29,8 +30,12 @@ _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
 _BETAS, _EPSILON = (0.9, 0.98), 1e-6
 
 
-class Trainer(Loop[Step]):
-    """A model in pre-training."""
+class Trainer:
+    """A model in pre-training.
+
+    What a step reads and draws follows from the plan and its number alone, so a resumed run ends with the same
+    weights, bit by bit.
+    """
 
     def __init__(self, plan: Plan, device: str, start: Tensor | None = None, dtype: torch.dtype | None = None) -> None:
         self.plan, self.device = plan, device
@@ -42,10 +47,12 @@ class Trainer(Loop[Step]):
         if not plan.begun_from:
             places = self.model.position_rows
             places.data.copy_(sinusoids(*places.shape))
+        weights = self.parameters.values()
+        matrices = [weight for weight in weights if weight.dim() > 1]
+        vectors = [weight for weight in weights if weight.dim() <= 1]  # biases and layer norms do not decay
         groups = [
-            {"params": [weight for weight in self.parameters.values() if (weight.dim() > 1) is matrices]}
-            | {"weight_decay": plan.weight_decay if matrices else 0.0}
-            for matrices in (True, False)
+            {"params": matrices, "weight_decay": plan.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
         ]
         self.optimizer = torch.optim.AdamW(groups, lr=plan.learning_rate, betas=_BETAS, eps=_EPSILON, fused=True)
         self._sums = np.zeros(3)  # loss, right guesses, predictions since the last report
@@ -55,63 +62,82 @@ class Trainer(Loop[Step]):
 
         ``state`` is written every minute and at the end; ``advance`` takes the tokens seen.
         """
-        self.corpus, self._log, self._advance = corpus, log, advance
         position = self.load(state) if state.exists() else Position()
         truncate_log(log, position.step)
         advance(position.seen)
-        self._reported, self._saved = position, time.perf_counter()
-        position = self.run(position, state)
+        reported = position
+        saved = began = time.perf_counter()
+        figures = LateFigures(self._record)
+        remaining = itertools.dropwhile(lambda step: step.number < position.step, steps(self.plan, corpus))
+        # another thread prepares the next step's batch while this one computes
+        for step, batch in ahead(lambda step: predict_words(step, self.plan, corpus), remaining):
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.plan.learning_rate_at(step.seen + step.tokens)
+            figures.add(self.gradients(step, batch), step)
+            self.apply_gradients()
+            now = time.perf_counter()
+            position = Position(position.step + 1, position.seen + step.tokens, position.seconds + now - began)
+            began = now
+            if position.step % _LOG_EVERY == 0:
+                figures.read()
+                self._report(reported, position, log, advance)
+                reported = position
+                if time.perf_counter() - saved > _SAVE_SECONDS:
+                    saved = time.perf_counter()
+                    self.save(state, position)
+                began = time.perf_counter()
+        figures.read()
         self.save(state, position)
         return position
 
-    def planned(self, position: Position) -> Iterator[Planned[Step]]:
-        for step in itertools.dropwhile(lambda step: step.number < position.step, steps(self.plan, self.corpus)):
-            yield Planned(step, step.tokens, self.plan.learning_rate_at(step.seen + step.tokens))
+    def load(self, state: Path) -> Position:
+        return load_state(state, self.parameters, self.optimizer)
 
-    def read(self, item: Step) -> Batch:
-        return predict_words(item, self.plan, self.corpus)
+    def save(self, state: Path, position: Position) -> None:
+        save_state(state, self.parameters, self.optimizer, position)
 
-    def compute(self, item: Step, inputs: Batch) -> Tensor:
+    def gradients(self, step: Step, batch: Batch) -> Tensor:
         """Put the gradients of a step in place; return loss, right first guesses and predictions, (3,)."""
-        torch.manual_seed(self.plan.seed * _PRIME + item.number)
+        torch.manual_seed(self.plan.seed * _PRIME + step.number)
         self.optimizer.zero_grad()
         try:
-            loss, right = self.model.loss(*inputs.tensors(self.device), dropout=item.dropout)
+            loss, right = self.model.loss(*batch.tensors(self.device), dropout=step.dropout)
             loss.backward()  # type: ignore[no-untyped-call]
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             raise OutOfMemoryError(f"out of memory on {self.device}; give a lower `batch_tokens`") from None
-        return torch.stack([loss.detach(), right.float(), torch.full_like(loss, len(inputs.gold), requires_grad=False)])
+        predictions = torch.full_like(loss, len(batch.gold), requires_grad=False)
+        return torch.stack([loss.detach(), right.float(), predictions])
 
-    def took(self, figures: np.ndarray, item: Step, rate: float) -> None:
+    def apply_gradients(self) -> None:
+        """Clip the gradients and take the optimiser's step."""
+        nn.utils.clip_grad_norm_(self.parameters.values(), CLIP)
+        self.optimizer.step()
+
+    def _record(self, figures: np.ndarray, step: Step) -> None:
         """Add the figures of a step to the next report; a loss that is not a number ends the run."""
-        loss, right, predicted = figures.tolist()
+        loss, right, predictions = figures.tolist()
         if not math.isfinite(loss):
-            raise PromptcliError(f"the loss at step {item.number + 1} is not a number; try a lower `learning_rate`")
-        self._sums += (loss * predicted, right, predicted)
+            raise PromptcliError(f"the loss at step {step.number + 1} is not a number; try a lower `learning_rate`")
+        self._sums += (loss * predictions, right, predictions)
 
-    def pauses(self, step: int) -> bool:
-        return step % _LOG_EVERY == 0
-
-    def pause(self, position: Position) -> bool:
-        """Log the mean of the steps since the last report; return whether a checkpoint is due."""
-        loss, right, predicted = self._sums.tolist()
-        seen, seconds = position.seen - self._reported.seen, position.seconds - self._reported.seconds
+    def _report(self, reported: Position, position: Position, log: Path, advance: Advance) -> None:
+        """Log and show the means of the steps since the last report."""
+        loss, right, predictions = self._sums.tolist()
+        seen = position.seen - reported.seen
+        seconds = position.seconds - reported.seconds
         report = {
             "step": position.step,
             "seen": position.seen,
-            "loss": loss / predicted,
-            "accuracy": right / predicted,
+            "loss": loss / predictions,
+            "accuracy": right / predictions,
             "learning_rate": self.plan.learning_rate_at(position.seen),
             "rate": seen / seconds,
             "seconds": position.seconds,
         }
-        with self._log.open("a", encoding="utf-8") as lines:
+        with log.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(report) + "\n")
-        self._advance(seen)
-        describe(self._advance, f"loss {loss / predicted:.3f}  accuracy {right / predicted:.1%}")
-        self._sums, self._reported = np.zeros(3), position
-        due = time.perf_counter() - self._saved > _SAVE_SECONDS
-        self._saved = time.perf_counter() if due else self._saved
-        return due
+        advance(seen)
+        describe(advance, f"loss {report['loss']:.3f}  accuracy {report['accuracy']:.1%}")
+        self._sums = np.zeros(3)

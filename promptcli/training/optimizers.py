@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+CLIP = 1.0  #: largest global norm of the gradient
 _BETAS = (0.9, 0.999)
 
 

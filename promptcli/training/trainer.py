@@ -8,11 +8,11 @@ import dataclasses
 import itertools
 import json
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,19 +24,20 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.lora import ALPHA
 from promptcli.data.sources import TrainingExamples
 from promptcli.data.tasks import STSTask
+from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.encoder import TUNED, Encoder
+from promptcli.encoder.streams import ahead
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.evaluation.evaluator import spearman_on
 from promptcli.notes import Advance, describe, note, working
 from promptcli.storage.files import atomic_path
-from promptcli.storage.runs import Position, read_log, truncate_log
+from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import load_tensors, save_tensors
 from promptcli.training.batches import batch_lengths, batches, steps_of
-from promptcli.training.loop import CLIP, Loop, Planned
 from promptcli.training.methods.method import Method, keeps_head
 from promptcli.training.methods.training_settings import LoRASettings, MaskedLMSettings, TrainingSettings
 from promptcli.training.objectives import find_objective
-from promptcli.training.optimizers import OPTIMIZERS
+from promptcli.training.optimizers import CLIP, OPTIMIZERS
 from promptcli.training.processes import Processes
 from promptcli.training.teacher import SentenceVectors
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
@@ -44,7 +45,7 @@ from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
 _STRIDE = 7_919  # spreads them over processes
 _LEAST_TOKENS = 64  # of a pass, when memory runs out
-_EVERY = 100  # steps by which lambda decays by its factor
+_DECAY_STEPS = 100  # after so many the weight of the masked-LM loss has decayed by its factor
 
 
 @dataclass(frozen=True)
@@ -82,44 +83,68 @@ class Learner(TrainableEncoder):
     ) -> tuple[Tensor, ...]:
         """Return the objective's views of n examples, given as texts by column; ``sides``: already tokenised."""
         self.mlm_sums = torch.zeros(2, device=self.backbone.device)
-        return self.objective.views(self, self.tokenize(columns) if sides is None else sides, columns)
+        if sides is None:
+            sides = self.tokenize(columns)
+        return self.objective.views(self, sides, columns)
+
+    def masked_lm_loss(self, step: int, predictions: Tensor) -> Tensor:
+        """Return the last pass's masked-LM losses over the predictions of all processes, weighted (DCPCSE 3.3)."""
+        assert isinstance(self.settings, MaskedLMSettings)
+        weight = self.settings.mlm_weight * self.method.mlm_decay ** (step / _DECAY_STEPS)
+        total, _ = self.mlm_sums
+        loss: Tensor = weight * total / predictions.clamp(min=1)
+        return loss
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Return the tensors that learn, by the names they are stored under."""
-        modules: dict[str, nn.Module | None] = {
-            "projection": self.head,
-            "objective": self.objective,
-            "mlm": self.mlm_head,
-            TUNED.rstrip("."): self.model if {"backbone", "adapter"} & set(self.method.learns) else None,
-        }
         trainable = self.learned()
+        modules = {"projection": self.head, "objective": self.objective}
+        if self.mlm_head is not None:
+            modules["mlm"] = self.mlm_head
+        if "backbone" in self.method.learns or "adapter" in self.method.learns:
+            modules[TUNED.rstrip(".")] = self.model
         for prefix, module in modules.items():
-            for name, parameter in () if module is None else module.named_parameters():
+            for name, parameter in module.named_parameters():
                 if parameter.requires_grad:
                     trainable[f"{prefix}.{name}"] = parameter
         return trainable
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of an entry's tensors: prompt, kept head, and the tuned or added weights of the backbone."""
-        fixed = {name for name, parameter in self.model.named_parameters() if not parameter.requires_grad}
-        model = self.model.state_dict() if "backbone" in self.method.learns else {}
-        model = {name: tensor for name, tensor in model.items() if name not in fixed}
-        if isinstance(self.settings, LoRASettings):
-            learned = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
-            model = {**learned, ALPHA: torch.tensor(float(self.settings.lora_alpha))}
-        tensors = self._outside() | {f"{TUNED}{name}": tensor for name, tensor in model.items()}
+        tensors = self._outside_the_backbone()
+        for name, tensor in self._weights_of_the_backbone().items():
+            tensors[f"{TUNED}{name}"] = tensor
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
+    def _weights_of_the_backbone(self) -> dict[str, Tensor]:
+        """Return the weights of a tuned backbone that are not fixed, or those of an adapter."""
+        parameters = dict(self.model.named_parameters())
+        if isinstance(self.settings, LoRASettings):
+            adapter: dict[str, Tensor] = {name: tensor for name, tensor in parameters.items() if tensor.requires_grad}
+            adapter[ALPHA] = torch.tensor(float(self.settings.lora_alpha))
+            return adapter
+        if "backbone" not in self.method.learns:
+            return {}
+        weights = dict(self.model.state_dict())
+        for name, parameter in parameters.items():
+            if not parameter.requires_grad:
+                weights.pop(name, None)
+        return weights
+
     def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy tensors of an entry into those that learn, where name and shape agree."""
         with torch.no_grad():
             for name, parameter in self.trainable().items():
                 if name in tensors and tensors[name].shape == parameter.shape:
                     parameter.copy_(tensors[name])
 
-    def _outside(self) -> dict[str, Tensor]:
-        head = self.head.named_parameters() if keeps_head(self.settings) else ()
-        tensors = self.learned() | {f"projection.{name}": parameter for name, parameter in head}
-        return {name: parameter.detach() for name, parameter in tensors.items()}
+    def _outside_the_backbone(self) -> dict[str, Tensor]:
+        """Return the learned tensors of prompt and pooling, and of the head if it is kept."""
+        tensors: dict[str, Tensor] = {name: parameter.detach() for name, parameter in self.learned().items()}
+        if keeps_head(self.settings):
+            for name, parameter in self.head.named_parameters():
+                tensors[f"projection.{name}"] = parameter.detach()
+        return tensors
 
     def encoder(self, *, selecting: bool = False) -> Encoder:
         """Return the current encoder, on the same backbone; ``selecting``: as the development score reads it."""
@@ -127,7 +152,7 @@ class Learner(TrainableEncoder):
         recipe = self.method.recipe(self.backbone.name, family, self.settings)
         if selecting:
             recipe = self.method.selecting(recipe, self.settings, family)
-        return Encoder(recipe, self.backbone, self._outside())
+        return Encoder(recipe, self.backbone, self._outside_the_backbone())
 
 
 @dataclass(frozen=True)
@@ -144,11 +169,16 @@ class TrainedWeights:
         return [score for score in self.dev_scores if score.best][-1]
 
 
-class Trainer(Loop[tuple[int, np.ndarray]]):
-    """Trains a new learner, alone or as one of several processes. A step's item is its number and its rows."""
+class Trainer:
+    """Trains a new learner, alone or as one of several processes.
+
+    What a step reads and draws follows from the settings and its number alone, so a resumed run ends with the same
+    weights, bit by bit.
+    """
 
     def __init__(self, learner: Learner, processes: Processes) -> None:
-        self.learner, self.processes = learner, processes
+        self.learner = learner
+        self.processes = processes
         self.settings: TrainingSettings = learner.settings
         self.parameters = learner.trainable()
         self.optimizer = OPTIMIZERS[self.settings.optimizer](
@@ -161,24 +191,48 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
 
     def train(self, examples: TrainingExamples, development: STSTask, folder: Path) -> TrainedWeights:
         """Train to the end of the settings, from the state in ``folder`` if there is one."""
-        self.processes.check(batch_lengths(self.settings, examples.sizes))
+        settings, processes = self.settings, self.processes
+        processes.check(batch_lengths(settings, examples.sizes))
         self.examples, self.development, self.folder = examples, development, folder
-        self.steps = steps_of(self.settings, examples.sizes)
-        position = self._resumed()
+        self.steps = steps_of(settings, examples.sizes)
+        state = folder / "state.safetensors"
+        position = self._begin_or_resume(state)
+        losses = LateFigures(self._record_loss)
         with working(f"train {self.learner.method.name}", self.steps) as self._advance:
             self._advance(position.step)
-            position = self.run(position, folder / "state.safetensors")
-        self.processes.wait()
+            began = time.perf_counter()
+            # another thread tokenises the next step's examples while this one computes
+            for (step, rows), (columns, sides) in ahead(self._tokenize, self._batches(position.step)):
+                if stalled(self.dev_scores, settings.patience):
+                    break
+                for group in self.optimizer.param_groups:
+                    group["lr"] = learning_rate(settings, step, self.steps)
+                loss = self.gradients(step, columns, sides)
+                losses.add(loss, step)
+                self.apply_gradients()
+                now = time.perf_counter()
+                position = Position(step + 1, position.seen + len(rows), position.seconds + now - began)
+                began = now
+                if self._is_scored(step + 1):
+                    losses.read()
+                    self._score(position)
+                    if processes.is_main:
+                        save_state(state, self.parameters, self.optimizer, position)
+                    began = time.perf_counter()
+            losses.read()
+        processes.wait()
         best = load_tensors(folder / "best.safetensors", hint=f"delete {folder} and start again", error=UsageError)
         return TrainedWeights(best, self.dev_scores, position.step, position.seconds)
 
-    def _resumed(self) -> Position:
+    def _begin_or_resume(self, state: Path) -> Position:
         """Return the position to start from; a new run begins with the score of the start."""
-        state, log = self.folder / "state.safetensors", self.folder / "log.jsonl"
+        log = self.folder / "log.jsonl"
         begun = state.exists()
         self.processes.wait()  # before the main process writes anything
-        position = self.load(state) if begun else Position()
-        self.dev_scores = read_log(log, DevScore, until=position.step) if begun else []
+        position = Position()
+        if begun:
+            position = load_state(state, self.parameters, self.optimizer)
+            self.dev_scores = read_log(log, DevScore, until=position.step)
         self._scored_at = position.seen
         self.processes.wait()  # until all have read it
         if self.processes.is_main:
@@ -187,80 +241,81 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
             self._score(position)
         return position
 
-    def planned(self, position: Position) -> Iterator[Planned[tuple[int, np.ndarray]]]:
-        examples = self.examples
-        rows = enumerate(batches(self.settings, examples.sizes, examples.lengths))
-        for item in itertools.islice(rows, position.step, self.steps):
-            yield Planned(item, len(item[1]), learning_rate(self.settings, item[0], self.steps))
+    def _batches(self, done: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the number and the rows of every step after the first ``done``."""
+        rows = batches(self.settings, self.examples.sizes, self.examples.lengths)
+        return itertools.islice(enumerate(rows), done, self.steps)
 
-    def read(self, item: tuple[int, np.ndarray]) -> tuple[list[list[str]], list[TokenizedView]]:
-        columns = [[column[row] for row in item[1]] for column in self.examples.columns]
+    def _tokenize(self, batch: tuple[int, np.ndarray]) -> tuple[list[list[str]], list[TokenizedView]]:
+        """Return the texts of a step by column, and this process's views of its share of them."""
+        _, rows = batch
+        columns = [[column[row] for row in rows] for column in self.examples.columns]
         return columns, self.learner.tokenize(self.processes.share(columns))
 
-    def stopped(self) -> bool:
-        return stalled(self.dev_scores, self.settings.patience)
-
-    def compute(self, item: tuple[int, np.ndarray], inputs: Any) -> Tensor:
-        return self.gradients(item[0], *inputs)
-
-    def took(self, figures: Any, item: tuple[int, np.ndarray], rate: float) -> None:
+    def _record_loss(self, figures: np.ndarray, step: int) -> None:
         """Record the loss of a step; a loss that is not a number ends the run."""
-        loss, step = float(figures), item[0] + 1
+        loss = float(figures)
         if not math.isfinite(loss):
-            raise PromptcliError(f"the loss at step {step} is not a number; try a lower `learning_rate`")
+            raise PromptcliError(f"the loss at step {step + 1} is not a number; try a lower `learning_rate`")
         self._losses.append(loss)
         self._advance(1)
-        best = [score.value for score in self.dev_scores if score.best][-1:]
-        describe(self._advance, f"loss {loss:.4f}" + "".join(f"  best {value:.2f}" for value in best))
+        shown = f"loss {loss:.4f}"
+        best = [score.value for score in self.dev_scores if score.best]
+        if best:
+            shown += f"  best {best[-1]:.2f}"
+        describe(self._advance, shown)
 
     def gradients(
-        self, number: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None = None
+        self, step: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None = None
     ) -> Tensor:
-        """Put the gradients of step ``number`` (from 0) in place and return the loss, still on the device.
+        """Put the gradients of a step (from 0) in place and return the loss, still on the device.
 
         If memory runs out the step is done again, with gradient caching and passes half as large. ``columns``: the
         texts of the complete batch of all processes; ``sides``: the views of this process, if tokenised already.
         """
-        learner, problem = self.learner, f"out of memory at step {number + 1}"
+        learner, processes = self.learner, self.processes
+        problem = f"out of memory at step {step + 1}"
         while True:
             try:
-                return self._gradients(number, columns, sides)
+                return self._gradients(step, columns, sides)
             except Exception as error:
                 if not should_reduce_batch_size(error):
                     raise
-                tokens = learner.chunk_tokens // 2
-                if self.processes.number > 1:  # the others wait for this one's vectors
-                    tried = f"in process {self.processes.index}; give all `gradient_caching`, `chunk_tokens` {tokens}"
-                    raise OutOfMemoryError(f"{problem} {tried}") from None
-                if tokens < _LEAST_TOKENS:
-                    tried = f"even with {learner.chunk_tokens} tokens a pass; take a smaller `batch_size`"
-                    raise OutOfMemoryError(f"{problem} {tried}") from None
-            learner.caching, learner.chunk_tokens = True, tokens
+            tokens = learner.chunk_tokens // 2
+            if processes.number > 1:  # the others wait for this one's vectors
+                raise OutOfMemoryError(
+                    f"{problem} in process {processes.index}; give all `gradient_caching`, `chunk_tokens` {tokens}"
+                )
+            if tokens < _LEAST_TOKENS:
+                raise OutOfMemoryError(
+                    f"{problem} even with {learner.chunk_tokens} tokens a pass; take a smaller `batch_size`"
+                )
+            learner.caching = True
+            learner.chunk_tokens = tokens
             note(f"{problem}: gradient caching from now on, {tokens} tokens a pass")
 
-    def _gradients(
-        self, number: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None
-    ) -> Tensor:
-        learner, processes, settings = self.learner, self.processes, self.settings
-        set_seed((settings.seed * _PRIME + number + _STRIDE * processes.index) % 2**32)
+    def _gradients(self, step: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None) -> Tensor:
+        learner, processes = self.learner, self.processes
+        set_seed((self.settings.seed * _PRIME + step + _STRIDE * processes.index) % 2**32)
         learner.train()
         learner.zero_grad(set_to_none=True)
         with processes.autocast():
             views = learner(processes.share(columns), sides)
+        # every process has the loss of the complete batch, with gradient through its own vectors
         joined = [processes.join(view, len(columns[0])) for view in views]
         loss = learner.objective.loss(joined, columns)
-        value = loss.detach()
-        if isinstance(settings, MaskedLMSettings) and settings.mlm_weight:
-            weight = settings.mlm_weight * learner.method.mlm_decay ** (number / _EVERY)
-            total, count = learner.mlm_sums
-            predicted = processes.total(count).clamp(min=1)
-            loss = loss + weight * total / predicted
-            value = value + weight * processes.total(total) / predicted
+        shown = loss.detach()
+        if learner.mlm_head is not None:
+            _, predictions = learner.mlm_sums
+            masked_lm = learner.masked_lm_loss(step, processes.total(predictions))
+            loss = loss + masked_lm
+            shown = shown + processes.total(masked_lm)
         processes.accelerator.backward(loss)
         processes.add_gradients(self.parameters.values())
-        return value
+        return shown
 
-    def move(self) -> None:
+    def apply_gradients(self) -> None:
+        """Clip the gradients and take the optimiser's step."""
         try:
             self.processes.accelerator.clip_grad_norm_(self.parameters.values(), CLIP)
             self.optimizer.step()
@@ -268,16 +323,17 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
             if not should_reduce_batch_size(error):
                 raise
             count = sum(parameter.numel() for parameter in self.parameters.values())
-            size = f"out of memory: {count:,} parameters learn, {16 * count / 1e9:.1f} GB with gradients and moments"
-            raise OutOfMemoryError(f"{size}; take a smaller `backbone`, or a method such as dcpcse") from None
+            gigabytes = 16 * count / 1e9
+            raise OutOfMemoryError(
+                f"out of memory: {count:,} parameters learn, {gigabytes:.1f} GB with gradients and moments;"
+                " take a smaller `backbone`, or a method such as dcpcse"
+            ) from None
 
-    def pauses(self, step: int) -> bool:
-        last = step == self.steps and (self.settings.scored == "also-ends" or not self.dev_scores)
-        return last or step % self.settings.eval_steps == 0
-
-    def pause(self, position: Position) -> bool:
-        self._score(position)
-        return self.processes.is_main
+    def _is_scored(self, done: int) -> bool:
+        """Return whether the learner is scored, and its state kept, after so many steps."""
+        if done == self.steps and (self.settings.scored == "also-ends" or not self.dev_scores):
+            return True
+        return done % self.settings.eval_steps == 0
 
     def _score(self, position: Position) -> None:
         """Score the learner; keep its weights if they are the best so far (strictly: ties keep the earlier)."""
@@ -285,18 +341,20 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
         value = spearman_on(self.learner.encoder(selecting=True), self.development)
         if not math.isfinite(value):
             value = 0.0  # equal vectors for all sentences rank nothing
-        before = self.dev_scores[-1].seconds if self.dev_scores else 0.0
-        samples, elapsed = position.seen - self._scored_at, position.seconds - before
+        seconds_before = self.dev_scores[-1].seconds if self.dev_scores else 0.0
+        seconds = position.seconds - seconds_before
+        seen = position.seen - self._scored_at
         score = DevScore(
             step=position.step,
             loss=float(np.mean(self._losses)) if self._losses else None,
             value=value,
             best=all(value > score.value for score in self.dev_scores),
             seconds=position.seconds,
-            rate=samples / elapsed if elapsed > 0 else None,
+            rate=seen / seconds if seconds > 0 else None,
         )
         self.dev_scores.append(score)
-        self._scored_at, self._losses = position.seen, []
+        self._scored_at = position.seen
+        self._losses = []
         if not self.processes.is_main:
             return
         if score.best:
@@ -304,10 +362,17 @@ class Trainer(Loop[tuple[int, np.ndarray]]):
                 save_tensors(self.learner.tensors(), temporary)
         with (self.folder / "log.jsonl").open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(dataclasses.asdict(score)) + "\n")
+        note(self._score_line(score))
+
+    def _score_line(self, score: DevScore) -> str:
         shown = [f"step {score.step}/{self.steps}"]
-        shown += [] if score.loss is None else [f"loss {score.loss:.4f}"]
-        shown += [f"{self.development.label} {score.value:.2f}{' *' if score.best else ''}"]
-        note("  ".join(shown if score.rate is None else [*shown, f"{score.rate:.0f} examples/s"]))
+        if score.loss is not None:
+            shown.append(f"loss {score.loss:.4f}")
+        mark = " *" if score.best else ""
+        shown.append(f"{self.development.label} {score.value:.2f}{mark}")
+        if score.rate is not None:
+            shown.append(f"{score.rate:.0f} examples/s")
+        return "  ".join(shown)
 
 
 def stalled(scores: Sequence[DevScore], patience: int) -> bool:

@@ -10,7 +10,6 @@ import torch
 from promptcli.backbones.language_models import MaskedLM
 from promptcli.errors import PromptcliError
 from promptcli.pretraining import trainer as training
-from promptcli.pretraining.batches import steps
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.start import sinusoids
 from promptcli.pretraining.trainer import Trainer
@@ -128,10 +127,8 @@ def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypat
     assert [json.loads(line)["loss"] for line in logs[0]] == [json.loads(line)["loss"] for line in logs[1]]
 
 
-def test_a_loss_that_is_no_number_stops_the_run():
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
     plan = Plan(tokens=600, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1, layers=1)
     trainer = Trainer(plan, "cpu", start=torch.full((500, 16), float("nan")))
-    trainer.corpus = random_corpus()
-    step = next(steps(plan, trainer.corpus))
     with pytest.raises(PromptcliError, match="loss at step 1 is not a number"):
-        trainer.took(trainer.compute(step, trainer.read(step)).numpy(), step, 0.1)
+        trainer.train(random_corpus(), tmp_path / "state", tmp_path / "log", lambda done: None)

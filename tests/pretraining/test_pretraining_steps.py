@@ -31,8 +31,8 @@ def take_step(trainer, step, batch):
     """Return the loss and the number of right first guesses of a step."""
     for group in trainer.optimizer.param_groups:
         group["lr"] = trainer.plan.learning_rate_at(step.seen + step.tokens)
-    loss, right, _ = trainer.compute(step, batch).tolist()
-    trainer.move()
+    loss, right, _ = trainer.gradients(step, batch).tolist()
+    trainer.apply_gradients()
     return loss, right
 
 
@@ -138,7 +138,7 @@ def test_a_batch_that_memory_does_not_hold_is_one_line(monkeypatch):
     step, trainer = next(steps(plan, corpus)), Trainer(plan, "cpu")
     monkeypatch.setattr(trainer.model, "loss", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
     with pytest.raises(OutOfMemoryError, match="lower `batch_tokens`"):
-        trainer.compute(step, mask(step, plan, corpus))
+        trainer.gradients(step, mask(step, plan, corpus))
 
 
 def test_one_text_has_one_vocabulary():

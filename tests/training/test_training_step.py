@@ -76,7 +76,7 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, 
     trainer = trainer_of(learner)
     monkeypatch.setattr(trainer.optimizer, "step", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
     with pytest.raises(OutOfMemoryError, match=r"parameters learn, .* take a smaller `backbone`"):
-        trainer.move()
+        trainer.apply_gradients()
 
 
 def test_equal_sentences_are_those_a_loop_finds():
