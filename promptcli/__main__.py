@@ -1,5 +1,6 @@
 """The program, ``promptcli`` or ``python -m promptcli``."""
 
+import contextlib
 import gc
 import os
 import sys
@@ -13,13 +14,24 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))
 
 
+def _forget_current_folder() -> None:
+    """Import nothing more from the current folder, which ``python -m`` puts first, unless promptcli itself is there."""
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    with contextlib.suppress(OSError):  # the current folder may be deleted
+        if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()] != [ours]:
+            del sys.path[0]
+
+
 def main() -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
     _open_closed_streams()
+    _forget_current_folder()
     gc.set_threshold(50_000, 20, 20)  # tokens are millions of lists: Python's thresholds cost a fifth of the time
+    from promptcli.children import safe_path
     from promptcli.cli.app import main as run
 
-    run()
+    with safe_path():
+        run()
 
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@ PACKAGE = Path(__file__).parents[1] / "promptcli"
 #: included.
 ROOMS = """cli serving reproducing searching analysis pretraining training index embedding evaluation models encoder
     backbones data storage""".split()
-#: What stands at the top of the package; the last four serve every room.
-LOOSE = {"__init__", "__main__", "errors", "extensions", "notes", "recipe", "settings"}
+#: What stands at the top of the package; all but the first two serve every room.
+LOOSE = {"__init__", "__main__", "children", "errors", "extensions", "notes", "recipe", "settings"}
 #: Loose modules that every room may use -> what they may use themselves.
 LOWEST = {
+    "children": (),
     "errors": ("errors",),
     "notes": ("errors",),
     "extensions": ("errors", "notes"),
@@ -133,12 +134,22 @@ def test_below_the_entrance_nothing_prints_exits_or_reads_the_environment():
         if room_of(relative) in ("cli", "__main__"):
             continue
         # the library's face stands where the command line does: it says in which folder models are kept
-        allowed = ("os.environ",) if str(relative) in ("models/loading.py", "embedding/embed.py") else ()
+        allowed = ("os.environ",) if str(relative) in ("models/loading.py", "embedding/embed.py", "children.py") else ()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             used = node.func if isinstance(node, ast.Call) else node
             if isinstance(node, ast.Call | ast.Attribute) and last_name(used) in ends:
                 used = ast.unparse(used)
                 assert used in allowed or used not in IMPURE, f"{relative} uses {used}"
+
+
+def test_python_is_started_by_one_module():
+    for relative, path in modules():
+        if relative.name == "children.py":
+            continue
+        text = path.read_text(encoding="utf-8")
+        assert "sys.executable" not in text, f"{relative} starts Python by itself; see children.python_command"
+        if "multiprocessing" in imported(path):
+            assert "promptcli.children.safe_path" in imported(path), f"{relative} starts processes without safe_path"
 
 
 #: What a message may hold of the command line: a whole command that is to be typed next, in backticks, or alone.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from promptcli.children import python_command
 from promptcli.errors import UsageError
 
 _LONGEST = 600  # seconds
@@ -14,7 +15,7 @@ _LONGEST = 600  # seconds
 
 def convert_apart(file: Path, target: Path) -> None:
     """Write a pickle's tensors as safetensors, in a new process."""
-    command = [sys.executable, "-m", "promptcli.backbones.convert", str(file), str(target)]
+    command = python_command("promptcli.backbones.convert", str(file), str(target))
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
         reason = "" if ran.returncode == 0 else next(iter(ran.stderr.strip().splitlines()[-1:]), "no reason given")

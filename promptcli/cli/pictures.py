@@ -128,9 +128,11 @@ class PictureOptions:
 def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Iterator[Any]:
     """Yield an empty figure, inches wide and high; the file is written when the block ends.
 
-    A dollar sign in a token or name does not start a formula.
+    A dollar sign in a token or name does not start a formula, and LaTeX is not run: matplotlib reads a ``matplotlibrc``
+    of the current folder.
     """
-    with importlib.import_module("matplotlib").rc_context({"text.parse_math": False, "svg.hashsalt": path.name}):
+    settings = {"text.parse_math": False, "text.usetex": False, "svg.hashsalt": path.name}
+    with importlib.import_module("matplotlib").rc_context(settings):
         figures: Any = importlib.import_module("matplotlib.figure")
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         yield figure

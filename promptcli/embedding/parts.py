@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from promptcli.backbones.devices import choose_device
+from promptcli.children import safe_path
 from promptcli.data.rows import InputFile, read_range
 from promptcli.data.vectors.formats import ParquetSink, opened
 from promptcli.data.vectors.part_folder import PartsManifest, about_part, part_name, parts_in
@@ -81,6 +82,7 @@ def worker_devices(model: loading.Model, workers: int | None) -> list[str]:
     return [devices[number % len(devices)] for number in range(workers or len(devices))]
 
 
+@safe_path()
 def make_by_processes(job: PartJob, shards: Sequence[int], devices: Sequence[str], advance: Advance) -> None:
     """Make parts by a worker process for each device; if one dies or the user interrupts, all of them end."""
     gc.collect()

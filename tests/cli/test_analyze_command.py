@@ -33,13 +33,16 @@ def analyze(run, tiny_folder, tmp_path, monkeypatch):
         ("mask-tokens 'one [bold]' --prompt bare", None, "sentences", ("one [bold]", "prompt=bare")),
     ],
 )
-def test_every_analysis_as_json_as_a_table_and_as_a_picture(command, picture, key, shown, analyze, tmp_path):
+def test_every_analysis_as_json_as_a_table_and_as_a_picture(
+    command, picture, key, shown, analyze, tmp_path, monkeypatch
+):
     command = shlex.split(command)
     assert key in analyze(*command, "--json").json["results"][0]
     ran = analyze(*command)
     assert ran.code == 0 and all(words in ran.out + ran.err for words in shown)
     if picture:
-        pytest.importorskip("matplotlib")
+        matplotlib = pytest.importorskip("matplotlib")
+        monkeypatch.setitem(matplotlib.rcParams, "text.usetex", True)  # as a matplotlibrc of the current folder may say
         ran = analyze(*command, "--plot", picture)
         assert ran.code == 0 and f"drawn to {picture}" in ran.err
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG" if picture.endswith("png") else b"<?xml")

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -51,8 +52,12 @@ def test_every_error_is_one_line_and_its_exit_code(error, code, run, monkeypatch
     assert ran.err == "promptcli: what was given and what is allowed\n"
 
 
-def test_python_dash_m_runs_it():
-    ran = subprocess.run([sys.executable, "-m", "promptcli", "--version"], capture_output=True, text=True, check=True)
+def test_python_dash_m_runs_it_and_imports_nothing_from_the_current_folder(tmp_path):
+    for name in ("typer", "rich", "msgspec"):  # python -m itself imports some of Python's own modules from there
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')\n")
+    command = [sys.executable, "-m", "promptcli", "--version"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(promptcli.__file__).parents[1])}
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == promptcli.__version__
 
 

@@ -23,6 +23,7 @@ from tests.embed_fakes import FakeEncoder, vector
 from tests.embed_running import contents
 from tests.killing import in_a_process_that_dies
 from tests.processes import context
+from tests.traps import sprung, write_traps
 
 SHARDS = 4
 LINES = [f"line {number}" for number in range(11)]
@@ -177,6 +178,16 @@ def test_workers_make_the_same_bytes(tmp_path, texts):
     embed(tmp_path / "here", texts)
     assert embed(tmp_path / "out", texts, workers=2).finished
     assert contents(tmp_path / "out") == contents(tmp_path / "here")
+
+
+def test_workers_import_nothing_from_the_current_folder(tmp_path, monkeypatch):
+    write_traps(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(parts, "_start_worker", print)  # built-in functions, so that the worker imports no torch
+    monkeypatch.setattr(parts, "_make", abs)
+    made = []
+    parts.make_by_processes("a job", [1], ["cpu"], made.append)
+    assert made == [1] and not sprung(tmp_path)
 
 
 @contextlib.contextmanager

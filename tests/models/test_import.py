@@ -20,6 +20,7 @@ from promptcli.notes import offline
 from promptcli.recipe import Recipe
 from tests.published import write
 from tests.tiny import SENTENCES
+from tests.traps import sprung, write_traps
 
 WIDTH, LAYERS, HEADS, LENGTH = 16, 2, 4, 3
 OF = 'This sentence of "[X]" means [MASK] .'
@@ -128,15 +129,18 @@ class Payload:
 
 
 def test_a_pickle_is_refused_then_converted_and_a_malicious_one_never_runs(
-    registry, authors, run, tmp_path, tiny_folder
+    registry, authors, run, tmp_path, tiny_folder, monkeypatch
 ):
     folder = authors("unsup-simcse-pickled", head(), pickled=True)
+    write_traps(folder)
+    monkeypatch.chdir(folder)
     refused = run("models", "import", folder, "--name", "p")
     assert refused.code == 2 and "pytorch_model.bin" in refused.err and "--convert" in refused.err
     converted = run("models", "import", folder, "--name", "p", "--convert", "--json")
     assert converted.code == 0, converted.err
     assert "a separate process" in converted.err and json.loads(converted.out)["recipe"]["pooling"] == "last/cls"
     np.testing.assert_allclose(vectors(registry, "p")[0], states(tiny_folder("bert"), SENTENCES[0])[1][0], atol=1e-5)
+    assert not sprung(folder)
     sentinel = tmp_path / "ran"
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Payload(sentinel)}))
     evil = run("models", "import", folder, "--name", "evil", "--convert")
