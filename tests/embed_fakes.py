@@ -31,6 +31,7 @@ class FakeEncoder:
         self.max_length = 16
         self.width = width
         self.fingerprint = "f" * 64
+        self.name = "fake"
         self.provenance = {"backbone": "fake", "dtype": "float32"}
         self.pause = pause
         self.most = most

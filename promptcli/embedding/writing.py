@@ -73,6 +73,7 @@ def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
         recipe=encoder.recipe.to_dict(),
         fingerprint=encoder.fingerprint,
         model=encoder.provenance,
+        name=encoder.name,
         prompts=encoder.texts,
         versions={"promptcli": promptcli.__version__} | {name: importlib.metadata.version(name) for name in libraries},
     )

@@ -67,6 +67,7 @@ class Encoder:
     recipe: Recipe  #: with every name resolved: template text, Ditto head, period
     backbone: Backbone
     max_length: int  #: longest input in tokens
+    name = ""  #: of the model that it was opened as, for messages and manifests
     similarity_fn_name = "cosine"  #: sentence-transformers' name for what ``similarity`` computes
 
     def __new__(cls, *args: Any, **_: Any) -> "Encoder":
@@ -361,6 +362,7 @@ class Encoder:
         prompts = replace(self.texts, texts={**self.texts.texts, name: text}, default=name)
         graphs = [self.graph] if self.graph else []
         encoder = Encoder(recipe, self.backbone, self.tensors(), prompts=prompts, graphs=graphs)
+        encoder.name = self.name
         fixed = (self.pooling.spec, self.template.masks, "none")  # what the graph knows of the template
         if self.graph and fixed != (encoder.pooling.spec, encoder.template.masks, self.denoising.place):
             backend = self.graph.provenance["backend"]

@@ -115,7 +115,8 @@ def add_to_index(
     if replace and not any(isinstance(name, str) for block in rows.blocks() for name in block.ids):
         raise UsageError(f"{files.file} has no ids to replace rows by; name their column as `id_field`")
     with stored.change(folder, memory=size_of(memory)) as held:  # another process may have changed it in the meantime
-        inputs.check_same(held.origin.fingerprint, origin.fingerprint, str(folder))
+        if held.origin.fingerprint != origin.fingerprint:
+            raise UsageError(f"{folder} was built again with another model in the meantime; try again")
         if replace:
             note(f"{held.index.upsert(rows):,} of {rows.shape[0]:,} rows replace others")
         else:

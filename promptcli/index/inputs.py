@@ -16,7 +16,7 @@ from promptcli.data.dialect import Fields
 from promptcli.data.files import STANDARD
 from promptcli.data.given import check_encodable
 from promptcli.data.rows import Batch, open_rows, windows
-from promptcli.data.vectors import Manifest, holds_vectors, read_vectors
+from promptcli.data.vectors import Manifest, holds_vectors, names_apart, read_vectors
 from promptcli.data.vectors.formats import ParquetRows, open_sink
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
@@ -98,11 +98,14 @@ class RowFiles:
         made_by = None
         if manifest is not None:
             recipe = portable(Recipe.from_dict(manifest.recipe)).to_dict()
-            made_by = Origin(manifest.fingerprint, recipe, None, manifest.model, manifest.prompts)
+            made_by = Origin(manifest.fingerprint, recipe, None, manifest.model, manifest.prompts, name=manifest.name)
         if origin is not None:
             if made_by is None:
                 raise UsageError(f"{self.file} has no manifest, so its encoder is unknown; embed the sentences again")
-            check_same(made_by.fingerprint, origin.fingerprint, str(self.file))
+            if made_by.fingerprint != origin.fingerprint:
+                given, wanted = _called(made_by, origin)
+                problem = f"{self.file} was made with {given}, and the index with {wanted}"
+                raise UsageError(f"{problem}; embed the sentences again with {wanted}")
         return rows, made_by
 
 
@@ -131,7 +134,9 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin]:
         documents = encoder.in_role("document", report=origin is None)
         if origin is not None:
             documents = documents if documents.fingerprint == origin.fingerprint else encoder
-            check_same(origin.fingerprint, documents.fingerprint, str(files.file), "the encoder you name")
+            if origin.fingerprint != documents.fingerprint:
+                made_by, given = _called(origin, origin_of(encoder, documents, model))
+                raise UsageError(f"{files.file} was made with {made_by}, not with {given}; leave out `model`")
         if rows.shape[1] != encoder.width:
             raise UsageError(f"{files.file}: vectors of width {rows.shape[1]}, but the encoder's are {encoder.width}")
         origin = origin_of(encoder, documents, model)
@@ -173,7 +178,7 @@ def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = 
         entry = word if word in encoders.open_registry().names() else None
     prompt = None if documents is encoder else encoder.texts.of("document")
     recipe = portable(encoder.recipe).to_dict()
-    return Origin(documents.fingerprint, recipe, entry, encoder.provenance, encoder.texts, prompt)
+    return Origin(documents.fingerprint, recipe, entry, encoder.provenance, encoder.texts, prompt, encoder.name)
 
 
 def documents_of(origin: Origin, encoder: "Encoder") -> "Encoder":
@@ -194,7 +199,11 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
     dtype = str(origin.provenance.get("dtype", "auto"))
     if model is not None and is_named(model):
         encoder = encoders.open_model(model, dtype=dtype)
-        check_same(documents_of(origin, encoder).fingerprint, origin.fingerprint, "the encoder")
+        documents = documents_of(origin, encoder)
+        if documents.fingerprint != origin.fingerprint:
+            built, given = _called(origin, origin_of(encoder, documents, model))
+            problem = f"the index was built with {built}, not with {given}"
+            raise UsageError(f"{problem}; leave out `model`, or build the index again with {given}")
         return encoder
     if (name := missing_model(origin)) is not None:
         raise NotFoundError(f"the index comes from {name}, which was removed or moved; name that model as `model`")
@@ -213,10 +222,8 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
             raise UsageError(f"{error}; build the index again with the `model` that made its vectors") from None
         if documents_of(origin, encoder).fingerprint == origin.fingerprint:
             return encoder
-    raise CheckFailedError(
-        f"the index comes from encoder {origin.fingerprint[:12]}, but its recipe on {origin.recipe['backbone']!r} now"
-        f" makes {documents_of(origin, encoder).fingerprint[:12]}: the model has changed; build the index again"
-    )
+    model = origin.name or f"the model on {origin.recipe['backbone']}"
+    raise CheckFailedError(f"{model} has changed since the index was built with it; build the index again")
 
 
 def _fitted(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
@@ -228,10 +235,6 @@ def _fitted(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
                 yield registry.load(name)
 
 
-def check_same(given: str, wanted: str, name: str, other: str = "the index") -> None:
-    """Refuse vectors of another encoder, by the fingerprints."""
-    if given != wanted:
-        raise UsageError(
-            f"{name} comes from encoder {given[:12]}, {other} from {wanted[:12]}: their vectors cannot be compared;"
-            " embed the sentences again"
-        )
+def _called(one: Origin, other: Origin) -> tuple[str, str]:
+    """Return what to call two models in a message."""
+    return names_apart((one.name, one.fingerprint), (other.name, other.fingerprint))

@@ -42,6 +42,7 @@ class Origin:
     provenance: dict[str, Any]  #: Where the backbone came from, and the precision it ran in.
     prompts: Prompts = field(default_factory=Prompts)  #: The model's.
     prompt: str | None = None  #: Name of the prompt that its rows begin with; None: the model's default.
+    name: str = ""  #: Of the model, as it was opened.
 
     @property
     def text(self) -> str:

@@ -158,7 +158,7 @@ def first_numbers(entry: Entry, dim: int) -> Entry:
     if (value := facts.get("by_dim", {}).get(str(dim))) is not None:
         instead = f" instead of {entry.scores[0]['value']:.2f}" if entry.scores else ""
         width, on = entry.provenance["width"], facts["chosen_by"]
-        note(f"the first {dim} of {width} numbers of {entry.name!r}: {value:.2f}{instead} on {on}")
+        note(f"the first {dim} of {width} dimensions of {entry.name!r}: {value:.2f}{instead} on {on}")
     return dataclasses.replace(entry, name=f"{entry.name} dim={dim}", recipe=recipe, scores=[], transfer=None)
 
 
@@ -181,8 +181,11 @@ def named(registry: Registry, text: str) -> Entry:
         if is_folder or "/" in text:
             raise
         why = "" if mistyped else f" ({str(error).partition(';')[0]})"
-        remedy = f"{mistyped} On the hub: {text}@main" if mistyped else f"; or give a folder, or a hub id{near}"
-        raise NotFoundError(f"nothing is called {text!r}{why}; there are: {', '.join(known)}{remedy}") from None
+        models = f"models: {', '.join(known)}"
+        if mistyped:
+            hub = f"for a hub repository of that name write {text}@main"
+            raise NotFoundError(f"no model {text!r}{mistyped} {hub}; {models}") from None
+        raise NotFoundError(f"no model {text!r}{why}; {models}; or give a folder, or a hub id{near}") from None
 
 
 def is_recipe(registry: Registry, text: str) -> bool:
@@ -266,12 +269,14 @@ def open_model(
         graphs = home_folder() / "cache" / "graphs"
         options |= {"rows": rows, "calibration": calibration}
         encoder = build_on(backend, entry.recipe, folder=graphs, **options)
+    encoder.name = entry.name
     if isinstance(model, Choice) and model.model is None and model.changes.keys() != {"backbone"}:
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
         if not model.changes:
-            note(f"assumed: {DEFAULT if entry.name == DEFAULT else plain}; another: `model` NAME")
+            used = f"the default model {DEFAULT}" if entry.name == DEFAULT else plain
+            note(f"using {used}; choose another with `model` NAME")
         elif not entry.tensors:  # the changes leave nothing of the default entry
-            note(f"assumed: {plain}, not {DEFAULT}; another: `model` NAME")
+            note(f"using {plain}, not the default model {DEFAULT}; choose another with `model` NAME")
     return encoder
 
 

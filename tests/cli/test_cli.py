@@ -171,6 +171,6 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch):
 
 def test_options_of_a_recipe_without_a_model_are_said_to_leave_mini(run):
     changed = run("similarity", "a cat", "a dog", "--pooling", "last/avg")
-    assert "assumed: mini-bert, [X] last/avg, not mini" in changed.err
+    assert "using mini-bert, [X] last/avg, not the default model mini" in changed.err
     assert "not mini" not in run("similarity", "a cat", "a dog", "--set", "max-length=20").err  # it is mini, cut
     assert "not mini" not in run("similarity", "a cat", "a dog", "-m", "last-avg", "--pooling", "last/max").err

@@ -136,7 +136,7 @@ def test_names_in_a_table_are_short_and_no_two_are_equal(labels, names):
     [
         (("last-avg", "cls", "--pooling", "last/avg"), ["last-avg", "last-avg (cls)"], {}),
         (("ditto:1-2", "last/ditto:1-2", "cls"), ["first-last/ditto:1-2", "last/ditto:1-2", "cls"], {}),
-        (("cls", "whitening", "nowhere"), ["cls", "whitening", "nowhere"], {"whitening": "fit", "": "is called"}),
+        (("cls", "whitening", "nowhere"), ["cls", "whitening", "nowhere"], {"whitening": "fit", "": "no model"}),
     ],
 )
 def test_every_model_asked_for_is_a_row_with_its_figure_or_the_reason(score, fake, models, rows, reasons):

@@ -108,7 +108,7 @@ OTHER.fingerprint = "e" * 64
         ({"shards": 3}, "`shards` 4, not 3"),
         ({"normalize": True}, "`normalize` False, not True"),
         ({"precision": "float16"}, "`precision` 'float32', not 'float16'"),
-        ({"encoder": OTHER}, "`model` 'ffffffffffff', not 'eeeeeeeeeeee'"),
+        ({"encoder": OTHER}, r"the model fake \(ffffffffffff\), not fake \(eeeeeeeeeeee\); use `model` fake"),
         ({"encoder": HALF}, "`dtype` 'float32', not 'bfloat16'"),
     ],
 )

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from promptcli.embedding.embed import embed
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.index.indexing import add_to_index, build_index, search_index
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, check_target, load, read_manifest, save
 from promptcli.index.vector_index import VectorIndex
@@ -180,3 +182,15 @@ def test_two_processes_at_once_lose_nothing(tmp_path):
     processes.at_once(tmp_path / "idx", (_add_one, 5), (_add_one, 5))
     found = {hit.id for hit in load(tmp_path / "idx").index.search(vectors(1), 100)[0]}
     assert found - set(map(str, range(50))) == {f"{letter}{number}" for letter in "ab" for number in range(5)}
+
+
+def test_models_that_differ_are_named(tmp_path):
+    (tmp_path / "rows.txt").write_text("a dog runs\na cat sleeps\n")
+    embed(tmp_path / "rows.txt", tmp_path / "rows.npy", model="mini")
+    build_index(tmp_path / "rows.txt", tmp_path / "index", model="mini-static")
+    with pytest.raises(UsageError, match=r"rows\.npy was made with mini, and the index with mini-static; embed"):
+        add_to_index(tmp_path / "index", tmp_path / "rows.npy")
+    with pytest.raises(UsageError, match="built with mini-static, not with mini; leave out `model`, or build"):
+        list(search_index(tmp_path / "index", "a dog", model="mini"))
+    with pytest.raises(UsageError, match=r"rows\.npy was made with mini, not with mini-static; leave out `model`"):
+        build_index(tmp_path / "rows.npy", tmp_path / "other", model="mini-static")

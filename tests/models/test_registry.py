@@ -199,7 +199,7 @@ def test_model_and_changes(registry):
     changed = resolve(registry, Choice("plain", {"pooling": "last/cls"}))
     assert changed.recipe == Recipe(pooling="last/cls")
     assert changed.scores == [] and changed.name not in registry.names()
-    with pytest.raises(NotFoundError, match="nothing is called 'q'"):
+    with pytest.raises(NotFoundError, match="no model 'q'"):
         resolve(registry, Choice("q"))
 
 

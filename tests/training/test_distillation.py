@@ -189,7 +189,7 @@ def with_nan(tmp_path):
 #: What changes, as code on the folder of ``corpus``, and what is said.
 REFUSED = {
     "no teacher": (lambda folder: {"teacher": ""}, UsageError, "which teacher?"),
-    "nobody": (lambda folder: {"teacher": "nobody"}, NotFoundError, "nothing is called 'nobody'"),
+    "nobody": (lambda folder: {"teacher": "nobody"}, NotFoundError, "no model 'nobody'"),
     "no file": (lambda folder: {"teacher": "none.npy"}, NotFoundError, "'none.npy' cannot be opened"),
     "nan": (lambda folder: {"teacher": with_nan(folder)}, UsageError, "nan.npy has vectors with NaN"),
     "ten lines": (lambda folder: {"data": CORPUS[:10], "teacher": "mini"}, UsageError, "10 examples are less than"),

@@ -124,7 +124,7 @@ def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> No
         "index": str(folder),
         "rows": f"{manifest.rows:,} of {manifest.dim:,} numbers{'' if manifest.texts else ', without texts'}{masked}",
         "factory": f"{manifest.factory} ({quality}{effort})",
-        "encoder": f"{manifest.fingerprint[:12]} {manifest.model or ''}".rstrip(),
+        "model": f"{manifest.name} ({manifest.fingerprint[:12]})".lstrip(),
         "recipe": method_line(Recipe.from_dict(recipe)),
         "backbone": recipe["backbone"],
         **({"columns": ", ".join(manifest.columns)} if manifest.columns else {}),

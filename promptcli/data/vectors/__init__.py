@@ -52,6 +52,7 @@ class Manifest:
     recipe: dict[str, Any]
     fingerprint: str
     model: dict[str, Any]  #: the backbone's origin, and the precision it computed in
+    name: str = ""  #: of the model, as it was opened
     prompts: Prompts = field(default_factory=Prompts)  #: of the model, for the queries of an index
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -92,6 +93,14 @@ class Vectors:
     def precision(self) -> str:
         """The precision that the file stores, a key of ``PRECISIONS``."""
         return "float32" if self.manifest is None else self.manifest.settings.precision
+
+
+def names_apart(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
+    """Return what to call two models in a message, given their names and fingerprints; neither needs a name."""
+    (name, fingerprint), (other_name, other_fingerprint) = one, other
+    if name and other_name and name != other_name:
+        return name, other_name
+    return f"{name or 'an encoder'} ({fingerprint[:12]})", f"{other_name or 'an encoder'} ({other_fingerprint[:12]})"
 
 
 def manifest_path(path: Path) -> Path:

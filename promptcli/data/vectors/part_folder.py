@@ -16,7 +16,7 @@ from pathlib import Path
 from promptcli.data.dialect import Fields
 from promptcli.data.given import is_unicode
 from promptcli.data.rows import InputFile, check_same, count_input, has_text_ids, open_parquet
-from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest
+from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.storage.documents import convert, parse_json, read_document, shown, to_json
@@ -49,16 +49,20 @@ class PartsManifest(Manifest):
 
     def check_same(self, other: "PartsManifest", folder: Path) -> None:
         """Refuse to continue a folder with another encoder, other settings or other inputs."""
-        begun, given = (
-            {"shards": each.shards, "model": each.fingerprint[:12]}
+        if other.fingerprint != self.fingerprint:
+            begun, given = names_apart((self.name, self.fingerprint), (other.name, other.fingerprint))
+            problem = f"{folder} was started with the model {begun}, not {given}"
+            raise UsageError(f"{problem}; use {f'`model` {self.name}' if self.name else begun}, or another folder")
+        begun_options, given_options = (
+            {"shards": each.shards}
             | {name: each.model.get(name) for name in ("dtype", "backend")}
             | vars(each.settings)
             for each in (self, other)
         )
-        for name, value in begun.items():
-            if value != given[name]:
-                problem = f"`{name}` {shown(value)}, not {shown(given[name])}"
-                raise UsageError(f"{folder} was begun with {problem}; give that, or another folder")
+        for name, value in begun_options.items():
+            if value != given_options[name]:
+                problem = f"`{name}` {shown(value)}, not {shown(given_options[name])}"
+                raise UsageError(f"{folder} was started with {problem}; give that, or another folder")
 
 
 class PartFolder(ParquetRows):
