@@ -6,10 +6,12 @@ A message is one line: the given value, the allowed ones, what to type next. Onl
 import difflib
 import importlib.util
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 Row = TypeVar("Row")
 
+_ROOT = Path(__file__).parents[1]  #: of the checkout, if the package was not installed from a wheel
 LONGEST_MESSAGE = 400  #: characters of the longest message
 
 
@@ -88,7 +90,28 @@ def lacking(*names: str) -> list[str]:
 def require(*names: str, extra: str) -> None:
     """Refuse to run without libraries; ``extra`` brings them."""
     if missing := lacking(*names):
-        raise UsageError(f"this needs {', '.join(missing)}, not installed here: pip install 'promptcli[{extra}]'")
+        raise UsageError(f"this needs {', '.join(missing)}, not installed here: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """Return what the user types to install an extra of promptcli."""
+    if (_ROOT / "pyproject.toml").is_file():
+        return f"pip install '.[{extra}]' in the checkout"
+    return f"pip install '{_distribution()}[{extra}]'"
+
+
+def _distribution() -> str:
+    """Return the name of the distribution that was installed, which is not the package's.
+
+    The package index has another program under the package's name, which may be installed too; only
+    our command leads to ``promptcli.__main__:main``.
+    """
+    from importlib.metadata import entry_points
+
+    for command in entry_points(group="console_scripts", name="promptcli"):
+        if command.value == "promptcli.__main__:main" and command.dist is not None:
+            return command.dist.name
+    return "promptcli-encoders"  # a copy of the package without metadata
 
 
 def did_you_mean(given: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:

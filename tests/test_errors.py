@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.errors import unknown
+from promptcli.errors import install_command, unknown
 from promptcli.recipe import RECIPES
 from promptcli.training.methods import METHODS
 
@@ -30,3 +30,27 @@ def test_the_nearest_name_is_suggested(given, valid, nearest):
 def test_any_name_and_any_table(given, valid):
     message = str(unknown("name", given, valid))
     assert repr(given) in message and all(name in message for name in valid)
+
+
+def test_an_extra_of_a_checkout_is_installed_from_it():
+    assert install_command("serve") == "pip install '.[serve]' in the checkout"
+
+
+@pytest.mark.parametrize("strangers", ["aaa-promptcli", "promptcli"])
+def test_an_extra_is_of_the_distribution_that_was_installed(tmp_path, monkeypatch, strangers):
+    """The index has another program called ``promptcli``, which may be installed beside this one."""
+    commands = {strangers: "promptcli.main:app", "promptcli-encoders": "promptcli.__main__:main"}
+    for name, function in commands.items():
+        about = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (about / "entry_points.txt").write_text(f"[console_scripts]\npromptcli = {function}\n")
+    monkeypatch.setattr("promptcli.errors._ROOT", tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert install_command("serve") == "pip install 'promptcli-encoders[serve]'"
+
+
+def test_a_copy_without_metadata_names_the_distribution(tmp_path, monkeypatch):
+    monkeypatch.setattr("promptcli.errors._ROOT", tmp_path)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert install_command("serve") == "pip install 'promptcli-encoders[serve]'"

@@ -48,7 +48,7 @@ def test_wheel_and_sdist_hold_licence_and_notice_and_the_wheel_works(tmp_path):
         names = packed.namelist()
         (info,) = {name.split("/")[0] for name in names if ".dist-info/" in name}
         metadata = email.message_from_bytes(packed.read(f"{info}/METADATA"))
-    assert metadata["License-Expression"] == "Apache-2.0"
+    assert (metadata["Name"], metadata["License-Expression"]) == ("promptcli-encoders", "Apache-2.0")
     assert {f"{info}/licenses/{name}" for name in metadata.get_all("License-File")} <= set(names)
     assert {name.split("/")[0] for name in names} == {"promptcli", info}
     assert {"promptcli/templates/named.toml", "promptcli/py.typed", "promptcli/serving/page.html"} <= set(names)

@@ -151,7 +151,7 @@ def test_mteb_s_tasks(folder, kind, side, prompt):
 
 
 def test_a_server(folder):
-    pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
+    pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
     from starlette.testclient import TestClient
 
     from promptcli.serving.app import make_app

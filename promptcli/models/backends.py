@@ -19,7 +19,7 @@ from promptcli.backbones.checking import opening
 from promptcli.backbones.devices import choose_device, choose_dtype, computes
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.streams import Graph
-from promptcli.errors import CheckFailedError, UsageError, lacking, require, unknown
+from promptcli.errors import CheckFailedError, UsageError, install_command, lacking, require, unknown
 from promptcli.models import onnx
 from promptcli.models.forms import PROBES, row_cosines
 from promptcli.models.onnx import DEMO, Run
@@ -55,7 +55,7 @@ def choose(installed: Collection[str], *, bfloat16: bool, rows: int | None) -> t
     if not bfloat16:
         return "torch", "without bfloat16 arithmetic no graph is faster in float32"
     if "openvino" not in installed:
-        return "torch", "OpenVINO is not installed: pip install 'promptcli[openvino]'"
+        return "torch", f"OpenVINO is not installed: {install_command('openvino')}"
     return "openvino", f"{known}, a processor with bfloat16 arithmetic"
 
 

@@ -14,7 +14,7 @@ from promptcli.backbones.lora import ALPHA, CONFIG, WEIGHTS, is_lora, is_transpo
 from promptcli.backbones.saving import save_tokenizer, save_weights, tokenizer_definition
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
-from promptcli.errors import UsageError, lacking, look_up
+from promptcli.errors import UsageError, install_command, lacking, look_up
 from promptcli.models import forms
 from promptcli.models.card import is_hub_id, public, write_card
 from promptcli.models.entries import MANIFEST, MODULES, OUR_MODULE, TENSORS, Entry, with_backbone, write_manifest
@@ -48,7 +48,7 @@ def export_sentence_transformers(entry: Entry, encoder: Encoder, folder: Path) -
     use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {loaded}.encode(sentences)"
     write_card(folder, entry, encoder.recipe, use=use, library=library)
     if lacking("sentence_transformers"):
-        missing = "vectors were not compared: sentence-transformers is not installed (pip install 'promptcli[st]')"
+        missing = f"vectors were not compared: sentence-transformers is not installed ({install_command('st')})"
         return Exported(load, notes=(*notes, missing))
     cosine = forms.check_parity(encoder.encode(probes), _encode_with_st(folder, list(probes)), library)
     return Exported(load, library, cosine, notes)

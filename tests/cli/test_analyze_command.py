@@ -98,7 +98,7 @@ def test_refusals(arguments, code, message, analyze):
 
 def test_a_picture_needs_matplotlib(analyze, monkeypatch):
     monkeypatch.setattr("promptcli.errors.lacking", lambda *names: list(names))
-    refused(analyze("attention", "one", "--plot", "map.png"), 2, "pip install 'promptcli[plot]'")
+    refused(analyze("attention", "one", "--plot", "map.png"), 2, "pip install '.[plot]'")
 
 
 def test_maps_and_bars_read_without_colour():

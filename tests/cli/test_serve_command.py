@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
+pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
 
 from promptcli.serving.serve import _listen
 from promptcli.serving.settings import ServeSettings
@@ -21,7 +21,7 @@ from tests.tiny import SENTENCES
 def test_without_the_extra_one_line_names_it(run, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else real(name))
-    assert refused(run("serve"), 2, "uvicorn", "promptcli[serve]")
+    assert refused(run("serve"), 2, "uvicorn", ".[serve]")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_without_mteb_one_line_names_the_extra(run, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "mteb", None)
     monkeypatch.chdir(tmp_path)
     ran = run("eval", "--task", "mteb:STS12", "-m", "static-avg")
-    assert (ran.code, ran.out) == (2, "") and ran.err.endswith("pip install 'promptcli[mteb]'\n")
+    assert (ran.code, ran.out) == (2, "") and ran.err.endswith("pip install '.[mteb]' in the checkout\n")
     assert not list(tmp_path.glob("mteb*"))
 
 

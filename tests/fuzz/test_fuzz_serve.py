@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("starlette", reason="serve needs starlette: pip install 'promptcli[serve]'")
+pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
 from starlette.testclient import TestClient
 
 from promptcli.encoder.encoder import Encoder

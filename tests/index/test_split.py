@@ -98,5 +98,5 @@ def test_what_is_refused(rows, encoder, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="give it to `embed`"):
         pc.build_index(tmp_path / "v.parquet", tmp_path / "idx", split=True)
     monkeypatch.setattr("promptcli.errors.lacking", lambda *names: list(names))
-    with pytest.raises(UsageError, match=r"semantic_text_splitter.*pip install 'promptcli\[split\]'"):
+    with pytest.raises(UsageError, match=r"semantic_text_splitter.*pip install '\.\[split\]'"):
         pc.search("x", [rows], model=encoder, split=True)
