@@ -2,13 +2,12 @@
 
 import functools
 import glob
-import importlib
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from promptcli.errors import one_line
 from promptcli.notes import warn
@@ -23,16 +22,16 @@ Row = TypeVar("Row")
 class Table(MutableMapping[str, Row], Generic[Row]):
     """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``, loaded on first use.
 
-    A row ``"module:NAME"``, or a tuple of such, is a name in a module of ``package``, imported on first use. Plug-ins
-    that fail to load or reuse a name are skipped with a warning.
+    Plug-ins that fail to load or reuse a name are skipped with a warning.
     """
 
-    def __init__(self, name: str, rows: Mapping[str, Row | str | tuple[str | None, ...]], package: str = "") -> None:
-        self.name, self.own, self._package = name, dict(rows), package
-        self._all: dict[str, Any] | None = None
+    def __init__(self, name: str, rows: Mapping[str, Row]) -> None:
+        self.name = name
+        self.own = dict(rows)
+        self._all: dict[str, Row] | None = None
         self._lock = threading.RLock()
 
-    def _rows(self) -> dict[str, Any]:
+    def _rows(self) -> dict[str, Row]:
         with self._lock:
             if self._all is None:
                 self._all = dict(self.own)  # for plug-ins that look here while they are loaded
@@ -40,7 +39,7 @@ class Table(MutableMapping[str, Row], Generic[Row]):
                     self._add(point, self._all)
             return self._all
 
-    def _add(self, point: "EntryPoint", rows: dict[str, Any]) -> None:
+    def _add(self, point: "EntryPoint", rows: dict[str, Row]) -> None:
         where = f"the row {point.name!r} that {point.value} adds to {self.name}"
         if point.name in rows:
             warn(f"{where} is left out: that name is taken")
@@ -51,18 +50,7 @@ class Table(MutableMapping[str, Row], Generic[Row]):
             warn(f"{where} is left out: {type(error).__name__}: {one_line(error, 160)}")
 
     def __getitem__(self, name: str) -> Row:
-        rows = self._rows()
-        rows[name] = self._loaded(rows[name])
-        row: Row = rows[name]
-        return row
-
-    def _loaded(self, row: Any) -> Any:
-        if isinstance(row, tuple):
-            return tuple(map(self._loaded, row))
-        if not isinstance(row, str):
-            return row
-        module, _, attribute = row.partition(":")
-        return getattr(importlib.import_module(f"{self._package}.{module}"), attribute)
+        return self._rows()[name]
 
     def __setitem__(self, name: str, row: Row) -> None:
         self._rows()[name] = row

@@ -1,7 +1,8 @@
 """The arguments that prompts, poolings and transforms are built from."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ class BuildContext:
     argument: str | None  #: after the colon of the spec
     backbone: Backbone
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted numbers, by name
+    #: Builds a prompt that this prompt consists of, from its spec. The table of prompts passes it to its rows.
+    build_prompt: Callable[[str], Any] | None = None
 
     def require_causal(self, owner: str) -> None:
         if not self.backbone.causal:

@@ -30,10 +30,12 @@ from promptcli.encoder.batching import Encoded, Memory, Progress, Share, Vectors
 from promptcli.encoder.denoising import Denoising, bias_batch
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
-from promptcli.encoder.prompts import Prompt, build_prompt, mean_of, prompts_of_mean
+from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
+from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Inputs, lower, text_rule
 from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, ahead, check_not_forked, in_streams
-from promptcli.encoder.transforms import Stage, Transform, build_transforms
+from promptcli.encoder.transforms import build_transforms
+from promptcli.encoder.transforms.transform import Stage, Transform
 from promptcli.errors import UsageError, WrongKindError, unknown
 from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec

@@ -15,10 +15,10 @@ from promptcli.backbones.saving import head_tensors, tokenizer_definition
 from promptcli.backbones.tokenizer import adding_no_blank
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.prompts import Prompt
+from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import text_rule
-from promptcli.encoder.transforms import Transform
 from promptcli.encoder.transforms.heads import ACTIVATIONS, ClsPooler, Dense, Normalize, Projection
+from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors

@@ -19,7 +19,7 @@ from promptcli.backbones.saving import (
     whole_inputs,
 )
 from promptcli.encoder.encoder import TUNED, Encoder, tuned_weights
-from promptcli.encoder.prompts import Prompt
+from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError

@@ -1,4 +1,7 @@
-"""Pooling = states x weights: hidden states to one vector per sentence. New weights are one file and one line here."""
+"""Pooling = states x weights: hidden states to one vector per sentence.
+
+New weights are a file, its import and a row here.
+"""
 
 import functools
 import operator
@@ -12,7 +15,22 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch, HiddenStates, Needs
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.pooling.weights import From, Joined, Weights
+from promptcli.encoder.pooling.convolution import Convolution
+from promptcli.encoder.pooling.ditto import Ditto
+from promptcli.encoder.pooling.tfidf import choose_granularity
+from promptcli.encoder.pooling.unbiased import Unbiased
+from promptcli.encoder.pooling.weights import (
+    Average,
+    Cls,
+    From,
+    Joined,
+    LastToken,
+    Mask,
+    Maximum,
+    SquareRoot,
+    Weighted,
+    Weights,
+)
 from promptcli.errors import UsageError, look_up, unknown
 from promptcli.extensions import Table
 from promptcli.recipe import split_spec
@@ -101,19 +119,18 @@ STATES: dict[str, Callable[[BuildContext], States]] = {
 WEIGHTS: Table[Callable[[BuildContext], Weights]] = Table(
     "poolings",
     {
-        "avg": "weights:Average",
-        "max": "weights:Maximum",
-        "sqrt": "weights:SquareRoot",
-        "weighted": "weights:Weighted",
-        "cnn": "convolution:Convolution",
-        "cls": "weights:Cls",
-        "mask": "weights:Mask",
-        "last-token": "weights:LastToken",
-        "unbiased": "unbiased:Unbiased",
-        "tfidf": "tfidf:choose_granularity",
-        "ditto": "ditto:Ditto",
+        "avg": Average,
+        "max": Maximum,
+        "sqrt": SquareRoot,
+        "weighted": Weighted,
+        "cnn": Convolution,
+        "cls": Cls,
+        "mask": Mask,
+        "last-token": LastToken,
+        "unbiased": Unbiased,
+        "tfidf": choose_granularity,
+        "ditto": Ditto,
     },
-    __name__,
 )
 
 

@@ -9,7 +9,7 @@ import torch
 from promptcli.backbones.states import LAST, Batch, Contrast, Needs, SharedTokens
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.prompts import Prompt, build_prompt
+from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT, last_part
 
@@ -37,7 +37,9 @@ class Contrastive(Prompt):
         if match is None:
             example = "contrastive:4:0.5:prompteol || irrelevant"
             raise UsageError(f"prompt 'contrastive:{context.argument}' is not LAYER:C:TEMPLATE || AUXILIARY: {example}")
-        self._main, self._auxiliary = (build_prompt(spec, backbone, {}) for spec in (match[4], match[5]))
+        assert context.build_prompt is not None
+        self._main: Prompt = context.build_prompt(match[4])
+        self._auxiliary: Prompt = context.build_prompt(match[5])
         if isinstance(self._auxiliary, Contrastive):
             raise UsageError("the auxiliary of prompt 'contrastive' is a contrastive prompt itself; give a template")
         self.template, self.shared = self._main.template, self._main.shared

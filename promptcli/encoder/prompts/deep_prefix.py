@@ -9,7 +9,7 @@ from torch import Tensor
 from promptcli.backbones.dropout import dropped_copies
 from promptcli.backbones.states import Batch
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.prompts import Prompt
+from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT

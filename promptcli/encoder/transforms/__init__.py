@@ -1,4 +1,4 @@
-"""Transforms: vectors (n, d) to vectors (n, d'), in named stages. A new one is one file and one line here.
+"""Transforms: vectors (n, d) to vectors (n, d'), in named stages. A new one is a file, its import and a row here.
 
 The stages are where template denoising may be taken: ``head`` is a network on the hidden state, ``logits`` its
 predictions, ``vector`` the result.
@@ -6,48 +6,34 @@ predictions, ``vector`` the result.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.context import BuildContext
+from promptcli.encoder.transforms.flow import Flow
+from promptcli.encoder.transforms.heads import ClsPooler, Dense, Normalize, Projection, TopKTokens, Truncate
+from promptcli.encoder.transforms.principal_axes import AllButTheTop, EmbedFilter, Spectral, Whitening
+from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table
 from promptcli.recipe import split_spec
 
-Stage = tuple[str, Callable[[Tensor], Tensor]]
-
-
-class Transform:
-    """One transform."""
-
-    spec: str  #: name and argument, as a recipe writes them
-    stages: Sequence[Stage]  #: name and function of each step, in order
-    ordered = False  #: whether columns are sorted by falling variance, so that the first k of them are a usable vector
-    takes: int | None = None  #: width d of the vectors that it takes; None for any
-    _tensors: Mapping[str, Tensor] = MappingProxyType({})
-
-    def tensors(self) -> dict[str, Tensor]:
-        return dict(self._tensors)
-
-
 TRANSFORMS: Table[Callable[[BuildContext], Transform]] = Table(
     "transforms",
     {
-        "topk-tokens": "heads:TopKTokens",
-        "cls-pooler": "heads:ClsPooler",
-        "whitening": "principal_axes:Whitening",
-        "all-but-the-top": "principal_axes:AllButTheTop",
-        "spectral": "principal_axes:Spectral",
-        "embed-filter": "principal_axes:EmbedFilter",
-        "flow": "flow:Flow",
-        "projection": "heads:Projection",
-        "dense": "heads:Dense",
-        "normalize": "heads:Normalize",
-        "truncate": "heads:Truncate",
+        "topk-tokens": TopKTokens,
+        "cls-pooler": ClsPooler,
+        "whitening": Whitening,
+        "all-but-the-top": AllButTheTop,
+        "spectral": Spectral,
+        "embed-filter": EmbedFilter,
+        "flow": Flow,
+        "projection": Projection,
+        "dense": Dense,
+        "normalize": Normalize,
+        "truncate": Truncate,
     },
-    __name__,
 )
 
 

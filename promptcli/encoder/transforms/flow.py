@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.transforms import Transform
+from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 
 LEVELS, STEPS = 3, 3

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from promptcli.backbones import bert
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.transforms import Transform
+from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
 
 

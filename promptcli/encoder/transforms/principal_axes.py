@@ -11,7 +11,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.transforms import Transform
+from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 
 NOISE = 1e-10  #: variance, relative to the largest, that float32 rounding alone can make

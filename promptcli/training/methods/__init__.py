@@ -1,4 +1,4 @@
-"""Training methods: one paper a file, and this table. Pure data; a new method is a file and a line here."""
+"""Training methods: one paper a file, and this table. Pure data; a new method is a file, its import and a row here."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -6,6 +6,23 @@ from typing import Any, get_type_hints
 
 from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table
+from promptcli.training.methods import (
+    consert,
+    cotbert,
+    csesfp,
+    dcpcse,
+    defsent,
+    denosent,
+    distill,
+    isbert,
+    optiprompt,
+    pcc_tuning,
+    promptbert,
+    prompteol,
+    rankcse,
+    sbert,
+    simcse,
+)
 from promptcli.training.methods.method import Method
 from promptcli.training.methods.training_settings import ContrastiveSettings
 
@@ -13,25 +30,24 @@ from promptcli.training.methods.training_settings import ContrastiveSettings
 METHODS: Table[tuple[Method | None, Method | None]] = Table(
     "methods",
     {
-        "promptbert": ("promptbert:UNSUPERVISED", "promptbert:SUPERVISED"),
-        "dcpcse": ("dcpcse:UNSUPERVISED", "dcpcse:SUPERVISED"),
-        "optiprompt": ("optiprompt:OPTIPROMPT", None),
-        "scpcse": ("optiprompt:SCPCSE", None),
-        "simcse": ("simcse:UNSUPERVISED", "simcse:SUPERVISED"),
-        "prompteol": ("prompteol:UNSUPERVISED", "prompteol:SUPERVISED"),
-        "sbert": (None, "sbert:SBERT"),
-        "sbert-regression": (None, "sbert:REGRESSION"),
-        "consert": ("consert:UNSUPERVISED", "consert:JOINT"),
-        "isbert": ("isbert:ISBERT", None),
-        "defsent": (None, "defsent:DEFSENT"),
-        "cotbert": ("cotbert:COTBERT", None),
-        "distill": ("distill:DISTILL", "distill:DISTILL"),
-        "rankcse": ("rankcse:RANKCSE", None),
-        "denosent": ("denosent:DENOSENT", "denosent:DENOSENT"),
-        "cse-sfp": ("csesfp:CSESFP", None),
-        "pcc-tuning": (None, "pcc_tuning:PCC_TUNING"),
+        "promptbert": (promptbert.UNSUPERVISED, promptbert.SUPERVISED),
+        "dcpcse": (dcpcse.UNSUPERVISED, dcpcse.SUPERVISED),
+        "optiprompt": (optiprompt.OPTIPROMPT, None),
+        "scpcse": (optiprompt.SCPCSE, None),
+        "simcse": (simcse.UNSUPERVISED, simcse.SUPERVISED),
+        "prompteol": (prompteol.UNSUPERVISED, prompteol.SUPERVISED),
+        "sbert": (None, sbert.SBERT),
+        "sbert-regression": (None, sbert.REGRESSION),
+        "consert": (consert.UNSUPERVISED, consert.JOINT),
+        "isbert": (isbert.ISBERT, None),
+        "defsent": (None, defsent.DEFSENT),
+        "cotbert": (cotbert.COTBERT, None),
+        "distill": (distill.DISTILL, distill.DISTILL),
+        "rankcse": (rankcse.RANKCSE, None),
+        "denosent": (denosent.DENOSENT, denosent.DENOSENT),
+        "cse-sfp": (csesfp.CSESFP, None),
+        "pcc-tuning": (None, pcc_tuning.PCC_TUNING),
     },
-    __name__,
 )
 
 

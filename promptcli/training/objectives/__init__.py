@@ -1,29 +1,35 @@
-"""What a method minimises: one paper a file, and this table. A new one is a file and a line here."""
+"""What a method minimises: one paper a file, and this table. A new one is a file, its import and a row here."""
 
 from typing import Any
 
 from promptcli.errors import look_up
 from promptcli.extensions import Table
 from promptcli.training.methods.method import Method
+from promptcli.training.objectives.consert import JointNTXent, NTXent
+from promptcli.training.objectives.contrastive import Contrastive, NegativeView, Ranking, SinglePass
+from promptcli.training.objectives.denoising_decoder import DenoisingDecoder
+from promptcli.training.objectives.distillation import Distillation
+from promptcli.training.objectives.mutual_information import MutualInformation
 from promptcli.training.objectives.objective import Objective
+from promptcli.training.objectives.pairs import PairClassifier, PairCosine
+from promptcli.training.objectives.word_prediction import WordPrediction
 
 OBJECTIVES: Table[type[Objective[Any]]] = Table(
     "objectives",
     {
-        "contrastive": "contrastive:Contrastive",
-        "pair-classifier": "pairs:PairClassifier",
-        "pair-cosine": "pairs:PairCosine",
-        "nt-xent": "consert:NTXent",
-        "nt-xent-joint": "consert:JointNTXent",
-        "mutual-information": "mutual_information:MutualInformation",
-        "word-prediction": "word_prediction:WordPrediction",
-        "negative-view": "contrastive:NegativeView",
-        "distillation": "distillation:Distillation",
-        "ranking": "contrastive:Ranking",
-        "single-pass": "contrastive:SinglePass",
-        "denoising-decoder": "denoising_decoder:DenoisingDecoder",
+        "contrastive": Contrastive,
+        "pair-classifier": PairClassifier,
+        "pair-cosine": PairCosine,
+        "nt-xent": NTXent,
+        "nt-xent-joint": JointNTXent,
+        "mutual-information": MutualInformation,
+        "word-prediction": WordPrediction,
+        "negative-view": NegativeView,
+        "distillation": Distillation,
+        "ranking": Ranking,
+        "single-pass": SinglePass,
+        "denoising-decoder": DenoisingDecoder,
     },
-    __name__,
 )
 
 

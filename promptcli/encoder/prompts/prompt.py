@@ -1,0 +1,52 @@
+"""The base of prompts: a template of words around a sentence."""
+
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from promptcli.backbones.states import Batch
+from promptcli.encoder.context import BuildContext
+from promptcli.encoder.prompts.named import template_text
+from promptcli.encoder.prompts.template import Template
+
+
+class Prompt:
+    """A template of words; the base of the learned prompts, which make and load their own numbers."""
+
+    template: Template  #: the words around the sentence; may be empty
+    spec: str  #: as a recipe writes it, in full
+    length: int = 0  #: positions that it takes in front of the input (a deep prefix's p)
+    shared: Sequence[int] = ()  #: tokens that begin every input, and that nothing learned changes
+
+    def __init__(self, context: BuildContext) -> None:
+        self.template = self.read_template(context)
+        self.spec = self.template.text
+        self.shared = self.template.prefix
+
+    @classmethod
+    def read_template(cls, context: BuildContext) -> Template:
+        """Return the template that the spec's argument names or spells out."""
+        return Template(template_text(context.argument or "", context.backbone.name), context.backbone.tokenizer)
+
+    @classmethod
+    def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+        """Return the initial values of the learned tensors by name; none for words."""
+        return {}
+
+    def attach(self, batch: Batch) -> Batch:
+        """Return the batch with the learned numbers in it."""
+        return batch
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the learned tensors by name; none for words."""
+        return {}
+
+    def set_dropout(self, probability: float) -> Self:
+        """Set the dropout of learned tensors, if the method has one; 0 unless training."""
+        return self
+
+    def nearest_words(self, count: int) -> list[tuple[str, list[str]]]:
+        """Return each word whose vector is learned, with the ``count`` tokens nearest to that vector."""
+        return []

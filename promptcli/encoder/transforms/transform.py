@@ -1,0 +1,21 @@
+"""The base of transforms."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from torch import Tensor
+
+Stage = tuple[str, Callable[[Tensor], Tensor]]
+
+
+class Transform:
+    """One transform."""
+
+    spec: str  #: name and argument, as a recipe writes them
+    stages: Sequence[Stage]  #: name and function of each step, in order
+    ordered = False  #: whether columns are sorted by falling variance, so that the first k of them are a usable vector
+    takes: int | None = None  #: width d of the vectors that it takes; None for any
+    _tensors: Mapping[str, Tensor] = MappingProxyType({})
+
+    def tensors(self) -> dict[str, Tensor]:
+        return dict(self._tensors)
