@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from promptcli.backbones import seam
+from promptcli.backbones import kernels
 
 DEVICE = torch.device("cuda:0")
 #: These take tensors of both devices.
@@ -136,7 +136,7 @@ def pretended(cache):
         for name, value in members.items():
             patch.setattr(torch.cuda, name, value)
         patch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())  # which takes no wrappers
-        patch.setitem(seam._KERNELS, "cuda", seam._KERNELS["cpu"])
+        patch.setitem(kernels._FUSED, "cuda", kernels._FUSED["cpu"])
         for change, on, off in switches:
             change(on)
             undo.callback(change, off)

@@ -1,15 +1,14 @@
 """Which device and which precision: what ``auto`` means on this machine."""
 
 import contextlib
-import functools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from promptcli.backbones import kernels
 from promptcli.errors import UsageError, unknown
 
 TF32 = "tf32"  #: Float32 whose matrix products a GPU makes of operands rounded to 10 bits of mantissa
@@ -65,20 +64,10 @@ def computes(dtype: torch.dtype, device: str) -> bool:
         return dtype == torch.float32 or not device.startswith("cpu")
     if device.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device == "cpu" and bool(torch.cpu._is_avx512_bf16_supported())
+    return device == "cpu" and kernels.cpu_computes_bfloat16()
 
 
 Model = TypeVar("Model", bound=nn.Module)
-
-
-@functools.cache
-def mkl_is_slow() -> bool:
-    """Return whether MKL, which torch calls for float32 products, leaves half of the processor's vector units idle."""
-    try:
-        amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return amd and bool(torch.cpu._is_avx512_supported()) and bool(torch._C._has_mkldnn)
 
 
 class OneDnnLinear(nn.Linear):
@@ -87,14 +76,13 @@ class OneDnnLinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """Return input (..., d) times the weights (d', d), plus the bias."""
         if torch.is_inference_mode_enabled() and input.dtype is torch.float32 and input.device.type == "cpu":
-            product: Tensor = torch.ops.mkldnn._linear_pointwise(input, self.weight, self.bias, "none", [], "")
-            return product
+            return kernels.onednn_linear(input, self.weight, self.bias)
         return super().forward(input)
 
 
 def with_fast_products(model: Model) -> Model:
     """Let the linear layers of a model use oneDNN where MKL is slow; return the model."""
-    if mkl_is_slow():
+    if kernels.mkl_is_slow():
         for module in model.modules():
             if type(module) is nn.Linear:
                 module.__class__ = OneDnnLinear

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from promptcli.backbones import dropout as quick
+from promptcli.backbones import kernels
 from promptcli.backbones.checking import transformers
 from promptcli.backbones.states import Contrast, Prepending
 
@@ -154,13 +155,13 @@ def attention(
     if key.size(1) < query.size(1):
         key, value = (part.repeat_interleave(query.size(1) // part.size(1), dim=1) for part in (key, value))
     if seam is not None and layer in seam.matrix_layers:
-        seam.matrices[layer] = _scores(query, key, attention_mask, scale, softcap).softmax(-1)
+        seam.matrices[layer] = kernels.scores(query, key, attention_mask, scale, softcap).softmax(-1)
     if seam is None or not wants_diagonal:
         only_causal = attention_mask is None and causal and length > 1
         output = attend(query, key, value, attention_mask, dropout, scale, softcap, causal=only_causal)
     else:
-        own = _capped((query.float() * key[:, :, -length:].float()).sum(-1) * scale, softcap)
-        output, logsumexp = _attend_with_logsumexp(query, key, value, attention_mask, scale, softcap)
+        own = kernels.capped((query.float() * key[:, :, -length:].float()).sum(-1) * scale, softcap)
+        output, logsumexp = kernels.attention_with_logsumexp(query, key, value, attention_mask, scale, softcap)
         # a_ii = exp(q_i . k_i * scale) / sum_j exp(q_i . k_j * scale)
         seam.diagonals[layer] = (own - logsumexp).exp()
     mixed = output.transpose(1, 2).contiguous()
@@ -183,7 +184,7 @@ def attend(
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=probability, scale=scale, is_causal=causal
         )
-    weights = _scores(query, key, mask, scale, softcap).softmax(-1).to(value.dtype)
+    weights = kernels.scores(query, key, mask, scale, softcap).softmax(-1).to(value.dtype)
     if query.device.type != "cpu":
         return functional.dropout(weights, probability) @ value
     # with dropout the library falls back to these products, and draws its numbers one after the other
@@ -199,66 +200,6 @@ def with_prefix(
     if mask is not None:
         mask = functional.pad(mask, (keys.size(-2), 0), value=True if mask.dtype == torch.bool else 0.0)
     return torch.cat([keys, key], -2), torch.cat([values, value], -2), mask
-
-
-def _attend_with_logsumexp(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float | None
-) -> tuple[Tensor, Tensor]:
-    """Return the output (n, h, t, d/h) and the logsumexp over keys (n, h, t) float32 of one fused attention."""
-    if softcap is not None:
-        return _plain(query, key, value, mask, scale, softcap)
-    if mask is not None:
-        mask = _additive(mask, query.dtype).expand(query.size(0), 1, query.size(2), key.size(2))
-    kernel = _KERNELS.get(query.device.type, _plain)
-    output, logsumexp = kernel(query, key, value, mask, scale)
-    return output, logsumexp[..., : query.size(2)].float()
-
-
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    if mask.dtype != torch.bool:
-        return mask
-    # half the lowest number: padding that may attend to nothing (sliding windows) must not overflow to NaN
-    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min / 2)
-
-
-def _capped(scores: Tensor, softcap: float | None) -> Tensor:
-    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
-
-
-def _scores(query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None) -> Tensor:
-    """Return the scaled, capped and masked dot products, (n, h, t, t) float32."""
-    scores = _capped((query @ key.transpose(-1, -2)).float() * scale, softcap)
-    return scores if mask is None else scores + _additive(mask, scores.dtype)
-
-
-def _cpu(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    result: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, False, attn_mask=mask, scale=scale
-    )
-    return result
-
-
-def _cuda(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
-    bias = None
-    if mask is not None:  # the kernel wants rows that start at multiples of 16 elements
-        width = key.size(2)
-        aligned = functional.pad(mask, (0, -width % 16))[..., :width]
-        bias = aligned.expand(query.size(0), query.size(1), query.size(2), width)
-    output, logsumexp, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
-        query, key, value, bias, True, 0.0, False, scale=scale
-    )
-    return output, logsumexp
-
-
-def _plain(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None
-) -> tuple[Tensor, Tensor]:
-    """Any other device, and capped scores: one layer's matrix at a time."""
-    scores = _scores(query, key, mask, scale, softcap)
-    return scores.softmax(-1).to(value.dtype) @ value, scores.logsumexp(-1)
-
-
-_KERNELS = {"cpu": _cpu, "cuda": _cuda}
 
 
 #: Largest difference of the two paths, relative to the largest number: rounding is far below, another attention above.

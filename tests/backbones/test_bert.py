@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
-from promptcli.backbones import devices
+from promptcli.backbones import devices, kernels
 from promptcli.backbones.bert import ACTIVATIONS, BertModel
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.loading import load_backbone
@@ -142,7 +142,7 @@ def test_the_tokenizer_is_the_one_that_transformers_makes(fields, named, whole, 
 def test_fast_products_are_torchs_and_learn_as_before(monkeypatch):
     if not torch._C._has_mkldnn:
         pytest.skip("torch is built without oneDNN")
-    monkeypatch.setattr(devices, "mkl_is_slow", lambda: True)
+    monkeypatch.setattr(kernels, "mkl_is_slow", lambda: True)
     plain = torch.nn.Linear(24, 16)
     fast = devices.with_fast_products(torch.nn.Sequential(copy.deepcopy(plain)))
     for states in (torch.randn(3, 5, 24), torch.randn(3, 5, 24)[:, 0], torch.randn(0, 24)):

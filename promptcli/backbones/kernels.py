@@ -1,0 +1,132 @@
+"""Names of torch that a release may move or drop, each with a plain way in its place.
+
+The names are private, but nothing public does what they do. ``PRIVATE_NAMES`` says which of them this torch has.
+"""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+def _name(owner: Any, name: str) -> Any | None:
+    """Return a name of torch, or None if this release does not have it."""
+    return getattr(owner, name, None)
+
+
+_FLASH_ON_CPU = _name(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu")
+_EFFICIENT_ON_CUDA = _name(torch.ops.aten, "_scaled_dot_product_efficient_attention")
+_ONEDNN_LINEAR = _name(torch.ops.mkldnn, "_linear_pointwise")
+_AVX512 = _name(torch.cpu, "_is_avx512_supported")
+_AVX512_BFLOAT16 = _name(torch.cpu, "_is_avx512_bf16_supported")
+_HAS_ONEDNN = _name(torch._C, "_has_mkldnn")
+
+PRIVATE_NAMES: dict[str, Any | None] = {
+    "aten._scaled_dot_product_flash_attention_for_cpu": _FLASH_ON_CPU,
+    "aten._scaled_dot_product_efficient_attention": _EFFICIENT_ON_CUDA,
+    "mkldnn._linear_pointwise": _ONEDNN_LINEAR,
+    "cpu._is_avx512_supported": _AVX512,
+    "cpu._is_avx512_bf16_supported": _AVX512_BFLOAT16,
+    "_C._has_mkldnn": _HAS_ONEDNN,
+}
+
+
+def cpu_computes_bfloat16() -> bool:
+    """Return whether the CPU multiplies matrices of bfloat16 at speed; False if torch does not say."""
+    return _AVX512_BFLOAT16 is not None and bool(_AVX512_BFLOAT16())
+
+
+@functools.cache
+def mkl_is_slow() -> bool:
+    """Return whether MKL, which torch calls for float32 products, leaves half of the CPU's vector units idle.
+
+    That is so on AMD's CPUs with AVX-512. False if oneDNN cannot take the products over.
+    """
+    if _AVX512 is None or _ONEDNN_LINEAR is None or not _HAS_ONEDNN:
+        return False
+    try:
+        amd = "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return amd and bool(_AVX512())
+
+
+def onednn_linear(vectors: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return vectors (..., d) times the weights (d', d), plus the bias (d',), float32 on a CPU, by oneDNN."""
+    if _ONEDNN_LINEAR is None:
+        return functional.linear(vectors, weight, bias)
+    product: Tensor = _ONEDNN_LINEAR(vectors, weight, bias, "none", [], "")
+    return product
+
+
+def attention_with_logsumexp(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float | None
+) -> tuple[Tensor, Tensor]:
+    """Return the output (n, h, t, d/h) and the logsumexp over keys (n, h, t) float32 of one attention.
+
+    A fused kernel computes both without the matrix (n, h, t, t), where the device has one and scores are not capped.
+    """
+    kernel = _FUSED.get(query.device.type)
+    if kernel is None or softcap is not None:
+        all_scores = scores(query, key, mask, scale, softcap)
+        return all_scores.softmax(-1).to(value.dtype) @ value, all_scores.logsumexp(-1)
+    if mask is not None:
+        mask = additive(mask, query.dtype).expand(query.size(0), 1, query.size(2), key.size(2))
+    output, logsumexp = kernel(query, key, value, mask, scale)
+    return output, logsumexp[..., : query.size(2)].float()
+
+
+def scores(query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None) -> Tensor:
+    """Return the scaled, capped and masked dot products, (n, h, t, t) float32."""
+    products = capped((query @ key.transpose(-1, -2)).float() * scale, softcap)
+    if mask is None:
+        return products
+    return products + additive(mask, products.dtype)
+
+
+def capped(products: Tensor, softcap: float | None) -> Tensor:
+    """Return scaled dot products s as c tanh(s / c) for a cap c (Gemma 2), unchanged without one."""
+    if softcap is None:
+        return products
+    return softcap * torch.tanh(products / softcap)
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a mask to be added to scores: a boolean one (True = attend) becomes 0 and a very low number."""
+    if mask.dtype != torch.bool:
+        return mask
+    # half the lowest number: padding that may attend to nothing (sliding windows) must not overflow to NaN
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min / 2)
+
+
+def _fused_on_cpu(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    assert _FLASH_ON_CPU is not None
+    result: tuple[Tensor, Tensor] = _FLASH_ON_CPU(query, key, value, 0.0, False, attn_mask=mask, scale=scale)
+    return result
+
+
+def _fused_on_cuda(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor]:
+    assert _EFFICIENT_ON_CUDA is not None
+    bias = None
+    if mask is not None:  # the kernel wants rows that start at multiples of 16 elements
+        width = key.size(2)
+        aligned = functional.pad(mask, (0, -width % 16))[..., :width]
+        bias = aligned.expand(query.size(0), query.size(1), query.size(2), width)
+    output, logsumexp, *_ = _EFFICIENT_ON_CUDA(query, key, value, bias, True, 0.0, False, scale=scale)
+    return output, logsumexp
+
+
+#: The fused attention of each type of device, which takes an additive mask.
+_FUSED: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {}
+if _FLASH_ON_CPU is not None:
+    _FUSED["cpu"] = _fused_on_cpu
+if _EFFICIENT_ON_CUDA is not None:
+    _FUSED["cuda"] = _fused_on_cuda

@@ -1,0 +1,40 @@
+"""Private names of torch, and the plain ways in their place."""
+
+import pytest
+import torch
+
+from promptcli.backbones import devices, kernels
+
+
+def test_this_release_of_torch_has_every_private_name():
+    missing = [name for name, value in kernels.PRIVATE_NAMES.items() if value is None]
+    assert missing == [], f"torch {torch.__version__} has no {', '.join(missing)}: the plain ways are taken"
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_without_the_fused_kernel_is_the_same(masked, monkeypatch):
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 2, 4, 9, 8)
+    mask = None
+    if masked:
+        mask = torch.ones(2, 1, 1, 9, dtype=torch.bool)
+        mask[1, ..., 6:] = False
+    output, logsumexp = kernels.attention_with_logsumexp(query, key, value, mask, 0.3, None)
+    monkeypatch.delitem(kernels._FUSED, "cpu")
+    plain_output, plain_logsumexp = kernels.attention_with_logsumexp(query, key, value, mask, 0.3, None)
+    torch.testing.assert_close(output, plain_output, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logsumexp, plain_logsumexp, atol=1e-5, rtol=1e-5)
+
+
+def test_products_without_onednns_name_are_torchs(monkeypatch):
+    monkeypatch.setattr(kernels, "_ONEDNN_LINEAR", None)
+    vectors, weight, bias = torch.randn(3, 5), torch.randn(4, 5), torch.randn(4)
+    assert torch.equal(kernels.onednn_linear(vectors, weight, bias), vectors @ weight.T + bias)
+    kernels.mkl_is_slow.cache_clear()
+    assert not kernels.mkl_is_slow()
+    kernels.mkl_is_slow.cache_clear()
+
+
+def test_a_cpu_that_torch_knows_nothing_of_computes_in_float32(monkeypatch):
+    monkeypatch.setattr(kernels, "_AVX512_BFLOAT16", None)
+    assert devices.choose_dtype("auto", "cpu") == torch.float32
