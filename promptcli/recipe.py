@@ -8,11 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from promptcli.errors import UsageError
+from promptcli.named_templates import MASK as MASK
+from promptcli.named_templates import SLOT as SLOT
+from promptcli.named_templates import has_mask
+from promptcli.named_templates import last_part as last_part
 from promptcli.settings import BARE, setting
 from promptcli.storage.documents import convert, parse_json, parse_toml
 
-SLOT = "[X]"  #: the sentence slot of a template; alone it is the empty template
-MASK = "[MASK]"  #: the mask slot of a template; the backbone may have another mask token
+
+def pooling_for(prompt: str) -> str:
+    """Return the pooling of a prompt for which none is given: a mask is there to be read."""
+    return "last/mask" if has_mask(prompt) else "first-last/avg"
 
 
 @dataclass(frozen=True)
@@ -45,10 +51,10 @@ class Recipe:
         " full stop), `lower`, `as-typed` (white space around it stays). Default: none.",
     )
     pooling: str = setting(
-        "first-last/avg",
+        "",
         "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`. States: static, last, first-last, last-two,"
         " layer-K, attention, attention:A-B, mlm-head. Weights: avg, max, sqrt, weighted, cls, mask, last-token,"
-        " unbiased, tfidf, ditto, cnn.",
+        " unbiased, tfidf, ditto, cnn. Default: last/mask if the prompt has a mask, else first-last/avg.",
     )
     transforms: tuple[str, ...] = setting(
         (),
@@ -61,8 +67,13 @@ class Recipe:
         None, "Longest input in tokens, specials and template included. Default: all positions of the backbone."
     )
     dims: tuple[int, ...] = ()  #: shorter widths that it was trained to be cut to (Matryoshka), largest first
+    #: whether the prompt decided the pooling, since none was given; another prompt then decides it again
+    pooling_by_prompt: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if not self.pooling:
+            object.__setattr__(self, "pooling", pooling_for(self.prompt))
+            object.__setattr__(self, "pooling_by_prompt", True)
         object.__setattr__(self, "transforms", tuple(self.transforms))
         if self.pooling.startswith("ditto:"):
             object.__setattr__(self, "pooling", f"first-last/{self.pooling}")
@@ -74,6 +85,7 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON-ready values; ``text_rule`` and ``dims`` only if they are set."""
         values = {**dataclasses.asdict(self), "transforms": list(self.transforms), "dims": list(self.dims)}
+        del values["pooling_by_prompt"]
         for name in ("text_rule", "dims"):
             if not values[name]:
                 del values[name]  # fingerprints and stored recipes stay those of before there were any
@@ -101,7 +113,9 @@ class Recipe:
         return cls.from_dict(values)
 
     def replace(self, **changes: str | int | Sequence[str] | None) -> "Recipe":
-        """Return a copy with ``changes``."""
+        """Return a copy with ``changes``; a pooling that nothing but the prompt decided follows a new prompt."""
+        if self.pooling_by_prompt:
+            changes = {"pooling": "", **changes}
         return dataclasses.replace(self, **dict[str, Any](changes))
 
     def first(self, dim: int) -> "Recipe":
@@ -161,11 +175,6 @@ def split_spec(text: str) -> tuple[str, str | None]:
     """Split ``name:argument`` as in ``ditto:1-10``; the argument is None without a colon."""
     name, colon, argument = text.partition(":")
     return name, argument if colon else None
-
-
-def last_part(backbone: str) -> str:
-    """Return a backbone's name without owner, folder and revision, e.g. ``opt-125m``."""
-    return backbone.partition("@")[0].rstrip("/").rpartition("/")[2]
 
 
 _MANUAL = f'This sentence : "{SLOT}" means {MASK} .'

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "promptcli"
 ROOMS = """cli serving reproducing searching analysis pretraining training index embedding evaluation models encoder
     backbones data storage""".split()
 #: What stands at the top of the package; all but the first two serve every room.
-LOOSE = {"__init__", "__main__", "children", "errors", "extensions", "notes", "recipe", "settings"}
+LOOSE = {"__init__", "__main__", "children", "errors", "extensions", "named_templates", "notes", "recipe", "settings"}
 #: Loose modules that every room may use -> what they may use themselves.
 LOWEST = {
     "children": (),
@@ -24,7 +24,8 @@ LOWEST = {
     "notes": ("errors",),
     "extensions": ("errors", "notes"),
     "settings": ("errors", "storage"),
-    "recipe": ("errors", "extensions", "settings", "storage"),
+    "named_templates": ("errors", "storage"),
+    "recipe": ("errors", "extensions", "settings", "storage", "named_templates"),
 }
 
 #: Library -> where it may be imported.

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptcli.cli.options import MODEL
-from promptcli.encoder.prompts.named import named_templates, template_text
 from promptcli.encoder.prompts.template import check_template
 from promptcli.errors import UsageError
+from promptcli.named_templates import named_templates, template_text
 from promptcli.recipe import RECIPES, Recipe
 
 _text = st.text(max_size=20)
@@ -75,10 +75,48 @@ def test_the_period_rule_follows_the_prompt(recipe, period):
     assert recipe.explicit().period is period
 
 
+MASKED = "[X] means [MASK] ."
+
+
+@pytest.mark.parametrize(
+    ("recipe", "pooling"),
+    [
+        (Recipe(), "first-last/avg"),
+        (Recipe(prompt=MASKED), "last/mask"),
+        (Recipe(prompt="manual"), "last/mask"),
+        (Recipe(prompt="prompteol"), "first-last/avg"),
+        (Recipe(prompt="deep-prefix:4"), "first-last/avg"),
+        (Recipe(prompt="soft-template:manual"), "last/mask"),
+        (Recipe(prompt=f"mean:{MASKED} || manual"), "last/mask"),
+        (Recipe(prompt=f"mean:{MASKED} || [X]"), "first-last/avg"),
+        (Recipe(prompt=MASKED, pooling="last/avg"), "last/avg"),
+        (Recipe().replace(backbone="x").replace(prompt=MASKED), "last/mask"),
+        (Recipe(prompt=MASKED).explicit().replace(prompt="[X]"), "first-last/avg"),
+        (Recipe(pooling="first-last/avg").replace(prompt=MASKED), "first-last/avg"),
+        (Recipe().replace(prompt=MASKED, pooling="last/cls"), "last/cls"),
+        (RECIPES["first-last-avg"].replace(prompt=MASKED), "first-last/avg"),
+        (RECIPES["whitening"].replace(prompt=MASKED), "last/mask"),
+        (Recipe.from_text(f'{{"prompt": "{MASKED}"}}'), "last/mask"),
+    ],
+)
+def test_a_mask_in_the_prompt_is_read_unless_a_pooling_is_given(recipe, pooling):
+    assert recipe.pooling == pooling
+
+
+def test_how_the_pooling_was_decided_is_not_part_of_a_recipe():
+    assert Recipe(prompt=MASKED) == Recipe(prompt=MASKED, pooling="last/mask")
+    assert "pooling_by_prompt" not in Recipe().to_dict()
+    with pytest.raises(UsageError, match="unknown key 'pooling_by_prompt'"):
+        Recipe.from_text('{"pooling_by_prompt": true}')
+
+
 def test_the_words_of_a_recipe_are_options_and_every_field_has_a_help():
     options = {option.name for option in MODEL.options()}
     assert options == {"model", "backbone", "prompt", "pooling", "transforms", "dim", "set"}
-    assert [field.name for field in dataclasses.fields(Recipe) if not field.metadata.get("help")] == ["dims"]
+    assert [field.name for field in dataclasses.fields(Recipe) if not field.metadata.get("help")] == [
+        "dims",
+        "pooling_by_prompt",
+    ]
 
 
 def test_changes_hold_only_what_was_given():

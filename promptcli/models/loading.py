@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -22,6 +22,7 @@ from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.models.entries import Entry
 from promptcli.models.reading import read_model
 from promptcli.models.registry import Registry
+from promptcli.named_templates import has_mask
 from promptcli.notes import is_offline, note, obeys_offline
 from promptcli.notes import offline as no_network
 from promptcli.recipe import RECIPES, Choice, Recipe
@@ -106,6 +107,7 @@ def load(
         choice = f"{choice}@{revision}"
     entry = changed(entry_of(choice), changes)
     entry = entry if dim is None else first_numbers(entry, dim)
+    _note_unread_mask(entry, changes)
     device = f"cuda:{device}" if isinstance(device, int) else str(device or "auto")
     dtype = str(dtype or "stored").removeprefix("torch.")
     return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows, calibration=calibration)
@@ -212,6 +214,14 @@ def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
     return Entry(name, recipe, entry.tensors, entry.provenance, transfer=transfer, prompts=entry.prompts)
 
 
+def _note_unread_mask(entry: Entry, changes: Mapping[str, Any]) -> None:
+    """Say that a model's own pooling leaves out the mask of a prompt that is given with none."""
+    read = entry.recipe.pooling.endswith("mask")
+    if "prompt" in changes and "pooling" not in changes and not read and has_mask(changes["prompt"]):
+        own = f"{entry.name.split(' ')[0]} reads {entry.recipe.pooling}, as it says itself"
+        note(f"the prompt has a mask, but {own}; to read the mask: `pooling` last/mask")
+
+
 def _read_recipe(text: str) -> Entry:
     if text in RECIPES:
         return Entry(text, RECIPES[text])
@@ -270,6 +280,8 @@ def open_model(
         options |= {"rows": rows, "calibration": calibration}
         encoder = build_on(backend, entry.recipe, folder=graphs, **options)
     encoder.name = entry.name
+    if isinstance(model, Choice):
+        _note_unread_mask(entry, model.changes)
     if isinstance(model, Choice) and model.model is None and model.changes.keys() != {"backbone"}:
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
         if not model.changes:

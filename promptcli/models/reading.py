@@ -145,7 +145,7 @@ def _size(config: Mapping[str, Any], name: str) -> int:
 
 
 def _assumed(recipe: Recipe) -> str:
-    return f"does not say how sentences are read; assumed: {recipe.prompt} {recipe.pooling}"
+    return f"does not say how sentences are read; assumed unless given: {recipe.prompt} {recipe.pooling}"
 
 
 def _kinds(folder: _Folder) -> list[tuple[str, str]]:
@@ -348,7 +348,7 @@ def _plain(folder: _Folder) -> Entry:
     elif "simcse" in folder.name.lower():
         kind, recipe = "SimCSE checkpoint", Recipe(pooling="last/cls")
     else:
-        recipe = Recipe(folder.name, pooling="last/last-token" if FAMILIES[family].causal else Recipe().pooling)
+        recipe = Recipe(folder.name, pooling="last/last-token" if FAMILIES[family].causal else "")
         return _entry(folder, "language model", recipe, {}, _assumed(recipe))
     supervised = bool(re.search(r"(?<!un)sup", folder.name.lower()))
     taken = f"is taken for a {kind}, {'supervised' if supervised else 'unsupervised'} by its name"

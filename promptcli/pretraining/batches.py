@@ -15,8 +15,8 @@ import torch
 
 from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, Vocabulary
 from promptcli.encoder.batching import to_device
-from promptcli.encoder.prompts.named import templates_folder
 from promptcli.errors import UsageError
+from promptcli.named_templates import templates_folder
 from promptcli.pretraining.corpus import Corpus, CorpusFile, Template
 from promptcli.pretraining.plan import BAGS, Plan
 

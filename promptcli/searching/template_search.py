@@ -15,11 +15,11 @@ from promptcli.data.dialect import Fields
 from promptcli.data.rows import open_rows
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.prompts.named import templates_folder
 from promptcli.encoder.prompts.template import check_template, text_rule, with_period
 from promptcli.errors import UsageError, unknown
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.models.loading import home_folder
+from promptcli.named_templates import templates_folder
 from promptcli.notes import note, working
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe, last_part
 from promptcli.searching.generate_t5 import Definition, choose_definitions, generate_templates, read_definitions

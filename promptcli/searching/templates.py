@@ -8,8 +8,8 @@ from promptcli.recipe import MASK
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
-    from promptcli.encoder.prompts.named import NamedTemplate
     from promptcli.models.loading import Model
+    from promptcli.named_templates import NamedTemplate
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def templates() -> "dict[str, NamedTemplate]":
         >>> pc.templates()["manual"].text
         'This sentence : "[X]" means [MASK] .'
     """
-    from promptcli.encoder.prompts.named import named_templates
+    from promptcli.named_templates import named_templates
 
     return dict(named_templates())
 
@@ -69,8 +69,8 @@ def check_template(
         NotFoundError: The backbone is missing.
     """
     from promptcli.encoder.prompts import template as texts
-    from promptcli.encoder.prompts.named import named_templates, template_text
     from promptcli.models.loading import backbone_model, open_model
+    from promptcli.named_templates import named_templates, template_text
 
     filled = template_text(text)
     texts.check_template(filled)  # before anything is loaded

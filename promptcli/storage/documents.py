@@ -81,7 +81,7 @@ def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Docum
     import msgspec
 
     if closed and dataclasses.is_dataclass(kind) and isinstance(values, dict):
-        known = [field.name for field in dataclasses.fields(kind)]
+        known = [field.name for field in dataclasses.fields(kind) if field.init]
         for key in values:
             if key not in known:
                 raise ValueError(f"unknown key {shown(key)}; valid: {', '.join(known)}{did_you_mean(key, known)}")

@@ -14,8 +14,8 @@ from promptcli.backbones import pretrained
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.encoder import build_encoder, encode_together
-from promptcli.encoder.prompts.named import named_templates
 from promptcli.errors import UsageError
+from promptcli.named_templates import named_templates
 from promptcli.recipe import RECIPES, Recipe
 from tests.reference import plain
 from tests.reference.causal import attention_outputs, contrasted, text_rule, token_prepending

@@ -77,6 +77,20 @@ def test_missing_tasks_are_named_and_are_dashes_in_the_table(score, document, fa
     assert [index for index, cell in enumerate(row.split()[1:]) if cell == "-"] == [1, 3, 4, 6]
 
 
+@pytest.mark.parametrize(
+    ("words", "pooling"),
+    [
+        ([], "last/mask"),
+        (["--pooling", "last/avg"], "last/avg"),
+        (["-m", "last-avg"], "last/avg"),
+        (["-m", '{"max_length": 16}'], "last/mask"),
+    ],
+)
+def test_a_prompt_with_a_mask_is_read_at_the_mask_unless_a_pooling_is_given(words, pooling, score, fake):
+    assert score("--prompt", "[X] means [MASK] .", *words).code == 0
+    assert [recipe.pooling for recipe in fake["opened"]] == [pooling]
+
+
 def test_table_says_protocol_text_intervals_subsets_and_what_is_not_comparable(run, score, document, fake):
     tasks = ("--model", "cls", "--task", "STS12", "--task", "STS14", "--task", "STS-B:dev")
     ran = score(*tasks)

@@ -3,7 +3,7 @@
 import pytest
 from transformers import AutoTokenizer
 
-from promptcli.encoder.prompts.named import named_templates
+from promptcli.named_templates import named_templates
 from tests.embed_running import refused
 
 MANUAL = 'This sentence : "[X]" means [MASK] .'

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from promptcli.backbones.vocabulary import MASK, SPECIALS, Vocabulary
-from promptcli.encoder.prompts.named import named_templates
 from promptcli.errors import UsageError
+from promptcli.named_templates import named_templates
 from promptcli.pretraining import corpus as corpus_file
 from promptcli.pretraining.batches import DEFAULT_TEMPLATES, mask, predict_words, read_templates, steps
 from promptcli.pretraining.corpus import Corpus

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.encoder.prompts.named import named_templates
 from promptcli.errors import lacking
+from promptcli.named_templates import named_templates
 from promptcli.training.methods import METHODS
 from tests.cli.test_train_command import FILES
 from tests.learning import family_for

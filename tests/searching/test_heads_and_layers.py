@@ -14,7 +14,7 @@ from promptcli.encoder.batching import plan_batches
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import distinct_sentences, evaluate
-from promptcli.recipe import RECIPES, Recipe
+from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.searching import head_pass
 from promptcli.searching.head_pass import head_cosines
 from promptcli.searching.search import cross_validate
@@ -257,3 +257,8 @@ def test_the_best_layer_is_saved(run, tiny_folder, tmp_path):
     assert found["recipe"]["pooling"] == found["ranked"][0]["choice"] and found["model"] == "layers"
     table = run(*arguments, "--force")
     assert table.code == 0 and "luck:" in table.out and "first-last:1/last-token" in table.out
+
+
+def test_layers_are_compared_at_the_mask_of_a_prompt_that_has_one(tiny_folder):
+    chosen = Choice(str(tiny_folder("bert")), {"prompt": "[X] means [MASK] ."})
+    assert search_layers(chosen, TASK).baseline["own"].choice == "last/mask"

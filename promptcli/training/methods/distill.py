@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from promptcli.recipe import MASK, SLOT
+from promptcli.named_templates import has_mask
+from promptcli.recipe import SLOT, pooling_for
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import TeacherSettings, TemplateSettings, Views, setting
 
@@ -32,10 +33,10 @@ class DistillSettings(TeacherSettings, TemplateSettings):
         return self.template or views
 
     def pooling(self, own: str) -> str:
-        """Return ``pool``, else the mask's state if the template has a mask, as named templates do; else ``own``."""
+        """Return ``pool``, else the mask's state if the template that is given has a mask; else ``own``."""
         if self.pool:
             return self.pool
-        return "last/mask" if any(MASK in text or SLOT not in text for text in self.template) else own
+        return pooling_for(self.template[0]) if self.template and has_mask(self.template[0]) else own
 
 
 DISTILL = Method(

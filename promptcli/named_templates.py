@@ -1,4 +1,4 @@
-"""The named templates: TOML files packaged with the program."""
+"""Templates of words: their slots, and the named ones in TOML files packaged with the program."""
 
 import functools
 from collections.abc import Mapping
@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from promptcli.errors import unknown
-from promptcli.recipe import SLOT, last_part
 from promptcli.storage.documents import read_document
+
+SLOT = "[X]"  #: the sentence slot of a template; alone it is the empty template
+MASK = "[MASK]"  #: the mask slot of a template; the backbone may have another mask token
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class NamedTemplate:
 
 def templates_folder() -> Path:
     """Return the folder of the template files: inside an installed package, or at the top of a source tree."""
-    package = Path(__file__).parents[2]
+    package = Path(__file__).parent
     packaged = package / "templates"
     return packaged if packaged.is_dir() else package.parent / "templates"
 
@@ -44,3 +46,21 @@ def template_text(prompt: str, backbone: str = "") -> str:
     if prompt not in known:
         raise unknown("template", prompt, [*known, f"or a text with {SLOT}"])
     return known[prompt].models.get(last_part(backbone), known[prompt].text)
+
+
+def has_mask(prompt: str) -> bool:
+    """Return whether every template of a recipe's prompt has a mask; a name stands for its template."""
+    return all(MASK in _written_out(part) for part in prompt.split(" || "))
+
+
+def _written_out(part: str) -> str:
+    if SLOT in part:
+        return part
+    name = part.rpartition(":")[2]  # of ``soft-template:NAME``
+    known = named_templates()
+    return known[name].text if name in known else part
+
+
+def last_part(backbone: str) -> str:
+    """Return a backbone's name without owner, folder and revision, e.g. ``opt-125m``."""
+    return backbone.partition("@")[0].rstrip("/").rpartition("/")[2]
