@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 from promptcli.errors import UsageError, unknown
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import hold_folder, write_text
+from promptcli.storage.files import write_text
+from promptcli.storage.locks import hold_folder
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,7 @@ class PictureOptions:
     def draw(self, paint: Callable[..., None], *given: Any) -> None:
         """Draw the plot, if one is asked for."""
         if self.plot is not None:
+            check_output(self.plot, force=self.force, option="--plot")  # it may have appeared in the meantime
             paint(self.plot, *given)
             note(f"drawn to {self.plot}")
 

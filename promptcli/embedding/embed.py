@@ -112,7 +112,9 @@ def embed(
             source, rows = replace(source, batches=Splitter(encoder).batches(source)), None
         with working("embed", rows) as advance:
             if target is not None:
-                report = embed_file(encoder, source, target, settings, batch_size=batch_size, progress=advance)
+                report = embed_file(
+                    encoder, source, target, settings, batch_size=batch_size, force=force, progress=advance
+                )
             else:
                 assert stream is not None
                 with open_sink(stream, ".jsonl", encoder.width) as sink:
@@ -225,7 +227,7 @@ def embed_parts(
             else:
                 parts.make_by_processes(job, missing, devices, advance)
     if shard is None:
-        remove_leftovers(folder, age=0)  # of processes that were killed
+        remove_leftovers(folder)  # of processes that were killed
     existing = len(parts_of.parts_in(folder, shards))
     return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
 

@@ -100,7 +100,7 @@ def make_by_processes(job: PartJob, shards: Sequence[int], devices: Sequence[str
             for worker in set(multiprocessing.active_children()).difference(others):
                 worker.kill()
             pool.shutdown(cancel_futures=True)
-            remove_leftovers(job.folder, age=0)
+            remove_leftovers(job.folder)
             if not isinstance(error, BrokenProcessPool):
                 raise
             complete = len(parts_in(job.folder, job.manifest.shards))

@@ -43,11 +43,12 @@ def embed_file(
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
     *,
     batch_size: int | None = None,
+    force: bool = True,
     progress: Advance = lambda done: None,
 ) -> EmbedReport:
-    """Encode a source into a vector file with a manifest."""
+    """Encode a source into a vector file with a manifest; without ``force`` one that appears meanwhile is refused."""
     manifest = manifest_path(target)
-    with atomic_path(manifest) as beside, atomic_path(target) as temporary:
+    with atomic_path(manifest) as beside, atomic_path(target, replace=force) as temporary:
         with temporary.open("xb") as file:
             with open_sink(file, kind_of(target), encoder.width) as sink:
                 report = embed_stream(encoder, source, sink, settings, batch_size=batch_size, progress=progress)
@@ -60,7 +61,8 @@ def embed_file(
         beside.write_text(to_json(document), encoding="utf-8")
         for written in (temporary, beside):  # a disk that fails leaves the old file with its manifest
             sync(written)
-        manifest.unlink(missing_ok=True)  # never beside a file that it does not describe
+        if force:
+            manifest.unlink(missing_ok=True)  # never beside a file that it does not describe
     return report
 
 

@@ -22,8 +22,9 @@ from promptcli.index.vector_index import VectorIndex
 from promptcli.index.where import columns_of
 from promptcli.recipe import Prompts
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import check_name, hold, real_path, remove_leftovers, write_text
-from promptcli.storage.folders import StoredFile, check_files, link_file, list_files, reading_folder, write_folder
+from promptcli.storage.files import check_name, real_path, write_text
+from promptcli.storage.folders import StoredFile, check_files, link_file, list_files, read_folder, write_folder
+from promptcli.storage.locks import hold
 
 #: The manifest, the rows that are deleted, and FAISS's index as trained, without rows.
 MANIFEST, DELETED, TRAINED = "index.json", "deleted.npy", "trained.faiss"
@@ -155,83 +156,107 @@ def save(folder: Path, stored: StoredIndex, *, force: bool = False) -> IndexMani
 
 
 @contextlib.contextmanager
-def create(folder: Path, *, force: bool = False) -> Iterator[Writer]:
-    """Yield the writer of a new index, which takes the folder's place when the block ends well."""
-    check_target(folder, force=force)
+def create(folder: Path, *, force: bool = False, instead: IndexManifest | None = None) -> Iterator[Writer]:
+    """Yield the writer of a new index, which takes the folder's place when the block ends well.
+
+    With ``force`` it replaces any index, with ``instead`` that one, else none: not one that appears meanwhile either.
+    """
+
+    def check() -> None:
+        if instead is None:
+            check_target(folder, force=force)
+        elif read_manifest(folder) != instead:
+            raise _changed(folder)
+
+    check()
     folder = real_path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with hold(folder / _LOCK) if (folder / MANIFEST).exists() else contextlib.nullcontext(), _replacing(folder) as new:
-        yield Writer(new)
-        check_target(folder, force=force)  # another process may have built one
+    with contextlib.ExitStack() as locks:
+        there = (folder / MANIFEST).exists()
+        if there:
+            locks.enter_context(hold(folder / _LOCK))
+        with write_folder(folder, check=check) as new:
+            yield Writer(new)
+            check()
+            if not there and (folder / MANIFEST).exists():  # nobody is to be changing it while it is replaced
+                locks.enter_context(hold(folder / _LOCK))
+            _keep_lock(folder, new)
 
 
 @contextlib.contextmanager
-def change(folder: Path, *, memory: int | None = None) -> Iterator[StoredIndex]:
+def change(folder: Path, *, memory: int | None = None, begun: IndexManifest | None = None) -> Iterator[StoredIndex]:
     """Yield an index and write it back when the block ends well; other processes wait to change it.
 
-    ``memory`` is the number of bytes that the process may take for new segments; None: no limit.
+    ``memory`` is the number of bytes that the process may take for new segments; None: no limit. ``begun`` is the index
+    that the work was begun on: one of another encoder, or of other rows than those of files, is refused.
     """
     folder = real_path(folder)
     read_manifest(folder)
     _check_ours(folder)
     with hold(folder / _LOCK):
         stored = load(folder)
+        if begun and (stored.synced, stored.origin.fingerprint) != (begun.synced, begun.fingerprint):
+            raise _changed(folder)
         if stored.index.lexical:
             load_library()
-        with _replacing(folder) as new:
+        with write_folder(folder) as new:
             writer = Writer(new, folder)
             stored.index.store, stored.index.memory = writer.segment, memory
             yield stored
             writer.finish(stored)
+            _keep_lock(folder, new)
 
 
 def load(folder: Path) -> StoredIndex:
     """Open an index; its segments are memory-mapped."""
-    folder = real_path(folder)
-    with reading_folder(folder):
-        manifest = read_manifest(folder)
-        try:
-            trained = TRAINED in manifest.files
-            index = VectorIndex(
-                [Segment.read(folder / name) for name in manifest.segments],
-                faiss.read_index(str(folder / TRAINED)) if trained else make(manifest.factory, manifest.dim),
-                manifest.factory,
-                manifest.recall,
-                Effort(manifest.nprobe, manifest.ef, manifest.factor),
-                np.load(folder / DELETED, allow_pickle=False) if DELETED in manifest.files else None,
-                manifest.numbered,
-                split=manifest.split,
-                lexical=manifest.lexical,
-            )
-        except (RuntimeError, ValueError, OSError) as error:
-            raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
-        if manifest.lexical and index.rows:
-            with contextlib.suppress(UsageError):  # without bm25s its vectors are searched
-                index.counted = Lexical.read(folder, index.live())
+    return read_folder(real_path(folder), _load)
+
+
+def _load(folder: Path) -> StoredIndex:
+    manifest = read_manifest(folder)
+    try:
+        trained = TRAINED in manifest.files
+        index = VectorIndex(
+            [Segment.read(folder / name) for name in manifest.segments],
+            faiss.read_index(str(folder / TRAINED)) if trained else make(manifest.factory, manifest.dim),
+            manifest.factory,
+            manifest.recall,
+            Effort(manifest.nprobe, manifest.ef, manifest.factor),
+            np.load(folder / DELETED, allow_pickle=False) if DELETED in manifest.files else None,
+            manifest.numbered,
+            split=manifest.split,
+            lexical=manifest.lexical,
+        )
+    except (RuntimeError, ValueError, OSError) as error:
+        raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
+    if manifest.lexical and index.rows:
+        with contextlib.suppress(UsageError):  # without bm25s its vectors are searched
+            index.counted = Lexical.read(folder, index.live())
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
     return StoredIndex(index, origin, manifest.created, manifest.synced)
 
 
 def read_manifest(folder: Path) -> IndexManifest:
     """Return the manifest of an index, after a look at the sizes of its files."""
-    folder = real_path(folder)
-    with reading_folder(folder):
-        if not (folder / MANIFEST).exists():
-            raise NotFoundError(f"no index in {folder}; build one: `promptcli index build FILE -o {folder}`")
-        manifest = read_document(folder / MANIFEST, IndexManifest, hint=_HINT)
-        check_files(folder, manifest.files, hint=_HINT)
+    return read_folder(real_path(folder), _read_manifest)
+
+
+def _read_manifest(folder: Path) -> IndexManifest:
+    if not (folder / MANIFEST).exists():
+        raise NotFoundError(f"no index in {folder}; build one: `promptcli index build FILE -o {folder}`")
+    manifest = read_document(folder / MANIFEST, IndexManifest, hint=_HINT)
+    check_files(folder, manifest.files, hint=_HINT)
     return manifest
 
 
-@contextlib.contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
-    locked = (folder / _LOCK).exists()
-    if locked:
-        remove_leftovers(folder.parent, folder.name, age=0)
-    with write_folder(folder) as new:
-        yield new
-        if locked:  # the new folder has the same lock, for which other writers wait already
-            link_file(folder / _LOCK, new / _LOCK)
+def _changed(folder: Path) -> UsageError:
+    return UsageError(f"another process changed {folder} in the meantime; run the same command again")
+
+
+def _keep_lock(folder: Path, new: Path) -> None:
+    """Give the new folder the lock of the old one, for which other writers wait already."""
+    if (folder / _LOCK).exists():
+        link_file(folder / _LOCK, new / _LOCK)
 
 
 def _check_ours(folder: Path) -> None:

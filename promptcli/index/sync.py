@@ -93,7 +93,7 @@ def sync_index(
     ):
         documents = encoder().in_role("document", report=True)
         encoded = inputs.spooled(documents, _batches(list(rows)), folder, len(rows))
-        with stored.create(folder, force=True) as writer:
+        with stored.create(folder, instead=manifest) as writer:
             index = VectorIndex.build(encoded, memory=room, store=writer.segment, split=split, lexical=lexical)
             origin = inputs.origin_of(encoder(), documents, model)
             note(f"{len(rows):,} rows added")
@@ -102,7 +102,7 @@ def sync_index(
     if same and _live(stored.load(folder).index).keys() == rows.keys():
         note(f"{len(rows):,} rows, unchanged")
         return manifest
-    with stored.change(folder, memory=room) as held:
+    with stored.change(folder, memory=room, begun=manifest) as held:
         held.index.split, held.index.lexical = split, lexical
         _apply(held, rows, folder, encoder)
     return stored.read_manifest(folder)

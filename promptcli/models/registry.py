@@ -14,8 +14,9 @@ from promptcli.models import entries
 from promptcli.models.entries import BACKBONE, MANIFEST, TENSORS, Entry
 from promptcli.recipe import Recipe
 from promptcli.settings import BARE
-from promptcli.storage.files import hold, hold_folder, remove_folder, temporary_folder
-from promptcli.storage.folders import clean_up, link_file, list_files, reading_folder, restore, write_folder
+from promptcli.storage.files import remove_folder, temporary_folder
+from promptcli.storage.folders import clean_up, folders_with, link_file, list_files, read_folder, write_folder
+from promptcli.storage.locks import hold
 
 SHIPPED = ("mini", "mini-static")  #: read-only, distilled from all-MiniLM-L6-v2; ``mini-static``: word vectors, fast
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
@@ -33,16 +34,11 @@ class Registry:
     def names(self) -> list[str]:
         if not self._models.is_dir():
             return [*SHIPPED]
-        for old in self._models.glob(".*.old"):
-            restore(old.with_name(old.name[1:-4]))
-        with hold_folder(self._models):  # no entry is being replaced now
-            saved = [path.parent.name for path in self._models.glob(f"*/{MANIFEST}")]
+        saved = folders_with(MANIFEST, self._models)
         return [*SHIPPED, *sorted(name for name in saved if _NAME.fullmatch(name) and name not in SHIPPED)]
 
     def load(self, name: str, read: Callable[[Path], Entry] = entries.read_entry) -> Entry:
-        folder = self.folder(self._known(name))
-        with reading_folder(folder):
-            return read(folder)
+        return read_folder(self.folder(self._known(name)), read)
 
     def card(self, name: str) -> Entry:
         return self.load(name, entries.read_manifest)
@@ -107,10 +103,15 @@ class Registry:
         return (_SHIPPED_FOLDER if name in SHIPPED else self._models) / name
 
     def _known(self, name: str) -> str:
-        if name not in (names := self.names()):
+        if name not in SHIPPED and not (_NAME.fullmatch(name) and read_folder(self._models / name, _holds_entry)):
+            names = self.names()
             near = did_you_mean(name, names)
             raise NotFoundError(f"no model {name!r}; there are: {', '.join(names)}; see `promptcli models list`{near}")
         return name
+
+
+def _holds_entry(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
 
 
 def portable(recipe: Recipe) -> Recipe:

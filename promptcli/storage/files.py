@@ -1,8 +1,10 @@
-"""Files that a name holds completely or not at all: written aside, synced and renamed; and locks between processes."""
+"""Files that a name holds completely or not at all: written aside, synced and renamed.
+
+What is being written lies in a hidden folder next to its place, which its writer has locked: it is a killed process's
+if nobody has.
+"""
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -13,9 +15,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.storage.locks import is_at, try_lock
 
 LONGEST_NAME = 200  #: bytes of an output's name: its manifest and temporary files have longer ones, of at most 255
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
@@ -23,32 +24,55 @@ _DAY = 86400.0  # seconds
 
 
 @contextlib.contextmanager
-def temporary(target: Path) -> Iterator[Path]:
-    """Yield a new hidden name next to ``target``; it is deleted at the end unless it was renamed."""
+def temporary_folder(target: Path | None = None) -> Iterator[Path]:
+    """Yield an empty folder next to ``target``, or in the system's own place, deleted at the end unless renamed."""
+    target = target or Path(tempfile.gettempdir(), "promptcli")
     remove_leftovers(target.parent, target.name)
-    path = target.with_name(f".{_shortened(target.name)}.{secrets.token_hex(4)}.tmp")
-    try:
-        yield path
-    finally:
-        delete(path)
+    with contextlib.ExitStack() as ended:
+        yield _new_folder(target, ended)
+
+
+def _new_folder(target: Path, ended: contextlib.ExitStack) -> Path:
+    """Make a folder next to ``target`` and lock it; it is deleted and unlocked when ``ended`` ends."""
+    while True:
+        path = target.with_name(f".{_shortened(target.name)}.{secrets.token_hex(4)}.tmp")
+        ended.callback(delete, path)
+        path.mkdir()
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDONLY)
+            ended.callback(os.close, descriptor)
+            if try_lock(descriptor) is not False and is_at(descriptor, path):
+                return path
+        # another process took it for a leftover before it was locked
 
 
 @contextlib.contextmanager
-def atomic_path(target: Path) -> Iterator[Path]:
-    """Yield a temporary path next to ``target``, which is renamed to ``target`` if the block ends well."""
-    with temporary(target) as path:
+def atomic_path(target: Path, *, replace: bool = True) -> Iterator[Path]:
+    """Yield a path for a new file, which gets the name ``target`` if the block ends well.
+
+    Without ``replace`` a file that has appeared there in the meantime is refused.
+    """
+    with temporary_folder(target) as folder:
+        path = folder / target.name
         yield path
         sync(path)
-        os.replace(path, target)
+        if replace:
+            os.replace(path, target)
+        else:
+            _place(path, target)
         sync(target.parent)
 
 
-@contextlib.contextmanager
-def temporary_folder(target: Path | None = None) -> Iterator[Path]:
-    """Yield an empty folder next to ``target``, or in the system's own place, deleted at the end unless renamed."""
-    with temporary(target or Path(tempfile.gettempdir(), "promptcli")) as path:
-        path.mkdir()
-        yield path
+def _place(path: Path, target: Path) -> None:
+    """Give a file a name that nothing has, whatever other processes do."""
+    try:
+        os.link(path, target)
+    except OSError:  # the name is taken, or the disk has no links
+        if target.exists():
+            raise UsageError(
+                f"{target} appeared in the meantime; give `force` to replace it, or another name"
+            ) from None
+        os.replace(path, target)
 
 
 def write_text(target: Path, text: str) -> None:
@@ -93,16 +117,30 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def remove_leftovers(folder: Path, name: str | None = None, *, age: float = _DAY) -> None:
-    """Delete temporary files and folders, for ``name`` or all, not changed for ``age`` seconds.
-
-    ``age=0`` deletes those of running writers too, so the caller must hold their lock.
-    """
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Delete the temporary folders of killed processes, for ``name`` or all."""
     with contextlib.suppress(OSError):  # a folder that may not be listed
         for path in folder.iterdir():
             match = _TEMPORARY.fullmatch(path.name)
-            if match and (name is None or _shortened(name) == match[1]) and time.time() - path.lstat().st_mtime >= age:
+            if match and (name is None or _shortened(name) == match[1]):
+                _remove_leftover(path)
+
+
+def _remove_leftover(path: Path) -> None:
+    """Delete a temporary folder that nobody has locked; where there are no locks, one that rests for a day."""
+    with contextlib.suppress(OSError):  # it is gone, or another user's
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            free = try_lock(descriptor)
+            if free or (free is None and _rests(path)):
                 delete(path)
+        finally:
+            os.close(descriptor)
+
+
+def _rests(folder: Path) -> bool:
+    changed = max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+    return time.time() - changed >= _DAY
 
 
 def _shortened(name: str) -> str:
@@ -123,8 +161,8 @@ def delete(path: Path) -> None:
 
 def remove_folder(folder: Path) -> None:
     """Delete a folder; its name is gone at once, not file by file."""
-    with temporary(folder) as path:
-        os.rename(folder, path)
+    with temporary_folder(folder) as path:
+        os.rename(folder, path / "removed")
 
 
 def sync(path: Path) -> None:
@@ -132,30 +170,5 @@ def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def hold(lock: Path, *, patience: float = 60.0) -> Iterator[None]:
-    """Hold the lock file ``lock``; refuse if another process holds it for longer than ``patience`` seconds."""
-    try:
-        with FileLock(lock, timeout=patience):
-            yield
-    except Timeout:
-        raise PromptcliError(f"another process has held {lock} for {patience:.0f} s; try again when it ends") from None
-
-
-@contextlib.contextmanager
-def hold_folder(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Hold a lock on a folder, ``shared`` for readers, without a lock file; file systems without locks go without."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise
-        yield
     finally:
         os.close(descriptor)

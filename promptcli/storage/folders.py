@@ -2,13 +2,22 @@
 
 import contextlib
 import os
+import re
+import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.storage.files import check_name, delete, hold_folder, remove_leftovers, sha256, sync, temporary_folder
+from promptcli.storage.files import check_name, delete, remove_leftovers, sha256, sync, temporary_folder
+from promptcli.storage.locks import hold_folder, is_at
+
+Found = TypeVar("Found")
+
+#: The name of a folder that is being replaced, with its number so that no folder of the user's own is taken for one.
+_REPLACED = re.compile(r"\.(.*)\.[0-9a-f]{8}\.old", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -20,10 +29,11 @@ class StoredFile:
 
 
 @contextlib.contextmanager
-def write_folder(target: Path) -> Iterator[Path]:
+def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """Yield an empty folder that takes the place of ``target`` when the block ends well; else ``target`` is unchanged.
 
     The block writes the manifest last, with ``list_files``; ``link_file`` carries over files that do not change.
+    ``check`` may refuse, at the last moment, what other processes have put there in the meantime.
     """
     restore(target)
     with temporary_folder(target) as path:
@@ -31,16 +41,17 @@ def write_folder(target: Path) -> Iterator[Path]:
         for written in (*path.rglob("*"), path):
             sync(written)
         with hold_folder(target.parent):
-            old = _replaced(target)
+            check()
+            old = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
             try:
                 if target.is_symlink() or target.exists():
-                    delete(old)
                     os.rename(target, old)
                 os.rename(path, target)
                 sync(target.parent)
             finally:
                 if target.exists():
-                    delete(old)
+                    for replaced in _replaced(target):  # those of killed processes, too
+                        delete(replaced)
                 elif old.exists():
                     os.rename(old, target)
 
@@ -48,40 +59,91 @@ def write_folder(target: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
     """Yield a folder that becomes the output ``target``; ``force`` replaces one that holds the file ``marker``."""
+
+    def check() -> None:
+        ours = (target / marker).is_file()
+        if target.exists() and not (force and ours):
+            why = ", or give `force`" if ours else f" (it holds no {marker})"
+            raise UsageError(f"`output` {target} exists; choose another name{why}")
+
     restore(target)
     check_name(target)
     if not target.parent.is_dir():
         raise NotFoundError(f"`output` {target}: no folder {str(target.parent)!r}; make it first")
-    ours = (target / marker).is_file()
-    if target.exists() and not (force and ours):
-        why = ", or give `force`" if ours else f" (it holds no {marker})"
-        raise UsageError(f"`output` {target} exists; choose another name{why}")
-    with write_folder(target) as path:
+    check()
+    with write_folder(target, check=check) as path:
         yield path
 
 
-@contextlib.contextmanager
-def reading_folder(folder: Path) -> Iterator[None]:
-    """Let no replacement of ``folder`` take effect in the block, which reads in it."""
-    restore(folder)
-    with hold_folder(folder.parent, shared=True) if os.access(folder.parent, os.R_OK) else contextlib.nullcontext():
-        yield
+def read_folder(folder: Path, read: Callable[[Path], Found]) -> Found:
+    """Return what ``read`` finds in a folder; if the folder is replaced in the meantime, it is read again.
+
+    Readers take no lock: whoever may open a folder could hold it for ever.
+    """
+    while True:
+        restore(folder)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            restore(folder)
+            if folder.exists():  # it was being replaced at this moment
+                continue
+            return read(folder)
+        except OSError:  # it may not be listed
+            return read(folder)
+        try:  # while it is open, no other folder gets its number
+            found = read(folder)
+            if is_at(descriptor, folder):
+                return found
+        except Exception:
+            if is_at(descriptor, folder):
+                raise
+        finally:
+            os.close(descriptor)
 
 
 def restore(target: Path) -> None:
     """Bring back the old folder if a writer was killed between moving it away and moving the new one in."""
-    if _replaced(target).exists() and not target.exists():
-        with contextlib.suppress(OSError), hold_folder(target.parent):  # a writer that is alive ends first
+    if target.exists() or not _replaced(target):
+        return
+    with contextlib.suppress(OSError), hold_folder(target.parent):  # a writer that is alive ends first
+        for old in _replaced(target):
             if not target.exists():
-                os.rename(_replaced(target), target)
+                os.rename(old, target)
+
+
+def _replaced(target: Path) -> list[Path]:
+    """Return the folders that were, or are being, replaced at ``target``."""
+    return [path for path, name in _all_replaced(target.parent) if name == target.name]
+
+
+def _all_replaced(folder: Path) -> list[tuple[Path, str]]:
+    """Return the folders that were, or are being, replaced in ``folder``, each with its name before."""
+    found = []
+    with contextlib.suppress(OSError):  # a folder that is missing, or may not be listed
+        for path in folder.iterdir():
+            if match := _REPLACED.fullmatch(path.name):
+                found.append((path, match[1]))
+    return found
 
 
 def clean_up(folder: Path) -> None:
     """Remove the leftovers of killed writers in a folder of stored folders, whose lock the caller holds."""
-    remove_leftovers(folder, age=0)
-    for old in folder.glob(".*.old"):
-        restore(old.with_name(old.name[1:-4]))
+    remove_leftovers(folder)
+    for old, name in _all_replaced(folder):
+        restore(folder / name)
         delete(old)
+
+
+def folders_with(marker: str, folder: Path) -> set[str]:
+    """Return the names of the folders in a folder that hold a file ``marker``, those being replaced included."""
+    before: set[str] | None = None
+    while True:  # one that is renamed during a look may be seen by neither name
+        places = [(path, path.name) for path in folder.iterdir()] + _all_replaced(folder)
+        found = {name for path, name in places if (path / marker).is_file()}
+        if found == before:
+            return found
+        before = found
 
 
 def list_files(folder: Path, *, hashed: bool = False) -> dict[str, StoredFile]:
@@ -111,7 +173,3 @@ def link_file(file: Path, target: Path) -> None:
         os.link(file, target)
     except OSError:
         shutil.copyfile(file, target)
-
-
-def _replaced(target: Path) -> Path:
-    return target.parent / f".{target.name}.old"

@@ -13,7 +13,7 @@ from promptcli.data.vectors.formats import open_sink
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding import writing
 from promptcli.embedding.writing import embed_file, embed_stream
-from promptcli.errors import PromptcliError
+from promptcli.errors import PromptcliError, UsageError
 from tests.embed_fakes import FakeEncoder, vector
 from tests.killing import killed_at_every_step
 from tests.processes import Program
@@ -102,6 +102,17 @@ def test_a_failure_leaves_the_old_file_and_manifest_alone(tmp_path, kind, monkey
         embed_file(FakeEncoder(), source, target)
     (tmp_path / "b.jsonl").unlink()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_file_that_appears_in_the_meantime_keeps_its_own_manifest(tmp_path):
+    def meanwhile(done):
+        if not list(tmp_path.glob("*.npy")):
+            embed(tmp_path, text="another\nfile\n")
+
+    with pytest.raises(UsageError, match=r"v\.npy appeared in the meantime; give `force`"):
+        embed(tmp_path, force=False, progress=meanwhile)
+    [target] = tmp_path.glob("*.npy")
+    assert read_vectors(target).manifest.report.rows == 2
 
 
 def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_manifest(tmp_path):

@@ -1,5 +1,6 @@
 """An index as a folder: what is in it, changes by several processes, kills, full disks."""
 
+import contextlib
 import errno
 import json
 import os
@@ -14,11 +15,12 @@ import pyarrow as pa
 import pytest
 
 from promptcli.embedding.embed import embed
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.index.indexing import add_to_index, build_index, search_index
 from promptcli.index.rows import ArrayRows
-from promptcli.index.stored import StoredIndex, change, check_target, load, read_manifest, save
+from promptcli.index.stored import StoredIndex, change, check_target, create, load, read_manifest, save
 from promptcli.index.vector_index import VectorIndex
+from promptcli.storage.locks import hold
 from tests import processes
 from tests.index.test_changes import ORIGIN
 from tests.index.test_index import built, vectors
@@ -194,3 +196,28 @@ def test_models_that_differ_are_named(tmp_path):
         list(search_index(tmp_path / "index", "a dog", model="mini"))
     with pytest.raises(UsageError, match=r"rows\.npy was made with mini, not with mini-static; leave out `model`"):
         build_index(tmp_path / "rows.npy", tmp_path / "other", model="mini-static")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_running_build_outlives_another_build_and_a_change_of_that_index(force, tmp_path):
+    folder, refused = tmp_path / "idx", pytest.raises(UsageError, match="holds an index; replace it with `force`")
+    with contextlib.nullcontext() if force else refused:
+        with create(folder, force=force) as writer:
+            save(folder, stored(seed=1, n=10))
+            add(folder, ["a row"])
+            assert writer.finish(stored()).rows == 50
+    assert read_manifest(folder).rows == (50 if force else 11) and os.listdir(tmp_path) == ["idx"]
+    add(folder, ["another"])
+
+
+def test_a_running_change_is_waited_for_before_a_new_index_takes_the_place(tmp_path, monkeypatch):
+    """A build that began before there was an index must not end inside a change of one: the change would undo it."""
+    folder = tmp_path / "idx"
+    monkeypatch.setattr(hold.__wrapped__, "__kwdefaults__", {"patience": 0.05})
+    with contextlib.ExitStack() as changing, pytest.raises(PromptcliError, match="another process has held the lock"):
+        with create(folder, force=True) as writer:
+            save(folder, stored(seed=1, n=10))
+            add(folder, ["a row"])
+            changing.enter_context(change(folder))
+            writer.finish(stored())
+    assert read_manifest(folder).rows == 11

@@ -101,3 +101,28 @@ def test_a_file_that_changes_while_it_is_read_is_refused(folder, encoder, monkey
     monkeypatch.setattr(file_search, "read_lines", reading)
     with pytest.raises(UsageError, match=r"a\.md is being written to"):
         pc.sync_index(folder / "idx", [folder / "notes"], encoder)
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_an_index_that_another_process_makes_in_the_meantime_is_not_replaced(synced, folder, encoder, monkeypatch):
+    """A build of that name ends while ``sync`` encodes: the first index, or an added row."""
+    monkeypatch.chdir(folder)
+    other = pc.load("mini-static")
+    if synced:
+        pc.sync_index("idx", ["notes"], encoder)
+        change_files(folder / "notes")
+    batches = sync._batches
+
+    def meanwhile(rows):
+        monkeypatch.undo()
+        monkeypatch.chdir(folder)
+        pc.build_index("table.txt", "idx", other, force=synced)
+        return batches(rows)
+
+    (folder / "table.txt").write_text("built by hand\n")
+    monkeypatch.setattr(sync, "_batches", meanwhile)
+    with pytest.raises(
+        UsageError, match="holds an index; replace it with `force`" if not synced else "another process"
+    ):
+        pc.sync_index("idx", ["notes"], other if synced else encoder)
+    assert load(folder / "idx").index.rows == 1 and not load(folder / "idx").synced

@@ -10,10 +10,13 @@ from promptcli.storage.folders import (
     StoredFile,
     atomic_folder,
     check_files,
+    clean_up,
+    folders_with,
     list_files,
-    reading_folder,
+    read_folder,
     write_folder,
 )
+from promptcli.storage.locks import try_lock
 from tests import processes
 from tests.killing import interrupted
 
@@ -30,9 +33,12 @@ def write_thing(folder, text):
 
 def read_thing(folder):
     """Return the different texts in a thing."""
-    with reading_folder(folder):
-        texts = [(folder / name).read_text() for name in NAMES]
-        return {*texts, read_document(folder / "thing.json", dict[str, str], hint="")["text"]}
+
+    def read(inside):
+        texts = [(inside / name).read_text() for name in NAMES]
+        return {*texts, read_document(inside / "thing.json", dict[str, str], hint="")["text"]}
+
+    return read_folder(folder, read)
 
 
 def test_a_thing_is_replaced_completely(tmp_path):
@@ -120,3 +126,73 @@ def test_an_output_folder_replaces_only_what_promptcli_wrote(tmp_path):
     target = tmp_path / "nowhere" / "out"
     with pytest.raises(NotFoundError, match="make it first"):
         write(False)
+
+
+def test_no_lock_of_another_program_stops_a_reader(tmp_path):
+    write_thing(tmp_path / "thing", "text")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    assert try_lock(descriptor)
+    assert read_thing(tmp_path / "thing") == {"text"} and folders_with("thing.json", tmp_path) == {"thing"}
+    os.close(descriptor)
+
+
+def test_a_thing_that_is_replaced_while_it_is_read_is_read_again(tmp_path):
+    folder, looks = tmp_path / "thing", []
+    write_thing(folder, "0")
+
+    def read(inside):
+        first = (inside / "a").read_text()
+        looks.append(first)
+        if len(looks) < 3:
+            write_thing(folder, str(len(looks)))
+        return {first, (inside / "b").read_text()}
+
+    assert read_folder(folder, read) == {"2"} and looks == ["0", "1", "2"]
+
+
+def test_a_reader_finds_no_thing_between_two_states_missing(tmp_path, monkeypatch):
+    """The reader opens the folder in the moment in which the old one has gone and the new one has not come."""
+    folder, opening = tmp_path / "thing", os.open
+    write_thing(folder, "text")
+    moved = tmp_path / ".thing.0a1b2c3d.old"
+
+    def opened(path, *given):
+        if path == folder and not moved.exists():
+            monkeypatch.setattr(os, "open", opening)
+            folder.rename(moved)
+        return opening(path, *given)
+
+    monkeypatch.setattr(os, "open", opened)
+    assert read_thing(folder) == {"text"}
+
+
+def test_what_a_killed_writer_moved_away_comes_back_and_a_users_own_folder_stays(tmp_path):
+    folder, own = tmp_path / "thing", tmp_path / ".thing.old"
+    write_thing(folder, "text")
+    own.mkdir()
+    folder.rename(tmp_path / ".thing.0a1b2c3d.old")
+    assert read_thing(folder) == {"text"}
+    (tmp_path / ".thing.0a1b2c3d.old").mkdir()  # a writer was killed before it deleted the old one
+    (tmp_path / ".other.0a1b2c3d.old").mkdir()
+    write_thing(folder, "new")
+    assert sorted(os.listdir(tmp_path)) == [".other.0a1b2c3d.old", ".thing.old", "thing"]
+    clean_up(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [".thing.old", "other", "thing"]
+    folder.rename(tmp_path / "away")
+    with pytest.raises(NotFoundError):
+        read_folder(folder, _missing)
+    assert own.exists()
+
+
+def _missing(folder):
+    assert not folder.exists()
+    raise NotFoundError("no thing")
+
+
+def test_an_output_folder_that_appears_in_the_meantime_stays(tmp_path):
+    target = tmp_path / "out"
+    with pytest.raises(UsageError, match="or give `force`"), atomic_folder(target, marker="m", force=False) as new:
+        (new / "m").touch()
+        target.mkdir()
+        (target / "m").write_text("another's")
+    assert (target / "m").read_text() == "another's" and os.listdir(tmp_path) == ["out"]

@@ -1,10 +1,16 @@
 """Stored documents, files, locks, run folders."""
 
+import errno
+import fcntl
+import itertools
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -18,13 +24,8 @@ from promptcli.models.entries import Entry
 from promptcli.recipe import Recipe
 from promptcli.settings import SettingsFile
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import (
-    check_output,
-    hold,
-    remove_leftovers,
-    temporary,
-    write_text,
-)
+from promptcli.storage.files import atomic_path, check_output, remove_leftovers, temporary_folder, write_text
+from promptcli.storage.locks import claim, hold, hold_folder, try_lock
 from promptcli.storage.runs import RunFolder, read_log, truncate_log
 from tests import processes
 
@@ -141,19 +142,67 @@ def test_help_needs_no_schema_library():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_leftovers_of_killed_writers_go_after_a_day(tmp_path):
+def test_leftovers_go_at_once_and_what_a_running_writer_holds_stays(tmp_path):
     target = tmp_path / ("long name " * 20)
-    with temporary(target) as first, temporary(target) as other, temporary(tmp_path / "another") as another:
-        for path in (first, other, another):
-            path.touch()
-        for path in (other, another):
-            os.utime(path, (0, 0))
+    with temporary_folder(target) as running:
+        os.utime(running, (0, 0))
+        left = running.with_name(running.name.replace(running.name[-12:-4], "0a1b2c3d"))
+        other = tmp_path / ".another.0a1b2c3d.tmp"
+        for folder in (left, other):
+            folder.mkdir()
+            (folder / "half").touch()
         write_text(target, "complete")
-        assert first.exists() and not other.exists() and another.exists()
+        assert running.exists() and not left.exists() and other.exists()
         remove_leftovers(tmp_path)
-        assert first.exists() and not another.exists()
-        remove_leftovers(tmp_path, age=0)
-        assert not first.exists() and target.read_text() == "complete"
+        assert running.exists() and not other.exists()
+    assert os.listdir(tmp_path) == [target.name] and target.read_text() == "complete"
+
+
+@pytest.mark.parametrize("age", [0, 100_000])
+def test_without_locks_a_leftover_goes_when_nothing_in_it_changed_for_a_day(age, tmp_path, monkeypatch):
+    def flock(descriptor, how):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    (tmp_path / ".out.0a1b2c3d.tmp").mkdir()
+    file = tmp_path / ".out.0a1b2c3d.tmp" / "half"
+    file.touch()
+    for path, days in ((file, age), (file.parent, 200_000)):
+        os.utime(path, (time.time() - days,) * 2)
+    write_text(tmp_path / "out", "complete")
+    assert file.exists() is (age == 0)
+
+
+def test_what_is_no_leftover_of_ours_is_left_alone(tmp_path):
+    (tmp_path / ".out.0a1b2c3d.tmp").write_text("a file of the user's")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / ".out.1a1b2c3d.tmp").symlink_to("mine")
+    (tmp_path / ".out.tmp").mkdir()
+    before = sorted(os.listdir(tmp_path))
+    write_text(tmp_path / "out", "complete")
+    assert sorted(os.listdir(tmp_path)) == sorted([*before, "out"])
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_appears_in_the_meantime_is_refused_or_replaced(links, tmp_path, monkeypatch):
+    def link(source, target):
+        raise OSError(errno.EPERM, "no links")
+
+    if not links:
+        monkeypatch.setattr(os, "link", link)
+    target = tmp_path / "out"
+    with pytest.raises(UsageError, match=r"out appeared in the meantime; give `force`"):
+        with atomic_path(target, replace=False) as path:
+            path.write_text("late")
+            target.write_text("early")
+    assert target.read_text() == "early" and os.listdir(tmp_path) == ["out"]
+    with atomic_path(target) as path:
+        path.write_text("forced")
+    assert target.read_text() == "forced" and os.listdir(tmp_path) == ["out"]
+    target.unlink()
+    with atomic_path(target, replace=False) as path:
+        path.write_text("alone")
+    assert target.read_text() == "alone" and os.listdir(tmp_path) == ["out"]
 
 
 def test_an_output_is_a_new_file_or_takes_force(tmp_path):
@@ -201,6 +250,59 @@ def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path):
     process.join()
     with hold(tmp_path / "lock", patience=0.05):
         pass
+
+
+@pytest.mark.parametrize("kind", [hold, hold_folder])
+def test_a_lock_is_waited_for_with_a_line_until_it_is_free_or_patience_ends(kind, tmp_path, monkeypatch, caplog):
+    """The clock goes by itself while the lock is asked for; nobody waits."""
+    path = tmp_path / "lock" if kind is hold else tmp_path
+    path.touch()
+    caplog.set_level("INFO", "promptcli")
+    clock = itertools.count(0, 0.5)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    descriptor = os.open(path, os.O_RDONLY)
+    assert try_lock(descriptor)
+    with pytest.raises(PromptcliError, match=f"another process has held the lock on {path} for 60 s"), kind(path):
+        pass
+    assert 60 <= next(clock) < 90
+    assert caplog.messages == [f"waiting for {path}, which another process has locked"]
+
+    tries = iter(range(30))
+
+    def sleep(seconds):
+        if next(tries, None) is None:
+            os.close(descriptor)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    with kind(path):
+        assert len(caplog.messages) == 2
+
+
+def test_who_holds_a_claim_is_named_and_nothing_is_left_of_it(tmp_path):
+    lock = tmp_path / "lock"
+    lock.write_text("process 1 on a machine that lost power")  # nobody holds it
+    with claim(lock, "the run"):
+        said = f"^the run is in use by process {os.getpid()} on {re.escape(socket.gethostname())}; wait"
+        with pytest.raises(UsageError, match=said), claim(lock, "the run"):
+            pass
+        assert lock.exists()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_claim_whose_file_is_removed_while_it_is_opened_is_made_again(tmp_path, monkeypatch):
+    lock, opening, removed = tmp_path / "lock", os.open, []
+
+    def opened_late(*given):
+        descriptor = opening(*given)
+        if not removed:
+            removed.append(lock.unlink())
+        return descriptor
+
+    monkeypatch.setattr(os, "open", opened_late)
+    with claim(lock, "the run"):
+        assert lock.read_text().startswith("process")
 
 
 def opened(folder, seed=1, *, resume=False):

@@ -20,7 +20,8 @@ from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_a
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.storage.documents import convert, parse_json, read_document, shown, to_json
-from promptcli.storage.files import check_name, hold_folder, write_text
+from promptcli.storage.files import check_name, write_text
+from promptcli.storage.locks import hold_folder
 
 MANIFEST = "_manifest.json"
 

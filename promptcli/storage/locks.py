@@ -1,0 +1,117 @@
+"""Locks between processes. Who dies holds none; file systems without locks go without."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.notes import note
+
+PATIENCE = 60.0  #: Longest wait in seconds for what another program has locked: anybody who may open it can lock it.
+_SAID_AFTER = 5.0  # seconds of waiting
+_AGAIN = 0.01  # seconds between two tries
+_NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def try_lock(descriptor: int) -> bool | None:
+    """Lock an open file or folder; return False if another holds its lock, None if the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
+    return True
+
+
+@contextlib.contextmanager
+def hold(lock: Path, *, patience: float = PATIENCE) -> Iterator[None]:
+    """Hold the lock file ``lock``, which stays; refuse if another process holds it for longer than ``patience``."""
+    file_lock = FileLock(lock)
+
+    def acquired(seconds: float) -> bool:
+        try:
+            file_lock.acquire(timeout=seconds)
+        except Timeout:
+            return False
+        return True
+
+    _wait(acquired, lock, patience)
+    try:
+        yield
+    finally:
+        file_lock.release()
+
+
+@contextlib.contextmanager
+def hold_folder(folder: Path, *, patience: float = PATIENCE) -> Iterator[None]:
+    """Hold a lock on a folder, without a lock file; refuse if another holds it for longer than ``patience``."""
+    descriptor = os.open(folder, os.O_RDONLY)
+
+    def acquired(seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while try_lock(descriptor) is False:
+            if time.monotonic() > until:
+                return False
+            time.sleep(_AGAIN)
+        return True
+
+    try:
+        _wait(acquired, folder, patience)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait(acquired: Callable[[float], bool], what: Path, patience: float) -> None:
+    soon = min(_SAID_AFTER, patience)
+    if acquired(soon):
+        return
+    note(f"waiting for {what}, which another process has locked")
+    if not acquired(patience - soon):
+        raise PromptcliError(f"another process has held the lock on {what} for {patience:.0f} s; end it, or try later")
+
+
+@contextlib.contextmanager
+def claim(lock: Path, what: str) -> Iterator[None]:
+    """Hold the lock file ``lock``, which is gone afterwards; refuse at once, by the holder's name, if it is held."""
+    descriptor = _claimed(lock, what)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _claimed(lock: Path, what: str) -> int:
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            if try_lock(descriptor) is False:
+                holder = os.read(descriptor, 200).decode(errors="replace") or "another process"
+                raise UsageError(f"{what} is in use by {holder}; wait until it ends, or give another `name`")
+            if is_at(descriptor, lock):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # its holder has just ended and removed it
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Return whether an open file or folder still has a name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
