@@ -12,6 +12,7 @@ from typing import TypeVar
 Row = TypeVar("Row")
 
 _ROOT = Path(__file__).parents[1]  #: of the checkout, if the package was not installed from a wheel
+_LONGEST_NAME = 200  #: characters of a name to which the nearest one is looked for
 LONGEST_MESSAGE = 400  #: characters of the longest message
 
 
@@ -116,6 +117,8 @@ def _distribution() -> str:
 
 def did_you_mean(given: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:
     """Return the end of a message that suggests the nearest name, or nothing if none has difflib's ``likeness``."""
+    if len(given) > _LONGEST_NAME:  # difflib's time grows with the square
+        return ""
     by_lower = {name.lower(): name for name in valid}
     near = difflib.get_close_matches(given.lower(), by_lower, n=1, cutoff=likeness)
     return f"; did you mean {by_lower[near[0]]}?" if near else ""

@@ -32,7 +32,7 @@ from promptcli.storage.files import sha256
 _FAMILY = "glove"
 _PREFIX = "glove:"
 _BLANKS = " \t\r\n"  # a word may hold other white space, such as U+00A0
-_NUMBER = re.compile(r"[-+]?[0-9]*\.?[0-9]+(e[-+]?[0-9]+)?", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]+)?|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
 _NOTHING = 0  # id and row of a sentence without any known word: a vector of zeros
 
 

@@ -242,7 +242,7 @@ def _find(name: str, header: Sequence[str]) -> str | None:
         columns = list(filter(same, header))
         if columns:
             return columns[0] if len(columns) == 1 else None
-    place = int(name) - 1 if name.isdecimal() else -1
+    place = int(name) - 1 if name.isdecimal() and len(name) < 10 else -1
     return header[place] if 0 <= place < len(header) and header.count(header[place]) == 1 else None
 
 
@@ -277,9 +277,12 @@ def _is_number(cell: str) -> bool:
     return finite_number(cell) is not None
 
 
+_FIGURE = re.compile(r"[\s.,:/%+-]*\d[\d\s.,:/%+TZ-]*")
+
+
 def _is_figure(cell: str) -> bool:
     """Return whether a cell is a number, a date or a time, as no name of a column is."""
-    return re.fullmatch(r"[\d\s.,:/%+-]*\d[\d\s.,:/%+TZ-]*", cell) is not None
+    return _FIGURE.fullmatch(cell) is not None
 
 
 def split_columns(word: str) -> tuple[str, tuple[str, ...]]:

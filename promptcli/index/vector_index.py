@@ -497,11 +497,14 @@ class VectorIndex:
         masked[rows] = True
         self._set_masked(masked)
 
-    def allowed(self, where: str | None) -> Mask | None:
-        """Return which rows may be answers, see ``search``; None: all that are not deleted."""
+    def allowed(self, where: str | None, before_each: Callable[[], None] = Condition.go_on) -> Mask | None:
+        """Return which rows may be answers, see ``search``; None: all that are not deleted.
+
+        ``before_each`` is called before every comparison of a condition, see ``Condition``.
+        """
         if where is None:
             return None
-        allowed, condition = ~self.masked, Condition(where)
+        allowed, condition = ~self.masked, Condition(where, before_each)
         allowed[allowed] = condition.rows(self.labels if allowed.all() else self.labels.filter(pa.array(allowed)))
         condition.check()
         return allowed

@@ -13,7 +13,7 @@ from promptcli.index.rows import Mask
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>"(?:[^"]|"")*"|'(?:[^']|'')*')
-    |(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![\w.-]))
+    |(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.-]))
     |(?P<name>`[^`]+`)
     |(?P<flag>(?i:true|false)(?![\w.-]))
     |(?P<word>[^\W\d][\w.-]*)
@@ -35,6 +35,13 @@ _TYPES = {
     "texts": ("", "a text in quotes"),
 }
 
+#: Most characters of a condition; most comparisons in it, since each reads a column of every row.
+LONGEST, MOST_COMPARISONS = 10_000, 500
+#: Most characters of a pattern of ``like``: the time per character of a cell grows with it.
+LONGEST_PATTERN = 200
+#: Rows that are compared with a pattern before ``before_each`` is called again.
+_BLOCK = 4096
+
 Value = str | float | bool
 
 
@@ -44,10 +51,18 @@ class Condition:
     Comparisons are ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in ("a", "b")``, ``like "%part%"`` and ``is null``,
     joined by ``and``, ``or``, ``not`` and parentheses. Names of several words are in backticks. Dates are
     texts, e.g. ``day >= "2024-05"``.
+
+    ``before_each`` is called before every comparison; what it raises ends one whose answer nobody waits for.
     """
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    @staticmethod
+    def go_on() -> None:
+        """Do nothing before a comparison."""
+
+    def __init__(self, text: str, before_each: Callable[[], None] = go_on) -> None:
+        self._text, self._before_each = text, before_each
+        if len(text) > LONGEST:
+            raise self._refusal(f"has {len(text):,} characters; give at most {LONGEST:,}")
         self._asked, self._known = dict[str, None](), dict[str, None]()  # names of columns
 
     def rows(self, labels: pa.Table) -> Mask:
@@ -55,6 +70,7 @@ class Condition:
         self._labels = labels
         self._known |= dict.fromkeys([*(name for name in labels.column_names if name != CELLS), *columns_of(labels)])
         self._tokens, self._next, end = list[re.Match[str]](), 0, 0
+        self._comparisons = 0
         while token := _TOKEN.match(self._text, end):
             self._tokens.append(token)
             end = token.end()
@@ -94,6 +110,7 @@ class Condition:
             return rows
         name = self._read("name", "word").strip("`")
         self._asked[name] = None
+        self._count()
         if name in self._labels.column_names and name != CELLS:
             cells = self._labels.column(name).cast(pa.large_string())
         elif CELLS in self._labels.column_names:
@@ -106,16 +123,36 @@ class Condition:
             return pc.is_valid(cells) if negative else pc.is_null(cells)
         negative = self._take("not")
         if self._take("like"):
-            rows = pc.match_like(cells, _unquoted(self._read("text")))
+            rows = self._like(cells, _unquoted(self._read("text")))
         elif self._take("in"):
             self._expect("(")
-            rows = self._joined(",", pc.or_kleene, lambda: self._compared(name, cells, pc.equal))
+            rows = self._joined(",", pc.or_kleene, lambda: self._is_one(name, cells))
             self._expect(")")
         elif negative:
             raise self._unreadable()
         else:
             return self._compared(name, cells, _COMPARISONS[self._read("comparison")])
         return pc.invert(rows) if negative else rows
+
+    def _count(self) -> None:
+        self._comparisons += 1
+        if self._comparisons > MOST_COMPARISONS:
+            raise self._refusal(f"has more than {MOST_COMPARISONS} comparisons; give at most {MOST_COMPARISONS}")
+        self._before_each()
+
+    def _is_one(self, name: str, cells: Any) -> Any:
+        self._count()
+        return self._compared(name, cells, pc.equal)
+
+    def _like(self, cells: Any, pattern: str) -> Any:
+        if len(pattern) > LONGEST_PATTERN:
+            raise self._refusal(f"a pattern has {len(pattern):,} characters; give at most {LONGEST_PATTERN}")
+        blocks = [pa.array([], pa.bool_())]
+        for start in range(0, len(cells), _BLOCK):
+            self._before_each()
+            rows = pc.match_like(cells.slice(start, _BLOCK), pattern)
+            blocks += rows.chunks if isinstance(rows, pa.ChunkedArray) else [rows]
+        return pa.chunked_array(blocks)
 
     def _compared(self, name: str, cells: Any, compare: Callable[[Any, Value], Any]) -> Any:
         token = self._read("text", "number", "flag")

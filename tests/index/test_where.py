@@ -146,12 +146,30 @@ def test_rows_are_chosen_before_the_search(factory):
         ("year in ()", r"at '\)'"),
         ("", "at its end"),
         ("(" * 9999, "too many parentheses"),
+        ("9" * 9999 + "x", "cannot be read at '9999"),
+        ("year = 1 or " * 900, "10,800 characters; give at most 10,000"),
+        ("year=1 or " * 500 + "year=1", "more than 500 comparisons"),
+        (f"year in ({'1,' * 500}1)", "more than 500 comparisons"),
+        (f'lang like "{"%a" * 101}"', "a pattern has 202 characters; give at most 200"),
     ],
 )
 def test_a_condition_that_does_not_fit_is_refused_in_one_line(condition, said):
     with pytest.raises(UsageError, match=said) as refused:
         started()[0].search(vectors(1), where=condition)
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 300
+
+
+def test_a_condition_that_nobody_waits_for_ends_before_its_next_comparison():
+    index, asked = started()[0], []
+
+    def stop():
+        asked.append(True)
+        if len(asked) == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        index.allowed('year = 2020 or lang like "%e%" or ok = true', stop)
+    assert index.allowed("year = 2020", lambda: None).tolist() == index.allowed("year = 2020").tolist()
 
 
 def test_an_index_without_columns_has_those_of_its_ids_and_texts():

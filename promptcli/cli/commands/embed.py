@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from promptcli.embedding.embed import Embedded, EmbeddedParts
 
 #: A word that is more likely the misspelt name of a file than a sentence.
-_NAME_OF_FILE = re.compile(r"^\S+(/\S*|\.[a-z][a-z0-9]+)$")
+_NAME_OF_FILE = re.compile(r"^\S[^\s/]*/\S*$|^\S+\.[a-z][a-z0-9]+$")
 
 
 @command_of(

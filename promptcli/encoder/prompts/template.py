@@ -12,8 +12,6 @@ from promptcli.backbones.tokenizer import ID_BYTES, PieceTokenizer, pack, unpack
 from promptcli.errors import UsageError, WrongKindError, look_up
 from promptcli.recipe import MASK, SLOT
 
-_LAST_WORD, _FIRST_WORD = re.compile(r"\S*\Z"), re.compile(r"\S*")
-
 
 @dataclass(frozen=True)
 class Inputs:
@@ -46,8 +44,8 @@ class Template:
                 raise WrongKindError(f"{has} is causal and read at its last token: take `model` prompteol")
             raise UsageError(f"{has}'s tokenizer has no mask token")
         after = after.rstrip()
-        touching = _LAST_WORD.findall(before.split(MASK)[-1])[0]
-        self._after = _FIRST_WORD.findall(after.split(MASK)[0])[0]
+        touching = _last_word(before.split(MASK)[-1])
+        self._after = _first_word(after.split(MASK)[0])
         if tokenizer.splits_punctuation:  # only letters join
             touching = "" if _is_punctuation(touching[-1:]) else touching
             self._after = "" if _is_punctuation(self._after[:1]) else self._after
@@ -186,6 +184,16 @@ def _prompteol(sentence: str) -> str:
     """Return the text with single quotes for double ones, a full stop for a final ? (PromptEOL's evaluation code)."""
     quoted = sentence.replace('"', "'")
     return quoted[:-1] + "." if quoted.endswith("?") else quoted
+
+
+def _last_word(text: str) -> str:
+    """Return the characters after the last white space."""
+    return text.split()[-1] if text and not text[-1].isspace() else ""
+
+
+def _first_word(text: str) -> str:
+    """Return the characters before the first white space."""
+    return text.split(maxsplit=1)[0] if text and not text[0].isspace() else ""
 
 
 _TYPED_SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK|MASK)\])")

@@ -115,7 +115,7 @@ class Whitening(FittedAxes):
 
     def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
         spec = f"whitening:{context.argument}"
-        match = re.fullmatch(r"([1-9]\d*|all)(?::(\d*\.?\d+))?", context.argument or "all", flags=re.ASCII)
+        match = re.fullmatch(r"([1-9]\d*|all)(?::(\d+(?:\.\d+)?|\.\d+))?", context.argument or "all", flags=re.ASCII)
         exponent = float(match[2] or _FULL) if match else -1.0
         if match is None or exponent > 1:
             allowed = "a whole number, e.g. whitening:200, and perhaps an exponent from 0 to 1, whitening:all:0.25"
