@@ -22,7 +22,7 @@ TEXT, ID = "text", "id"
 CELLS = "cells"
 #: In place of the column of ids: rows are numbered.
 NONE = "-"
-#: A column that a row may leave empty, or an object leave out: a triplet's hard negative.
+#: A column that a row may leave empty, or an object leave out: a triplet's hard negative. Further ones have a number.
 OPTIONAL = "hard_neg"
 #: Columns whose cells may be numbers.
 NUMERIC = ("label", "score", "grade")
@@ -143,7 +143,31 @@ class Fields:
     def choose(
         self, header: Sequence[str] | None, name: str, dialect: Dialect = Dialect("jsonl"), tell: Tell = note
     ) -> Columns:
-        """Return the columns to read of the file ``name`` with this header; plain text has none."""
+        """Return the columns to read of the file ``name`` with this header; plain text has none.
+
+        Columns of one name have those of ``unique_names`` here and in the rows.
+        """
+        if header is None:
+            return self._chosen(None, name, dialect, tell)
+        names = unique_names(header)
+        columns = self._chosen(names, name, dialect, tell)
+        self._check_repeated(header, columns, name, dialect)
+        renamed = [new for old, new in zip(header, names, strict=True) if new != old]
+        if renamed and self.cells:
+            tell(f"{name}: several columns have one name; the further ones are called {', '.join(renamed)}")
+        return columns
+
+    def _check_repeated(self, header: Sequence[str], columns: Columns, name: str, dialect: Dialect) -> None:
+        """Refuse a column whose name another one has, too, unless its number was given."""
+        names = unique_names(header)
+        given = (self.text, self.id, *self.named)
+        by_number = {names[int(word) - 1] for word in given if word and word.isdecimal() and word not in names}
+        for role, column in columns.items():
+            if header.count(column) > 1 and column not in by_number and not is_optional(role):
+                hint = f"rename them, or give the number of one; {_listed(names, dialect)}"
+                raise UsageError(f"{name}: several columns are named {column!r}; {hint}")
+
+    def _chosen(self, header: Sequence[str] | None, name: str, dialect: Dialect, tell: Tell) -> Columns:
         if self.named:
             return self._named(header, name, dialect)
         columns = next(filter(None, (_columns_of(layout, header or ()) for layout in self.layouts)), None)
@@ -170,7 +194,7 @@ class Fields:
     def _named(self, header: Sequence[str] | None, name: str, dialect: Dialect) -> Columns:
         if header is None:
             raise UsageError(f"{name} is plain text and has no columns; leave out :{','.join(self.named)}")
-        layout = next((layout for layout in self.layouts if len(layout or (TEXT,)) == len(self.named)), None)
+        layout = layout_of_width(self.layouts, len(self.named))
         if layout is None:
             wanted = " or ".join(", ".join(layout or (TEXT,)) for layout in self.layouts)
             raise UsageError(f"{name}:{','.join(self.named)} names {len(self.named)} columns; name those of {wanted}")
@@ -204,7 +228,7 @@ class Fields:
                 raise UsageError(f"{name}: `{option}` {column!r} is not a column, or not unique; {listed}")
         text, id_column = chosen.values()
         ids = [ID] if ID in header and text != ID else [name for name in header if _key(name) == ID and name != text]
-        if id_column is None and sum(map(header.count, ids)) > 1:
+        if id_column is None and len(ids) > 1:
             raise UsageError(f"{name}: several columns are named {ids[0]!r}; rename them; {listed}")
         id_column = id_column or next(iter(ids), None)
         if text is None:
@@ -236,6 +260,50 @@ def _key(name: str) -> str:
 _KNOWN = {_key(name) for names in (*ALIASES.values(), *SIDES, *POSITIVES, ("word", "definition")) for name in names}
 
 
+#: The key of a column of hard negatives: ``negative``, ``negative_1`` (sentence-transformers), ``negative.1`` (pandas).
+_NEGATIVE = re.compile(rf"({'|'.join(map(_key, ALIASES[OPTIONAL]))})(\.?\d+)?")
+
+
+def is_negative(name: str) -> bool:
+    """Return whether a file's column of that name holds hard negatives."""
+    return _NEGATIVE.fullmatch(_key(name)) is not None
+
+
+def with_negatives(count: int) -> tuple[str, ...]:
+    """Return the layout of a pair with that many hard negatives, at least one."""
+    return (*TRIPLETS, *(f"{OPTIONAL}_{number}" for number in range(2, count + 1)))
+
+
+def is_optional(column: str) -> bool:
+    """Return whether a column of a batch holds hard negatives, which a row may lack."""
+    return column.startswith(OPTIONAL)
+
+
+def layout_of_width(layouts: Sequence[tuple[str, ...]], width: int) -> tuple[str, ...] | None:
+    """Return the first layout with that many columns; a triplet may have more hard negatives."""
+    for layout in layouts:
+        if len(layout or (TEXT,)) == width:
+            return layout
+    return with_negatives(width - len(PAIRS)) if TRIPLETS in layouts and width > len(TRIPLETS) else None
+
+
+def unique_names(header: Sequence[str]) -> list[str]:
+    """Return the names of columns; of several with one name the further ones have a number, as in pandas.
+
+    Example:
+        >>> unique_names(["tag", "text", "tag", "tag"])
+        ['tag', 'text', 'tag.1', 'tag.2']
+    """
+    names = list[str]()
+    for name in header:
+        unique, number = name, 0
+        while unique in names or (number and unique in header):
+            number += 1
+            unique = f"{name}.{number}"
+        names.append(unique)
+    return names
+
+
 def _find(name: str, header: Sequence[str]) -> str | None:
     """Return the only column of that name: by its spelling, else regardless of case and spaces, else by number."""
     for same in (lambda column: column == name, lambda column: _key(column) == _key(name) != ""):
@@ -254,6 +322,10 @@ def _columns_of(layout: tuple[str, ...], header: Sequence[str]) -> Columns | Non
     def column(name: str) -> str | None:
         return next(filter(None, (_find(alias, header) for alias in ALIASES.get(name, (name,)))), None)
 
+    further = [column(name) for name in layout[2:]]
+    if layout == TRIPLETS:
+        negatives = list(filter(is_negative, header))
+        layout, further = with_negatives(len(negatives)), [*negatives] or [None]
     sides = [layout[:2], *SIDES, *POSITIVES]
     if layout[:2] == PAIRS:
         sides = [PAIRS, *POSITIVES, *(() if column("label") or column("score") else SIDES)]
@@ -261,7 +333,7 @@ def _columns_of(layout: tuple[str, ...], header: Sequence[str]) -> Columns | Non
     if layout[:2] in SIDES:
         found = [[_find(name, header) for name in pair] for pair in sides]
     pair = next((pair for pair in found if None not in pair), [None])
-    columns = [*pair, *map(column, layout[2:])]
+    columns = [*pair, *further]
     return None if None in columns else dict(zip(layout, map(str, columns), strict=True))
 
 

@@ -21,6 +21,7 @@ from promptcli.data.dialect import (
     CELLS,
     ID,
     OPTIONAL,
+    PAIRS,
     TEXT,
     Columns,
     Dialect,
@@ -29,7 +30,10 @@ from promptcli.data.dialect import (
     dialect_of,
     format_of,
     is_doubled,
+    is_negative,
+    is_optional,
     split_columns,
+    unique_names,
 )
 from promptcli.data.files import (
     LONGEST_LINE,
@@ -216,7 +220,11 @@ def _open(
     with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
         if form == "parquet":
             with open_parquet(file, name, hint="give another file", error=UsageError) as parquet:
-                columns, count = fields.choose(parquet.schema_arrow.names, name, tell=tell), parquet.metadata.num_rows
+                header, count = parquet.schema_arrow.names, parquet.metadata.num_rows
+                repeated = next((column for column in header if header.count(column) > 1), None)
+                if repeated is not None:
+                    raise UsageError(f"{name}: several columns are named {repeated!r}; rename them")
+                columns = fields.choose(header, name, tell=tell)
                 batches = _parquet(parquet, columns, fields.cells, name, start)
                 yield Rows(str(path), columns, batches, lambda: _sha256(path), lambda: count)
             return
@@ -232,6 +240,8 @@ def _open(
             tell(f"{name}: a BEIR corpus; title and text are read as one")
             rows = ((number, row and {**row, TEXT: _titled(row)}) for number, row in rows)
         columns = fields.choose(header, name, dialect, tell)
+        if header is not None and dialect.format != "table" and PAIRS[0] in columns and not fields.named:
+            rows = _with_all_negatives(rows, header, name)
         batches = _batches(itertools.islice(rows, start, None), columns, fields.cells, name)
 
         def total() -> int | None:
@@ -305,6 +315,18 @@ def _objects(lines: Iterator[str], name: str) -> _Numbered:
         yield number, row
 
 
+def _with_all_negatives(rows: _Numbered, header: Sequence[str], name: str) -> _Numbered:
+    """Refuse an object with a hard negative that the first one has no field for: it would be lost."""
+    known = set(header)
+    for number, row in rows:
+        for column in () if row is None else row.keys() - known:
+            if is_negative(column):
+                hint = "give the first object all fields; those of hard negatives may be empty"
+                raise UsageError(f"{name}: line {number}: the first line has no field {column!r}; {hint}")
+            known.add(column)
+        yield number, row
+
+
 def _array(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tuple[list[str] | None, _Numbered]:
     """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
     held, size = list[str](), 0
@@ -335,10 +357,10 @@ def _table(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tup
 
 
 def _even(rows: Iterator[tuple[int, list[str]]], header: list[str], dialect: Dialect, name: str) -> _Numbered:
-    width = len(header)
+    width, names = len(header), unique_names(header)
     for number, row in rows:
         if len(row) == width or (dialect.ragged and len(row) > width):
-            yield number, dict(zip(header, row, strict=False))
+            yield number, dict(zip(names, row, strict=False))
         elif any(map(str.strip, row)):
             above = f"the first line has {width}" if dialect.header else f"the header has {width} ({', '.join(header)})"
             raise UsageError(f"{name}: line {number}: {len(row)} columns, but {above}; {_hint(dialect)}")
@@ -407,7 +429,7 @@ def _batches(rows: _Numbered, columns: Columns, with_cells: bool, name: str) -> 
         else:
             values = [row.get(column) for column in in_file]
             if None in values:
-                lacking = [column for role, column in columns.items() if role != OPTIONAL and column not in row]
+                lacking = [column for role, column in columns.items() if not is_optional(role) and column not in row]
                 if lacking:
                     raise UsageError(f"{name}: line {number}: no field {lacking[0]!r}; its fields: {', '.join(row)}")
         if with_cells:
@@ -496,8 +518,8 @@ def column_texts(
     """Return columns as texts; ValueError with the number of the line or row (``kind``) that is wrong."""
     checked = {}
     for (column, in_file), cells in zip(columns.items(), values, strict=True):
-        as_text: Callable[[Any], Any] = _CELLS.get(column, _sentence_text)
-        plain, texts = column == ID or column not in _CELLS, list[Any]()
+        as_text: Callable[[Any], Any] = _CELLS.get(OPTIONAL if is_optional(column) else column, _sentence_text)
+        plain, texts = column == ID or as_text is _sentence_text, list[Any]()
         for number, cell in zip(numbers, cells, strict=True):
             if plain and type(cell) is str and cell.isascii() and "\0" not in cell:
                 texts.append(cell)

@@ -23,6 +23,7 @@ from promptcli.data.dialect import (
     TEXT,
     TRIPLETS,
     Fields,
+    layout_of_width,
     split_columns,
 )
 from promptcli.data.given import check_rows, finite_number, note_commas
@@ -59,10 +60,11 @@ _UNLABELLED = ("-1", "-", "")
 class TrainingExamples:
     """n examples."""
 
-    columns: tuple[list[str], ...]  #: one list of n texts per column; a hard negative may be "", for none
+    #: one list of n texts per column; a hard negative may be "", for none, and there may be several columns of them
+    columns: tuple[list[str], ...]
     sha256: str  #: the file's; a list's or data set's is that of its texts
     blank: int = 0  #: rows left out because a text other than a hard negative is empty
-    layout: tuple[str, ...] | None = None  #: names of the columns; empty for sentences alone
+    layout: tuple[str, ...] | None = None  #: names of the columns, of one hard negative; empty for sentences alone
     unlabelled: int = 0  #: rows left out because they have no label
     untokenised: tuple[str, ...] = ()  #: words whose rows were left out: not a single token of the backbone
     source_sizes: tuple[int, ...] = ()  #: rows of each source; empty if there is only one
@@ -74,6 +76,13 @@ class TrainingExamples:
     def supervised(self) -> bool:
         """Whether an example is more than a sentence."""
         return len(self.columns) > 1
+
+    @property
+    def without_negative(self) -> list[int]:
+        """The rows of pairs that have no hard negative; none of other layouts."""
+        if self.layout != TRIPLETS:
+            return []
+        return [row for row, texts in enumerate(zip(*self.columns[2:], strict=True)) if not any(texts)]
 
     @property
     def repeated(self) -> int:
@@ -107,7 +116,7 @@ def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> 
         columns = "; ".join(f"{name}: {', '.join(layout or ()) or 'sentences'}" for layout, name in layouts.items())
         raise UsageError(f"data of one run have the same columns, or are pairs and triplets; {columns}")
     layout = max(layouts, key=lambda layout: len(layout or ()))
-    width = len(layout or (TEXT,))
+    width = max(len(source.columns) for source in sources)
     wide = [(*source.columns, *[[""] * len(source)] * (width - len(source.columns))) for source in sources]
     return TrainingExamples(
         tuple(list(itertools.chain(*column)) for column in zip(*wide, strict=True)),
@@ -129,7 +138,7 @@ def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PA
         layouts: The layouts asked for, best first; ``SENTENCES`` is one text field, or lines.
     """
     with open_rows(path, Fields(layouts=tuple(layouts), remedy="")) as rows:
-        layout = SENTENCES if TEXT in rows.columns else tuple(rows.columns)
+        layout = _layout_of(rows.columns)
         return _examples(rows.tuples(), layout, str(path), rows.sha256)
 
 
@@ -152,11 +161,12 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
         if not items:
             raise UsageError("the list has no sentence to train on")
         if isinstance(items[0], dict):
-            table = {column: [item.get(column, "") for item in items] for column in items[0]}
+            keys = dict.fromkeys(key for item in items for key in item)
+            table = {column: [item.get(column, "") for item in items] for column in keys}
         else:
             rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
             width = max(map(len, rows)) if len(rows[0]) > 1 else 1  # pairs and triplets may be mixed
-            columns = next((layout for layout in layouts if len(layout or (TEXT,)) == width), ()) or (TEXT,)
+            columns = layout_of_width(layouts, width) or (TEXT,)
             table = {
                 column: [row[place] if place < len(row) else None for row in rows]
                 for place, column in enumerate(columns)
@@ -169,7 +179,14 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
     digest = hashlib.sha256("\0".join("\0".join(row) for row in texts).encode()).hexdigest()
-    return _examples(texts, SENTENCES if TEXT in names else tuple(names), name, lambda: digest)
+    return _examples(texts, _layout_of(names), name, lambda: digest)
+
+
+def _layout_of(columns: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the layout of the columns that were read; that of triplets, however many hard negatives they have."""
+    if TEXT in columns:
+        return SENTENCES
+    return TRIPLETS if TRIPLETS[2] in columns else tuple(columns)
 
 
 def _examples(
@@ -199,8 +216,9 @@ def _examples(
     columns = tuple(list(column) for column in zip(*complete, strict=True))
     if read is not None and len(set(columns[-1])) == 1:
         raise UsageError(f"{name}: all {len(complete):,} {layout[-1]}s are {columns[-1][0]!r}; give two different ones")
-    if layout == TRIPLETS and not any(columns[2]):
-        columns, layout = columns[:2], PAIRS
+    if layout == TRIPLETS:
+        columns = (*columns[:2], *filter(any, columns[2:]))
+        layout = TRIPLETS if len(columns) > 2 else PAIRS
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 

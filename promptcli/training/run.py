@@ -308,11 +308,10 @@ class TrainingRun:
 
     def report(self) -> None:
         examples = self.examples
-        hard = examples.columns[2] if len(examples.columns) > 2 else []
         for count, what in (
             (examples.blank, "rows with an empty sentence left out"),
             (examples.unlabelled, "rows without a label left out"),
-            (hard.count(""), "pairs without a hard negative"),
+            (len(examples.without_negative), "pairs without a hard negative"),
             (examples.repeated, "rows repeat an earlier row; they are kept"),
         ):
             if count:

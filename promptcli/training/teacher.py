@@ -122,20 +122,20 @@ def check_minable(examples: TrainingExamples, source: str) -> None:
 def mined(
     examples: TrainingExamples, vectors: SentenceVectors, guide: SentenceVectors, margin: float
 ) -> TrainingExamples:
-    """Return the pairs with a hard negative each, if one exists; negatives that are given stay.
+    """Return the pairs with a hard negative each, if one exists; pairs that have some keep them.
 
     Of the other pairs' positives it is the nearest to the sentence by ``vectors`` that is farther than the positive by
     ``margin`` at least, and that the ``guide`` does not find nearer: that would be a false negative. The positives of
     equal sentences, and these themselves, are never taken.
     """
-    first, second, *rest = examples.columns
-    hard = list(rest[0]) if rest else [""] * len(first)
+    first, second, *given = examples.columns
+    hard = list(given[0]) if given else [""] * len(first)
     place = {text: number for number, text in enumerate(dict.fromkeys(second))}
     candidates = list(place)
     excluded: dict[str, set[int]] = {}
     for one, two in zip(first, second, strict=True):
         excluded.setdefault(one, {place[one]} if one in place else set()).add(place[two])
-    rows = [row for row, text in enumerate(hard) if not text]
+    rows = examples.without_negative if given else list(range(len(first)))
     theirs = {model: unit(model.encode(candidates)).T for model in (vectors, guide)}
     with working("mine", len(rows)) as advance:
         for start in range(0, len(rows), _ROWS):
@@ -151,4 +151,4 @@ def mined(
             advance(len(block))
     none = sum(not hard[row] for row in rows)
     note(f"{len(rows) - none:,} hard negatives mined; {none:,} pairs have none farther than the margin")
-    return dataclasses.replace(examples, columns=(first, second, hard), layout=TRIPLETS)
+    return dataclasses.replace(examples, columns=(first, second, hard, *given[1:]), layout=TRIPLETS)

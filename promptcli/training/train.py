@@ -40,7 +40,8 @@ def train(
         data: Sentences, pairs or triplets (sent0, sent1, hard_neg), labelled pairs (premise, hypothesis, label; sbert,
             consert), graded pairs (sentence1, sentence2, score; sbert-regression), definitions (word, definition;
             defsent): a file, demo, wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets may be mixed, and
-            hard_neg may be empty. In Python also a list or a ``datasets.Dataset``. Default: demo.
+            hard_neg may be empty, or several columns (negative_1, negative_2). In Python also a list or a
+            ``datasets.Dataset``. Default: demo.
         backbone: Pre-trained model: a shipped name, a folder, or a hub id; a ``Choice`` has device and dtype.
             Products are in bfloat16 if the hardware computes in it; weights stay float32. Default: mini-bert.
         start: Model of the registry whose tuned backbone the run starts from.

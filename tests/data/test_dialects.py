@@ -7,9 +7,10 @@ import os
 import threading
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data.dialect import GRADED_PAIRS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS, Fields
+from promptcli.data.dialect import CELLS, GRADED_PAIRS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS, Fields
 from promptcli.data.files import STANDARD
 from promptcli.data.rows import count_input, open_rows, read_range
 from promptcli.errors import UsageError
@@ -222,3 +223,31 @@ def test_graded_pairs_without_a_header(tmp_path, told):
     with open_rows(path, Fields(layouts=(GRADED_PAIRS,))) as rows:
         assert list(rows.tuples()) == [("A cat sleeps.", "A cat is asleep.", "4,5"), ("It rains.", "It is dry.", "0,5")]
     assert "1 as sentence1, 2 as sentence2, 3 as score" in told()
+
+
+def test_columns_of_one_name_are_kept_or_refused(tmp_path, caplog):
+    path = write(tmp_path, "twice.csv", "id,text,tag,tag.1,tag\n1,A ferry.,boat,no,left\n2,A baker.,food,yes,right\n")
+    with caplog.at_level("INFO", "promptcli"), open_rows(path, Fields(cells=True)) as rows:
+        [batch] = rows
+    assert batch.column(CELLS).to_pylist()[0] == [("tag", "boat"), ("tag.1", "no"), ("tag.2", "left")]
+    assert "several columns have one name; the further ones are called tag.2" in caplog.text
+    path = write(tmp_path, "texts.csv", "id,text,text\n1,A ferry.,x\n2,A baker.,y\n")
+    for fields in (Fields(), Fields(text="text")):
+        with pytest.raises(
+            UsageError, match=r"several columns are named 'text'; .* number of one; columns: id, text, text.1"
+        ):
+            with open_rows(path, fields):
+                pass
+    for given, expected in (("2", ["A ferry.", "A baker."]), ("3", ["x", "y"]), ("text.1", ["x", "y"])):
+        with open_rows(path, Fields(text=given)) as rows:
+            assert list(rows.texts()) == expected
+    path = write(tmp_path, "scores.csv", "sentence1,sentence2,score,score\na b,c d,1,2\n")
+    with (
+        pytest.raises(UsageError, match="several columns are named 'score'"),
+        open_rows(path, Fields(layouts=(GRADED_PAIRS,))),
+    ):
+        pass
+    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    pq.write_table(twice, tmp_path / "twice.parquet")
+    with pytest.raises(UsageError, match="several columns are named 'text'"), open_rows(tmp_path / "twice.parquet"):
+        pass

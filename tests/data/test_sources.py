@@ -147,6 +147,45 @@ def test_pairs_and_triplets_stand_together(tmp_path):
         training_examples([str(tmp_path / "p.tsv"), str(tmp_path / "missing.csv")])
 
 
+NEGATIVES = [("A cat.", "A cat sleeps.", "A dog.", "A door."), ("It rains.", "Rain falls.", "", "A boat.")]
+
+
+@pytest.mark.parametrize(
+    "names", ["negative_1 negative_2", "negative negative.1", "negative negative", "hard_neg hard_neg2"]
+)
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_all_columns_of_hard_negatives_are_read(names, ending, tmp_path, caplog):
+    header = ("anchor", "positive", *names.split())
+    if len(set(header)) < 4 and ending in ("jsonl", "parquet"):
+        return  # which hold a name once
+    path = tmp_path / f"n.{ending}"
+    write_table(path, header, NEGATIVES)
+    with caplog.at_level("INFO", "promptcli"):
+        examples = read_examples(path)
+    assert examples.columns == tuple(map(list, zip(*NEGATIVES, strict=True)))
+    assert examples.layout == TRIPLETS and examples.without_negative == []
+    assert "as hard_neg_2" in caplog.text
+    assert examples_of(NEGATIVES).columns == examples.columns
+    assert training_examples(f"{path}:1,2,3,4" if ending == "csv" else str(path)).columns == examples.columns
+
+
+def test_hard_negatives_of_several_sources_and_of_single_rows(tmp_path):
+    write_table(tmp_path / "one.csv", TRIPLETS, [("a", "b", "c"), ("d", "e", "")])
+    write_table(tmp_path / "two.csv", ("anchor", "positive", "negative_1", "negative_2"), NEGATIVES)
+    both = training_examples([tmp_path / "one.csv", tmp_path / "two.csv"])
+    assert both.columns[2:] == (["c", "", "A dog.", ""], ["", "", "A door.", "A boat."])
+    assert both.without_negative == [1]
+    rows = [{"anchor": "a", "positive": "b"}, {"anchor": "d", "positive": "e", "negative_1": "f", "negative_2": "g"}]
+    assert examples_of(rows).columns[2:] == (["", "f"], ["", "g"])
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(
+        UsageError, match=r"line 2: the first line has no field 'negative_.'; give the first object all"
+    ):
+        read_examples(tmp_path / "rows.jsonl")
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows[::-1])))
+    assert read_examples(tmp_path / "rows.jsonl").columns[2:] == (["f", ""], ["g", ""])
+
+
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=1))
 def test_every_sentence_of_a_list_is_kept_or_counted(sentences):
     if not any(sentence.strip() for sentence in sentences):
@@ -188,7 +227,7 @@ def test_the_remedies_of_a_refused_table_work(tmp_path):
     assert training_examples(f"{path}:body").columns == (["A cat.", "A dog."],)
     assert training_examples(f"{path}:title,body").layout == PAIRS
     assert fitting_sentences(f"{path}:body") == ["A cat.", "A dog."]
-    for names, message in (("a,b,c,d", "names 4 columns"), ("body,x", "no column 'x'")):
+    for names, message in (("a,b,c,d", "no column 'a'"), ("body,x", "no column 'x'")):
         with pytest.raises(UsageError, match=message):
             training_examples(f"{path}:{names}")
     with pytest.raises(UsageError, match="plain text and has no columns; leave out :a,b"):

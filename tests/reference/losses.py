@@ -29,6 +29,26 @@ def extended_infonce(first, second, negative, temperature):
     return total / len(first)
 
 
+def infonce(first, second, hard, temperature, excluded, excluded_hard):
+    """Return InfoNCE over the positives of a batch and its hard negatives, however many a row has.
+
+    ``hard`` has a list of vectors for each row. ``excluded[i][j]``: the positive of row j is no negative of row i;
+    ``excluded_hard[i][j][k]`` says so of the k-th hard negative of row j.
+    """
+    total = 0.0
+    for i in range(len(first)):
+        own = math.exp(cosine(first[i], second[i]) / temperature)
+        below = own
+        for j in range(len(second)):
+            if j != i and not excluded[i][j]:
+                below += math.exp(cosine(first[i], second[j]) / temperature)
+            for k, negative in enumerate(hard[j]):
+                if not excluded_hard[i][j][k]:
+                    below += math.exp(cosine(first[i], negative) / temperature)
+        total -= math.log(own / below)
+    return total / len(first)
+
+
 def nt_xent(first, second, temperature, same=None):
     """Return NT-Xent over 2n vectors, both directions added; ``same[i][j]``: j is no negative of i."""
     n, total = len(first), 0.0

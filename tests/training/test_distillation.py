@@ -52,10 +52,13 @@ def test_the_loss_is_a_loops(target, tiny_folder, tmp_path):
     assert torch.isfinite(learner.objective.loss(single, [columns[0][:1]]))
 
 
+HARD = ["", SENTENCES[10], "", SENTENCES[11], ""]
+
+
 @pytest.mark.parametrize("guide", [True, False])
-@pytest.mark.parametrize("hard", [[], ["", SENTENCES[10], "", SENTENCES[11], ""]])
+@pytest.mark.parametrize("hard", [[], [HARD], [HARD, ["", "It snows.", "A boat.", "", ""]]])
 def test_pairs_add_a_contrastive_loss_that_the_teacher_guides(guide, hard, tiny_folder, tmp_path):
-    columns = [SENTENCES[:5], SENTENCES[5:10], *([hard] if hard else [])]
+    columns = [SENTENCES[:5], SENTENCES[5:10], *hard]
     models = {"teacher": mini_vectors(columns, tmp_path)}
     options = {"target": "similarities", "contrastive_weight": 0.5, "temperature": 0.3, "guide": guide}
     learner = learner_of("distill", tiny_folder("bert"), supervised=True, models=models, **options)

@@ -20,23 +20,32 @@ from promptcli.backbones.dropout import (
 )
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch
+from promptcli.data.dialect import TRIPLETS
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts import soft_template
 from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.recipe import Recipe
+from promptcli.training.methods import METHODS
+from promptcli.training.objectives import find_objective
 from promptcli.training.objectives.contrastive import equal_sentences
 from promptcli.training.processes import Processes
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import Trainer
 from tests import learning
-from tests.learning import CERTAIN, COLUMNS, PAIRS, assert_equal, gradients, learner_of, trainer_of
+from tests.learning import CERTAIN, COLUMNS, PAIRS, assert_equal, family_for, gradients, learner_of, trainer_of
 from tests.processes import Program, ranks_of_two
+from tests.reference import losses
 from tests.tiny import SENTENCES
+from tests.training.test_distillation import mini_vectors
 
 HARD = ["", SENTENCES[9], "", SENTENCES[8], SENTENCES[7], "", SENTENCES[2]]
+#: A row's second and third hard negative; the first of ``FURTHER`` is the positive of another row.
+FURTHER = [[SENTENCES[4], SENTENCES[10], "", "", SENTENCES[11], "", ""], ["", "", "", SENTENCES[1], "", "", ""]]
 ALONE = ("dcpcse", "promptbert", "cotbert", "consert", "isbert", "denosent")
 #: Method -> what it reads; where two processes are compared with one.
-READ = {**dict.fromkeys(ALONE, COLUMNS), "simcse": [*PAIRS, HARD]}
+READ = {**dict.fromkeys(ALONE, COLUMNS), "simcse": [*PAIRS, HARD, *FURTHER]}
+#: Methods that read hard negatives.
+WITH_NEGATIVES = [form.name for _, form in METHODS.values() if form and TRIPLETS in find_objective(form).layouts]
 READ |= {name: learning.READ[name] for name in ("sbert", "sbert-regression", "defsent")}
 
 
@@ -115,6 +124,49 @@ def test_only_the_hard_negatives_that_are_there_enter_the_denominator(name, hard
     loss, grads = gradients(learner, columns=columns)
     assert loss == pytest.approx(expected, rel=1e-4)
     assert all(torch.isfinite(grad).all() for grad in grads.values())
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("negatives", [[HARD], [HARD, *FURTHER], [*FURTHER, [""] * 7], [[SENTENCES[8]] * 7, HARD]])
+def test_the_loss_with_several_hard_negatives_is_a_loops(negatives, masked, tiny_folder):
+    columns, temperature = [*PAIRS, *negatives], 0.5
+    first, second = columns[:2]
+    learner = learner_of("simcse", tiny_folder("bert"), True, temperature=temperature, mask_duplicates=masked)
+    views = torch.randn(len(columns), 7, 16, generator=torch.Generator().manual_seed(1))
+    hard = [
+        [view[row].tolist() for view, texts in zip(views[2:], negatives, strict=True) if texts[row]] for row in range(7)
+    ]
+    excluded = [
+        [masked and (second[j] in (first[i], second[i]) or first[j] == first[i]) for j in range(7)] for i in range(7)
+    ]
+    there = [[texts[row] for texts in negatives if texts[row]] for row in range(7)]
+    excluded_hard = [[[masked and text in (first[i], second[i]) for text in row] for row in there] for i in range(7)]
+    expected = losses.infonce(views[0].tolist(), views[1].tolist(), hard, temperature, excluded, excluded_hard)
+    assert float(learner.objective.loss(list(views), columns)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", WITH_NEGATIVES)
+def test_every_method_has_a_view_of_each_hard_negative(name, tiny_folder, tmp_path):
+    columns = [*PAIRS, HARD, *FURTHER]
+    family = family_for(name)
+    options = {"dropout": 0.0, **CERTAIN.get(name, {})}
+    if name == "prompteol":
+        options["lora_dropout"] = 0.0
+    if name == "distill":
+        options |= {"models": {"teacher": mini_vectors(columns, tmp_path)}, "contrastive_weight": 0.5}
+
+    def learner(**changes):
+        return learner_of(name, tiny_folder(family), supervised=True, **options, **changes)
+
+    several = learner()(columns)
+    for number in range(2, 5):
+        alone = learner()([*PAIRS, columns[number]])[2]
+        rows = [row for row, text in enumerate(columns[number]) if text]
+        assert (several[number] - alone)[rows].abs().max() < 1e-5
+    whole = gradients(learner(chunk_tokens=10**6), columns=columns)
+    assert_equal(whole, gradients(learner(chunk_tokens=64, gradient_caching=True), columns=columns))
+    fewer = gradients(learner(), columns=columns[:3])
+    assert whole[0] != pytest.approx(fewer[0], abs=1e-4), "the further ones count"
 
 
 def batch_of(rows, backbone):

@@ -39,9 +39,9 @@ class Contrastive(Objective[Settings]):
         self.blank: Blank = functools.partial(bias_batch, raw_positions=raw_positions)
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return z1, z2 and, with hard negatives or a third view, z3, each (n, d) float32, from the head.
+        """Return z1, z2 and, with hard negatives or a third view, z3, ..., each (n, d) float32, from the head.
 
-        Rows of z3 without a hard negative are 0.
+        There is a view for each column of hard negatives; its rows without one are 0.
         """
         hidden = encoder.hidden(sides)
         if self._denoised and not self._after_head:
@@ -52,15 +52,17 @@ class Contrastive(Objective[Settings]):
         return self.split(vectors, sides, columns)
 
     def split(self, vectors: Tensor, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return the vectors of all sides, (sum n, d), as z1, z2 and z3."""
-        views = torch.split(vectors, [len(side.rows) for side in sides])
-        if len(columns) > 2 and len(views[2]) < len(columns[2]):
-            has_negative = to_device(np.array([bool(text) for text in columns[2]]), vectors.device)
-            views = (*views[:2], torch.zeros_like(views[0]).masked_scatter(has_negative.unsqueeze(1), views[2]))
-        return views
+        """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..."""
+        views = list(torch.split(vectors, [len(side.rows) for side in sides]))
+        for number, texts in enumerate(columns[2:], 2):
+            if len(views[number]) < len(texts):
+                has_negative = to_device(np.array([bool(text) for text in texts]), vectors.device)
+                blank = torch.zeros_like(views[0])
+                views[number] = blank.masked_scatter(has_negative.unsqueeze(1), views[number])
+        return tuple(views)
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the texts of each view, with its number; the third's are the existing hard negatives."""
+        """Return the texts of each view, with its number; from the third on they are the existing hard negatives."""
         second = columns[1] if len(columns) > 1 else columns[0]
         return [(0, columns[0]), (1, second), *((1, [text for text in hard if text]) for hard in columns[2:])]
 
@@ -69,13 +71,19 @@ class Contrastive(Objective[Settings]):
         return torch.stack([self.contrast(part, columns) for part in self.at_widths(views)]).sum()
 
     def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the contrastive loss at one width; its denominator has the existing hard negatives."""
-        if len(columns) > 2 and not all(columns[2]):
-            present = [row for row, text in enumerate(columns[2]) if text]
-            columns = [*columns[:2], *([[columns[2][row] for row in present]] if present else [])]
-            views = [*views[:2], *([views[2][present]] if present else [])]
-        same = equal_sentences(columns, views[0].device) if self.settings.mask_duplicates else None
-        return contrastive_loss(*views, temperature=self.settings.temperature, same=same)
+        """Return the contrastive loss at one width; its denominator has all existing hard negatives."""
+        first, second, *negatives = views
+        vectors, texts = list[Tensor](), list[str]()
+        for view, column in zip(negatives, columns[2:], strict=True):
+            present = [row for row, text in enumerate(column) if text]
+            if present:
+                vectors.append(view if len(present) == len(view) else view[present])
+                texts += [column[row] for row in present]
+        hard = torch.cat(vectors) if vectors else None
+        same = None
+        if self.settings.mask_duplicates:
+            same = equal_sentences([*columns[:2], *([texts] if texts else [])], first.device)
+        return contrastive_loss(first, second, hard, temperature=self.settings.temperature, same=same)
 
 
 def contrastive_loss(
@@ -102,7 +110,7 @@ def contrastive_loss(
 
 
 def equal_sentences(columns: Sequence[Sequence[str]], device: torch.device = torch.device("cpu")) -> Tensor:  # noqa: B008
-    """Return the mask of false negatives: second column, then hard negatives, (n, n or 2n).
+    """Return the mask of false negatives: second column, then hard negatives column by column, (n, n + k).
 
     Row j is excluded for row i if its positive is i's sentence or positive, or if both have the same sentence; a hard
     negative is excluded if it is i's sentence or positive.
@@ -112,8 +120,8 @@ def equal_sentences(columns: Sequence[Sequence[str]], device: torch.device = tor
     first, second = ids[0], ids[min(1, len(ids) - 1)]
     same = np.equal.outer(first, first) | np.equal.outer(first, second) | np.equal.outer(second, second)
     np.fill_diagonal(same, val=False)
-    if len(ids) > 2:
-        same = np.concatenate([same, np.equal.outer(first, ids[2]) | np.equal.outer(second, ids[2])], axis=1)
+    for hard in ids[2:]:
+        same = np.concatenate([same, np.equal.outer(first, hard) | np.equal.outer(second, hard)], axis=1)
     return to_device(same, device)
 
 
