@@ -41,7 +41,10 @@ from pathlib import Path
 
 SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT}
 CODES = {"KILL": 137, "TERM": 143, "INT": 130}
-INTERRUPTED = ("promptcli: interrupted; nothing half written is left", "promptcli: interrupted; --resume goes on")
+INTERRUPTED = tuple(
+    f"promptcli: interrupted; {left}"
+    for left in ("nothing was changed", "no results were saved", "finished", "scored templates", "--resume continues")
+)
 #: What differs from run to run of the same command, and may.
 CLOCKS = {"created", "seconds", "minutes", "tokens_per_second", "rate", "updated", "made"}
 #: Lines that two runs of one command may write differently, on stdout or into a text file.

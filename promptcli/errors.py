@@ -3,9 +3,10 @@
 A message is one line: the given value, the allowed ones, what to type next. Only the entrance prints it.
 """
 
+import contextlib
 import difflib
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +26,26 @@ def short_line(message: str) -> str:
 def one_line(error: BaseException | str, most: int | None = None) -> str:
     """Return a library's message as one line, cut to ``most`` characters."""
     return " ".join(str(error).split())[:most]
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> counted(1, "row"), counted(2000, "row"), counted(2, "query", "queries")
+        ('1 row', '2,000 rows', '2 queries')
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+@contextlib.contextmanager
+def if_interrupted(left: str) -> Iterator[None]:
+    """Say of an interrupted block what it leaves, instead of that nothing was changed."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        stopped.args = stopped.args or (left,)
+        raise
 
 
 class PromptcliError(Exception):

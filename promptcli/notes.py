@@ -101,9 +101,9 @@ def warn(message: str) -> None:
 def note_counts(rows: int, *, blank: int, truncated: int, zero: int = 0, limit: str = "the model's input") -> None:
     """Report how many rows are empty, were cut, or have a zero vector."""
     for count, what in (
-        (blank, "lines are blank; each keeps its row"),
-        (zero, "sentences have a zero vector: nothing in them is known"),
-        (truncated, f"sentences were longer than {limit} and were cut"),
+        (blank, "blank lines, which keep their rows"),
+        (zero, "sentences without a known token, whose vectors are zero"),
+        (truncated, f"sentences cut to {limit}"),
     ):
         if count:
-            note(f"{count:,} of {rows:,} {what}")
+            note(f"{what}: {count:,} of {rows:,}")

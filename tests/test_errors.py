@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.errors import install_command, unknown
+from promptcli.errors import if_interrupted, install_command, unknown
 from promptcli.recipe import RECIPES
 from promptcli.training.methods import METHODS
 
@@ -54,3 +54,9 @@ def test_a_copy_without_metadata_names_the_distribution(tmp_path, monkeypatch):
     monkeypatch.setattr("promptcli.errors._ROOT", tmp_path)
     monkeypatch.setattr("sys.path", [str(tmp_path)])
     assert install_command("serve") == "pip install 'promptcli-encoders[serve]'"
+
+
+def test_an_interrupted_block_says_what_it_leaves_and_the_inner_one_wins():
+    with pytest.raises(KeyboardInterrupt, match=r"^parts are kept$"), if_interrupted("nothing is kept"):
+        with if_interrupted("parts are kept"):
+            raise KeyboardInterrupt

@@ -253,7 +253,7 @@ def _run(words: list[str]) -> NoReturn:
     sys.exit(code)
 
 
-_NOTHING_LEFT = "nothing half written is left"
+_UNCHANGED = "nothing was changed"
 
 
 def _ending(error: Any) -> tuple[int, str] | None:
@@ -261,7 +261,7 @@ def _ending(error: Any) -> tuple[int, str] | None:
     if isinstance(error, PromptcliError):
         return error.exit_code, str(error)
     if isinstance(error, KeyboardInterrupt):
-        return 143 if isinstance(error, _Terminated) else 130, f"interrupted; {str(error) or _NOTHING_LEFT}"
+        return 143 if isinstance(error, _Terminated) else 130, f"interrupted; {str(error) or _UNCHANGED}"
     if isinstance(error, BrokenPipeError):
         return 1, ""
     if isinstance(error, OSError):
@@ -269,7 +269,7 @@ def _ending(error: Any) -> tuple[int, str] | None:
             return 2, f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path"
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         what = f"disk full: {error.filename or 'the output'} could not be written" if full else str(error)
-        return 1, f"{what}; {_NOTHING_LEFT}"
+        return 1, f"{what}; {_UNCHANGED}"
     if is_out_of_memory(error):
         return 1, "out of memory; take a smaller --batch-size, --dtype bfloat16 or another --device"
     if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):

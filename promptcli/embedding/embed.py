@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from promptcli.errors import UsageError, look_up
+from promptcli.errors import UsageError, if_interrupted, look_up
 from promptcli.notes import is_offline, note, working
 
 if TYPE_CHECKING:
@@ -220,7 +220,10 @@ def embed_parts(
         entry = loading.entry_of(model)
         job = parts.PartJob(folder, manifest, inputs, entry, devices[0], is_offline(), encoder if alone else None)
         del encoder  # the workers need its memory
-        with working("embed", sum(stop - first for first, stop in map(manifest.bounds, missing))) as advance:
+        with (
+            if_interrupted("finished parts are kept; run the same command to continue"),
+            working("embed", sum(stop - first for first, stop in map(manifest.bounds, missing))) as advance,
+        ):
             if alone:
                 for number in missing:
                     job.make(number, advance)

@@ -60,7 +60,7 @@ def search(
         context: Neighbouring lines to return on each side.
         min_score: Leave out lines below this cosine.
         split: Split lines longer than the model's window at sentence ends, and show the best part of each line.
-        where: Condition on the other columns of tables, e.g. 'year > 2020 and lang = "en"'; see ``search_index``.
+        where: Condition on the other columns of tables, e.g. 'year > 2020 and lang = "en"'.
 
     Raises:
         NotFoundError: No such file.

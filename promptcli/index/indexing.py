@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from promptcli.data.dialect import Fields
 from promptcli.data.given import note_no_file
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import load_library
 from promptcli.index import stored
 from promptcli.index.rows import Hit
@@ -118,7 +118,7 @@ def add_to_index(
         if held.origin.fingerprint != origin.fingerprint:
             raise UsageError(f"{folder} was built again with another model in the meantime; try again")
         if replace:
-            note(f"{held.index.upsert(rows):,} of {rows.shape[0]:,} rows replace others")
+            note(f"{held.index.upsert(rows):,} of {counted(rows.shape[0], 'row')} replaced rows of the index")
         else:
             held.index.add(rows)
     return stored.read_manifest(folder)
@@ -136,7 +136,7 @@ def delete_from_index(folder: str | Path, ids: Sequence[str] = (), *, file: str 
     if not wanted:
         raise UsageError("no ids are given; give some, or a file of them")
     with stored.change(Path(folder)) as held:
-        note(f"{held.index.delete(wanted):,} rows deleted")
+        note(f"{counted(held.index.delete(wanted), 'row')} deleted")
     return stored.read_manifest(Path(folder))
 
 

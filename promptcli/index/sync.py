@@ -14,7 +14,7 @@ from promptcli.data.dialect import CELLS, ID, TEXT, split_columns
 from promptcli.data.files import state_of
 from promptcli.data.rows import BATCH, Batch, Cells, cells_array
 from promptcli.embedding.splitting import PART, Splitter
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import load_library
 from promptcli.index import file_search, stored
 from promptcli.index.indexing import size_of
@@ -96,11 +96,11 @@ def sync_index(
         with stored.create(folder, instead=manifest) as writer:
             index = VectorIndex.build(encoded, memory=room, store=writer.segment, split=split, lexical=lexical)
             origin = inputs.origin_of(encoder(), documents, model)
-            note(f"{len(rows):,} rows added")
+            note(f"{counted(len(rows), 'row')} added")
             return writer.finish(StoredIndex(index, origin, utc_now(), synced=True))
     same = (manifest.split, manifest.lexical) == (split, lexical)
     if same and _live(stored.load(folder).index).keys() == rows.keys():
-        note(f"{len(rows):,} rows, unchanged")
+        note(f"{counted(len(rows), 'row')}, unchanged")
         return manifest
     with stored.change(folder, memory=room, begun=manifest) as held:
         held.index.split, held.index.lexical = split, lexical
@@ -165,5 +165,5 @@ def _apply(held: StoredIndex, rows: dict[Row, None], folder: Path, opener: "Call
         index.add(inputs.spooled(documents, _batches(new), folder, len(new)))
     if index.masked.sum() > index.rows:
         index.compact()
-    counts = f"{len(added):,} rows added, {len(removed):,} removed, {len(rows) - len(added):,} unchanged"
-    note(counts + (f"; {len(moved):,} of those added are not encoded again" if moved else ""))
+    counts = f"{counted(len(added), 'row')} added, {len(removed):,} removed, {len(rows) - len(added):,} unchanged"
+    note(counts + (f"; {counted(len(moved), 'row')} of those added had a stored vector" if moved else ""))

@@ -285,9 +285,9 @@ def write_static(encoder: Encoder, folder: Path) -> tuple[str, ...]:
     around = [*template.prefix, *template.suffix]
     definition = with_template(encoder, marked=bool(around))
     definition["post_processor"] = None
-    notes = ["an empty sentence has a vector of zeros there"]
+    notes = ["in sentence-transformers an empty sentence gets a zero vector"]
     if len(around) < template.length:
-        notes.append("a sentence that is cut loses the mark of the template after it there")
+        notes.append("in sentence-transformers a sentence that is cut loses the mark of the template after it")
     if around:
         notes.append(TYPED)
         number = add_tokens(definition, [AROUND])[0]

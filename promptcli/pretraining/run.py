@@ -50,7 +50,7 @@ class PretrainingRun:
             with working("pretrain", self.plan.tokens) as advance:
                 position = trainer.train(corpus, work / "state.safetensors", log, advance)
         except KeyboardInterrupt as stopped:
-            stopped.args = ("`resume` goes on with the run from its last checkpoint",)
+            stopped.args = ("`resume` continues the run from its last checkpoint",)
             raise
         return self._finish(trainer, position, command)
 

@@ -110,8 +110,8 @@ def caption(document: Mapping[str, Any]) -> list[str]:
     if backbone is not None:
         lines.append(f"backbone {backbone['name']}, weights {backbone['weights_sha256'][:12]}, {backbone['dtype']}")
         if backbone["name"] == "mini-bert":
-            taught = "was taught templates in pre-training: no evidence for the papers' claims about plain BERT"
-            lines.append(f"mini-bert {taught}")
+            claims = "its figures are not evidence for the papers' claims about plain BERT"
+            lines.append(f"mini-bert saw templates in pre-training: {claims}")
     if any(figure["ci95"] for row in document["rows"] for figure in row["figures"].values()):
         seed, resamples = document["seeds"]["bootstrap"], document["resamples"]
         interval = f"half of the 95% bootstrap interval ({resamples:,} resamples, seed {seed})"
@@ -123,10 +123,11 @@ def caption(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"no data: {', '.join(document['missing'])}")
     lines += _about_data(document)
     if any("(" in head for head in heads(document)):
-        lines.append("Avg: of the tasks that are there; the published one too if it is printed by task, else of all")
+        lines.append("Avg: mean of the available tasks")
+        lines.append("published Avg: mean of the same tasks where the paper gives them, otherwise of all seven")
     published = [row["published"] for row in document["rows"] if row["figures"]]
     if any(printed["figures"] and not printed["own"] for printed in published):
-        lines.append("published figures are of other models than this one, so no difference is taken")
+        lines.append("published figures are for other backbones, so no difference is shown")
     return lines
 
 

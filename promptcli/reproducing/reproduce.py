@@ -29,8 +29,9 @@ class Reproduction:
     def message(self) -> str:
         if self.error is not None:
             return f"{self.label} is left out: {self.error}"
-        kept = "no figure can be measured here, so no file is kept" if self.file is None else f"kept in {self.file}"
-        return f"{self.label}: {kept}"
+        if self.file is None:
+            return f"{self.label}: no figure can be measured here, so no file is written"
+        return f"{self.label}: written to {self.file}"
 
 
 def reproduce(

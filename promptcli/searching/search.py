@@ -1,4 +1,4 @@
-"""The result of a search of heads, layers or templates, and how much of it is luck; the ranking of heads and layers."""
+"""The result of a search of heads, layers or templates, and its selection bias; the ranking of heads and layers."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -92,10 +92,10 @@ class Search:
         return self.encoder.recipe
 
     def entry(self, name: str) -> Entry:
-        task, luck = self.task, self.cross_validation
+        task, halves = self.task, self.cross_validation
         on = {"task": task.label, "data_sha256": task.sha256(), "pairs": len(task.pairs()), **self.about}
         on["value"] = round(self.best.value, 4)
-        on |= {} if luck is None else {"held_out": round(luck.held_out, 4)}
+        on |= {} if halves is None else {"held_out": round(halves.held_out, 4)}
         provenance = {**self.encoder.provenance, "width": self.encoder.width, "searched_on": on}
         scores = []
         if self.score is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from promptcli.data.senteval import reads_data_dir, senteval_folder
+from promptcli.errors import if_interrupted
 from promptcli.notes import note
 from promptcli.searching.search_settings import SEARCHED, SearchSettings, Setting
 from promptcli.settings import BARE, PAPER
@@ -138,7 +139,8 @@ def search_templates(
     saved = _saving(name, force)
     candidates = None if settings.candidates is None else template_search.read_candidates(settings.candidates)
     task, backbone = _development(on), _opened(model or BARE.backbone).backbone
-    return saved(template_search.search_templates(backbone, task, settings, candidates))
+    with if_interrupted("scored templates are kept; run the same command to continue"):
+        return saved(template_search.search_templates(backbone, task, settings, candidates))
 
 
 def _opened(model: "Model") -> "Encoder":
@@ -152,7 +154,7 @@ def _development(on: "str | Path | STSTask | None") -> "STSTask":
 
     if on is None:
         on = BARE.development if senteval_folder() is None else PAPER.development
-        note(f"assumed: `on` {on}; the papers' setting: `on` {PAPER.development}, `model` {PAPER.backbone}")
+        note(f"using `on` {on}; the papers used {PAPER.development} and {PAPER.backbone}")
     return development_task(on)
 
 

@@ -16,7 +16,7 @@ from promptcli.data.rows import open_rows
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.prompts.template import check_template, text_rule, with_period
-from promptcli.errors import UsageError, unknown
+from promptcli.errors import UsageError, counted, unknown
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.models.loading import home_folder
 from promptcli.named_templates import templates_folder
@@ -175,7 +175,7 @@ def search_greedily(score: Callable[[Sequence[str], str], list[Ranked]], space: 
     best = max(range(len(relations)), key=lambda number: relations[number].value)
     prefixes = score([space.template(prefix, space.relations[best]) for prefix in space.prefixes], "prefix")
     stages = {"Searching for relationship tokens": relations, "Searching for prefix tokens": prefixes}
-    return stages, f"{len(relations) + len(prefixes)} templates, each on all pairs"
+    return stages, f"{len(relations) + len(prefixes)} templates were scored, each on all pairs"
 
 
 def _candidates(settings: SearchSettings, candidates: Sequence[str] | None, backbone: Backbone) -> list[str]:
@@ -193,23 +193,24 @@ def _candidates(settings: SearchSettings, candidates: Sequence[str] | None, back
         templates, source, always = grammar_templates(), "of the grammar", published_templates()
     drawn = draw(templates, settings.limit or (DRAWN if always else len(templates)), settings.seed, always)
     if len(drawn) < len(templates):
-        note(f"{len(drawn):,} of the {len(templates):,} templates {source}; more: `limit`")
+        note(f"{len(drawn):,} of the {len(templates):,} templates {source} are tried; try more with `limit`")
     return drawn
 
 
 def _race(scorer: TemplateScorer, settings: SearchSettings, heading: str, templates: Sequence[str]) -> Outcome:
     result = race(templates, scorer, seed=settings.seed, finalists=max(FINALISTS, settings.top))
-    steps = [f"{rung.candidates} templates on {rung.pairs} pairs" for rung in result.rungs]
-    compared = ", ".join([*steps, f"{len(result.finalists)} on all"])
+    steps = [f"{rung.candidates} templates were scored on {rung.pairs:,} pairs" for rung in result.rungs]
+    finalists = counted(len(result.finalists), "finalist")
+    compared = "; ".join([*steps, f"{finalists} on all {scorer.size:,} pairs"])
     if result.twins:
-        compared += f"; {result.twins} left out, with the same tokens as another"
+        compared += f"; {result.twins} left out, with the same tokens as another template"
     return {heading: result.finalists}, compared
 
 
 def _definitions(settings: SearchSettings) -> list[Definition]:
     definitions = read_definitions(settings.pairs or demo.DEFINITIONS)
     if settings.pairs is None:
-        note(f"assumed: {len(definitions)} shipped words and definitions; others: `pairs` FILE")
+        note(f"using the {len(definitions)} shipped words and definitions; give others with `pairs` FILE")
     return definitions
 
 

@@ -194,7 +194,7 @@ class Request:
         if name is not None:
             registry.check_free(name, force=self.force or self.resume)
         elif self.resume:
-            raise UsageError("which run is to be resumed? give its `name`")
+            raise UsageError("which run should be resumed? give its `name`")
         form, base, data, on = self.chosen()
         begun = None if self.start is None else _read_start(self.start, self.method, base)
         examples = self.examples(data)
@@ -222,7 +222,7 @@ class Request:
             run = TrainingRun(form, settings, examples, source_name(data), development, tuple(others), begun, models)
             if self.data is None and not self.paper:
                 chosen = f"{len(examples):,} demo sentences, chosen by {development.label}"
-                note(f"assumed: {base}, {chosen}; the papers' setting: `paper`")
+                note(f"using {base} and {chosen}; `paper` uses the papers' backbone and data")
             run.report()
             steps_of(settings, examples.sizes)
             entry = self._resumable(run, loaded, saved_as, folder, processes)
@@ -238,7 +238,7 @@ class Request:
         """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
         run_folder = RunFolder(folder)
         processes.wait()  # until all have found the name free
-        again = "`force` begins it again"
+        again = "`force` starts it again"
         if processes.is_main:
             identity, elsewhere = run.identity(backbone), f"{again}, or take another `name`"
             run_folder.open(identity, resume=self.resume, name=folder, elsewhere=elsewhere, force=self.force)
@@ -246,7 +246,7 @@ class Request:
         try:
             return run.entry(backbone, name, folder, processes)
         except KeyboardInterrupt as stopped:
-            stopped.args = (f"`resume` goes on with the run of {name!r}, {again}",) if self.name else ()
+            stopped.args = (f"`resume` continues the run of {name!r}, {again}",) if self.name else ()
             raise
         except UsageError:  # the run cannot begin: its name is free for the next try
             if processes.is_main and not self.resume:

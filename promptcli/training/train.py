@@ -42,7 +42,7 @@ def train(
             defsent): a file, demo, wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets may be mixed, and
             hard_neg may be empty, or several columns (negative_1, negative_2). In Python also a list or a
             ``datasets.Dataset``. Default: demo.
-        backbone: Pre-trained model: a shipped name, a folder, or a hub id; a ``Choice`` has device and dtype.
+        backbone: Pre-trained model: a shipped name, a folder, or a hub id.
             Products are in bfloat16 if the hardware computes in it; weights stay float32. Default: mini-bert.
         start: Model of the registry whose tuned backbone the run starts from.
         name: Name of the model to save; such a run can be resumed. Default: it is not saved.

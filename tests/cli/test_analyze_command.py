@@ -27,7 +27,7 @@ def analyze(run, tiny_folder, tmp_path, monkeypatch):
         ("vocabulary", None, "vectors", ()),
         ("uniformity demo:dev -m cls", "points.png", "alignment", ("uniformity", "2,780 sentences")),
         ("token-bias corpus.txt --set states=mlm-head", "tokens.png", "groups", ("output embeddings", "never")),
-        ("impact 'it costs $5 or $6'", "impact.png", "matrix", ("mean impact on all", "█99")),
+        ("impact 'it costs $5 or $6'", "impact.png", "matrix", ("mean impact on all tokens", "█99")),
         ("impact-tfidf corpus.txt --set first=3", "tfidf.svg", "correlation", ("all tokens", "3 sentences, ")),
         ("attention --set head=1-1", "attention.png", "diagonal", ("assumed: A baker", "to itself")),
         ("mask-tokens 'one [bold]' --prompt bare", None, "sentences", ("one [bold]", "prompt=bare")),

@@ -34,8 +34,8 @@ def test_embed_writes_beside_the_input(run, fake):
     assert names() == ["a.txt", "b.txt", "b.txt.npy", "b.txt.npy.manifest.json", "lines.txt"]
     assert np.array_equal(np.load("b.txt.npy")[:4], np.stack([vector(row) for row in ROWS]))
     blank, cut, last = err.splitlines()
-    assert "1 of 5 lines are blank" in blank and "1 of 5 sentences were longer than 16 tokens" in cut
-    assert last.startswith("5 vectors of 8 numbers in b.txt.npy, ") and last.endswith(" sentences/s)")
+    assert "blank lines, which keep their rows: 1 of 5" in blank and "sentences cut to 16 tokens: 1 of 5" in cut
+    assert last.startswith("5 vectors of 8 dimensions in b.txt.npy, ") and last.endswith(" sentences/s)")
     assert run("embed", "b.txt", "-q", "--force") == (0, "", "")
 
 
@@ -102,7 +102,7 @@ def test_another_output_takes_force(run, fake, monkeypatch, change):
 def test_a_folder_of_parts_is_made_and_continued(run):
     code, out, err = run(*PARTS)
     assert (code, out) == (0, "")
-    assert err.startswith("10 vectors of 8 numbers in 4 parts in out, 4 made in ")
+    assert err.startswith("10 vectors of 8 dimensions in 4 parts in out, 4 made in ")
     wanted = contents()
     assert "none made" in run(*PARTS).err
     Path("out", part_name(1, 4)).unlink()
@@ -110,7 +110,7 @@ def test_a_folder_of_parts_is_made_and_continued(run):
     told = run(*PARTS, "--json").json
     assert (told["rows"], told["shards"], told["made"], told["finished"]) == (10, 4, [], True)
     assert run(*PARTS, "-q", "--force") == (0, "", "") and contents() == wanted
-    assert "1 of 4 parts exist in one, 1 made" in run(*PARTS[:3], "one", *PARTS[4:], "--shard", 2).err
+    assert "1 of 4 parts are in one, 1 made" in run(*PARTS[:3], "one", *PARTS[4:], "--shard", 2).err
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_a_folder_of_parts_is_made_and_continued(run):
         ("embed a.txt lines.txt", 2, "--shards N -o FOLDER"),
         ("embed a.txt --shard 1", 2, "--shards"),
         ("embed a.txt --shards 2", 2, "-o FOLDER"),
-        ("embed a.txt -o out --shards 2 --split", 2, "--split is of one output file"),
-        ("embed a.txt -o out --shards 2 --batch-size 4", 2, "--batch-size is of one output file"),
+        ("embed a.txt -o out --shards 2 --split", 2, "--split is for one output file"),
+        ("embed a.txt -o out --shards 2 --batch-size 4", 2, "--batch-size is for one output file"),
         ("embed s3://b/a.txt -o out --shards 2 --offline", 2, "another machine"),
         (" ".join([*PARTS, "--shard 4"]), 2, "0 to 3"),
         (" ".join([*PARTS, "--shard 1 --workers 2"]), 2, "one part"),

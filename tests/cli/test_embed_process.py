@@ -67,7 +67,7 @@ def test_an_ended_run_leaves_no_file(sent):
     running.send_signal(sent)
     out, err = running.communicate()
     assert (out, running.returncode, names()) == (b"", 128 + sent, ["a.txt"])
-    assert err == b"promptcli: interrupted; nothing half written is left\n"
+    assert err == b"promptcli: interrupted; nothing was changed\n"
 
 
 def test_a_closed_pipe_ends_quietly():

@@ -204,7 +204,7 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
     expected = run(*arguments, "--name", "whole").json["summary"]
     with stopped_at(monkeypatch, 2, seed=1):  # the score of step 2 is kept already
         stopped = run(*arguments)
-    assert "interrupted; --resume goes on" in stopped.err and "--force" in stopped.err
+    assert "interrupted; --resume continues" in stopped.err and "--force" in stopped.err
     assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
     refused(run(*arguments), 2, "--resume it, --force begins it again")
     assert "was started with weight-decay 0.0, not 0.1" in run(*arguments, "--set", "weight-decay=0.1", "--resume").err
@@ -219,7 +219,7 @@ def test_a_run_whose_state_is_damaged_says_what_can_be_typed(run, options, monke
     arguments = ["train", "optiprompt", *options, "--name", "soft", "--set", "eval-steps=1"]
     with stopped_at(monkeypatch, 1):
         stopped = run(*arguments)
-    assert stopped.code == 130 and "--resume goes on with the run of 'soft', --force begins it again" in stopped.err
+    assert stopped.code == 130 and "--resume continues the run of 'soft', --force starts it again" in stopped.err
     state = home / "runs/soft/state.safetensors"
     state.write_bytes(b"")
     refused(run(*arguments, "--resume", "-q"), 2, f"delete {state.parent} and start again")

@@ -139,7 +139,7 @@ def test_another_backbone_has_no_difference_and_every_row_stays(context):
     assert not any(row["difference"] or row["published"]["own"] for row in document["rows"])
     assert row_of(document, "GloVe embeddings avg")["not_measured"]["Avg"] == "needs backbone glove:FILE"
     reason = row_of(document, "prompt manual&OptiPrompt")["not_measured"]["STS12"]
-    assert reason == "training: ask for it by `train`"
+    assert reason == "training: add `train`"
     measured = row_of(document, "static avg")
     assert measured["not_measured"] == {"STS15": "no data: STS15", "STS16": "no data: STS16"}
     lines = list(row_lines(measured, document["columns"]))
@@ -147,7 +147,7 @@ def test_another_backbone_has_no_difference_and_every_row_stays(context):
     assert heads(document)[-1] == "Avg (5 of 7)"
     # the published average shown is that of the tasks that are there
     assert lines[2].cells[-1] == f"{np.mean([42.38, 56.74, 50.6, 56.82, 58.15]):.2f}"
-    assert any("other models" in line for line in caption(document))
+    assert any("other backbones" in line for line in caption(document))
 
 
 def test_the_published_backbone_has_differences(context):

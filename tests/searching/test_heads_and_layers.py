@@ -165,7 +165,7 @@ def test_tfidf_correlation_of_a_head_is_over_the_words_alone(tiny_backbone):
 def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp_path):
     options = ("--backbone", tiny_folder("bert"), "--top", 2, "--offline", "--name", "best")
     ran = run("ditto-search", *options, "--json")
-    assert "assumed: --on demo:dev" in ran.err
+    assert "using --on demo:dev; the papers used" in ran.err
     document = ran.json
     assert set(document["ranked"][0]) == {"choice", "value", "ci95", "gain", "tfidf"}
     assert len(document["ranked"]) == 2 and document["task"] == "demo:dev"
@@ -178,7 +178,7 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp
     drawn = ("--plot", tmp_path / "map.svg", "--states", "last", "--on", "demo:dev")
     shown = run("ditto-search", *options, "--force", "-q", *drawn)
     assert (shown.code, shown.err) == (0, "") and (tmp_path / "map.svg").read_bytes().startswith(b"<?xml")
-    assert "best 2 of 8" in shown.out and "last Ditto, every head" in shown.out and "luck:" in shown.out
+    assert "best 2 of 8" in shown.out and "last Ditto, every head" in shown.out and "selection bias (" in shown.out
 
 
 @pytest.mark.parametrize("command", ["ditto-search --states static", "search-templates --mode free --limit 3"])
@@ -256,7 +256,7 @@ def test_the_best_layer_is_saved(run, tiny_folder, tmp_path):
     found = run(*arguments, "--json").json
     assert found["recipe"]["pooling"] == found["ranked"][0]["choice"] and found["model"] == "layers"
     table = run(*arguments, "--force")
-    assert table.code == 0 and "luck:" in table.out and "first-last:1/last-token" in table.out
+    assert table.code == 0 and "selection bias (" in table.out and "first-last:1/last-token" in table.out
 
 
 def test_layers_are_compared_at_the_mask_of_a_prompt_that_has_one(tiny_folder):

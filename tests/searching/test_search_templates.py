@@ -270,7 +270,7 @@ def search_command(monkeypatch, tiny_folder, run):
 def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home):
     ran = search("--json", "--name", "template")
     assert ran.code == 0, ran.err
-    assert "assumed: --on demo:dev" in ran.err
+    assert "using --on demo:dev; the papers used" in ran.err
     found = ran.json
     rows = found["ranked"]
     assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
@@ -293,7 +293,7 @@ def test_free_command_races_the_templates_of_a_file(search, home, tmp_path):
     ran = search("--candidates", file, "--top", 3, "--name", "free")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
-    assert "Free search" in lines and "12 templates on 48 pairs, 10 on all" in lines
+    assert "Free search" in lines and "12 templates were scored on 48 pairs; 10 finalists on all 144 pairs" in lines
     assert len([line for line in lines if "[MASK]" in line]) == 3
     assert (home / "models" / "free").is_dir()
 
@@ -374,4 +374,4 @@ def test_every_example_and_none_have_their_own_figures(tiny_backbone, tmp_path, 
     assert found.recipe.pooling == "last/last-token" and found.recipe.text_rule == "prompteol"
     one = search(limit=1)
     assert len(one.ranked) == 2 and PLAIN in {row.choice for row in one.ranked}
-    assert "assumed: 235 shipped words and definitions; others: `pairs` FILE" in caplog.messages
+    assert "using the 235 shipped words and definitions; give others with `pairs` FILE" in caplog.messages

@@ -13,7 +13,7 @@ from promptcli.cli.console import note, out, result_json, result_table
 from promptcli.cli.options import RECIPE, Changes, Json, Section, choice_of, field_of, parsed, value_typed
 from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
 from promptcli.cli.signatures import Flag, command_of
-from promptcli.errors import UsageError, look_up
+from promptcli.errors import UsageError, counted, look_up
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from promptcli.analysis.token_bias import TokenBias
     from promptcli.evaluation.scores import Label
 
-#: What an analysis takes -> how its arguments are written, and what is said of more words than it takes.
+#: What an analysis takes -> how its arguments are written, and how a message names it.
 _TAKES = {
     "sentence": ("[SENTENCE]", "one sentence"),
     "texts": ("SENTENCE...", ""),
@@ -39,7 +39,7 @@ class Shown:
     """The results of an analysis, by model."""
 
     results: "dict[Label, Any]"
-    on: Any  #: the input, as it was given
+    on: Any  #: the input, as the user wrote it
     settings: dict[str, Any]  #: of the analysis, with the defaults
 
     @property
@@ -79,7 +79,7 @@ class Display:
     table: Callable[[Shown], Shape]
     draw: Callable[[Path, Shown], None] | None = None
     models: Sequence[str | None] = (None,)  #: the default models; None: the default backbone
-    token_map: bool = False  #: whether a map of the tokens stands above the table
+    token_map: bool = False  #: whether a map of the tokens is printed above the table
 
 
 @command_of(
@@ -159,11 +159,11 @@ def _usual_input(name: str, folder: Path | None) -> str | list[str] | None:
     if takes == "texts":
         raise UsageError(f"{name} takes sentences; give some, in quotes")
     usual: dict[str, tuple[str, str | list[str]]] = {
-        "sentence": (pictures.SENTENCE, pictures.SENTENCE),
-        "sentences": ("demo, shipped sentences", BARE.corpus),
-        "pairs": ("STS-B", pictures.ALL_STS_B) if folder else ("demo pairs", ["demo:dev", "demo"]),
+        "sentence": (f"the sentence {pictures.SENTENCE!r}", pictures.SENTENCE),
+        "sentences": ("the shipped demo sentences", BARE.corpus),
+        "pairs": ("STS-B", pictures.ALL_STS_B) if folder else ("the shipped demo pairs", ["demo:dev", "demo"]),
     }
-    note(f"assumed: {usual[takes][0]}")
+    note(f"using {usual[takes][0]}; give others after the name of the analysis")
     return usual[takes][1]
 
 
@@ -179,7 +179,7 @@ def help_text(_: Sequence[str]) -> Section:
 
 def _anisotropy(shown: Shown) -> Shape:
     if cut := max(result.truncated for result in shown.results.values()):
-        note(f"{cut:,} sentences were cut to the longest input")
+        note(f"{counted(cut, 'sentence')} longer than the model's input: the ends were cut")
     rows = [(name, f"{result.value:.4f}", text_bar(result.value)) for name, result in shown.named.items()]
     return f"{_vectors_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)", ("", "mean cosine", ""), rows
 
@@ -203,7 +203,7 @@ def _draw_anisotropy(path: Path, shown: Shown) -> None:
 def _uniformity(shown: Shown) -> Shape:
     counts = f"{shown.only.sentences:,} sentences, {shown.only.positives:,} pairs that mean the same"
     rows = [(name, f"{result.alignment:.4f}", f"{result.uniformity:.4f}") for name, result in shown.named.items()]
-    said = f"{', '.join(shown.on)}; {counts}; both figures are better when lower"
+    said = f"{', '.join(shown.on)}; {counts}; for both, lower is better"
     return said, ("", "alignment", "uniformity"), rows
 
 
@@ -229,7 +229,7 @@ def _mask_tokens(shown: Shown) -> Shape:
         return ", ".join(f"{guess.token} {guess.probability:.2f}" for guess in guesses)
 
     for row in (row for row in shown.only if row.truncated):
-        note(f"cut to the longest input: {row.sentence[:60]}...")
+        note(f"longer than the model's input, the end was cut: {row.sentence[:60]}...")
     cells = [(row.sentence, likely(row.plain), likely(row.denoised)) for row in shown.only]
     return f"{shown.model}, {next(iter(shown.results)).recipe}", ("sentence", "at the mask", "denoised"), cells
 
@@ -244,7 +244,7 @@ def _impact(shown: Shown) -> Shape:
     said = f"{shown.model}: impact of the token above on the token of the row, in % of {impact.matrix.max():.3f}"
     means = enumerate(zip(impact.tokens, impact.means, strict=True), 1)
     rows = [(str(number), token, f"{mean:.4f}") for number, (token, mean) in means]
-    return said, ("", "token", "mean impact on all"), rows
+    return said, ("", "token", "mean impact on all tokens"), rows
 
 
 def _impact_study(shown: Shown) -> Shape:

@@ -15,7 +15,7 @@ from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import Json
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.embedding import embed as library
-from promptcli.errors import UsageError
+from promptcli.errors import UsageError, counted
 from promptcli.notes import note_counts
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def embed(embed: "partial[Embedded]", embed_parts: "partial[EmbeddedParts]", jso
     if "shards" in parts:
         for name, parameter in inspect.signature(library.embed).parameters.items():
             if name not in (*parts, "output") and embed.keywords.get(name, parameter.default) != parameter.default:
-                raise UsageError(f"--{name.replace('_', '-')} is of one output file; leave out --shards")
+                raise UsageError(f"--{name.replace('_', '-')} is for one output file; leave out --shards")
         if output in (None, "-"):
             raise UsageError("--shards writes a folder; name it with -o FOLDER")
         _show_parts(embed_parts(folder=output), as_json=json)
@@ -98,11 +98,11 @@ def _show(made: "Embedded", precision: str, *, as_json: bool) -> None:
     took = "already there, unchanged"
     if made.seconds is not None:
         took = f"{made.seconds:,.1f} s ({report.rows / max(made.seconds, 1e-9):,.0f} sentences/s)"
-    vectors = "1 vector" if report.rows == 1 else f"{report.rows:,} vectors"
-    note(f"{vectors} of {width:,} numbers in {made.output or 'standard output'}, {took}")
+    vectors = counted(report.rows, "vector")
+    note(f"{vectors} of {width:,} dimensions in {made.output or 'standard output'}, {took}")
     if report.loss is not None:
         loss = f"recall@10 {report.loss.recall_at_10:.3f}"
-        note(f"{precision} against float32 on {report.loss.rows:,} rows: {loss}")
+        note(f"{precision} against float32 on {counted(report.loss.rows, 'row')}: {loss}")
     if as_json:
         counts = {key: value for key, value in asdict(report).items() if key != "ranges"}
         result_json({"output": str(made.output), "dim": width, "precision": precision, **counts})
@@ -119,10 +119,10 @@ def _show_parts(made: "EmbeddedParts", *, as_json: bool) -> None:
 
         report = total_report(made.folder, manifest)
         note_counts(report.rows, blank=report.blank, zero=report.zero, truncated=report.truncated)
-        vectors = f"{manifest.rows:,} vectors of {manifest.dim:,} numbers"
-        note(f"{vectors} in {manifest.shards:,} parts in {made.folder}, {rate}")
+        vectors = f"{counted(manifest.rows, 'vector')} of {manifest.dim:,} dimensions"
+        note(f"{vectors} in {counted(manifest.shards, 'part')} in {made.folder}, {rate}")
     else:
-        note(f"{made.parts:,} of {manifest.shards:,} parts exist in {made.folder}, {rate}")
+        note(f"{made.parts:,} of {counted(manifest.shards, 'part')} are in {made.folder}, {rate}")
     if as_json:
         about = {"output": str(made.folder), "rows": manifest.rows, "dim": manifest.dim, "shards": manifest.shards}
         precision = manifest.settings.precision

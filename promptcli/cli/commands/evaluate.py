@@ -9,6 +9,7 @@ import typer
 from promptcli.cli.console import as_typed, note, result, result_json
 from promptcli.cli.options import RECIPE, Changes, Json, choice_of
 from promptcli.cli.signatures import Flag, command_of
+from promptcli.errors import counted, if_interrupted
 from promptcli.evaluation import evaluate as library
 from promptcli.recipe import RECIPES, Choice
 from promptcli.settings import PAPER
@@ -85,7 +86,7 @@ def evaluate_command(
     if not tasks:
         tasks = ["sts"] if paper or options["data_dir"] is not None else ["demo"]
         if tasks == ["demo"]:
-            note("assumed: our own demo pairs, no benchmark; the papers' tasks: --data-dir FOLDER, or --task sts")
+            note("using the shipped demo pairs, which are no benchmark; for the papers' tasks give --task sts")
     if list_sentences:
         with tasks_from(options["data_dir"]):
             _print_sentences(load_named_tasks(tasks, protocol=protocol, skip_missing=True).tasks, as_json=json)
@@ -93,12 +94,13 @@ def evaluate_command(
     changes = recipe()
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
     bare = not words and changes == neutral
-    evaluation = evaluate(
-        models=[] if bare and options.get("vectors") else _chosen(words, changes, tasks, protocol, paper=paper),
-        tasks=tasks,
-        compare=None if compare is None else choice_of(compare, neutral, paper=paper),
-        skip_missing=True,
-    )
+    with if_interrupted("no results were saved"):
+        evaluation = evaluate(
+            models=[] if bare and options.get("vectors") else _chosen(words, changes, tasks, protocol, paper=paper),
+            tasks=tasks,
+            compare=None if compare is None else choice_of(compare, neutral, paper=paper),
+            skip_missing=True,
+        )
     if bare:  # recipes that do not fit the backbone were not asked for
         evaluation.rows = {label: row for label, row in evaluation.rows.items() if label not in evaluation.refused}
         evaluation.refused.clear()
@@ -109,7 +111,8 @@ def evaluate_command(
         print_evaluation(evaluation, settings, subsets=subsets)
     if evaluation.refused:
         first, count = next(iter(evaluation.refused.values())), len(evaluation.refused)
-        raise type(first)(f"{count} of {len(evaluation.rows)} models lack figures; their rows say why")
+        models = counted(len(evaluation.rows), "model")
+        raise type(first)(f"{count} of {models} could not be scored; their rows say why")
 
 
 def _chosen(

@@ -11,6 +11,7 @@ from promptcli.cli import console
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.options import MODEL, Json
 from promptcli.cli.signatures import Flag, FlagRow, command_of
+from promptcli.errors import counted
 from promptcli.index import file_search, indexing
 from promptcli.index import sync as mirroring
 from promptcli.recipe import Recipe
@@ -75,7 +76,7 @@ def search(search: "partial[Any]", json: Json = False) -> None:
                 console.result(f"query: {one_line(line)}")
             print_hits(hits)
         if not hits:
-            console.note(f"no answer{'' if least is None else f' of at least {least}'} to {line!r}")
+            console.note(_nothing_found(line, least, search.keywords["where"]))
 
 
 @command_of(indexing.find_dups, flags=_INDEX)
@@ -86,10 +87,18 @@ def dups(dups: "partial[tuple[list[list[Hit]], int]]", json: Json = False) -> No
             for hit in cluster:
                 console.result_json({"cluster": number, "size": len(cluster), **_json(hit)})
         else:
-            console.result(f"{len(cluster):,} rows")
+            console.result(counted(len(cluster), "row"))
             print_hits(cluster)
     spare = sum(len(cluster) - 1 for cluster in clusters)
-    console.note(f"{len(clusters):,} groups; {spare:,} of {rows:,} rows repeat another")
+    console.note(f"{counted(len(clusters), 'group')}; {spare:,} of {counted(rows, 'row')} repeat another row")
+
+
+def _nothing_found(query: str, least: float | None, where: str | None) -> str:
+    """Return why a search has no hit: only its conditions can leave out every row."""
+    if least is None:
+        return "no row meets the condition" if where is not None else f"no row matches {query!r}"
+    met = "" if where is None else " among those that meet the condition"
+    return f"no row scores at least {least} for {query!r}{met}"
 
 
 def _json(hit: "Hit") -> dict[str, object]:
@@ -116,7 +125,9 @@ def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> No
         console.result_json({"index": str(folder), **asdict(manifest)})
         return
     recall, recipe = manifest.recall, manifest.recipe
-    quality = "exact" if recall is None else f"recall@10 {recall.at_10:.3f}, measured on {recall.queries:,} rows"
+    quality = "exact"
+    if recall is not None:
+        quality = f"recall@10 {recall.at_10:.3f}, measured on {counted(recall.queries, 'row')}"
     settings = {"nprobe": manifest.nprobe, "ef": manifest.ef, "candidates": manifest.factor and 10 * manifest.factor}
     effort = "".join(f", {name} {value:g}" for name, value in settings.items() if value)
     masked = f", {manifest.deleted:,} deleted and not yet freed" if manifest.deleted else ""
@@ -152,4 +163,4 @@ def search_files(search: "partial[list[Line]]", json: Json = False) -> None:
         if context:
             console.result("")
     if not lines:
-        console.note("no such line")
+        console.note(_nothing_found(search.keywords["query"], search.keywords["min_score"], search.keywords["where"]))

@@ -13,6 +13,7 @@ from promptcli.cli.console import note, result_json, show, table
 from promptcli.cli.options import Json, default_backbone
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.data.senteval import tasks_from
+from promptcli.errors import counted, if_interrupted
 from promptcli.reproducing import reproduce as library
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def reproduce(
         if tables == ["page"]:
             from promptcli.reproducing.report import write_page
 
-            note(f"{page} made of {write_page(output, page)} results")
+            note(f"{page} was made from {counted(write_page(output, page), 'result')}")
         elif tables == ["list"]:
             name = choice.model or default_backbone(paper=options["paper"])
             overviews = library.overviews(dataclasses.replace(choice, model=name), texts=options["texts"])
@@ -55,7 +56,8 @@ def reproduce(
             else:
                 show(*_overview(overviews, name))
         else:
-            _measure(reproduce(), as_json=json)
+            with if_interrupted("finished rows are kept; run the same command to continue"):
+                _measure(reproduce(), as_json=json)
 
 
 def _measure(reproductions: "Iterator[Reproduction]", *, as_json: bool) -> None:
@@ -93,10 +95,10 @@ def _result(document: Mapping[str, Any]) -> list[RenderableType]:
 
 def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[RenderableType]:
     """Lay out what every table needs and how many of its figures can be measured now."""
-    parts: list[RenderableType] = [f"figures that can be measured now on {backbone}, of those published"]
+    parts: list[RenderableType] = [f"published figures that can be measured now on {backbone}"]
     for row in overviews:
         needs = [f"on {', '.join(row['backbones'])}", *row["data"], " / ".join(row["time"])]
-        lacks = (f"{n} not now: {why}" for why, n in row["lacks"].items())
+        lacks = (f"{counted(n, 'figure')} cannot be measured now: {why}" for why, n in row["lacks"].items())
         parts.append(f"{row['table']:<24} {row['now']:>4} of {row['figures']:<4} {row['title']}")
         parts += [f"    {line}" for line in ("; ".join(filter(None, needs)), *lacks)]
     return parts

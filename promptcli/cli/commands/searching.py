@@ -52,7 +52,7 @@ def search_templates(
         result_json(found.to_dict())
     else:
         print_search(found)
-    note("a figure on the pairs that chose a template flatters it; score others with `promptcli eval`")
+    note("the score on the pairs that chose a template is too high; score it on other pairs with `promptcli eval`")
 
 
 def _show(search: "Search", show: Callable[["Search"], None], *, as_json: bool) -> None:
@@ -68,7 +68,7 @@ def _show(search: "Search", show: Callable[["Search"], None], *, as_json: bool) 
 
 
 def _note_saved(search: "Search") -> None:
-    saved = f"saved as model {search.saved_as!r}" if search.saved_as else "is not saved; to keep it: --name NAME"
+    saved = f"saved as model {search.saved_as!r}" if search.saved_as else "is not saved; keep it with --name NAME"
     note(f"{search.best.choice} {saved}")
 
 
@@ -79,13 +79,13 @@ def _print_verdict(search: "Search") -> None:
         result(f"\nthe plain average {plain.choice} is better: {plain.value:.2f}, {ahead:.2f} above the best choice")
 
 
-def _print_luck(search: "Search", baseline: str, choice: str) -> None:
-    luck = search.cross_validation
-    assert luck is not None
+def _print_selection_bias(search: "Search", chosen: str, baseline: str) -> None:
+    halves = search.cross_validation
+    assert halves is not None
     result(
-        f"\nluck: chosen on one half of the pairs, scored on the other, {luck.choices} times:\n"
-        f"{luck.chosen:.2f} there, {luck.held_out:.2f} here ({luck.gap:+.2f}); {luck.gain:+.2f} over {baseline} here;\n"
-        f"{choice} chosen {luck.agreement:.0%} of the time"
+        f"\nselection bias ({halves.choices} random splits): {halves.chosen:.2f} on the half that chose the {chosen},\n"
+        f"{halves.held_out:.2f} on the held-out half ({halves.gap:+.2f}), {halves.gain:+.2f} over {baseline} there;\n"
+        f"the best {chosen} above was chosen in {halves.agreement:.0%} of the splits"
     )
 
 
@@ -105,7 +105,7 @@ def _print_heads(search: "Search", corpus: str) -> None:
     for line in head_map(search.maps[states].tolist()):
         out.print(line)
     result(f"the plain average: {search.baseline[states].value:.2f}")
-    _print_luck(search, "the plain average of its states", "the head on top was")
+    _print_selection_bias(search, "head", "the plain average of its states")
 
 
 def _print_layers(search: "Search") -> None:
@@ -113,7 +113,7 @@ def _print_layers(search: "Search") -> None:
     result(f"{recipe.backbone}, {recipe.prompt}; gain over {search.baseline['own'].choice}, the recipe's own")
     rows = [[row.choice, *_figures(row), f"{row.gain:+.2f}"] for row in search.ranked]
     result_table(["pooling", "value", "", "gain"], rows)
-    _print_luck(search, "the recipe's own", "the states on top were")
+    _print_selection_bias(search, "layer", "the recipe's own layer")
 
 
 def print_search(search: "Search") -> None:

@@ -77,7 +77,7 @@ def train(
 ) -> None:
     method = method or word
     if not method:
-        raise UsageError(f"which method? e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
+        raise UsageError(f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
     name = train.keywords["name"] or method
     trials = _trials(sweep or [], seeds)
     run = partial(train, method=method)
@@ -116,7 +116,7 @@ def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name
                 RunFolder(registry.run_folder(trial)).discard()
             for trial in set(names) & set(registry.names()):
                 registry.remove(trial)
-        elsewhere = "`force` begins it again, or give another `name`"
+        elsewhere = "`force` starts it again, or give another `name`"
         sweep.open(identity | {"trials": trials}, resume=resume, name=Path(name), elsewhere=elsewhere, force=force)
     finished = set(names) & set(registry.names())
     runs: list[Trained] = []
@@ -129,7 +129,7 @@ def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name
                 begun = RunFolder(registry.run_folder(trial)).begun
                 runs.append(train(**changes, name=trial, resume=resume and begun))
     except KeyboardInterrupt as stopped:
-        stopped.args = (f"`resume` goes on with the runs of {name!r}, `force` begins them again",)
+        stopped.args = (f"`resume` continues the runs of {name!r}, `force` starts them again",)
         raise
     best = max(runs, key=_chosen_by)
     if best.is_main:
@@ -196,8 +196,8 @@ def _print_results(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], 
     if worse := sum(not ran.better for ran in runs):
         which = "training" if len(runs) == 1 else f"{worse} of {len(runs)} runs"
         note(
-            f"{which} made it no better than the untrained encoder on the development pairs; the best checkpoint is"
-            " kept, the start among them: try another --learning-rate or more --epochs"
+            f"{which} did not improve on the untrained encoder on the development pairs; the best checkpoint is kept"
+            " (step 0 counts as one); try another --learning-rate or more --epochs"
         )
     note(f"saved as model {name!r}; use it: promptcli embed FILE -m {name}")
 
