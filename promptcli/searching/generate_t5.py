@@ -57,11 +57,13 @@ def read_definitions(path: Path) -> list[Definition]:
 def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer, limit: int = 200) -> list[Definition]:
     """Return at most ``limit`` pairs whose word is one token, as a mask is, evenly spaced over the list."""
     rows = tokens.encode([f" {pair.word}" for pair in definitions])
-    fitting = [
-        pair
-        for pair, ids in zip(definitions, rows, strict=True)  # an unknown word is one token that does not spell it
-        if len(ids) == 1 and tokens.text(ids[0]).lstrip("Ġ▁").lower() == pair.word.lower()
-    ]
+    fitting = []
+    for pair, ids in zip(definitions, rows, strict=True):
+        if len(ids) != 1:
+            continue
+        spelled = tokens.text(ids[0]).lstrip("Ġ▁").lower()
+        if spelled == pair.word.lower():  # an unknown word is one token that does not spell it
+            fitting.append(pair)
     if not fitting:
         raise UsageError(f"none of the {len(definitions)} words is a single token of the backbone; give other pairs")
     count = min(limit, len(fitting))
@@ -77,17 +79,26 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) 
         raise UsageError(f"beam {beam} is not allowed; give at least {len(FORMS)}, one for each form")
     if not definitions:
         raise UsageError("no (word, definition) pairs to generate templates from")
-    by_form = []
+    by_form: list[list[str]] = []
     with working("generate", len(FORMS) * (_LONGEST - 2)) as advance:
         for sentence_first in FORMS:
             examples = t5.read([_input(t5, sentence_first, pair) for pair in definitions])
             finished = _search(t5, examples, beam, advance)
-            texts = dict.fromkeys(_template(t5, sentence_first, item) for item in finished)
-            formed = [text for text in texts if text.count(SLOT) == text.count(MASK) == 1 and text.isprintable()]
-            by_form.append(formed[: beam // len(FORMS)])  # T5 may have written a slot itself
-    if not any(by_form):
+            formed: list[str] = []
+            for item in finished:
+                text = _template(t5, sentence_first, item)
+                has_one_of_each = text.count(SLOT) == text.count(MASK) == 1  # T5 may have written a slot itself
+                if has_one_of_each and text.isprintable() and text not in formed:
+                    formed.append(text)
+            by_form.append(formed[: beam // len(FORMS)])
+    templates: dict[str, None] = {}
+    for in_turn in itertools.zip_longest(*by_form):
+        for template in in_turn:
+            if template is not None:
+                templates[template] = None
+    if not templates:
         raise UsageError(f"the T5 finished no template within {_LONGEST} tokens at beam {beam}; give a larger beam")
-    return list(dict.fromkeys(text for texts in itertools.zip_longest(*by_form) for text in texts if text is not None))
+    return list(templates)
 
 
 def _input(t5: T5, sentence_first: bool, pair: Definition) -> list[int]:
@@ -105,24 +116,30 @@ def _search(t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, advance: A
     A token's score is one log-softmax of the averaged logits, as in LM-BFF's code (the paper sums log-likelihoods).
     Words and the end of a part may follow; no lone space or run of periods, and no period after a period.
     """
-    words = {number: text.strip() for number, text in t5.words().items()}
-    dots = torch.tensor([number for number, text in words.items() if text == "."], dtype=torch.long)
-    useful = [number for number, text in words.items() if text == "." or text.strip(".")]
-    open_ids = torch.tensor(useful, dtype=torch.long)
+    periods, words = [], []  # ids
+    for number, text in t5.words().items():
+        if text.strip() == ".":
+            periods.append(number)
+        elif text.strip().strip("."):
+            words.append(number)
+    after_a_period = torch.tensor(words, dtype=torch.long)
+    after_a_word = torch.tensor(sorted([*words, *periods]), dtype=torch.long)
     beams = [_Beam((t5.sentinels[0],))]
     for step in range(_LONGEST - 2):
         grown = [item for item in beams if item.finished]
         for item in beams:
             if item.finished:
                 continue
-            ids = open_ids[~torch.isin(open_ids, dots)] if (dots == item.written[-1]).any() else open_ids
+            ids = after_a_period if item.written[-1] in periods else after_a_word
             closing = (t5.sentinels[len(item.ends) + 1], t5.end)
             allowed = torch.cat([ids, torch.tensor(closing)])
             scores = t5.next_logits(examples, item.written).mean(0).log_softmax(-1).cpu()
             best, places = scores[allowed].topk(min(beam, len(allowed)))
-            for value, token in zip(best.tolist(), allowed[places].tolist(), strict=True):
-                ends = (*item.ends, len(item.written)) if token in closing else item.ends
-                grown.append(_Beam((*item.written, token), ends, item.score + value))
+            for score, token in zip(best.tolist(), allowed[places].tolist(), strict=True):
+                ends = item.ends
+                if token in closing:
+                    ends = (*ends, len(item.written))
+                grown.append(_Beam((*item.written, token), ends, item.score + score))
         beams = sorted(grown, key=lambda item: -item.score)[:beam]
         advance(1)
         if all(item.finished for item in beams):

@@ -42,14 +42,16 @@ def head_cosines(encoder: Encoder, first: Sequence[str], second: Sequence[str], 
     of the recipe ``STATES/ditto:l-h`` up to the float32 rounding of its vectors (below 1e-6).
     """
     encoder.backbone.require_seam("Ditto")
-    number = {sentence: row for row, sentence in enumerate(dict.fromkeys([*first, *second]))}
-    pairs = [(number[one], number[other]) for one, other in zip(first, second, strict=True)]
-    rows = encoder.inputs(list(number)).rows
+    sentences = list(dict.fromkeys([*first, *second]))
+    row_of = {sentence: row for row, sentence in enumerate(sentences)}
+    pairs = [(row_of[one], row_of[other]) for one, other in zip(first, second, strict=True)]
+    rows = encoder.inputs(sentences).rows
     work = _Pass(encoder, states, pairs, len(rows))
-    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+    lengths = np.array([len(row) for row in rows], np.int64)
     with working("ditto-search", len(rows)) as advance, torch.inference_mode():
-        for chosen in plan_batches(lengths):
-            chosen = chosen[np.sort(np.unique(chosen, return_index=True)[1])]  # the last batch may repeat its rows
+        for planned in plan_batches(lengths):
+            _, first_places = np.unique(planned, return_index=True)  # the last batch may repeat its rows
+            chosen = planned[np.sort(first_places)]
             work.take(chosen.tolist(), [rows[row] for row in chosen])
             advance(len(chosen))
     cosines = np.round(work.cosines, _DECIMALS)
@@ -105,11 +107,20 @@ class _Pass:
             self._held[row] = _Held(own, squares[place])
             self.diagonals[row] = weights[place, : len(tokens), :-1].copy()
         self._widths = [part.size(-1) for part in parts]
-        touched = dict.fromkeys(pair for row in numbers for pair in self._pairs_of[row])  # similar lengths side by side
-        self._score([pair for pair in touched if all(row in self._held for row in self._pairs[pair])])
+        self._score(self._complete_pairs(numbers))
         for row in waiting | set(numbers):
             if not self._open[row]:
                 del self._held[row]
+
+    def _complete_pairs(self, numbers: list[int]) -> list[int]:
+        """Return the pairs of these sentences whose two sides are encoded, pairs of similar lengths side by side."""
+        pairs: dict[int, None] = {}
+        for row in numbers:
+            for pair in self._pairs_of[row]:
+                first, second = self._pairs[pair]
+                if first in self._held and second in self._held:
+                    pairs[pair] = None
+        return list(pairs)
 
     def _parts(self, batch: Batch, hidden: HiddenStates) -> list[Tensor]:
         """Return the weights (n, t, r), 0 on padding, and each kind of states (n, t, width)."""
@@ -123,11 +134,9 @@ class _Pass:
         found = []
         for start in range(0, len(pairs), _PAIRS_AT_ONCE):
             chunk = pairs[start : start + _PAIRS_AT_ONCE]
-            sides = [[self._held[self._pairs[pair][side]] for pair in chunk] for side in (0, 1)]
-            tokens = [pad_sequence([held.packed for held in side], batch_first=True).double() for side in sides]
-            one, other = (list(torch.split(side, self._widths, dim=-1)) for side in tokens)
-            squares = [torch.stack([held.squares for held in side]) for side in sides]
-            lengths = (squares[0] * squares[1]).sqrt()
+            one, one_squares = self._side([self._pairs[pair][0] for pair in chunk])
+            other, other_squares = self._side([self._pairs[pair][1] for pair in chunk])
+            lengths = (one_squares * other_squares).sqrt()
             cosines = torch.where(lengths > 0, _products(one, other) / lengths, 0.0)
             found.append(cosines.nan_to_num())
             for pair in chunk:
@@ -136,9 +145,20 @@ class _Pass:
         if found:  # read once a batch
             self.cosines[:, :, pairs] = torch.cat(found).permute(1, 2, 0).cpu().numpy()
 
+    def _side(self, rows: list[int]) -> tuple[list[Tensor], Tensor]:
+        """Return the weights and states of one side of some pairs, padded, and the squares (n, s, r), in float64."""
+        held = [self._held[row] for row in rows]
+        packed = pad_sequence([sentence.packed for sentence in held], batch_first=True).double()
+        squares = torch.stack([sentence.squares for sentence in held])
+        return list(torch.split(packed, self._widths, dim=-1)), squares
+
 
 def _products(one: list[Tensor], other: list[Tensor]) -> Tensor:
     """Return sum_ij a_i (x_i . y_j) b_j, (n, s, r), from weights (n, t, r) and s kinds of states (n, t, width) each."""
-    a, b = one[0].transpose(1, 2), other[0].transpose(1, 2)
-    pairs = zip(one[1:], other[1:], strict=True)
-    return torch.stack([((a @ (x @ y.transpose(1, 2))) * b).sum(-1) for x, y in pairs], dim=1)
+    a, *states = one
+    b, *other_states = other
+    products = []
+    for x, y in zip(states, other_states, strict=True):
+        token_products = x @ y.transpose(1, 2)
+        products.append(((a.transpose(1, 2) @ token_products) * b.transpose(1, 2)).sum(-1))
+    return torch.stack(products, dim=1)

@@ -5,7 +5,7 @@ and the result does not depend on the order of the candidates.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,6 +75,11 @@ def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
     return order
 
 
+def _best(values: Mapping[str, float]) -> list[str]:
+    """Return the templates, the highest value first; equal values are in the order of the texts."""
+    return sorted(values, key=lambda template: (-values[template], template))
+
+
 def race(templates: Sequence[str], scorer: TemplateScorer, *, seed: int = 42, finalists: int = 10) -> RaceResult:
     """Find the best templates, whose order does not matter; only the ``finalists`` are scored on all pairs."""
     distinct: dict[Hashable, str] = {}
@@ -88,13 +93,14 @@ def race(templates: Sequence[str], scorer: TemplateScorer, *, seed: int = 42, fi
     done = 0
     with working("race", planned_pairs(rungs, len(alive), scorer.size, finalists)) as advance:
         for rung, keep in zip(rungs, sizes, strict=False):
-            added, gold = order[done : rung.pairs], scorer.gold[order[: rung.pairs]]
-            values = {}
+            added = order[done : rung.pairs]
+            gold = scorer.gold[order[: rung.pairs]]
+            values: dict[str, float] = {}
             for template in alive:
                 seen[template] = np.concatenate([seen[template], scorer.cosines(template, added)])
                 values[template] = 100 * statistics.spearman(seen[template], gold)
                 advance(len(added))
-            alive = sorted(alive, key=lambda template: (-values[template], template))[:keep]
+            alive = _best(values)[:keep]
             done = rung.pairs
         final = scorer.score(alive, "final", advance)
     best = sorted(final, key=lambda item: (-item.value, item.choice))

@@ -1,5 +1,6 @@
 """Scoring many templates on one development set, each sentence tokenised once, by the encoder that ``eval`` uses."""
 
+import math
 from collections.abc import Hashable, Sequence
 
 import numpy as np
@@ -65,20 +66,24 @@ class TemplateScorer:
     def identity(self, template: str) -> Hashable:
         """Return a key that is equal for templates with the same model input, even if their text differs."""
         built = self.encoder(template).template
-        frame = built.pieces(["\0"], False)[0]
-        frame = frame.strip() if self.backbone.tokenizer.splits_punctuation else frame
+        (frame,) = built.pieces(["\0"], False)
+        if self.backbone.tokenizer.splits_punctuation:
+            frame = frame.strip()
         return (*built.prefix, -1, *built.suffix, frame)
 
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all."""
         wanted = np.arange(self.size) if pairs is None else pairs
-        cached = None if self._cached is None else self._cached.get(template, wanted)
-        if cached is not None:
-            return cached
+        if self._cached is not None:
+            cached = self._cached.get(template, wanted)
+            if cached is not None:
+                return cached
         first, second = self._first[wanted], self._second[wanted]
         rows = np.unique(np.concatenate([first, second]))
         vectors = self._encode(self.encoder(template), rows, complete=pairs is None)
-        cosines = statistics.cosine(vectors[np.searchsorted(rows, first)], vectors[np.searchsorted(rows, second)])
+        first_vectors = vectors[np.searchsorted(rows, first)]
+        second_vectors = vectors[np.searchsorted(rows, second)]
+        cosines = statistics.cosine(first_vectors, second_vectors)
         if self._cached is not None:
             self._cached.put(template, wanted, cosines)
         return cosines
@@ -89,12 +94,15 @@ class TemplateScorer:
         On a GPU a subset has large batches too: a wait costs more than padding there.
         """
         sentences = [self._sentences[row] for row in rows]
-        order, parts = np.arange(len(sentences)), 1
-        if not complete and self.backbone.device.type != "cuda":
-            order = np.argsort([len(sentence) for sentence in sentences], kind="stable")
-            parts = -(-len(order) // _TOGETHER)
-        batches = ([sentences[row] for row in part] for part in np.array_split(order, parts))
-        vectors = np.concatenate([encode_together([encoder], batch)[0].vectors for batch in batches])
+        if complete or self.backbone.device.type == "cuda":
+            return encode_together([encoder], sentences)[0].vectors
+        order = np.argsort([len(sentence) for sentence in sentences], kind="stable")
+        parts = math.ceil(len(order) / _TOGETHER)
+        encoded = []
+        for part in np.array_split(order, parts):
+            (batch,) = encode_together([encoder], [sentences[row] for row in part])
+            encoded.append(batch.vectors)
+        vectors = np.concatenate(encoded)
         return np.asarray(vectors[np.argsort(order)])
 
     def score(
@@ -106,17 +114,22 @@ class TemplateScorer:
             cosines.append(self.cosines(template))
             advance(self.size)
         intervals = statistics.bootstrap_intervals(np.stack(cosines), self.gold)
-        return [
-            Ranked(template, 100 * statistics.spearman(row, self.gold), (100 * low, 100 * high), stage)
-            for template, row, (low, high) in zip(templates, cosines, intervals, strict=True)
-        ]
+        ranked = []
+        for template, row, (low, high) in zip(templates, cosines, intervals, strict=True):
+            value = statistics.spearman(row, self.gold)
+            ranked.append(Ranked(template, 100 * value, (100 * low, 100 * high), stage))
+        return ranked
 
     def full_score(self, scored: Ranked, model: str = "") -> SpearmanScore:
         """Return a template's score as ``eval`` makes it and the registry keeps it."""
-        encoder, cosines = self.encoder(scored.choice), self.cosines(scored.choice)
+        encoder = self.encoder(scored.choice)
+        cosines = self.cosines(scored.choice)
         low, high = scored.ci95
-        label, fields = Label(model, recipe_name(encoder.recipe)), encoder.recipe.to_dict()
-        names = {"label": label, "recipe": fields, "fingerprint": encoder.fingerprint}
+        names = {
+            "label": Label(model, recipe_name(encoder.recipe)),
+            "recipe": encoder.recipe.to_dict(),
+            "fingerprint": encoder.fingerprint,
+        }
         return spearman_score(self.task, cosines, (low / 100, high / 100), names)
 
     def ids(self, pieces: Sequence[str], encoder: Encoder) -> list[bytes]:
@@ -124,7 +137,8 @@ class TemplateScorer:
         if self.backbone.tokenizer.splits_punctuation:  # such a tokenizer ignores spaces, so both forms share an entry
             pieces = [piece.strip() for piece in pieces]
         missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]
-        self._pieces.update(zip(missing, encoder.pooling.weights.rewrite(missing, self.backbone), strict=True))
+        packed = encoder.pooling.weights.rewrite(missing, self.backbone)
+        self._pieces.update(zip(missing, packed, strict=True))
         return [self._pieces[piece] for piece in pieces]
 
 

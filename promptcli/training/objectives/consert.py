@@ -36,8 +36,9 @@ def _feature_cutoff(batch: Batch, rate: float) -> Batch:
     """Set whole features to 0, others in every sentence."""
 
     def cut(output: Tensor) -> Tensor:
-        every = torch.ones_like(output[:, 0], dtype=torch.bool)
-        return _cut(output.transpose(1, 2), every, rate, every.sum(1)).transpose(1, 2)
+        features = output.transpose(1, 2)  # (n, d, t)
+        eligible = torch.ones_like(features[..., 0], dtype=torch.bool)
+        return _cut(features, eligible, rate, eligible.sum(1)).transpose(1, 2)
 
     return replace(batch, augment=cut)
 
@@ -46,16 +47,19 @@ def _dropout(batch: Batch, rate: float) -> Batch:
     """Set single numbers to 0; the others are not scaled, as in the published code."""
 
     def cut(output: Tensor) -> Tensor:
-        every = batch.real().unsqueeze(2).expand_as(output).flatten(1)
-        return _cut(output.flatten(1).unsqueeze(2), every, rate, every.sum(1)).view_as(output)
+        elements = output.flatten(1).unsqueeze(2)  # (n, t d, 1)
+        eligible = batch.real().unsqueeze(2).expand_as(output).flatten(1)
+        return _cut(elements, eligible, rate, eligible.sum(1)).view_as(output)
 
     return replace(batch, augment=cut)
 
 
-def _cut(rows: Tensor, may: Tensor, rate: float, counts: Tensor) -> Tensor:
-    """Return ``rows`` (n, k, m) with floor(rate x count) of those rows set to 0 that ``may`` (n, k) be."""
-    ranks = torch.rand(may.shape, device=may.device).masked_fill(~may, 2.0).argsort(1).argsort(1)
-    is_cut = ranks < (rate * counts.double()).long().unsqueeze(1)
+def _cut(rows: Tensor, eligible: Tensor, rate: float, counts: Tensor) -> Tensor:
+    """Return ``rows`` (n, k, m) with floor(rate x count) of the ``eligible`` ones (n, k) set to 0, drawn at random."""
+    draws = torch.rand(eligible.shape, device=eligible.device).masked_fill(~eligible, 2.0)
+    ranks = draws.argsort(1).argsort(1)
+    most = (rate * counts.double()).long()
+    is_cut = ranks < most.unsqueeze(1)
     return rows.masked_fill(is_cut.unsqueeze(2), 0.0)
 
 
@@ -113,7 +117,10 @@ class NTXent(Objective[AugmentationSettings]):
         return tuple(augmented(encoder, sides, name, self.settings) for name in self.settings.augmentations)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        return torch.stack([_contrast(part, columns[0], self.settings) for part in self.at_widths(views)]).sum()
+        losses = []
+        for shortened in self.at_widths(views):
+            losses.append(_contrast(shortened, columns[0], self.settings))
+        return torch.stack(losses).sum()
 
 
 class JointNTXent(PairClassifier[JointSettings]):
@@ -130,17 +137,24 @@ class JointNTXent(PairClassifier[JointSettings]):
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return the logits (n, 3) of the plain vectors, and both views of premises and of hypotheses, (n, d) each."""
         settings, adversary = self.settings, Adversary()
-        adversarial = ADVERSARIAL in settings.augmentations
-        plain = encoder.hidden(sides, adversary.watch) if adversarial else encoder.hidden(sides)
-        logits = self.classify(plain)
-        if adversarial:
+        if ADVERSARIAL in settings.augmentations:
+            plain = encoder.hidden(sides, adversary.watch)
+            logits = self.classify(plain)
             adversary.turn(super().loss([logits], columns), settings.perturbation)
-        computed = {"none": lambda: plain, ADVERSARIAL: lambda: encoder.hidden(sides, adversary.move)}
-        views = [
-            computed[name]() if name in computed else augmented(encoder, sides, name, settings)
-            for name in settings.augmentations
-        ]
-        return (logits, *(part for view in views for part in view.chunk(2)))
+        else:
+            plain = encoder.hidden(sides)
+            logits = self.classify(plain)
+        views = [logits]
+        for name in settings.augmentations:
+            if name == "none":
+                view = plain
+            elif name == ADVERSARIAL:
+                view = encoder.hidden(sides, adversary.move)
+            else:
+                view = augmented(encoder, sides, name, settings)
+            premises, hypotheses = view.chunk(2)
+            views += [premises, hypotheses]
+        return tuple(views)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         logits, *vectors = views
@@ -160,7 +174,9 @@ def augmented(
 
 
 def _contrast(views: Sequence[Tensor], sentences: Sequence[str], settings: AugmentationSettings) -> Tensor:
-    same = equal_sentences([sentences], views[0].device) if settings.mask_duplicates else None
+    same = None
+    if settings.mask_duplicates:
+        same = equal_sentences([sentences], views[0].device)
     return nt_xent(*views, temperature=settings.temperature, same=same)
 
 
@@ -176,15 +192,16 @@ def nt_xent(first: Tensor, second: Tensor, *, temperature: float, same: Tensor |
         temperature: tau.
         same: (n, n) bool, True if sentence j is excluded for sentence i: equal sentences.
     """
-    one, two = (functional.normalize(part.float(), dim=1) for part in (first, second))
-    itself = torch.eye(len(one), dtype=torch.bool, device=one.device)
-    same = torch.zeros_like(itself) if same is None else same
-    hidden = torch.cat([same, same | itself], dim=1)
-    labels = torch.arange(len(one), device=one.device)
-    losses = [
-        functional.cross_entropy(
-            (torch.cat([a @ b.T, a @ a.T], dim=1) / temperature).masked_fill(hidden, float("-inf")), labels
-        )
-        for a, b in ((one, two), (two, one))
-    ]
-    return losses[0] + losses[1]
+    a = functional.normalize(first.float(), dim=1)
+    b = functional.normalize(second.float(), dim=1)
+    itself = torch.eye(len(a), dtype=torch.bool, device=a.device)
+    if same is None:
+        same = torch.zeros_like(itself)
+    excluded = torch.cat([same, same | itself], dim=1)
+    labels = torch.arange(len(a), device=a.device)
+
+    def cross_entropy(anchors: Tensor, others: Tensor) -> Tensor:
+        logits = torch.cat([anchors @ others.T, anchors @ anchors.T], dim=1) / temperature
+        return functional.cross_entropy(logits.masked_fill(excluded, float("-inf")), labels)
+
+    return cross_entropy(a, b) + cross_entropy(b, a)

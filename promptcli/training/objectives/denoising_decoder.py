@@ -29,10 +29,12 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
 
     def __init__(self, settings: DenoSentSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         super().__init__(settings, encoder, generator)
-        backbone, heads = encoder.backbone, settings.decoder_heads
-        if backbone.width % heads or backbone.token_rows.size(1) != backbone.width:
+        backbone = encoder.backbone
+        if backbone.width % settings.decoder_heads or backbone.token_rows.size(1) != backbone.width:
             raise UsageError(f"denosent needs word embeddings {backbone.width} wide, which `decoder_heads` divides")
-        layer = nn.TransformerDecoderLayer(backbone.width, heads, _WIDE, dropout=settings.dropout, batch_first=True)
+        layer = nn.TransformerDecoderLayer(
+            backbone.width, settings.decoder_heads, _WIDE, dropout=settings.dropout, batch_first=True
+        )
         self.decoder = nn.TransformerDecoder(layer, settings.decoder_layers)
         for name, parameter in self.decoder.named_parameters():
             if parameter.dim() > 1:
@@ -41,7 +43,7 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
                 parameter.data.zero_()
         self.bias = nn.Parameter(torch.zeros(len(backbone.token_rows)))
         self.transform: nn.Module = nn.Identity()
-        with contextlib.suppress(UsageError):
+        with contextlib.suppress(UsageError):  # a checkpoint without the masked-LM head
             head = backbone.new_head()
             self.transform = head.transform.requires_grad_(True)
             self.bias.data.copy_(head.decoder.get_parameter("bias"))
@@ -54,14 +56,18 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
         longest = max(len(row) for side in sides for row in side.rows)
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
-            embedded = functional.pad(hidden.layers[0], (0, 0, 0, longest - hidden.layers[0].size(1)))
-            lines = torch.arange(len(batch.ids), device=embedded.device)
-            return torch.cat([hidden.layers[last][lines, slot_positions(batch, 1)].unsqueeze(1), embedded], 1)
+            """Return h and the embedding layer's output, padded to the longest row, (n, 1 + longest, d)."""
+            embedded = hidden.layers[0]
+            embedded = functional.pad(embedded, (0, 0, 0, longest - embedded.size(1)))
+            rows = torch.arange(len(batch.ids), device=embedded.device)
+            vectors = hidden.layers[last][rows, slot_positions(batch, 1)]
+            return torch.cat([vectors.unsqueeze(1), embedded], 1)
 
         states = encoder.hidden(sides, read=read)
         views = self.split(encoder.project(states[:, 0]), sides, columns)
         n = len(sides[0].rows)
-        losses, counts = self.restore(views[0], states[n : 2 * n, 1:].detach(), sides[1].rows)
+        embedded_positives = states[n : 2 * n, 1:].detach()
+        losses, counts = self.restore(views[0], embedded_positives, sides[1].rows)
         return *views, losses, counts
 
     def restore(self, vectors: Tensor, embedded: Tensor, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -73,15 +79,16 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
         real = np.arange(embedded.size(1)) < lengths[:, None]
         ids = np.zeros(real.shape, np.int64)
         ids[real] = np.concatenate([np.asarray(row) for row in rows])
-        absent, targets = to_device(~real, vectors.device), to_device(ids, vectors.device)
+        padding = to_device(~real, vectors.device)
+        targets = to_device(ids, vectors.device)
         noisy = functional.dropout(embedded, self.settings.decoder_noise, self.training)
-        states = self.decoder(noisy, vectors.unsqueeze(1), tgt_key_padding_mask=absent)
+        states = self.decoder(noisy, vectors.unsqueeze(1), tgt_key_padding_mask=padding)
         logits = functional.linear(self.transform(states), self._backbone.token_rows, self.bias).float()
         losses = functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
-        return losses.masked_fill(absent, 0.0).sum(1), to_device(lengths, vectors.device)
+        return losses.masked_fill(padding, 0.0).sum(1), to_device(lengths, vectors.device)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         *vectors, losses, counts = views
+        contrastive = super().loss(vectors, columns)
         restoring = losses.sum() / counts.sum()
-        weights = self.settings.contrastive_weight, self.settings.restoring_weight
-        return weights[0] * super().loss(vectors, columns) + weights[1] * restoring
+        return self.settings.contrastive_weight * contrastive + self.settings.restoring_weight * restoring

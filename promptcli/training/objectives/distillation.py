@@ -31,7 +31,8 @@ class Distillation(Objective[DistillSettings]):
 
     def __init__(self, settings: DistillSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
         super().__init__(settings, encoder, generator)
-        self.teacher, self.map = encoder.models["teacher"], None
+        self.teacher = encoder.models["teacher"]
+        self.map: Tensor | None = None
         if settings.target == "vectors" and encoder.backbone.width != self.teacher.width:
             encoder.eval()
             start = start_map(self.teacher, encoder.views[0], settings.seed)
@@ -48,31 +49,39 @@ class Distillation(Objective[DistillSettings]):
 
     def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
         """Return the student's vectors (n, d) of each column, then the teacher's (n, e), or projected (n, d)."""
-        student = torch.split(encoder.hidden(sides).float(), [len(side.rows) for side in sides])
-        with torch.autocast(student[0].device.type, enabled=False):
+        hidden = encoder.hidden(sides).float()
+        student = torch.split(hidden, [len(side.rows) for side in sides])
+        with torch.autocast(hidden.device.type, enabled=False):
             texts = [text for column in columns for text in column]
-            teacher = to_device(self.teacher.encode(texts), student[0].device)
-            teacher = teacher if self.map is None else teacher @ self.map
-            return *student, *torch.split(teacher, [len(column) for column in columns])
+            vectors = to_device(self.teacher.encode(texts), hidden.device)
+            if self.map is not None:
+                vectors = vectors @ self.map
+            teacher = torch.split(vectors, [len(column) for column in columns])
+        return *student, *teacher
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        kept = [[row for row, text in enumerate(column) if text] for column in columns]  # a hard negative may be ""
-        places = [to_device(np.array(rows, np.int64), views[0].device) for rows in kept]
-        student, teacher = (
-            torch.cat([view[rows] for view, rows in zip(side, places, strict=True)])
-            for side in (views[: len(columns)], views[len(columns) :])
-        )
+        settings = self.settings
+        students, teachers, texts = [], [], []
+        for column, student_view, teacher_view in zip(
+            columns, views[: len(columns)], views[len(columns) :], strict=True
+        ):
+            rows = [row for row, text in enumerate(column) if text]  # a hard negative may be ""
+            places = to_device(np.array(rows, np.int64), student_view.device)
+            students.append(student_view[places])
+            teachers.append(teacher_view[places])
+            if rows:
+                texts.append([column[row] for row in rows])
+        student, teacher = torch.cat(students), torch.cat(teachers)
         loss = similarity_distance(student, teacher)
-        if self.settings.target == "vectors":
-            loss = vector_distance(student, teacher) + self.settings.similarity_weight * loss
-        if self.settings.contrastive_weight:
+        if settings.target == "vectors":
+            loss = vector_distance(student, teacher) + settings.similarity_weight * loss
+        if settings.contrastive_weight:
             n = len(columns[0])
-            texts = [[column[row] for row in rows] for column, rows in zip(columns, kept, strict=True) if rows]
             excluded = equal_sentences(texts, student.device)
-            if self.settings.guide:
+            if settings.guide:
                 excluded = excluded | nearer_than_positive(teacher[:n], teacher[n:])
-            contrast = contrastive_loss(student[:n], student[n:], temperature=self.settings.temperature, same=excluded)
-            loss = loss + self.settings.contrastive_weight * contrast
+            contrast = contrastive_loss(student[:n], student[n:], temperature=settings.temperature, same=excluded)
+            loss = loss + settings.contrastive_weight * contrast
         return loss
 
 
@@ -111,7 +120,8 @@ def turned(moment: Floats, theirs: Floats, own: Floats) -> Floats:
     U maps the directions onto d dimensions, orthonormal, and minimises |theirs V U - own|^2 (orthogonal Procrustes) of
     a sample, theirs (s, e) and own (s, d). Not centred: cosines stay those of the projection.
     """
-    directions = np.linalg.eigh(moment)[1][:, ::-1][:, : own.shape[1]]
+    _, eigenvectors = np.linalg.eigh(moment)  # by rising eigenvalue
+    directions = eigenvectors[:, ::-1][:, : own.shape[1]]
     left, _, right = np.linalg.svd((theirs @ directions).T @ own, full_matrices=False)
     turn: Floats = directions @ (left @ right)
     return turn

@@ -70,7 +70,7 @@ class PairCosine(Objective[GradedSettings]):
     @classmethod
     def choose(cls, examples: TrainingExamples, settings: GradedSettings, backbone: Backbone) -> TrainingExamples:
         *sides, column = examples.columns
-        scores = list(map(float, column))
+        scores = [float(score) for score in column]
         top = settings.top_score or max(scores)
         if max(scores) > top:
             raise UsageError(f"a score of {max(scores):g} is above `top_score`, {top:g}; give the scale's end")
@@ -110,23 +110,30 @@ def angle(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSetting
 def pearson(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSettings) -> Tensor:
     """Return 1 - Pearson's correlation of cosines and scores over the batch (Pcc-tuning); 1 if either is constant."""
     cosines = functional.cosine_similarity(first, second)
-    x, y = cosines - cosines.mean(), scores - scores.mean()
-    return 1 - (x * y).sum() / (x.square().sum() * y.square().sum()).clamp(min=1e-12).sqrt()
+    x = cosines - cosines.mean()
+    y = scores - scores.mean()
+    lengths = (x.square().sum() * y.square().sum()).clamp(min=1e-12).sqrt()
+    return 1 - (x * y).sum() / lengths
 
 
 def angle_similarity(first: Tensor, second: Tensor) -> Tensor:
     """Return |sum of Re and Im of z / w, over |z| / |w||, (n,); half of a vector is real, half imaginary."""
-    (a, b), (c, d) = first.chunk(2, dim=1), second.chunk(2, dim=1)
+    a, b = first.chunk(2, dim=1)  # z = a + bi
+    c, d = second.chunk(2, dim=1)  # w = c + di
+    real = a * c + b * d
+    imaginary = b * c - a * d
     lengths = torch.linalg.vector_norm(first, dim=1) * torch.linalg.vector_norm(second, dim=1)
-    similarities: Tensor = ((a * c + b * d + b * c - a * d).sum(1) / lengths.clamp(min=1e-8)).abs()
+    similarities: Tensor = ((real + imaginary).sum(1) / lengths.clamp(min=1e-8)).abs()
     return similarities
 
 
 def _in_order(similarities: Tensor, scores: Tensor, scale: float) -> Tensor:
     """Return log(1 + sum over pairs i scored above j of exp(scale (s_j - s_i)))."""
     differences = scale * (similarities.unsqueeze(0) - similarities.unsqueeze(1))
-    differences = differences.masked_fill(scores.unsqueeze(1) <= scores.unsqueeze(0), float("-inf"))
-    return torch.logsumexp(torch.cat([differences.new_zeros(1), differences.flatten()]), 0)
+    not_above = scores.unsqueeze(1) <= scores.unsqueeze(0)
+    differences = differences.masked_fill(not_above, float("-inf"))
+    one = differences.new_zeros(1)  # the 1 of the formula is exp(0)
+    return torch.logsumexp(torch.cat([one, differences.flatten()]), 0)
 
 
 def _in_batch(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Tensor:
