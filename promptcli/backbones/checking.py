@@ -21,6 +21,7 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, one_line
 from promptcli.storage.documents import convert, parse_json, shown
 from promptcli.storage.files import real_path
+from promptcli.storage.paths import inside, is_below
 
 #: How every checkpoint is loaded; tensors that do not fit are reported to ``check_loaded``.
 _LOADING: dict[str, Any] = {
@@ -131,6 +132,9 @@ def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
     for field in ("attn_implementation", "_attn_implementation", "_attn_implementation_internal"):
         if "/" in json.dumps(config.get(field)):
             raise UsageError(f"config.json of {what} names foreign code ({field} {shown(config[field])}), never run")
+    versions = json_field(folder / "tokenizer_config.json", "fast_tokenizer_files")
+    for name in versions if isinstance(versions, list) else []:
+        named_inside(what, folder, str(name), "tokenizer_config.json")
     for file in ("config.json", "tokenizer_config.json"):
         if json_field(folder / file, "auto_map"):
             raise UsageError(f"{what} comes with its own code (auto_map in {file}), which is never run; try without it")
@@ -145,16 +149,18 @@ def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
-    """Refuse files that are links out of their folder, whose maker would have this machine's files copied.
-
-    The hub's cache keeps the files of its folders next to them, in ``blobs``.
-    """
-    inside = [folder.resolve()]
-    if inside[0].parent.name == "snapshots":
-        inside.append(inside[0].parents[1] / "blobs")
+    """Refuse files that links lead out of their folder, whose maker would have this machine's files copied."""
     for path in sorted(files):
-        if path.is_symlink() and not any(real_path(path).is_relative_to(root) for root in inside):
+        if not is_below(real_path(path), folder):
             raise UsageError(f"{what}: {path.relative_to(folder)} is a link that leads out of the folder")
+
+
+def named_inside(what: str, folder: Path, name: str, file: str) -> Path:
+    """Return the path of a name that a ``file`` of a folder gives; refuse one that leads out of the folder."""
+    path = inside(folder, name)
+    if path is None:
+        raise UsageError(f"{what} has {shown(name)} in its {file}, which leads out of the folder; put it inside")
+    return path
 
 
 def check_regular_files(what: str, folder: Path, patterns: Sequence[str]) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from promptcli.backbones.checking import named_inside
 from promptcli.errors import UsageError, require
 from promptcli.storage.documents import read_document, shown
+from promptcli.storage.paths import inside
 from promptcli.storage.tensors import load_tensors
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -89,6 +91,7 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
             raise UsageError(f"{what} is not a plain LoRA ({field} {config[field]!r}); merge it: merge_and_unload")
     if not (folder / WEIGHTS).is_file():
         raise UsageError(f"{what} has no {WEIGHTS}; promptcli reads safetensors only: {_HINT}")
+    named_inside(what, folder, WEIGHTS, "files")
     stored = load_tensors(folder / WEIGHTS, hint=_HINT, error=UsageError)
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, float | int):
@@ -104,7 +107,21 @@ def base_of(what: str, folder: Path) -> str | None:
     """Return the backbone of a folder's adapter, None if it has no adapter."""
     if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
         return None
-    base = read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError).get("base_model_name_or_path")
+    return base_name(what, folder, read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError))
+
+
+def base_name(what: str, folder: Path, config: Mapping[str, Any]) -> str:
+    """Return the backbone that an adapter's configuration names: a folder inside its own, else a name on the hub.
+
+    Another folder of this machine is refused: who wrote the adapter would have its weights passed on with it.
+    """
+    base = config.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise UsageError(f"{CONFIG} of {what} names no base model; write its base_model_name_or_path")
+    path = inside(folder, base)
+    if path is not None and path.is_dir() and path.resolve() != folder.resolve():
+        return str(path)
+    if Path(base).is_absolute() or ".." in Path(base).parts or Path(base).is_dir() or (folder / base).is_dir():
+        remedy = "move it into the adapter's folder, or write its hub id, OWNER/NAME@REVISION"
+        raise UsageError(f"{CONFIG} of {what} names the base {shown(base)}, a folder outside of its own; {remedy}")
     return base

@@ -34,6 +34,7 @@ _MARKS = ("config.json", CONFIG)  # one of them is in every folder of a language
 _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}  # as safetensors writes them
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
+_SHARDS = "model.safetensors.index.json"  # weights in several files: which tensor is in which
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.pkl")
 
 #: Words of many scripts, the same number in each text: a vocabulary that cannot distinguish them knows no language.
@@ -52,7 +53,7 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
     if not any((folder / mark).is_file() for mark in _MARKS):
         raise NotFoundError(f"folder {name!r} has no {_MARKS[0]}: not a model folder")
     what = f"backbone {name!r}"
-    if (base := base_of(what, folder)) is not None:
+    if (base := _base(what, folder)) is not None:
         backbone = load_pretrained(base, device=device, dtype=dtype)
         return _with_adapter(backbone, name, folder, revision)
     with opening(what):
@@ -90,6 +91,16 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
     return backbone
 
 
+def _base(what: str, folder: Path) -> str | None:
+    """Return the backbone of a folder's adapter, None if it has no adapter; an adapter of an adapter is refused."""
+    base = base_of(what, folder)
+    if base is not None and base_of(f"backbone {base!r}", locate(base)[0]) is not None:
+        raise UsageError(
+            f"{what} is an adapter of {base!r}, an adapter itself; merge that one (peft: merge_and_unload)"
+        )
+    return base
+
+
 def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | None) -> Backbone:
     what = f"backbone {name!r}"
     merge_lora(what, backbone.model, read_adapter(what, folder, backbone.model.base_model_prefix))
@@ -105,7 +116,8 @@ def family_and_width(name: str) -> tuple[str, int]:
     what = f"backbone {name!r}"
     with offline():
         folder, _ = locate(name)
-    if (base := base_of(what, folder)) is not None:
+        base = _base(what, folder)
+    if base is not None:
         return family_and_width(base)
     config = checking.read_config(what, folder)
     widths = [config.get(field) for field in ("hidden_size", "d_model", "n_embd", "dim")]
@@ -205,6 +217,9 @@ def _known_as(folder: Path, digest: str) -> str:
 
 def weight_files(what: str, folder: Path) -> list[Path]:
     """Return the safetensors files, in order; pickles are refused with the reason."""
+    shards = checking.json_field(folder / _SHARDS, "weight_map")
+    for name in set(map(str, shards.values())) if isinstance(shards, dict) else ():
+        checking.named_inside(what, folder, name, _SHARDS)
     files = sorted(path for path in folder.glob("*.safetensors") if path.name != _NUMBERS)
     if files:
         return files

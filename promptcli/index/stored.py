@@ -21,7 +21,7 @@ from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.index.where import columns_of
 from promptcli.recipe import Prompts
-from promptcli.storage.documents import read_document, to_json
+from promptcli.storage.documents import read_document, shown, to_json
 from promptcli.storage.files import check_name, real_path, write_text
 from promptcli.storage.folders import StoredFile, check_files, link_file, list_files, read_folder, write_folder
 from promptcli.storage.locks import hold
@@ -246,6 +246,9 @@ def _read_manifest(folder: Path) -> IndexManifest:
         raise NotFoundError(f"no index in {folder}; build one: `promptcli index build FILE -o {folder}`")
     manifest = read_document(folder / MANIFEST, IndexManifest, hint=_HINT)
     check_files(folder, manifest.files, hint=_HINT)
+    for name in (segment + suffix for segment in manifest.segments for suffix in SUFFIXES):
+        if name not in manifest.files:
+            raise CheckFailedError(f"{folder} is damaged: its files have no {shown(name)}; {_HINT}")
     return manifest
 
 

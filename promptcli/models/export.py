@@ -22,7 +22,7 @@ from promptcli.models.forms import Exported, InexactError
 from promptcli.models.loading import open_model
 from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.reading import read_folder
-from promptcli.models.saving import save_encoder, untuned
+from promptcli.models.saving import check_shareable, save_encoder, untuned
 from promptcli.notes import offline
 from promptcli.storage.documents import to_json
 from promptcli.storage.folders import atomic_folder
@@ -183,4 +183,5 @@ def open_whole(entry: Entry) -> Encoder:
     if entry.tensors and stored and stored != loaded:
         weights = f"{entry.recipe.backbone!r} (sha256 {str(stored)[:12]}, now {loaded[:12]})"
         raise UsageError(f"model {entry.name!r} was made with other weights of {weights}; put those back")
+    check_shareable(encoder)
     return encoder

@@ -7,6 +7,7 @@ from typing import Any
 
 from promptcli.backbones.checking import check_links, opening
 from promptcli.backbones.convert import convert_apart
+from promptcli.backbones.lora import base_of
 from promptcli.backbones.pretrained import locate, weight_files
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
@@ -16,6 +17,7 @@ from promptcli.models.reading import FILES, MARKS, read_folder
 from promptcli.models.registry import Registry
 from promptcli.models.saving import copy_backbone
 from promptcli.notes import note
+from promptcli.storage.paths import is_below
 
 
 def import_model(
@@ -78,9 +80,14 @@ def _copied(backbone: str, source: str, path: Path, read: Path, target: Path) ->
     """Copy a backbone that is inside the folder and return the copy; None if it is named by its hub id."""
     folder = read if backbone == source else Path(backbone)
     on_hub = folder == path and not Path(source).is_dir()
-    if on_hub or not folder.is_relative_to(read):
+    if on_hub or not is_below(folder, read):
         return None
     if not (folder / "adapter_config.json").is_file():
         weight_files(f"model {source!r}", folder)
     copy_backbone(source, folder, target)
+    base = base_of(f"model {source!r}", folder)
+    if base is not None and Path(base).is_relative_to(folder):
+        copied = target / Path(base).relative_to(folder)
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        copy_backbone(source, Path(base), copied)
     return target

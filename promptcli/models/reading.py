@@ -1,5 +1,6 @@
 """Read the folder of a model of promptcli, peft, sentence-transformers, ..., or refuse it with the reason."""
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,15 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from promptcli.backbones.checking import is_table, json_field, tensor_names
+from promptcli.backbones.checking import is_table, json_field, named_inside, tensor_names
 from promptcli.backbones.families import FAMILIES, family_of
-from promptcli.backbones.lora import WEIGHTS
+from promptcli.backbones.loading import words_only
+from promptcli.backbones.lora import WEIGHTS, base_name
+from promptcli.backbones.pretrained import SHIPPED as BACKBONES
 from promptcli.backbones.pretrained import added_after, locate
 from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
 from promptcli.encoder.prompts.template import lower
 from promptcli.encoder.transforms.heads import ACTIVATIONS
 from promptcli.errors import UsageError
-from promptcli.models.entries import MANIFEST, MODULES, Entry, read_entry, with_backbone
+from promptcli.models.entries import BACKBONE, MANIFEST, MODULES, Entry, read_entry, with_backbone
 from promptcli.notes import note
 from promptcli.recipe import MASK, RECIPES, SLOT, Prompts, Recipe
 from promptcli.storage.documents import read_document, shown
@@ -71,7 +74,11 @@ class _Folder:
     def document(self, file: str, kind: Any = dict[str, Any]) -> Any:
         if not (self.path / file).is_file():
             raise UsageError(f"{self.name} has no {file}; {_HINT}")
-        return read_document(self.path / file, kind, hint=_HINT, error=UsageError)
+        return read_document(self.inside(file), kind, hint=_HINT, error=UsageError)
+
+    def inside(self, name: str, file: str = "files") -> Path:
+        """Return the path of a name that a file of the folder gives; refuse one that leads out of the folder."""
+        return named_inside(self.name, self.path, name, file)
 
     def optional(self, file: str) -> dict[str, Any]:
         """Return the content of a JSON file; empty if it is missing."""
@@ -83,7 +90,7 @@ class _Folder:
         if not path.is_file():
             convert = f"`promptcli models import {self.name} --name NAME --convert`"
             raise UsageError(f"{self.name} has no {file}: pickles are not read; convert them, {convert}, or {_HINT}")
-        return load_tensors(path, hint=_HINT, error=UsageError)
+        return load_tensors(self.inside(file), hint=_HINT, error=UsageError)
 
 
 def read_model(name: str) -> Entry:
@@ -120,8 +127,19 @@ def _promptcli(folder: _Folder) -> Entry:
         )
     if entry.target is not None and is_table(folder.path):
         return _table(folder)
+    for recipe in (entry.recipe, entry.transfer or entry.recipe):
+        _check_backbone(folder, recipe.backbone)
     entry = replace(entry, provenance={**entry.provenance, "loaded": {"kind": "promptcli folder"}})
     return with_backbone(entry, folder.name) if entry.recipe.backbone == str(folder.path) else entry
+
+
+def _check_backbone(folder: _Folder, backbone: str) -> None:
+    """Refuse a backbone elsewhere on this machine, which would be passed on with the model."""
+    if backbone in (str(folder.path), str(folder.path / BACKBONE), *BACKBONES):
+        return
+    if words_only(backbone) or os.path.exists(backbone):
+        remedy = "load it by its name in the registry, or fetch a folder that holds its backbone"
+        raise UsageError(f"{folder.name} has the backbone {shown(backbone)}, outside of the folder; {remedy}")
 
 
 def _adapter(folder: _Folder) -> Entry:
@@ -132,9 +150,7 @@ def _adapter(folder: _Folder) -> Entry:
         return _entry(folder, "peft LoRA adapter", recipe.replace(backbone=folder.name), {}, _assumed(recipe))
     stored = folder.tensors(WEIGHTS).get("prompt_embeddings", torch.empty(0))
     numbers = _prefix(folder, config, ("num_layers", "num_attention_heads", "token_dim"), stored)
-    base, revision = config.get("base_model_name_or_path"), config.get("revision")
-    if not base:
-        raise UsageError(f"{folder.name} names no base model; write its base_model_name_or_path in {_ADAPTER}")
+    base, revision = base_name(folder.name, folder.path, config), config.get("revision")
     recipe = Recipe(f"{base}@{revision}" if revision else base, f"deep-prefix:{numbers.size(3)}", pooling="last/cls")
     return _entry(folder, "peft prefix tuning", recipe, {PREFIX: numbers}, _assumed(recipe))
 
@@ -154,6 +170,7 @@ def _kinds(folder: _Folder) -> list[tuple[str, str]]:
         kind, path = str(module.get("type")), str(module.get("path") or "")
         if not kind.startswith("sentence_transformers."):
             raise UsageError(f"{folder.name} has a module {kind} ({path or '.'}): it is remote code and is never run")
+        folder.inside(path, MODULES)
         kinds.append((kind.rpartition(".")[2], "" if path == "." else path))
     return kinds or [("no module", "")]
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from promptcli.backbones.backbone import OWN_TOKENIZER
 from promptcli.backbones.checking import check_links
+from promptcli.backbones.loading import words_only
 from promptcli.backbones.pretrained import weights_digest
 from promptcli.backbones.saving import (
     is_tokenizer_file,
@@ -150,6 +151,7 @@ def save_encoder(
     """
     if encoder.backbone.dtype != torch.float32:
         encoder = open_model(entry, device="cpu", dtype="float32")
+    check_shareable(encoder)
     own, tensors = encoder.backbone, encoder.tensors()
     known: dict[str, str] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
     notes: tuple[str, ...] = ()
@@ -179,6 +181,13 @@ def save_encoder(
     placed = public(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
     write_manifest(folder, replace(placed, fingerprint=encoder.fingerprint, target=target, backbone=known))
     return reason, notes, probes
+
+
+def check_shareable(encoder: Encoder) -> None:
+    """Refuse to pass on weights that a link in the backbone's folder takes from elsewhere on this machine."""
+    own = encoder.backbone
+    if not words_only(own.name):
+        check_links(f"backbone {own.name!r}", own.folder, own.folder.glob("*.safetensors"))
 
 
 def untuned(encoder: Encoder) -> dict[str, Tensor]:

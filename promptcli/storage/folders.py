@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.storage.documents import shown
 from promptcli.storage.files import check_name, delete, remove_leftovers, sha256, sync, temporary_folder
 from promptcli.storage.locks import hold_folder, is_at
+from promptcli.storage.paths import inside
 
 Found = TypeVar("Found")
 
@@ -158,7 +160,9 @@ def list_files(folder: Path, *, hashed: bool = False) -> dict[str, StoredFile]:
 def check_files(folder: Path, files: Mapping[str, StoredFile], *, hint: str, hashed: bool = False) -> None:
     """Raise CheckFailedError unless a folder holds the files of its manifest, by size and with ``hashed`` by hash."""
     for name, file in files.items():
-        path = folder / name
+        path = inside(folder, name)
+        if path is None:
+            raise CheckFailedError(f"the manifest of {folder} lists {shown(name)}, which leads out of it; {hint}")
         if not path.is_file():
             raise CheckFailedError(f"{folder} has no {name}; {hint}")
         if (size := path.stat().st_size) != file.size:

@@ -1,6 +1,7 @@
 """LoRA: gradients by the chain rule, adapters merged as peft computes them, PromptEOL's training, what is refused."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -104,6 +105,10 @@ def adapter(tiny_folder, tmp_path_factory):
                     parameter.data.normal_(0, 0.1)
             folder = tmp_path_factory.mktemp(f"{family}-adapter")
             model.save_pretrained(folder)
+            shutil.copytree(tiny_folder(family), folder / "base")
+            config = json.loads((folder / CONFIG).read_text())
+            assert config["base_model_name_or_path"] == str(tiny_folder(family))  # elsewhere, which is refused
+            (folder / CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": "base"}))
             made[family] = (folder, model)
         return made[family]
 
@@ -125,7 +130,6 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
     assert (ours - base).abs().max() > 1e-3
     plain = load_backbone(str(tiny_folder(family)))
     assert backbone.provenance.weights_sha256 != plain.provenance.weights_sha256
-    assert plain.name in json.loads((folder / CONFIG).read_text())["base_model_name_or_path"]
 
 
 @pytest.mark.parametrize(
@@ -135,15 +139,27 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
         ({"peft_type": "IA3"}, None, "not a plain LoRA .peft_type"),
         ({"base_model_name_or_path": None}, None, "names no base model"),
         ({"base_model_name_or_path": "./nowhere"}, None, "no backbone folder './nowhere'"),
+        ({"base_model_name_or_path": "/private/model"}, None, "a folder outside of its own"),
+        ({"base_model_name_or_path": "../private"}, None, "a folder outside of its own"),
+        ({"base_model_name_or_path": "here"}, None, "a folder outside of its own"),
+        ({"base_model_name_or_path": "."}, None, "a folder outside of its own"),
+        ({"base_model_name_or_path": "linked"}, None, "a folder outside of its own"),
+        ({"base_model_name_or_path": "adapter"}, None, "an adapter itself"),
         ({"base_model_name_or_path": "gpt2"}, None, "and the backbone does not"),
         ({}, b"{}", "is damaged"),
         ({}, b"", "reads safetensors only"),
     ],
 )
-def test_adapters_that_cannot_be_added(change, weights, message, adapter, tiny_folder, tmp_path):
+def test_adapters_that_cannot_be_added(change, weights, message, adapter, tiny_folder, tmp_path, monkeypatch):
     folder, _ = adapter("llama")
-    if change.get("base_model_name_or_path") == "gpt2":
-        change = {"base_model_name_or_path": str(tiny_folder("gpt2"))}
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(tiny_folder("llama"), elsewhere / "here")
+    monkeypatch.chdir(elsewhere)
+    tmp_path = tmp_path / "tried"
+    shutil.copytree(tiny_folder("gpt2"), tmp_path / "gpt2")
+    shutil.copytree(tiny_folder("llama"), tmp_path / "base")
+    shutil.copytree(folder, tmp_path / "adapter")
+    (tmp_path / "linked").symlink_to(elsewhere / "here")
     (tmp_path / CONFIG).write_text(json.dumps({**json.loads((folder / CONFIG).read_text()), **change}))
     (tmp_path / ("adapter_model.bin" if weights == b"" else WEIGHTS)).write_bytes(
         (folder / WEIGHTS).read_bytes() if weights is None else weights

@@ -99,7 +99,8 @@ def _write_foreign(folder):
     numbers = {"linear.weight": torch.eye(16), "linear.bias": torch.zeros(16)}
     dense = ("Dense", {"activation_function": "torch.nn.modules.activation.Tanh"}, numbers)
     write_modules(folder / "st", {"pooling_mode_mean_tokens": True}, [dense])
-    base = {"base_model_name_or_path": "bert"}
+    shutil.copytree(folder / "bert", folder / "lora" / "base")
+    base = {"base_model_name_or_path": "base"}
     write(folder / "lora" / "adapter_config.json", json.dumps({**base, "peft_type": "LORA", "lora_alpha": 2}))
     name = "base_model.model.encoder.layer.0.attention.self.query.lora_{}.weight"
     halves = {name.format("A"): torch.ones(2, 16), name.format("B"): torch.ones(16, 2)}

@@ -7,7 +7,7 @@ import os
 import resource
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import faiss
 import numpy as np
@@ -20,6 +20,7 @@ from promptcli.index.indexing import add_to_index, build_index, search_index
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, check_target, create, load, read_manifest, save
 from promptcli.index.vector_index import VectorIndex
+from promptcli.storage.folders import StoredFile
 from promptcli.storage.locks import hold
 from tests import processes
 from tests.index.test_changes import ORIGIN
@@ -66,6 +67,20 @@ def test_a_file_that_is_cut_short_is_named(tmp_path):
     (tmp_path / "idx" / "segment-1.arrow").write_bytes(b"")
     with pytest.raises(CheckFailedError, match=r"segment-1\.arrow.*promptcli index build"):
         load(tmp_path / "idx")
+
+
+@pytest.mark.parametrize("name", ["../other/segment-1", "/private/segment-1", "linked/segment-1"])
+def test_no_name_in_a_manifest_leads_out_of_the_folder(name, tmp_path):
+    folder = tmp_path / "idx"
+    manifest = save(folder, stored())
+    save(tmp_path / "other", stored())
+    (folder / "linked").symlink_to(tmp_path / "other")
+    listed = {**manifest.files, f"{name}.faiss": StoredFile(1), f"{name}.arrow": StoredFile(1)}
+    for files, message in ((listed, "leads out of it"), (manifest.files, "its files have no")):
+        changed = replace(manifest, segments=[name], files=files)
+        (folder / "index.json").write_text(json.dumps(asdict(changed)))
+        with pytest.raises(CheckFailedError, match=message):
+            load(folder)
 
 
 def test_a_missing_index_is_refused(tmp_path):

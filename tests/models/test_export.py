@@ -62,7 +62,12 @@ def check(recipe, backbone, folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "pooling"), [("model.safetensors", "last/ditto:1-1"), ("tokenizer_config.json", "last/avg")]
+    ("name", "pooling"),
+    [
+        ("model.safetensors", "last/ditto:1-1"),
+        ("model.safetensors", "last/avg"),
+        ("tokenizer_config.json", "last/avg"),
+    ],
 )
 def test_what_a_link_of_the_backbone_leads_to_outside_is_not_copied(name, pooling, tiny_folder, tmp_path):
     folder = shutil.copytree(tiny_folder("bert"), tmp_path / "bert")
@@ -183,7 +188,8 @@ def equal_to_peft(folder, encoder, body, position):
         np.testing.assert_allclose(state.numpy(), encoder.encode(sentence), atol=1e-5)
     config = json.loads((folder / "adapter_config.json").read_text())
     assert (config["base_model_name_or_path"], config["revision"]) == ("owner/tiny", "abc")
-    config |= {"base_model_name_or_path": body.name_or_path, "revision": None}
+    shutil.copytree(body.name_or_path, folder / "base")
+    config |= {"base_model_name_or_path": "base", "revision": None}
     (folder / "adapter_config.json").write_text(json.dumps(config))
     entry = read_folder(str(folder), folder)
     read = open_model(replace(entry, recipe=entry.recipe.replace(pooling=encoder.pooling.spec)), dtype="float32")

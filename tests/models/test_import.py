@@ -14,11 +14,14 @@ from transformers import AutoModel, AutoTokenizer
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.pretrained import locate
 from promptcli.encoder.encoder import build_encoder
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.models.exchange import save
 from promptcli.models.importing import import_model
+from promptcli.models.loading import open_model
+from promptcli.models.reading import read_model
 from promptcli.notes import offline
 from promptcli.recipe import Recipe
-from tests.published import write
+from tests.published import write, write_modules
 from tests.tiny import SENTENCES
 from tests.traps import sprung, write_traps
 
@@ -179,6 +182,89 @@ def test_links_out_of_a_foreign_folder_are_not_followed_except_those_of_the_hub_
     for path in folder.iterdir():
         (cached / path.name).symlink_to(path.rename(blobs / f"of {path.name}"))
     import_model(registry, str(cached), "cached")
+
+
+def _modules(path):
+    def change(folder):
+        write_modules(folder, {"pooling_mode_mean_tokens": True}, [])
+        listed = json.loads((folder / "modules.json").read_text())
+        listed[0]["path"] = path.format(folder.parent)
+        (folder / "modules.json").write_text(json.dumps(listed))
+
+    return change
+
+
+def _linked_module(folder):
+    _modules("linked")(folder)
+    (folder / "linked").symlink_to(folder.parent / "private")
+
+
+def _field(file, **fields):
+    def change(folder):
+        path = folder / file
+        content = json.loads(path.read_text()) if path.is_file() else {}
+        path.write_text(json.dumps({**content, **fields}))
+
+    return change
+
+
+def _promptcli_folder(**fields):
+    def change(folder):
+        save(build_encoder(Recipe(str(folder)), device="cpu"), folder.parent / "saved")
+        shutil.rmtree(folder)
+        (folder.parent / "saved").rename(folder)
+        content = json.loads((folder / "promptcli.json").read_text())
+        content["recipe"] |= {name: value.format(folder.parent) for name, value in fields.get("recipe", {}).items()}
+        content["files"] |= fields.get("files", {})
+        (folder / "promptcli.json").write_text(json.dumps(content))
+
+    return change
+
+
+OUTSIDE = {
+    "a module by ..": (_modules("../private"), "leads out of the folder"),
+    "a module by its path": (_modules("{}/private"), "leads out of the folder"),
+    "a module by a link": (_linked_module, "leads out of the folder"),
+    "a file of weights": (
+        _field("model.safetensors.index.json", weight_map={"x": "../private/model.safetensors"}),
+        "leads out of the folder",
+    ),
+    "a version of the tokenizer": (
+        _field("tokenizer_config.json", fast_tokenizer_files=["../private/tokenizer.4.0.json"]),
+        "leads out of the folder",
+    ),
+    "a file of a manifest": (
+        _promptcli_folder(files={"../private/config.json": {"size": 1, "sha256": None}}),
+        "leads out of it",
+    ),
+    "the backbone of a recipe": (_promptcli_folder(recipe={"backbone": "{}/private"}), "outside of the folder"),
+    "word vectors of a recipe": (_promptcli_folder(recipe={"backbone": "glove:/etc/passwd"}), "outside of the folder"),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_no_name_in_a_foreign_folder_leads_out_of_it(name, registry, tiny_folder, tmp_path):
+    change, message = OUTSIDE[name]
+    shutil.copytree(tiny_folder("bert"), tmp_path / "private")
+    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "foreign")
+    change(folder)
+    for take in (lambda: import_model(registry, str(folder), "new"), lambda: open_model(read_model(str(folder)))):
+        with pytest.raises(PromptcliError, match=message):
+            take()
+    assert "new" not in registry.names()
+
+
+def test_an_adapter_s_base_in_its_own_folder_is_imported_with_it(registry, tiny_folder, tmp_path):
+    folder = tmp_path / "lora"
+    shutil.copytree(tiny_folder("bert"), folder / "base")
+    write(folder, "adapter_config.json", {"base_model_name_or_path": "base", "peft_type": "LORA", "lora_alpha": 2})
+    name = "base_model.model.encoder.layer.0.attention.self.query.lora_{}.weight"
+    halves = {name.format("A"): torch.ones(2, WIDTH), name.format("B"): torch.ones(WIDTH, 2)}
+    save_file(halves, folder / "adapter_model.safetensors")
+    wanted = open_model(read_model(str(folder)), dtype="float32").encode(SENTENCES)
+    import_model(registry, str(folder), "new")
+    shutil.rmtree(folder)
+    assert np.array_equal(vectors(registry, "new"), wanted)
 
 
 def test_a_pipe_in_a_model_folder_is_refused_and_not_waited_for(registry, authors):
