@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class FakeEncoder:
         self.width = width
         self.fingerprint = "f" * 64
         self.name = "fake"
+        self.backbone = SimpleNamespace(tokenizer=SimpleNamespace(unknown_letters=lambda texts: (0, 0)))
         self.provenance = {"backbone": "fake", "dtype": "float32"}
         self.pause = pause
         self.most = most

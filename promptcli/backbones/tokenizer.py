@@ -10,7 +10,9 @@ import itertools
 import json
 import re
 import string
+import unicodedata
 from array import array
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,6 +110,8 @@ _WORDS = re.compile(f"[^ {_PUNCTUATION}]+|[{_PUNCTUATION}]")
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
 _WORDS_A_TEXT = 32
 _INTEGER = "i"  #: a packed id
+#: Scripts (the first word of a letter's Unicode name) whose signs are words or syllables, often tokens by themselves.
+_SYLLABIC = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO")
 ID_BYTES = array(_INTEGER).itemsize
 
 
@@ -218,6 +222,26 @@ class PieceTokenizer:
                 ids_of[word] = ids[start:end]
         return [ids_of[word] for word in words]
 
+    def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
+        """Return how many letters of the texts the vocabulary does not know, and how many there are.
+
+        A letter is unknown if it is in the unknown token, or if it is in a word and yet a token by itself
+        (or several, of its bytes): of its language, the vocabulary has the alphabet only.
+        """
+        unknown = 0
+        for text, encoding in zip(texts, self._tokenizer.encode_batch(list(texts)), strict=True):
+            tokens_at = Counter[int]()  # tokens that are one character, by its place
+            for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+                if token == self.unk:
+                    unknown += _letters(text[start:end])
+                    continue
+                while start < end and text[start].isspace():
+                    start += 1
+                if len(text[start:end].strip()) == 1:
+                    tokens_at[start] += 1
+            unknown += sum(_is_split(text, place, count) for place, count in tokens_at.items())
+        return unknown, sum(map(_letters, texts))
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_words": {}, "_held": 0}
 
@@ -242,6 +266,20 @@ class PieceTokenizer:
     def id(self, token: str) -> int | None:
         number: int | None = self._tokenizer.token_to_id(token)
         return number
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalpha, text))
+
+
+def _is_split(text: str, place: int, tokens: int) -> bool:
+    """Return whether a letter of a word is a token by itself, or several, for want of longer ones in the vocabulary."""
+    if not text[place].isalpha():
+        return False
+    if unicodedata.name(text[place], "").partition(" ")[0] in _SYLLABIC:
+        return tokens > 1
+    neighbours = text[max(0, place - 1) : place] + text[place + 1 : place + 2]
+    return any(sign.isalpha() or unicodedata.category(sign).startswith("M") for sign in neighbours)  # M: vowel signs
 
 
 def _made(definition: dict[str, Any], model: Any) -> Tokenizer:

@@ -53,6 +53,10 @@ class WordTokenizer(PieceTokenizer):
         known = ([self._row_of[word] for word in piece.lower().split() if word in self._row_of] for piece in pieces)
         return [pack(ids or [_NOTHING]) for ids in known]
 
+    def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
+        """Return no letters: a sentence without a known word has a vector of zeros, which is reported."""
+        return 0, 0
+
 
 class TableTokenizer(WordTokenizer):
     """The tokens of a ``tokenizer.json``, none added at the ends; of a sentence without any, the row of zeros."""

@@ -268,9 +268,11 @@ def similarities(
         raise UsageError(f"{first} has {counts[0]:,} rows and {second} has {counts[1]:,}; give the same number")
 
     from promptcli.embedding.writing import WINDOW
+    from promptcli.encoder.unknown_letters import note_unknown_letters
     from promptcli.models import loading
 
     encoder = loading.open_model(model)
+    note_unknown_letters(encoder, [*sides[0], *sides[1]])
     with working("similarity", sum(counts)) as advance:
         for start in range(0, counts[0], WINDOW // 2):
             lefts, rights = (side[start : start + WINDOW // 2] for side in sides)

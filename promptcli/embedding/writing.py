@@ -25,6 +25,7 @@ from promptcli.data.vectors import (
 from promptcli.data.vectors.formats import Sink, open_sink
 from promptcli.data.vectors.precision import PRECISIONS, Measured, unit
 from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import PromptcliError
 from promptcli.notes import Advance
 from promptcli.storage.documents import to_json
@@ -100,6 +101,8 @@ def embed_stream(
     read, held = itertools.tee(windows(batches, WINDOW, WINDOW_CHARACTERS))
     texts = (batch.column("text").to_pylist() for batch in read)
     for encoded, batch in zip(encoder.encode_windows(texts, progress=progress, most=batch_size), held, strict=True):
+        if first + rows == 0:
+            note_unknown_letters(encoder, batch.column("text").to_pylist())
         infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))
         if len(infinite):
             row = first + rows + infinite[0]

@@ -16,6 +16,7 @@ from promptcli.data.files import check_file, open_file, open_text
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.splitting import Splitter
+from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.index.where import Condition
 from promptcli.notes import note, working
@@ -82,6 +83,8 @@ def search(
             texts, rows = [lines[number].strip() for _, number, lines in window], list(range(len(window)))
             if splitter is not None:
                 _, texts, rows = splitter.rows(rows, texts)
+            if not count:
+                note_unknown_letters(documents, [query, *texts])
             scores = unit(documents.encode(texts, progress=advance)) @ asked
             nearest = dict[int, int]()  # number of a line in the window -> its best text
             for place in np.argsort(-scores, kind="stable").tolist():

@@ -199,6 +199,7 @@ def search_index(
         NotFoundError: No such index or file.
         UsageError: An index without BM25, a condition that does not fit its columns, or an empty query.
     """
+    from promptcli.encoder.unknown_letters import note_unknown_letters
     from promptcli.index import inputs
 
     if hybrid and lexical:
@@ -212,7 +213,9 @@ def search_index(
         query = [query]
     with inputs.open_queries(query, text_field) as batches:
         encoder = None if lexical else inputs.encoder_of(held.origin, model).in_role("query", report=True)
-        for texts in batches:
+        for number, texts in enumerate(batches):
+            if encoder is not None and number == 0:
+                note_unknown_letters(encoder, texts)
             vectors, words = None if encoder is None else encoder.encode(texts), texts if with_words else None
             answers = held.index.search(vectors, k, words=words, among=among)
             for text, hits in zip(texts, answers, strict=True):
