@@ -157,7 +157,7 @@ def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None
     errors, newline = "surrogatepass" if utf16 else "surrogateescape", None if returns else "\n"
     lines = io.TextIOWrapper(stream, encoding, errors, newline)
     return Text(
-        text.replace("\r", "\n") if returns else text,
+        text.replace("\r", "\n") if returns else _STRAY_RETURNS.sub("\r\n", text),
         len(head) < LOOK and file.seekable(),
         not (utf16 or returns or ending in COMPRESSED),
         _checked(lines, name, None if utf16 else head, tell, ending=ending),
@@ -200,10 +200,21 @@ def _checked(
                         line = line.encode("utf-8", "surrogateescape").decode("cp1252")
                     else:
                         line.encode("utf-8")  # refuses a surrogate, which is a byte that could not be decoded
-                yield line
+                yield _ended(line)
                 number += 1
         except UnicodeError:
             raise UsageError(f"{name}: line {number}: not {encoding.upper()}; {_CONVERT}") from None
+
+
+#: An end of line that was converted twice.
+_STRAY_RETURNS = re.compile("\r\r+\n")
+
+
+def _ended(line: str) -> str:
+    """Return a line that ends with at most one carriage return."""
+    if line.endswith(("\r\r\n", "\r\r")):
+        return line.rstrip("\r\n") + "\r\n"
+    return line
 
 
 @contextlib.contextmanager

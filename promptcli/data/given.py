@@ -120,7 +120,23 @@ def finite_number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def note_commas(count: int, name: object) -> None:
-    """Report scores with a decimal comma."""
-    if count:
-        note(f"{name}: {count:,} scores with a decimal comma are read, 3,8 as 3.8")
+#: A number whose thousands are parted by commas; one that begins with 0, such as 0,125, has a decimal comma.
+_THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*")
+
+
+def column_numbers(texts: Sequence[str], name: object) -> list[float | None]:
+    """Return the numbers of a column of scores, None for what is not one; a note says how commas are read.
+
+    ``1,000`` is a thousand if all commas of the column may part thousands, and it has numbers without a comma, or
+    with two, or with a point. Else a comma is a decimal one.
+    """
+    with_comma = [text for text in texts if "," in text]
+    if not with_comma:
+        return [finite_number(text) for text in texts]
+    others = any(text.strip() and "," not in text for text in texts)
+    clear = any(text.count(",") > 1 or "." in text for text in with_comma)
+    if (others or clear) and all(map(_THOUSANDS.fullmatch, with_comma)):
+        note(f"{name}: {len(with_comma):,} scores with commas between thousands are read, 1,000 as 1000")
+        return [finite_number(text.replace(",", "")) for text in texts]
+    note(f"{name}: {len(with_comma):,} scores with a decimal comma are read, 3,8 as 3.8")
+    return [finite_number(text) for text in texts]

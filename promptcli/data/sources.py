@@ -26,7 +26,7 @@ from promptcli.data.dialect import (
     layout_of_width,
     split_columns,
 )
-from promptcli.data.given import check_rows, finite_number, note_commas
+from promptcli.data.given import check_rows, column_numbers
 from promptcli.data.hub import FILES, hub_file
 from promptcli.data.rows import column_texts, open_rows
 from promptcli.data.senteval import senteval_folder
@@ -50,10 +50,9 @@ class Table(Protocol):
 TrainingData = str | Path | Table | Sequence[str | Path | Table | Sequence[object] | Mapping[str, object]]
 
 _SOURCES = 100  # the first texts of a list are tried as names of files
-#: Label as data sets spell it -> label; anything else in ``_UNLABELLED`` is a pair on which the annotators disagreed.
+#: Label as data sets spell it -> label; -1 and - are pairs on which the annotators disagreed.
 _LABELS = {"0": "entailment", "1": "neutral", "2": "contradiction"}
 _LABELS |= {label: label for label in _LABELS.values()}
-_UNLABELLED = ("-1", "-", "")
 
 
 @dataclass(frozen=True)
@@ -194,27 +193,18 @@ def _examples(
 ) -> TrainingExamples:
     """Return the complete rows, in columns; triplets without a negative are pairs."""
     complete: list[tuple[str, ...]] = []
-    blank = unlabelled = commas = 0
-    read, hint = _JUDGEMENTS.get(layout, (None, ""))
-    for number, row in enumerate(rows, 1):
-        if read is not None:
-            if row[-1].strip() in _UNLABELLED:
-                unlabelled += 1
-                continue
-            commas += "," in row[-1]
-            label = read(row[-1])
-            if label is None:
-                raise UsageError(f"{name}: row {number} has the {layout[-1]} {row[-1]!r}; {hint}")
-            row = (*row[:-1], label)
+    blank = unlabelled = 0
+    if layout in _JUDGEMENTS:
+        rows, unlabelled = _judged(list(rows), layout, name)
+    for row in rows:
         if all(map(str.strip, row[: 2 if layout == TRIPLETS else None])):
             complete.append(row)
         else:
             blank += 1
-    note_commas(commas, name)
     if not complete:
         raise UsageError(f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on")
     columns = tuple(list(column) for column in zip(*complete, strict=True))
-    if read is not None and len(set(columns[-1])) == 1:
+    if layout in _JUDGEMENTS and len(set(columns[-1])) == 1:
         raise UsageError(f"{name}: all {len(complete):,} {layout[-1]}s are {columns[-1][0]!r}; give two different ones")
     if layout == TRIPLETS:
         columns = (*columns[:2], *filter(any, columns[2:]))
@@ -222,18 +212,42 @@ def _examples(
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 
-def _score(text: str) -> str | None:
-    number = finite_number(text)
-    return None if number is None or number < 0 else repr(number)
+def _judged(rows: Sequence[tuple[str, ...]], layout: tuple[str, ...], name: str) -> tuple[list[tuple[str, ...]], int]:
+    """Return the rows that have a label or a score, read, and how many have none."""
+    judgement = _JUDGEMENTS[layout]
+    read = judgement.read([row[-1] for row in rows], name)
+    judged = list[tuple[str, ...]]()
+    for number, (row, value) in enumerate(zip(rows, read, strict=True), 1):
+        if row[-1].strip() in judgement.none:
+            continue
+        if value is None:
+            raise UsageError(f"{name}: row {number} has the {layout[-1]} {row[-1]!r}; {judgement.hint}")
+        judged.append((*row[:-1], value))
+    return judged, len(rows) - len(judged)
 
 
-#: Layout whose last column is a judgement -> its reader, and the values it takes.
-_JUDGEMENTS: dict[tuple[str, ...], tuple[Callable[[str], str | None], str]] = {
-    LABELLED_PAIRS: (
-        lambda text: _LABELS.get(text.strip().lower()),
-        "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none",
+def _labels(texts: Sequence[str], name: str) -> list[str | None]:
+    return [_LABELS.get(text.strip().lower()) for text in texts]
+
+
+def _scores(texts: Sequence[str], name: str) -> list[str | None]:
+    return [None if number is None else repr(number) for number in column_numbers(texts, name)]
+
+
+@dataclass(frozen=True)
+class _Judgement:
+    """How the last column of a layout is read."""
+
+    read: Callable[[Sequence[str], str], list[str | None]]  #: the column, for the file of that name; None: not allowed
+    none: tuple[str, ...]  #: what stands for no judgement
+    hint: str  #: what is allowed
+
+
+_JUDGEMENTS = {
+    LABELLED_PAIRS: _Judgement(
+        _labels, ("-1", "-", ""), "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
     ),
-    GRADED_PAIRS: (_score, "a score is a number from 0, such as 3.8"),
+    GRADED_PAIRS: _Judgement(_scores, ("-", ""), "a score is a number, such as 3.8"),
 }
 
 

@@ -14,7 +14,7 @@ from promptcli.data import senteval
 from promptcli.data.demo import TEXT, read_demo
 from promptcli.data.dialect import FORMATS, GRADED_PAIRS, Fields, split_columns
 from promptcli.data.files import COMPRESSED
-from promptcli.data.given import finite_number, note_commas
+from promptcli.data.given import column_numbers
 from promptcli.data.hub import HubSet
 from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import open_rows
@@ -50,20 +50,17 @@ def read_graded_pairs(path: str | Path) -> list[GoldRow]:
 
 def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
     """Return the rows of a file as two texts and a number, without empty ones."""
-    pairs, commas = list[GoldRow](), 0
     with open_rows(path, Fields(layouts=(layout,), remedy="")) as rows:
-        for number, (first, second, score) in enumerate(rows.tuples(), 1):
-            if not (first or second or score):
-                continue
-            value = finite_number(score)
-            if value is None:
-                column = rows.columns[layout[2]]
-                raise UsageError(f"{path}: row {number}: the score {score!r} in {column!r} is not a number")
-            commas += "," in score
-            pairs.append((first, second, value))
-    if not pairs:
+        numbered = [(number, row) for number, row in enumerate(rows.tuples(), 1) if any(row)]
+    if not numbered:
         raise UsageError(f"{path} holds no pairs; give rows of {', '.join(layout)}")
-    note_commas(commas, path)
+    scores = column_numbers([score for _, (_, _, score) in numbered], path)
+    pairs = list[GoldRow]()
+    for (number, (first, second, text)), score in zip(numbered, scores, strict=True):
+        if score is None:
+            column = rows.columns[layout[2]]
+            raise UsageError(f"{path}: row {number}: the score {text!r} in {column!r} is not a number")
+        pairs.append((first, second, score))
     return pairs
 
 

@@ -251,3 +251,17 @@ def test_columns_of_one_name_are_kept_or_refused(tmp_path, caplog):
     pq.write_table(twice, tmp_path / "twice.parquet")
     with pytest.raises(UsageError, match="several columns are named 'text'"), open_rows(tmp_path / "twice.parquet"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", "A ferry.\r\r\nA baker.\r\r"),
+        ("a.csv", 'text,n\r\r\n"A ferry.",1\r\r\nA baker.,2\r\r\n'),
+        ("a.tsv", "n\ttext\r\r\n1\tA ferry.\r\r\n2\tA baker.\r\r\n"),
+        ("a.tsv", "n\ttext\r\n1\tA ferry.\r\n2\tA baker.\r\r\n"),
+    ],
+)
+def test_carriage_returns_that_were_doubled_are_no_part_of_a_sentence(name, text, tmp_path):
+    with open_rows(write(tmp_path, name, text)) as rows:
+        assert list(rows.texts()) == ["A ferry.", "A baker."]

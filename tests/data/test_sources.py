@@ -241,6 +241,13 @@ def test_the_remedies_of_a_refused_table_work(tmp_path):
         ("a.jsonl", '{"question1": "a", "question2": "b", "is_duplicate": true}\n'
          '{"question1": "c", "question2": "d", "is_duplicate": false}', [1, 0]),
         ("a.csv", "question1,question2,is_duplicate\na,b,True\nc,d,False\n", [1, 0]),
+        ("a.csv", "sentence1,sentence2,score\na,b,-1\nc,d,0\ne,f,1\n", [-1, 0, 1]),
+        ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": -0.25}\n'
+         '{"sentence1": "c", "sentence2": "d", "score": -1}', [-0.25, -1]),
+        ("a.csv", 'sentence1,sentence2,score\na,b,"1,000"\nc,d,100\ne,f,"12,500.5"\n', [1000, 100, 12500.5]),
+        ("a.csv", 'sentence1,sentence2,score\na,b,"1,234,567"\nc,d,"2,000"\n', [1234567, 2000]),
+        ("a.csv", "sentence1;sentence2;score\na;b;1,250\nc;d;0,125\ne;f;2\n", [1.25, 0.125, 2]),
+        ("a.csv", "sentence1;sentence2;score\na;b;1,250\nc;d;3,8\ne;f;2\n", [1.25, 3.8, 2]),
     ],
 )  # fmt: skip
 def test_scores_as_people_write_them(name, text, scores, tmp_path, caplog):
@@ -248,7 +255,8 @@ def test_scores_as_people_write_them(name, text, scores, tmp_path, caplog):
     path = write(tmp_path, name, text)
     assert development_task(path).pairs().gold.tolist() == scores
     assert list(map(float, training_examples(path, layouts=[GRADED_PAIRS]).columns[2])) == scores
-    assert ("decimal comma" in caplog.text) is (3.8 in scores)
+    assert ("decimal comma" in caplog.text) is (3.8 in scores or 0.125 in scores)
+    assert ("1,000 as 1000" in caplog.text) is (1000 in scores or 2000 in scores)
 
 
 @pytest.mark.parametrize("value", ["[1]", "null"])

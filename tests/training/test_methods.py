@@ -272,11 +272,13 @@ def test_sberts_loss_is_the_papers(family, tiny_folder):
         (["0.0", "0.5", "1.0"], 0.0, [0, 0.5, 1]),
         (["80", "20", "0"], 0.0, [1, 0.25, 0]),
         (["4.0", "2.0", "0.0"], 5.0, [0.8, 0.4, 0]),
+        (["-1.0", "0.0", "1.0"], 0.0, [-1, 0, 1]),
+        (["-2.0", "0.0", "1.0"], 0.0, [-1, 0, 0.5]),
     ],
 )
 def test_graded_pairs_are_scaled_by_their_own_range(scores, top, expected):
     examples = TrainingExamples((["a"] * 3, ["b"] * 3, scores), "", layout=GRADED_PAIRS)
     chosen = PairCosine.choose(examples, replace(REGRESSION.small, top_score=top), None)
     assert [float(score) for score in chosen.columns[2]] == expected
-    with pytest.raises(UsageError, match=r"is above `top_score`, 0\.5"):
+    with pytest.raises(UsageError, match=r"is beyond `top_score`, 0\.5"):
         PairCosine.choose(examples, replace(REGRESSION.small, top_score=0.5), None)

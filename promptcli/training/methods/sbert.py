@@ -19,7 +19,9 @@ class GradedSettings(TrainingSettings):
     in_batch_weight: float = setting(
         30.0, "weight of in-batch negatives of angle; pairs of the highest score are the positives.", min=0
     )
-    top_score: float = setting(0.0, "the end of the scores' scale, by which they are divided; 0: the highest.", min=0)
+    top_score: float = setting(
+        0.0, "the end of the scores' scale, by which they are divided; 0: the score farthest from 0.", min=0
+    )
 
 
 _BACKBONES = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")

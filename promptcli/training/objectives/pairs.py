@@ -63,7 +63,7 @@ class PairClassifier(Objective[Settings]):
 
 
 class PairCosine(Objective[GradedSettings]):
-    """A loss of graded pairs. Scores lie between 0 and 1: divided by the highest of the data, or by ``top_score``."""
+    """A loss of graded pairs. Scores lie between -1 and 1: divided by the farthest from 0, or by ``top_score``."""
 
     layouts = (GRADED_PAIRS,)
 
@@ -71,9 +71,10 @@ class PairCosine(Objective[GradedSettings]):
     def choose(cls, examples: TrainingExamples, settings: GradedSettings, backbone: Backbone) -> TrainingExamples:
         *sides, column = examples.columns
         scores = [float(score) for score in column]
-        top = settings.top_score or max(scores)
-        if max(scores) > top:
-            raise UsageError(f"a score of {max(scores):g} is above `top_score`, {top:g}; give the scale's end")
+        farthest = max(scores, key=abs)
+        top = settings.top_score or abs(farthest)
+        if abs(farthest) > top:
+            raise UsageError(f"a score of {farthest:g} is beyond `top_score`, {top:g}; give the scale's end")
         note(f"scores from {min(scores):g} to {max(scores):g} are divided by {top:g}; `top_score` sets another divisor")
         return replace(examples, columns=(*sides, [repr(score / top) for score in scores]))
 
@@ -147,7 +148,7 @@ def _in_batch(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Te
     return mean
 
 
-#: First and second vectors (n, d), scores (n,) from 0 to 1 and the settings, to a scalar.
+#: First and second vectors (n, d), scores (n,) from -1 to 1 and the settings, to a scalar.
 LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor, GradedSettings], Tensor]] = {
     "squared": squared,
     "cosent": cosent,
