@@ -243,7 +243,7 @@ class _Judgement:
     hint: str  #: what is allowed
 
 
-_JUDGEMENTS = {
+_JUDGEMENTS: dict[tuple[str, ...], _Judgement] = {
     LABELLED_PAIRS: _Judgement(
         _labels, ("-1", "-", ""), "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
     ),
