@@ -5,7 +5,7 @@ Colours by Okabe and Ito, or of cividis: safe for the colour-blind; in the termi
 
 import contextlib
 import importlib
-import itertools
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,16 +96,17 @@ def text_bar(share: float, width: int = 30) -> str:
 # --- plots ---
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#BBBBBB"
+COLOURS = (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", "#000000")
 MARKERS = "osD^vPX*"
-#: Kinds of picture, by file extension.
-PICTURES = (".png", ".svg")
+#: Kinds of picture, by file extension, each with the metadata that would make two runs differ.
+PICTURES: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 @dataclass(frozen=True)
 class PictureOptions:
     """The file of a plot."""
 
-    plot: Path | None = setting(None, "Draw into a .png or .svg file (needs matplotlib).", panel="Picture")
+    plot: Path | None = setting(None, "Draw into a .png, .svg or .pdf file (needs matplotlib).", panel="Picture")
     force: bool = setting(False, "Overwrite an existing file or model of that name.", panel="Picture")
 
     def check(self) -> None:
@@ -132,13 +133,14 @@ def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Itera
     A dollar sign in a token or name does not start a formula, and LaTeX is not run: matplotlib reads a ``matplotlibrc``
     of the current folder.
     """
-    settings = {"text.parse_math": False, "text.usetex": False, "svg.hashsalt": path.name}
+    settings = {"text.parse_math": False, "text.usetex": False, "svg.hashsalt": path.name, "pdf.fonttype": 42}
     with importlib.import_module("matplotlib").rc_context(settings):
         figures: Any = importlib.import_module("matplotlib.figure")
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         yield figure
         with atomic_path(path) as temporary:
-            figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=dpi)
+            kind, metadata = path.suffix.removeprefix("."), PICTURES[path.suffix]
+            figure.savefig(temporary, format=kind, dpi=dpi, metadata=metadata)
 
 
 def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) -> None:
@@ -156,10 +158,7 @@ def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) ->
 
 
 def draw_head_maps(path: Path, search: "Search") -> None:
-    """Draw one heat map per kind of states, (L, h) each, on its own colour scale; the best head has a frame.
-
-    A line in the scale is the plain average.
-    """
+    """Draw one heat map per kind of states, (L, h) each; its own colour scale also shows the plain average."""
     patches = importlib.import_module("matplotlib.patches")
     maps = {states: rows.tolist() for states, rows in search.maps.items()}
     layers, heads = next(iter(search.maps.values())).shape
@@ -168,6 +167,8 @@ def draw_head_maps(path: Path, search: "Search") -> None:
         for panel, (states, rows) in zip(panels, maps.items(), strict=True):
             flat, plain = [value for row in rows for value in row], search.baseline[states].value
             low, high = min(plain, *flat), max(plain, *flat)
+            room = 0.05 * (high - low) or 1.0  # a line at the very end of the scale would not be seen
+            low, high = low - room, high + room
             image = panel.imshow(rows, cmap="cividis", vmin=low, vmax=high, aspect="auto")
             panel.set_title(f"{states}\nbest head {max(flat):.1f}, plain average {plain:.1f}", fontsize="medium")
             panel.set(xlabel="head", ylabel="layer")
@@ -180,16 +181,28 @@ def draw_head_maps(path: Path, search: "Search") -> None:
             layer, head = divmod(flat.index(max(flat)), heads)
             frame = {"fill": False, "edgecolor": RED, "linewidth": 2.5}
             panel.add_patch(patches.Rectangle((head - 0.5, layer - 0.5), 1, 1, **frame))
-            figure.colorbar(image, ax=panel).ax.axhline(plain, color=RED, linewidth=4)
-        end = ": a frame is the best head, a line in the scale the plain average"
-        figure_title(
-            figure, f"{last_part(search.recipe.backbone)} on {search.task.label}, Spearman x 100 of every head{end}"
+            bar = figure.colorbar(image, ax=panel, label="Spearman x 100").ax
+            bar.axhline(plain, color="white", linewidth=6)
+            bar.axhline(plain, color=RED, linewidth=3)
+        title = (
+            f"Every attention head of {last_part(search.recipe.backbone)} as Ditto's weights, on {search.task.label}"
         )
+        figure_title(figure, title, "Orange frame: best head. Line on the colour bar: plain average.")
 
 
-def figure_title(figure: Any, title: str) -> None:
-    """Write a title over all panels, in as many lines as the width needs."""
-    figure.suptitle(textwrap.fill(title, int(12.5 * figure.get_figwidth())), fontsize="medium")
+def figure_title(figure: Any, *lines: str) -> None:
+    """Write a title over all panels; a line that is too long is broken after a comma or colon."""
+    width = int(12.5 * figure.get_figwidth())
+    broken = []
+    for line in lines:
+        joined = re.sub(r"(?<![,:]) ", "\N{NO-BREAK SPACE}", line)
+        broken.append(textwrap.fill(joined, width))
+    figure.suptitle("\n".join(broken), fontsize="medium")
+
+
+def _colour_bar(figure: Any, panel: Any, image: Any, label: str, written: str | None = None) -> None:
+    """Draw the colour scale of an image at its right, as high as the image; ``written``: format of its numbers."""
+    figure.colorbar(image, cax=panel.inset_axes((1.03, 0.0, 0.045, 1.0)), label=label, format=written)
 
 
 # --- plots of analyses ---
@@ -205,17 +218,18 @@ EMBEDDINGS = {"static": "word embeddings", "mlm-head": "output embeddings"}
 def draw_attention(path: Path, attention: "Attention", backbone: str) -> None:
     """Draw the matrix, and next to it the diagonal as bars."""
     count = len(attention.tokens)
-    high = max(1.6 + 0.24 * count, 4.0)
-    with drawing(path, high + 3.4, high) as figure:
-        matrix, bars = figure.subplots(1, 2, sharey=True, width_ratios=(2.2, 1))
+    side = 0.3 * max(count, 10)
+    with drawing(path, 1.6 * side + 3.2, side + 1.8) as figure:
+        matrix, bars = figure.subplots(1, 2, width_ratios=(1, 0.6))
         drawn = _draw_token_map(matrix, attention.tokens, attention.matrix.tolist())
-        matrix.set(xlabel="token attended to", ylabel="token that attends")
+        matrix.set(xlabel="token attended to", ylabel="token that attends", aspect="auto")
         matrix.set_title("attention", fontsize="medium")
-        figure.colorbar(drawn, ax=matrix, location="left", shrink=0.8)
+        _colour_bar(figure, matrix, drawn, "attention")
         bars.barh(range(count), attention.diagonal, color=RED)
-        bars.set(xlabel="attention to itself")
+        bars.set(xlabel="attention to itself", ylim=matrix.get_ylim())
+        bars.set_yticks(range(count), attention.tokens)
         bars.set_title("diagonal: Ditto's weights", fontsize="medium")
-        bars.tick_params(labelleft=False)
+        bars.set_axisbelow(True)
         bars.grid(axis="x", color=GREY, alpha=0.5)
         figure_title(figure, f"{backbone}, head {attention.head}")
 
@@ -228,7 +242,7 @@ def draw_impact(path: Path, impact: "Impact", backbone: str) -> None:
         image = _draw_token_map(panel, impact.tokens, impact.matrix.tolist())
         panel.set(xlabel="second masked token", ylabel="masked token whose state moves")
         figure_title(figure, f"Impact, {backbone}")
-        figure.colorbar(image, ax=panel, label="Euclidean distance", shrink=0.8)
+        _colour_bar(figure, panel, image, "Euclidean distance")
 
 
 def draw_impact_study(path: Path, study: "ImpactStudy", backbone: str) -> None:
@@ -249,15 +263,16 @@ def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
     flags = [("continues a word", "starts a word", bias.subword)]
     if bias.capital.any():
         flags.append(("with a capital", "no capital", bias.capital))
-    with drawing(path, 4.0 * (1 + len(flags)), 4.2, dpi=100) as figure:
+    with drawing(path, 4.2 * (1 + len(flags)) + 0.6, 4.2, dpi=100) as figure:
         panels = figure.subplots(1, 1 + len(flags), sharex=True, sharey=True)
         dots = {"s": 3, "linewidths": 0, "rasterized": True, "antialiased": False}
         seen = bias.counts > 0
         panels[0].scatter(*bias.points[~seen].T, color=GREY, label="never", **dots)
         order = np.argsort(bias.counts[seen], kind="stable")
-        logs = np.log10(bias.counts[seen])[order]
-        image = panels[0].scatter(*bias.points[seen][order].T, c=logs, cmap="cividis_r", **dots)
-        figure.colorbar(image, ax=panels[0], label="log10 of the count; grey: never")
+        counts = bias.counts[seen][order]
+        image = panels[0].scatter(*bias.points[seen][order].T, c=counts, norm="log", cmap="cividis_r", **dots)
+        figure.get_layout_engine().set(wspace=0.08)
+        _colour_bar(figure, panels[0], image, "occurrences (grey: none)", "{x:,.0f}")
         panels[0].set_title("frequency", fontsize="medium")
         for panel, (with_it, without, flag) in zip(panels[1:], flags, strict=True):
             for tokens, name, colour in ((~flag, without, BLUE), (flag, with_it, ORANGE)):
@@ -265,25 +280,53 @@ def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
             above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
             panel.legend(**above, markerscale=3, frameon=False, borderaxespad=0, handletextpad=0, columnspacing=1)
         for panel in panels:
-            panel.set_xlabel(f"first component ({100 * bias.variance[0]:.1f}%)")
-        panels[0].set_ylabel(f"second component ({100 * bias.variance[1]:.1f}%)")
+            panel.set_xlabel(f"first component ({100 * bias.variance[0]:.1f}% of the variance)")
+            panel.set_ylabel(f"second component ({100 * bias.variance[1]:.1f}%)")
+            panel.tick_params(labelleft=True)
         figure_title(figure, title)
 
 
 def draw_uniformity(path: Path, results: Mapping[str, "Uniformity"], title: str) -> None:
-    """Draw each encoder as a mark, named in the legend."""
-    with drawing(path, 8.0, 5.0) as figure:
+    """Draw each encoder as a named point: of STATES-METHOD the method has a colour, the states a mark."""
+    colours, markers = dict[str, str](), dict[str, str]()
+    with drawing(path, 7.0, 5.0) as figure:
         panel = figure.subplots()
-        styles = itertools.product(MARKERS, (BLUE, ORANGE, GREEN, RED))
-        for (name, result), (marker, colour) in zip(results.items(), styles, strict=False):
-            panel.plot(
-                result.uniformity, result.alignment, marker, color=colour, linestyle="", label=name, markersize=8
-            )
+        for name, result in results.items():
+            states, _, method = name.rpartition("-")
+            colour = colours.setdefault(method, COLOURS[len(colours) % len(COLOURS)])
+            marker = markers.setdefault(states, MARKERS[len(markers) % len(MARKERS)])
+            panel.plot(result.uniformity, result.alignment, marker, color=colour, linestyle="", markersize=9)
         panel.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
-        panel.margins(0.1)
+        panel.margins(0.2, 0.12)
         panel.grid(alpha=0.3)
-        figure.legend(loc="outside right upper", frameon=False)
         figure_title(figure, title)
+        figure.draw_without_rendering()  # the place of every point is known from here
+        name_points(panel, {name: (result.uniformity, result.alignment) for name, result in results.items()})
+
+
+#: Where a name may stand at its point: offset in points, and the side of the text that is at the point.
+_PLACES = ((9, 0, "left"), (-9, 0, "right"), (0, 11, "center"), (0, -11, "center"), (9, 11, "left"), (9, -11, "left"))
+
+
+def name_points(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write a name at each point, at the first place that covers no other name and no point, if there is one."""
+    marks = [panel.transData.transform(point) for point in points.values()]
+    taken: list[Any] = []
+    for name, point in points.items():
+        for right, up, side in _PLACES:
+            text = panel.annotate(
+                name, point, (right, up), textcoords="offset points", ha=side, va="center", fontsize="small"
+            )
+            box = text.get_window_extent()
+            covers_name = any(box.overlaps(other) for other in taken)
+            covers_point = any(box.contains(*mark) for mark in marks)
+            outside = box.x0 < panel.bbox.x0 or box.x1 > panel.bbox.x1
+            if not (covers_name or covers_point or outside):
+                break
+            text.remove()
+        else:
+            text = panel.annotate(name, point, (9, 0), textcoords="offset points", va="center", fontsize="small")
+        taken.append(text.get_window_extent())
 
 
 def _draw_token_map(panel: Any, tokens: Sequence[str], values: Sequence[Sequence[float]]) -> Any:

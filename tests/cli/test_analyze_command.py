@@ -1,10 +1,11 @@
 """``promptcli analyze``: what the commands print, draw and refuse."""
 
+import itertools
 import shlex
 
 import pytest
 
-from promptcli.cli.pictures import text_bar, token_map
+from promptcli.cli.pictures import figure_title, name_points, text_bar, token_map
 from tests.embed_running import refused
 from tests.senteval import write_pairs
 from tests.tiny import SENTENCES
@@ -28,8 +29,8 @@ def analyze(run, tiny_folder, tmp_path, monkeypatch):
         ("uniformity demo:dev -m cls", "points.png", "alignment", ("uniformity", "2,780 sentences")),
         ("token-bias corpus.txt --set states=mlm-head", "tokens.png", "groups", ("output embeddings", "never")),
         ("impact 'it costs $5 or $6'", "impact.png", "matrix", ("mean impact on all tokens", "█99")),
-        ("impact-tfidf corpus.txt --set first=3", "tfidf.svg", "correlation", ("all tokens", "3 sentences, ")),
-        ("attention --set head=1-1", "attention.png", "diagonal", ("assumed: A baker", "to itself")),
+        ("impact-tfidf corpus.txt --set first=3", "tfidf.pdf", "correlation", ("all tokens", "3 sentences, ")),
+        ("attention --set head=1-1", "attention.png", "diagonal", ("using the sentence 'A baker", "to itself")),
         ("mask-tokens 'one [bold]' --prompt bare", None, "sentences", ("one [bold]", "prompt=bare")),
     ],
 )
@@ -45,7 +46,31 @@ def test_every_analysis_as_json_as_a_table_and_as_a_picture(
         monkeypatch.setitem(matplotlib.rcParams, "text.usetex", True)  # as a matplotlibrc of the current folder may say
         ran = analyze(*command, "--plot", picture)
         assert ran.code == 0 and f"drawn to {picture}" in ran.err
-        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG" if picture.endswith("png") else b"<?xml")
+        first = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[(tmp_path / picture).suffix]
+        assert (tmp_path / picture).read_bytes().startswith(first)
+
+
+def test_a_title_is_broken_after_a_comma_or_colon():
+    figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(6.4, 3.0))
+    figure_title(figure, "mini-bert: anisotropy of 300 sentences, from the start, lower-cased, cut to 32 words", "Two.")
+    lines = figure.get_suptitle().replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    assert lines == [
+        "mini-bert: anisotropy of 300 sentences, from the start, lower-cased,",
+        "cut to 32 words",
+        "Two.",
+    ]
+
+
+def test_names_of_close_points_do_not_cover_each_other(tmp_path):
+    figures = pytest.importorskip("matplotlib.figure")
+    panel = figures.Figure(figsize=(7.0, 5.0)).subplots()
+    points = {"static-avg": (0.0, 0.0), "last-avg": (0.001, 0.001), "cls": (0.002, -0.001), "far-right": (1.0, 1.0)}
+    panel.plot(*zip(*points.values(), strict=True), "o")
+    name_points(panel, points)
+    boxes = [text.get_window_extent() for text in panel.texts]
+    assert [text.get_text() for text in panel.texts] == list(points)
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    assert all(box.x1 <= panel.bbox.x1 for box in boxes)
 
 
 def test_settings_reach_the_analysis_and_rows_that_cannot_be_computed_are_left_out(analyze):
@@ -54,7 +79,7 @@ def test_settings_reach_the_analysis_and_rows_that_cannot_be_computed_are_left_o
     assert document["settings"] == {"first": 100_000, "sample": 5, "seed": 3, "lower": False, "words": 0}
     assert document["results"][0]["vectors"] == 5
     ran = analyze("anisotropy", "--set", "first=20")
-    assert ran.code == 0 and "assumed: demo" in ran.err
+    assert ran.code == 0 and "using the shipped demo sentences" in ran.err
     assert "static-ditto is left out: no head is known" in ran.err  # a folder has no known Ditto head
     assert [line.split()[0] for line in ran.out.splitlines()[1:]] == ["static-avg", "last-avg", "first-last-avg"]
 
@@ -87,7 +112,7 @@ def test_uniformity_of_a_folder_is_of_all_splits_of_sts_b(analyze, tmp_path):
         (("vocabulary", "one"), 2, "leave out 'one'"),
         (("anisotropy", "one.txt", "--set", "first=x"), 2, "first: 'x' is not allowed"),
         (("mask-tokens", "one", "--plot", "map.png"), 2, "mask-tokens has no picture"),
-        (("attention", "one", "--plot", "map.gif"), 2, ".png or .svg"),
+        (("attention", "one", "--plot", "map.gif"), 2, ".png or .svg or .pdf"),
         (("attention", "one", "--set", "head=1-1", "--plot", "taken.png"), 2, "--force"),
         (("attention", "one", "--plot", "nowhere/map.png"), 3, "no folder 'nowhere'"),
     ],
