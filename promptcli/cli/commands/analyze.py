@@ -293,7 +293,9 @@ DISPLAYS: dict[str, Display] = {
     "uniformity": Display(
         _fields("alignment", "uniformity", "positives", "sentences"),
         _uniformity,
-        lambda path, shown: pictures.draw_uniformity(path, shown.named, f"{shown.models}, {' + '.join(shown.on)}"),
+        lambda path, shown: pictures.draw_uniformity(
+            path, shown.named, f"{shown.models}: alignment and uniformity on {' + '.join(shown.on)}"
+        ),
         _ROWS,
     ),
     "token-bias": Display(_token_bias_row, _token_bias, _drawn(pictures.draw_token_bias)),
