@@ -29,7 +29,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
-from promptcli.encoder.streams import ahead
+from promptcli.encoder.streams import prefetch
 from promptcli.recipe import Recipe
 from promptcli.searching.searches import search_heads
 from promptcli.training.methods import find_method
@@ -100,7 +100,7 @@ def training(name: str, folder: str, device: str, lines: list[str], batch: int) 
     def run(steps: int) -> None:
         rows = ((number * batch) % max(1, len(lines) - batch) for number in range(steps))
         parts = ([lines[first : first + batch]] for first in rows)
-        for number, (part, sides) in enumerate(ahead(learner.tokenize, parts)):
+        for number, (part, sides) in enumerate(prefetch(learner.tokenize, parts)):
             trainer.gradients(number, part, sides)
             trainer.move(trainable)
 

@@ -38,7 +38,7 @@ class FakeEncoder:
         self.pause = pause
         self.most = most
         self.calls = []
-        self.members, self.biases, self.tensors, self.texts = [], {}, dict, Prompts()
+        self.members, self.tensors, self.texts = [], dict, Prompts()
 
     def in_role(self, role, *, report=False):
         return self
@@ -52,7 +52,7 @@ class FakeEncoder:
         vectors = np.stack([vector(sentence, self.width) for sentence in sentences])
         return FakeEncoded(vectors, np.array([len(sentence.split()) > self.max_length for sentence in sentences]))
 
-    def encode_windows(self, windows, **options):
+    def encode_windows(self, windows, *, fresh_biases=False, **options):
         return (self.encode_report(window, **options) for window in windows)
 
     def encode(self, sentences, *, progress=lambda done: None):

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Encoder, encode_together
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError
 from promptcli.notes import working
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.head import MLMHead
 from promptcli.encoder.denoising import Denoising
-from promptcli.encoder.encoder import Encoder, encode_together
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import Recipe
 

@@ -50,8 +50,6 @@ class PartJob:
     def make(self, shard: int, progress: Advance = lambda done: None) -> int:
         """Encode the rows of a shard into its part, which takes its name when it is complete; return their number."""
         encoder = self.encoder = self.encoder or self._open()
-        for member in (encoder, *encoder.members):
-            member.biases.clear()  # computed batch by batch: another shard's batches would change the last bits
         start, stop = self.manifest.bounds(shard)
         with (
             atomic_path(self.folder / part_name(shard, self.manifest.shards)) as temporary,
@@ -59,7 +57,9 @@ class PartJob:
             opened(ParquetSink(file, self.manifest.dim)) as sink,
         ):
             batches = read_range(self.inputs, start, stop, str(self.folder))
-            report = embed_stream(encoder, batches, sink, self.manifest.settings, first=start, progress=progress)
+            report = embed_stream(
+                encoder, batches, sink, self.manifest.settings, fresh_biases=True, first=start, progress=progress
+            )
             sink.about = about_part(self.manifest, report)
         return stop - start
 

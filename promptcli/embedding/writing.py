@@ -89,10 +89,13 @@ def embed_stream(
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
     *,
     batch_size: int | None = None,
+    fresh_biases: bool = False,
     first: int = 0,
     progress: Advance = lambda done: None,
 ) -> EmbedReport:
     """Encode batches of sentences window by window into a sink; row i is sentence i, ``first`` + i in messages.
+
+    ``fresh_biases``: for the same bits whatever this process has encoded before (see ``Encoding``).
 
     The ranges of int8 are those of the first window. ``progress`` is called with the number of sentences newly done.
     """
@@ -100,7 +103,8 @@ def embed_stream(
     measured = None if settings.precision == "float32" else Measured(settings.precision)
     read, held = itertools.tee(windows(batches, WINDOW, WINDOW_CHARACTERS))
     texts = (batch.column("text").to_pylist() for batch in read)
-    for encoded, batch in zip(encoder.encode_windows(texts, progress=progress, most=batch_size), held, strict=True):
+    windows_encoded = encoder.encode_windows(texts, progress=progress, most=batch_size, fresh_biases=fresh_biases)
+    for encoded, batch in zip(windows_encoded, held, strict=True):
         if first + rows == 0:
             note_unknown_letters(encoder, batch.column("text").to_pylist())
         infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))

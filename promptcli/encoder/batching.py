@@ -30,7 +30,7 @@ def silent(done: int) -> None:
     """Ignore progress."""
 
 
-class Share:
+class ProgressShare:
     """Turns progress in distinct rows of all groups into progress in sentences."""
 
     def __init__(self, progress: Progress, sentences: int, rows: int) -> None:
@@ -50,6 +50,24 @@ class Encoded:
     vectors: np.ndarray  #: (n, d) float32, row i is sentence i; not normalised
     truncated: np.ndarray  #: (n,) bool: the sentence lost tokens to the longest input
     tokens: np.ndarray  #: (n,) int64: tokens of the model's input, template and special tokens included
+
+    @classmethod
+    def empty(cls, width: int) -> "Encoded":
+        """Return no sentences, of vectors that wide."""
+        return cls(np.empty((0, width), np.float32), np.empty(0, bool), np.empty(0, np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence["Encoded"]) -> "Encoded":
+        """Return the sentences of all parts, one part after the other."""
+        return cls(
+            np.concatenate([part.vectors for part in parts]),
+            np.concatenate([part.truncated for part in parts]),
+            np.concatenate([part.tokens for part in parts]),
+        )
+
+    def take(self, rows: np.ndarray) -> "Encoded":
+        """Return the sentences of these rows."""
+        return Encoded(self.vectors[rows], self.truncated[rows], self.tokens[rows])
 
 
 def plan_batches(
@@ -82,14 +100,14 @@ def token_budget(device: torch.device, width: int) -> int:
     return int(min(_GPU_TOKENS, max(TOKEN_BUDGET, 1 << max(0, tokens.bit_length() - 1))))
 
 
-class Memory:
+class BatchSplitter:
     """Splits batches that do not fit into memory, and from then on every batch of as many tokens."""
 
     def __init__(self, lengths: np.ndarray, device: torch.device) -> None:
         self._lengths, self._device = lengths, device
         self._tokens: int | None = None  # that a batch may hold since memory ran out
 
-    def within(self, compute: Callable[[np.ndarray], Result], rows: np.ndarray) -> list[tuple[np.ndarray, Result]]:
+    def run(self, compute: Callable[[np.ndarray], Result], rows: np.ndarray) -> list[tuple[np.ndarray, Result]]:
         """Return the results of some rows, in as many batches as memory requires."""
         tokens = len(rows) * int(self._lengths[rows].max())
         if self._tokens is None or tokens <= self._tokens or len(rows) == 1:
@@ -108,7 +126,8 @@ class Memory:
                 torch.cuda.empty_cache()
             self._tokens = min(self._tokens or tokens, tokens) // 2
             note(f"out of memory on {self._device}: batches of {self._tokens} tokens from here; vectors stay the same")
-        return [result for half in np.array_split(rows, 2) for result in self.within(compute, half)]
+        first, second = np.array_split(rows, 2)
+        return [*self.run(compute, first), *self.run(compute, second)]
 
 
 def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:

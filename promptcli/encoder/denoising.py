@@ -8,11 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.states import Batch
-from promptcli.encoder.batching import make_batch, to_device
+from promptcli.encoder.batching import BatchSplitter, make_batch, to_device
+from promptcli.encoder.pooling import Pooling
+from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Template
+from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import SLOT, split_spec
 
@@ -58,3 +63,46 @@ def bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone, *
     places = np.arange(template.length)
     shift = np.asarray(lengths, dtype=np.int64)[:, None] * (places >= len(template.left))
     return replace(batch, positions=to_device(places + shift, backbone.device), raw_positions=raw_positions)
+
+
+class Biases:
+    """h_hat of one encoder's template by sentence length, taken where its denoising is; each is computed once."""
+
+    def __init__(
+        self,
+        template: Template,
+        backbone: Backbone,
+        prompt: Prompt,
+        pooling: Pooling,
+        stages: Sequence[Stage],
+        denoising: Denoising,
+    ) -> None:
+        self._parts = (template, backbone, prompt, pooling, stages, denoising)
+        self._by_length: dict[int, Tensor] = {}
+
+    def emptied(self) -> "Biases":
+        """Return the biases of the same encoder, none of them computed yet."""
+        return Biases(*self._parts)
+
+    def at(self, lengths: np.ndarray) -> Tensor:
+        """Return h_hat (n, d) for sentences of these lengths (n,)."""
+        template, backbone, *_ = self._parts
+        distinct, places = np.unique(lengths, return_inverse=True)
+        missing = np.array([length for length in distinct.tolist() if length not in self._by_length], np.int64)
+        if len(missing):
+            splitter = BatchSplitter(np.full(len(missing), template.length), backbone.device)
+            computed = splitter.run(lambda rows: self._compute(missing[rows]), np.arange(len(missing)))
+            for rows, biases in computed:
+                self._by_length.update(zip(missing[rows].tolist(), biases, strict=True))
+        table = torch.stack([self._by_length[length] for length in distinct.tolist()])
+        return table.index_select(0, to_device(places.reshape(-1), table.device))
+
+    def _compute(self, lengths: np.ndarray) -> Tensor:
+        template, backbone, prompt, pooling, stages, denoising = self._parts
+        batch = bias_batch(template, lengths.tolist(), backbone, raw_positions=denoising.raw_positions)
+        biases = pooling.pool(batch, backbone.run(prompt.attach(batch), pooling.needs))
+        for name, step in stages:
+            biases = step(biases)
+            if name == denoising.place:
+                break
+        return biases

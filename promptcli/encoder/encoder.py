@@ -3,55 +3,43 @@
 import contextlib
 import functools
 import hashlib
-import itertools
-import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-import promptcli
 from promptcli.backbones.backbone import TABLE, Backbone
 from promptcli.backbones.devices import TF32, choose_device, weights_dtype
 from promptcli.backbones.families import FAMILIES
 from promptcli.backbones.loading import load_backbone, words_only
 from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens
-from promptcli.backbones.tokenizer import ID_BYTES, pack, unpack
 from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder import batching
-from promptcli.encoder.batching import Encoded, Memory, Progress, Share, Vectors, silent
-from promptcli.encoder.denoising import Denoising, bias_batch
+from promptcli.encoder.batching import Encoded, Progress, silent
+from promptcli.encoder.compat import ScikitLearnMethods, SentenceTransformerMethods
+from promptcli.encoder.denoising import Biases, Denoising, bias_batch
+from promptcli.encoder.encoding import encode_together, encode_windows
 from promptcli.encoder.pooling import Pooling, build_pooling
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.encoder.prompts import build_prompt, mean_of, prompts_of_mean
 from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.template import Inputs, lower, text_rule
-from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, ahead, check_not_forked, in_streams
+from promptcli.encoder.streams import Graph
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage, Transform
 from promptcli.errors import UsageError, WrongKindError, unknown
 from promptcli.notes import note
 from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
 
-Option = str | int | bool | Progress | None  #: a value of an argument of ``encode``
 TUNED = "backbone."  #: prefix of a tuned backbone's tensors
 LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
-_AT_ONCE = 16_384  #: inputs averaged at once if no layer has to run
-_PLANNED = 32_768  #: distinct sentences whose batches are planned together; the next ones are tokenised in the meantime
-_ENCODED = ("vectors", "truncated", "tokens")
-Fetch = Callable[[], dict[int, np.ndarray]]  #: waits for vectors from a device, by encoder number
-#: Rows of each batch, and the parts of it that memory held.
-Batches = Iterator[tuple[np.ndarray, list[tuple[np.ndarray, Fetch]]]]
 
 
-class Encoder:
+class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)).
 
     It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. It never changes, so
@@ -70,7 +58,6 @@ class Encoder:
     backbone: Backbone
     max_length: int  #: longest input in tokens
     name = ""  #: of the model that it was opened as, for messages and manifests
-    similarity_fn_name = "cosine"  #: sentence-transformers' name for what ``similarity`` computes
 
     def __new__(cls, *args: Any, **_: Any) -> "Encoder":
         """Refuse the name of a model, which ``promptcli.load`` opens."""
@@ -119,7 +106,8 @@ class Encoder:
             ("hidden", lambda vectors: vectors),
             *(stage for transform in self.transforms for stage in transform.stages),
         ]
-        self.biases: dict[int, Tensor] = {}  #: h_hat by length, kept between calls
+        #: h_hat by sentence length, kept between calls.
+        self.biases = Biases(self.template, backbone, self.prompt, self.pooling, self.stages, self.denoising)
         #: Computes batches instead of the backbone.
         self.graph: Graph | None = graphs[0] if graphs and not self.members else None
         self._check()
@@ -142,18 +130,25 @@ class Encoder:
     @check_arguments
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the encoder into a folder that ``load`` and sentence-transformers open; see ``promptcli.save``."""
-        promptcli.save(self, folder, force=force)
+        from promptcli.models.exchange import save
+
+        save(self, folder, force=force)
 
     save_pretrained = save
 
     @check_arguments
     def register(self, name: str, *, force: bool = False) -> None:
         """Keep the encoder under a name that ``promptcli.load`` and ``--model`` know; see ``promptcli.register``."""
-        promptcli.register(self, name, force=force)
+        from promptcli.models.loading import register
 
+        register(self, name, force=force)
+
+    @check_arguments
     def push_to_hub(self, repo: str, *, private: bool = False, revision: str | None = None) -> Any:
         """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub; see ``promptcli.push``."""
-        return promptcli.push(self, repo, private=private, revision=revision)
+        from promptcli.models.exchange import push
+
+        return push(self, repo, private=private, revision=revision)
 
     def to(self, device: str | torch.device) -> "Encoder":
         """Return a copy on ``device``, or the encoder itself if it is already on it."""
@@ -238,65 +233,6 @@ class Encoder:
         result: np.ndarray | Tensor = vectors[0] if isinstance(sentences, str) else vectors
         return result
 
-    def encode_query(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
-        """Return the vectors of queries, with the prompt ``query`` if the model has one; see ``encode``."""
-        return self._encode_as(sentences, options, "query")
-
-    def encode_document(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
-        """Return the vectors of documents, with the prompt ``document``, ``passage`` or ``corpus`` if the model has it.
-
-        A model of sentence-transformers always has ``query`` and ``document``, empty unless its folder says otherwise,
-        as in that library.
-        """
-        return self._encode_as(sentences, options, "document", "passage", "corpus")
-
-    def _encode_as(self, sentences: str | Sequence[str], options: dict[str, Any], *names: str) -> np.ndarray | Tensor:
-        if options.get("prompt") is None and options.get("prompt_name") is None:
-            options["prompt_name"] = next((name for name in names if name in self.prompts), None)
-        vectors: np.ndarray | Tensor = self.encode(sentences, **options)
-        return vectors
-
-    def similarity(self, first: Vectors, second: Vectors) -> Tensor:
-        """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m, d), (n, m)."""
-        tensors = (torch.as_tensor(vectors).float() for vectors in (first, second))
-        a, b = (functional.normalize(vectors.reshape(-1, vectors.size(-1)), dim=1) for vectors in tensors)
-        return a @ b.T
-
-    def similarity_pairwise(self, first: Vectors, second: Vectors) -> Tensor:
-        """Return the cosine of row i of ``first`` (n, d) with row i of ``second`` (n, d), (n,)."""
-        return functional.cosine_similarity(torch.as_tensor(first).float(), torch.as_tensor(second).float(), dim=-1)
-
-    def get_sentence_embedding_dimension(self) -> int:
-        """Return d, the width of the vectors (sentence-transformers' name for it)."""
-        return int(self.width)
-
-    get_embedding_dimension = get_sentence_embedding_dimension
-
-    @property
-    def model_card_data(self) -> Any:
-        """Takes the figures that sentence-transformers' evaluators store, and forgets them."""
-        return SimpleNamespace(set_evaluation_metrics=lambda *_, **__: None)
-
-    def fit(self, sentences: object = None, labels: object = None) -> "Encoder":
-        """Return self: scikit-learn pipelines call it, and nothing is learned."""
-        return self
-
-    def transform(self, sentences: Sequence[str]) -> np.ndarray:
-        """Return ``encode(sentences)``, for pipelines of scikit-learn."""
-        return self.encode(sentences)
-
-    def __sklearn_clone__(self) -> "Encoder":
-        """Let every fold of a cross-validation use this one encoder: nothing in it changes."""
-        return self
-
-    def __sklearn_tags__(self) -> Any:
-        """Say that nothing has to be fitted; BERTopic asks a pipeline whether it is."""
-        from sklearn.base import BaseEstimator
-
-        tags = BaseEstimator().__sklearn_tags__()
-        tags.requires_fit = False
-        return tags
-
     def encode_report(
         self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
     ) -> Encoded:
@@ -304,10 +240,19 @@ class Encoder:
         return encode_together([self], check_texts(sentences), progress=progress, most=most)[0]
 
     def encode_windows(
-        self, windows: Iterable[Sequence[str]], *, progress: Progress = silent, most: int | None = None
+        self,
+        windows: Iterable[Sequence[str]],
+        *,
+        progress: Progress = silent,
+        most: int | None = None,
+        fresh_biases: bool = False,
     ) -> Iterator[Encoded]:
-        """Yield ``encode_report`` of each window of sentences; the next window is read while one is computed."""
-        return map(operator.itemgetter(0), encode_windows([self], windows, progress=progress, most=most))
+        """Yield ``encode_report`` of each window of sentences; the next window is read while one is computed.
+
+        ``fresh_biases``: the biases of denoising are computed anew, so that no earlier call shows in the last bits.
+        """
+        encoded = encode_windows([self], windows, progress=progress, most=most, fresh_biases=fresh_biases)
+        return (window for (window,) in encoded)
 
     @property
     def device(self) -> torch.device:
@@ -385,11 +330,6 @@ class Encoder:
         """The backbone's tokenizer, as transformers has it."""
         return self.backbone.tokenizer_of_transformers()
 
-    @property
-    def max_seq_length(self) -> int:
-        """The longest input in tokens (sentence-transformers' name for ``max_length``)."""
-        return self.max_length
-
     def __repr__(self) -> str:
         """Return the backbone, how sentences are read, the width and the device."""
         recipe = self.recipe
@@ -449,18 +389,6 @@ class Encoder:
             return None
         return self.backbone.shared_tokens(ids, needs, int(lengths.max()))
 
-    def average_members(self, encoded: Sequence[Encoded]) -> Encoded:
-        """Return the members' mean after the transforms; a single encoder's vectors unchanged."""
-        if not self.members:
-            return encoded[0]
-        mean = np.mean([member.vectors for member in encoded], axis=0, dtype=np.float32)
-        vectors = torch.from_numpy(mean).to(self.device)
-        with torch.inference_mode():
-            for _, step in self.stages:
-                vectors = step(vectors)
-        truncated = np.any([member.truncated for member in encoded], axis=0)
-        return Encoded(vectors.float().cpu().numpy(), truncated, np.sum([member.tokens for member in encoded], axis=0))
-
     def averaged_rows(self) -> Tensor | None:
         """Return the matrix (v, d) whose rows this encoder averages; None if it needs anything else."""
         learned = bool(self.prompt.tensors())
@@ -469,43 +397,6 @@ class Encoder:
         if self.pooling.needs == Needs(static=True):
             return self.backbone.token_rows
         return self.backbone.head.rows if self.pooling.needs == Needs(decoder=True) else None
-
-    def average(self, rows: Sequence[bytes], lengths: np.ndarray, matrix: Tensor) -> np.ndarray:
-        """Return the vectors (n, d) float32 of n packed inputs from ``averaged_rows``, without batches or padding."""
-        inner = self.pooling.weights.averaged or slice(None)
-        if inner != slice(None):
-            rows = [pack(unpack(row)[inner]) for row in rows]
-        vectors = batching.average_rows(rows, matrix)
-        return self.apply_transforms(vectors, lambda: lengths).cpu().numpy()
-
-    def apply_transforms(self, vectors: Tensor, lengths: Callable[[], np.ndarray]) -> Tensor:
-        """Apply transforms and denoising to pooled vectors (n, d); ``lengths`` are the input lengths (n,)."""
-        for name, step in self.stages:
-            vectors = step(vectors)
-            if name == self.denoising.place:
-                vectors = vectors - self.bias_at((lengths() - self.template.length).clip(min=0).tolist())
-        return vectors
-
-    def bias_at(self, lengths: list[int]) -> Tensor:
-        """Return h_hat (n, d) for sentences of those lengths, taken where denoising is."""
-        missing = sorted(set(lengths) - self.biases.keys())
-        if missing:
-            memory = Memory(np.full(len(missing), self.template.length), self.device)
-            every = np.array(missing)
-            for rows, biases in memory.within(lambda rows: self._bias(every[rows].tolist()), np.arange(len(every))):
-                self.biases.update(zip(every[rows].tolist(), biases, strict=True))
-        distinct, places = np.unique(lengths, return_inverse=True)
-        table = torch.stack([self.biases[length] for length in distinct.tolist()])
-        return table.index_select(0, batching.to_device(places.reshape(-1), table.device))
-
-    def _bias(self, lengths: list[int]) -> Tensor:
-        batch = bias_batch(self.template, lengths, self.backbone, raw_positions=self.denoising.raw_positions)
-        biases = self.pooling.pool(batch, self.run(batch, self.pooling.needs))
-        for name, step in self.stages:
-            biases = step(biases)
-            if name == self.denoising.place:
-                break
-        return biases
 
 
 @contextlib.contextmanager
@@ -560,136 +451,3 @@ def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
     if fields != possible:
         shown = ", ".join(f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key))
         raise UsageError(f"{recipe.backbone!r} holds word vectors, which only `model` static-avg averages, not {shown}")
-
-
-def encode_together(
-    encoders: Sequence["Encoder"], sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
-) -> list[Encoded]:
-    """Encode with several encoders, one forward pass wherever the model input is the same.
-
-    Each distinct sentence is encoded once; the order is restored. Results do not depend on the batch, which
-    has at most ``most`` sentences and fills the token budget otherwise. ``progress`` adds up to n.
-    """
-    unique, back = _distinct(sentences)
-    windows = [unique[start : start + _PLANNED] for start in range(0, len(unique), _PLANNED)] or [[]]
-    share = Share(progress, len(sentences), len(unique))
-    by_window = list(encode_windows(encoders, windows, progress=share, most=most))
-    return [
-        Encoded(*(np.concatenate([getattr(window, field) for window in encoded])[back] for field in _ENCODED))
-        for encoded in zip(*by_window, strict=True)
-    ]
-
-
-def _distinct(sentences: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    row_of: dict[str, int] = {}
-    back = np.fromiter((row_of.setdefault(sentence, len(row_of)) for sentence in sentences), np.int64, len(sentences))
-    return list(row_of), back
-
-
-def encode_windows(
-    encoders: Sequence["Encoder"],
-    windows: Iterable[Sequence[str]],
-    *,
-    progress: Progress = silent,
-    most: int | None = None,
-) -> Iterator[list[Encoded]]:
-    """Yield each encoder's vectors of one window after the other; another thread reads the next one."""
-    check_not_forked()
-    single = [member for encoder in encoders for member in encoder.members or [encoder]]
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for number, encoder in enumerate(single):
-        groups.setdefault(encoder.input_key, []).append(number)
-
-    def read(window: Sequence[str]) -> tuple[np.ndarray, list[Inputs]]:
-        unique, back = _distinct(window)
-        return back, [single[members[0]].inputs(unique) for members in groups.values()]
-
-    for window, (back, inputs) in ahead(read, windows):
-        share = Share(progress, len(window), sum(len(each.packed) for each in inputs))
-        encoded: dict[int, Encoded] = {}
-        for members, group_inputs in zip(groups.values(), inputs, strict=True):
-            results = _encode_group([single[number] for number in members], group_inputs, share, most)
-            encoded.update(zip(members, results, strict=True))
-        in_order = (encoded[number] for number in range(len(single)))
-        rows = [encoder.average_members([next(in_order) for _ in encoder.members or [encoder]]) for encoder in encoders]
-        yield [Encoded(result.vectors[back], result.truncated[back], result.tokens[back]) for result in rows]
-
-
-def _encode_group(encoders: Sequence["Encoder"], inputs: Inputs, progress: Progress, most: int | None) -> list[Encoded]:
-    packed, count = inputs.packed, len(inputs.packed)
-    if not count:
-        return [
-            Encoded(np.empty((0, encoder.width), np.float32), np.empty(0, bool), np.empty(0, np.int64))
-            for encoder in encoders
-        ]
-    lengths = np.fromiter(map(len, packed), np.int64, count) // ID_BYTES
-    vectors: dict[int, np.ndarray] = {}
-    deep = {}
-    with torch.inference_mode():
-        for number, encoder in enumerate(encoders):
-            matrix = encoder.averaged_rows()
-            if matrix is None:
-                deep[number] = encoder
-            else:
-                chunks = (slice(start, start + _AT_ONCE) for start in range(0, count, _AT_ONCE))
-                vectors[number] = np.concatenate(
-                    [encoder.average(packed[chunk], lengths[chunk], matrix) for chunk in chunks]
-                )
-        if deep:
-            vectors |= _gather(_run_batches(deep, inputs.rows, lengths, most), count, progress)
-        else:
-            progress(count)
-    truncated = np.array(inputs.truncated, dtype=bool)
-    return [Encoded(vectors[number], truncated, lengths) for number in range(len(encoders))]
-
-
-def _run_batches(
-    encoders: Mapping[int, "Encoder"], rows: list[list[int]], lengths: np.ndarray, most: int | None
-) -> Batches:
-    """Return the batches of encoders with the same ``input_key``; what iterates over them computes them."""
-    first = next(iter(encoders.values()))
-    needs = functools.reduce(operator.or_, (encoder.pooling.needs for encoder in encoders.values()))
-    shared = None if first.graph else first.shared_tokens(needs, lengths)
-    for encoder in encoders.values():
-        if encoder.denoising.place != "none" and encoder.graph is None:  # at once, so that no order of batches shows
-            encoder.bias_at(np.unique((lengths - encoder.template.length).clip(min=0)).tolist())
-
-    def compute(numbers: np.ndarray) -> Fetch:
-        ids = [rows[row] for row in numbers]
-        slots = [first.template.mask_slots(len(row)) for row in ids]
-        batch = batching.make_batch(ids, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
-        if first.graph is not None:
-            by_graph = dict.fromkeys(encoders, first.graph.run(batch))
-            return lambda: by_graph
-        hidden = first.run(replace(batch, shared=shared), needs)
-        results = {}
-        for number, encoder in encoders.items():
-            pooled = encoder.pooling.pool(batch, hidden)
-            results[number] = encoder.apply_transforms(pooled, batch.host_lengths).float()
-        return batching.begin_fetch(results)
-
-    if first.graph or first.backbone.reentrant:
-        streams, budget = STREAMS, STREAM_TOKENS
-    elif first.backbone.causal and first.device.type == "cpu":  # in one stream, whose threads share the batch
-        streams, budget = 1, min(batching.TOKEN_BUDGET, STREAM_TOKENS * torch.get_num_threads())
-    else:
-        streams, budget = 1, batching.token_budget(first.device, first.backbone.token_rows.size(1))
-    computed_lengths = lengths if shared is None else lengths - shared.length
-    batches = list(batching.plan_batches(computed_lengths, token_budget=budget, most=most))
-    memory = Memory(lengths, first.device)
-    return in_streams(functools.partial(memory.within, compute), batches, most=streams)
-
-
-def _gather(batches: Batches, count: int, progress: Progress) -> dict[int, np.ndarray]:
-    """Return the vectors (count, d) by encoder number; a batch is fetched late, while a GPU computes the next."""
-    vectors: dict[int, np.ndarray] = {}
-    late: list[tuple[np.ndarray, Fetch]] = []
-    for numbers, results in itertools.chain(batches, [(np.empty(0, np.int64), [])]):
-        for rows, fetch in late:
-            for number, values in fetch().items():
-                if number not in vectors:
-                    vectors[number] = np.empty((count, values.shape[1]), dtype=np.float32)
-                vectors[number][rows] = values
-        late = results
-        progress(len(np.unique(numbers)))
-    return vectors

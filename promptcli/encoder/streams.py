@@ -48,7 +48,7 @@ def stream_count(threads: int, most: int = STREAMS) -> int:
     return max((count for count in range(1, most + 1) if threads % count == 0), default=1)
 
 
-def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
+def prefetch(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
     """Yield every item with its result, computed by another thread while the previous one is in use."""
     remaining = iter(items)
     few = list(itertools.islice(remaining, 2))
@@ -68,7 +68,7 @@ def ahead(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tup
             pool.shutdown(cancel_futures=True)
 
 
-def in_streams(
+def map_in_threads(
     work: Callable[[Item], Result], batches: Sequence[Item], *, most: int = STREAMS
 ) -> Iterator[tuple[Item, Result]]:
     """Yield every batch with its result, in order, from up to ``most`` threads (1: this one), without gradients."""

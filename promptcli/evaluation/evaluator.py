@@ -24,7 +24,8 @@ from promptcli.data.tasks import (
 )
 from promptcli.data.vectors import read_vectors
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoder import Encoder, encode_together
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoding import encode_together
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import classifier, statistics
 from promptcli.evaluation.classifier import FULL, PROTOCOLS, SEED, ClassifierTraining

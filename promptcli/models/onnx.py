@@ -76,7 +76,7 @@ class EncoderGraph(nn.Module):
         self.needs = replace(needs, diagonals=frozenset(), matrices=needs.matrices | needs.diagonals, slot=None)
         places = range(encoder.max_length - encoder.template.length + 1)
         with torch.no_grad():
-            self.biases = encoder.bias_at(list(places)) if encoder.denoising.place != "none" else None
+            self.biases = encoder.biases.at(np.array(places)) if encoder.denoising.place != "none" else None
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return (n, d) float32 from ids and mask, both (n, t) int64."""

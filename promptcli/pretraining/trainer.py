@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from promptcli.backbones.devices import choose_dtype
 from promptcli.backbones.language_models import MaskedLM
 from promptcli.encoder.batching import LateFigures
-from promptcli.encoder.streams import ahead
+from promptcli.encoder.streams import prefetch
 from promptcli.errors import OutOfMemoryError, PromptcliError, is_out_of_memory
 from promptcli.notes import Advance, describe
 from promptcli.pretraining.batches import Batch, Step, predict_words, steps
@@ -70,7 +70,7 @@ class Trainer:
         figures = LateFigures(self._record)
         remaining = itertools.dropwhile(lambda step: step.number < position.step, steps(self.plan, corpus))
         # another thread prepares the next step's batch while this one computes
-        for step, batch in ahead(lambda step: predict_words(step, self.plan, corpus), remaining):
+        for step, batch in prefetch(lambda step: predict_words(step, self.plan, corpus), remaining):
             for group in self.optimizer.param_groups:
                 group["lr"] = self.plan.learning_rate_at(step.seen + step.tokens)
             figures.add(self.gradients(step, batch), step)

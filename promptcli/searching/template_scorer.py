@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 import promptcli
 from promptcli.backbones.backbone import Backbone
 from promptcli.data.tasks import STSTask
-from promptcli.encoder.encoder import Encoder, encode_together
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoding import encode_together
 from promptcli.encoder.prompts.template import Inputs
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, rows_of, spearman_score

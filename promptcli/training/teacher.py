@@ -14,7 +14,8 @@ from promptcli.data.sources import TrainingExamples
 from promptcli.data.vectors import read_manifest
 from promptcli.data.vectors.formats import Floats, read_array
 from promptcli.data.vectors.precision import unit
-from promptcli.encoder.encoder import Encoder, encode_windows
+from promptcli.encoder.encoder import Encoder
+from promptcli.encoder.encoding import encode_windows
 from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
 from promptcli.notes import note, working

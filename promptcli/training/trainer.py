@@ -26,7 +26,7 @@ from promptcli.data.sources import TrainingExamples
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.batching import LateFigures
 from promptcli.encoder.encoder import TUNED, Encoder
-from promptcli.encoder.streams import ahead
+from promptcli.encoder.streams import prefetch
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.evaluation.evaluator import spearman_on
 from promptcli.notes import Advance, describe, note, working
@@ -202,7 +202,7 @@ class Trainer:
             self._advance(position.step)
             began = time.perf_counter()
             # another thread tokenises the next step's examples while this one computes
-            for (step, rows), (columns, sides) in ahead(self._tokenize, self._batches(position.step)):
+            for (step, rows), (columns, sides) in prefetch(self._tokenize, self._batches(position.step)):
                 if stalled(self.dev_scores, settings.patience):
                     break
                 for group in self.optimizer.param_groups:

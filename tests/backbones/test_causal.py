@@ -13,7 +13,8 @@ from promptcli.backbones import backbone as backbone_module
 from promptcli.backbones import pretrained
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
-from promptcli.encoder.encoder import build_encoder, encode_together
+from promptcli.encoder.encoder import build_encoder
+from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates
 from promptcli.recipe import RECIPES, Recipe

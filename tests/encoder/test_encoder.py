@@ -10,10 +10,11 @@ from promptcli.backbones.states import Needs
 from promptcli.encoder import batching
 from promptcli.encoder.batching import make_batch, padded_length, plan_batches, token_budget
 from promptcli.encoder.context import BuildContext
-from promptcli.encoder.encoder import Encoder, build_encoder, encode_together
+from promptcli.encoder.encoder import Encoder, build_encoder
+from promptcli.encoder.encoding import encode_together
 from promptcli.encoder.pooling import WEIGHTS, start_weights
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
-from promptcli.encoder.streams import in_streams
+from promptcli.encoder.streams import map_in_threads
 from promptcli.encoder.transforms import TRANSFORMS
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.heads import start_projection
@@ -318,9 +319,9 @@ def test_results_come_in_order_and_threads_are_given_back(two_threads):
         seen.append(torch.get_num_threads())
         return number**2
 
-    assert list(in_streams(work, range(9))) == [(number, number**2) for number in range(9)]
+    assert list(map_in_threads(work, range(9))) == [(number, number**2) for number in range(9)]
     assert set(seen) == {1} and torch.get_num_threads() == 2
-    assert list(in_streams(work, [3], most=8)) == [(3, 9)] and seen[-1] == 2  # one batch has all threads
+    assert list(map_in_threads(work, [3], most=8)) == [(3, 9)] and seen[-1] == 2  # one batch has all threads
 
 
 def test_an_error_ends_it(two_threads):
@@ -330,7 +331,7 @@ def test_an_error_ends_it(two_threads):
         return number
 
     with pytest.raises(ValueError, match="no"):
-        list(in_streams(work, range(50)))
+        list(map_in_threads(work, range(50)))
     assert torch.get_num_threads() == 2
 
 

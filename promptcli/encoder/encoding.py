@@ -1,0 +1,309 @@
+"""The engine: windows of sentences to vectors, by groups of equal model input, in batches, and in order again.
+
+The vectors of a sentence do not depend on the batch that it is in, on the other sentences or on the other encoders.
+"""
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.states import Batch, HiddenStates, Needs, SharedTokens
+from promptcli.backbones.tokenizer import ID_BYTES, pack, unpack
+from promptcli.encoder.batching import (
+    TOKEN_BUDGET,
+    BatchSplitter,
+    Encoded,
+    Progress,
+    ProgressShare,
+    average_rows,
+    begin_fetch,
+    make_batch,
+    plan_batches,
+    silent,
+    token_budget,
+)
+from promptcli.encoder.denoising import Biases, Denoising
+from promptcli.encoder.pooling import Pooling
+from promptcli.encoder.prompts.template import Inputs, Template
+from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, check_not_forked, map_in_threads, prefetch
+from promptcli.encoder.transforms.transform import Stage
+
+_WINDOW = 32_768  # distinct sentences whose batches are planned together; the next ones are tokenised in the meantime
+_AVERAGED_AT_ONCE = 16_384  # inputs averaged at once if no layer has to run
+
+Fetch = Callable[[], dict[int, np.ndarray]]  #: waits for vectors from a device, by encoder number
+#: Rows of each batch, and the parts of it that memory held.
+Batches = Iterator[tuple[np.ndarray, list[tuple[np.ndarray, Fetch]]]]
+
+
+class Encodes(Protocol):
+    """An encoder, as the engine sees it."""
+
+    template: Template
+    pooling: Pooling
+    backbone: Backbone
+    denoising: Denoising
+    stages: list[Stage]
+    biases: Biases
+    graph: Graph | None
+    max_length: int
+
+    @property
+    def members(self) -> "Sequence[Encodes]":
+        """The encoders of single prompts whose mean this one is; none if it has one prompt."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def input_key(self) -> tuple[object, ...]: ...
+    def inputs(self, sentences: Sequence[str]) -> Inputs: ...
+    def averaged_rows(self) -> Tensor | None: ...
+    def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None: ...
+    def run(self, batch: Batch, needs: Needs) -> HiddenStates: ...
+
+
+class Encoding:
+    """Encodes with several encoders, with one forward pass wherever the model input is the same.
+
+    An encoder of several prompts is computed prompt by prompt, and their mean is taken at the end.
+    """
+
+    def __init__(self, encoders: Sequence[Encodes], *, most: int | None = None, fresh_biases: bool = False) -> None:
+        """Plan the passes.
+
+        Args:
+            encoders: Each gets vectors of its own.
+            most: Most sentences in a forward pass; by default a budget of tokens decides.
+            fresh_biases: Compute the biases of denoising anew. Those that an encoder keeps were computed in batches of
+                earlier calls, which may change their last bits.
+        """
+        check_not_forked()
+        self._encoders = encoders
+        singles: list[Encodes] = []  # of one prompt each
+        for encoder in encoders:
+            singles += encoder.members or [encoder]
+        by_input: dict[tuple[object, ...], dict[int, Encodes]] = {}
+        for number, single in enumerate(singles):
+            by_input.setdefault(single.input_key, {})[number] = single
+        self._groups = [_Group(members, most, fresh_biases) for members in by_input.values()]
+
+    def windows(self, windows: Iterable[Sequence[str]], progress: Progress = silent) -> Iterator[list[Encoded]]:
+        """Yield each encoder's vectors of one window after the other; another thread reads the next one."""
+        for window, (places, inputs) in prefetch(self._read, windows):
+            rows = sum(len(of_group.packed) for of_group in inputs)
+            share = ProgressShare(progress, len(window), rows)
+            encoded: dict[int, Encoded] = {}
+            for group, of_group in zip(self._groups, inputs, strict=True):
+                encoded |= group.encode(of_group, share)
+            yield [result.take(places) for result in self._means(encoded)]
+
+    def _read(self, window: Sequence[str]) -> tuple[np.ndarray, list[Inputs]]:
+        """Return each sentence's place among the distinct ones, and each group's inputs of these."""
+        distinct, places = _distinct(window)
+        return places, [group.inputs(distinct) for group in self._groups]
+
+    def _means(self, encoded: Mapping[int, Encoded]) -> list[Encoded]:
+        """Return each encoder's vectors from those of the single prompts, by their number."""
+        results = []
+        number = 0
+        for encoder in self._encoders:
+            if encoder.members:
+                members = [encoded[number + offset] for offset in range(len(encoder.members))]
+                results.append(_mean(encoder, members))
+                number += len(members)
+            else:
+                results.append(encoded[number])
+                number += 1
+        return results
+
+
+def encode_windows(
+    encoders: Sequence[Encodes],
+    windows: Iterable[Sequence[str]],
+    *,
+    progress: Progress = silent,
+    most: int | None = None,
+    fresh_biases: bool = False,
+) -> Iterator[list[Encoded]]:
+    """Yield each encoder's vectors of one window after the other; see ``Encoding``."""
+    return Encoding(encoders, most=most, fresh_biases=fresh_biases).windows(windows, progress)
+
+
+def encode_together(
+    encoders: Sequence[Encodes], sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
+) -> list[Encoded]:
+    """Return each encoder's vectors of n sentences, each distinct sentence encoded once; see ``Encoding``.
+
+    A batch has at most ``most`` sentences and fills the token budget otherwise. ``progress`` adds up to n.
+    """
+    distinct, places = _distinct(sentences)
+    windows = [distinct[start : start + _WINDOW] for start in range(0, len(distinct), _WINDOW)]
+    if not windows:
+        windows = [[]]
+    share = ProgressShare(progress, len(sentences), len(distinct))
+    by_window = list(encode_windows(encoders, windows, progress=share, most=most))
+    results = []
+    for number in range(len(encoders)):
+        whole = Encoded.joined([encoded[number] for encoded in by_window])
+        results.append(whole.take(places))
+    return results
+
+
+def _distinct(sentences: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Return the distinct sentences in order of appearance, and the place (n,) of each sentence among them."""
+    place_of: dict[str, int] = {}
+    places = np.empty(len(sentences), np.int64)
+    for row, sentence in enumerate(sentences):
+        places[row] = place_of.setdefault(sentence, len(place_of))
+    return list(place_of), places
+
+
+def _mean(encoder: Encodes, members: Sequence[Encoded]) -> Encoded:
+    """Return the mean of an encoder's prompts, after its transforms."""
+    mean = np.mean([member.vectors for member in members], axis=0, dtype=np.float32)
+    vectors = torch.from_numpy(mean).to(encoder.device)
+    with torch.inference_mode():
+        for _, step in encoder.stages:
+            vectors = step(vectors)
+    truncated = np.any([member.truncated for member in members], axis=0)
+    tokens = np.sum([member.tokens for member in members], axis=0)
+    return Encoded(vectors.float().cpu().numpy(), truncated, tokens)
+
+
+class _Group:
+    """Encoders of one prompt whose model input is the same: one forward pass serves them all."""
+
+    def __init__(self, encoders: Mapping[int, Encodes], most: int | None, fresh_biases: bool) -> None:
+        self._encoders = encoders
+        self._most = most
+        self._first = next(iter(encoders.values()))  # what they share is read from it
+        self._averaging: dict[int, Tensor] = {}  # the tables whose rows are averaged: no layer runs
+        self._deep: dict[int, Encodes] = {}
+        self._needs = Needs()
+        self._biases: dict[int, Biases] = {}
+        for number, encoder in encoders.items():
+            table = encoder.averaged_rows()
+            if table is not None:
+                self._averaging[number] = table
+            else:
+                self._deep[number] = encoder
+            self._biases[number] = encoder.biases.emptied() if fresh_biases else encoder.biases
+        if self._deep:
+            needs = [encoder.pooling.needs for encoder in self._deep.values()]
+            self._needs = functools.reduce(operator.or_, needs)
+
+    def inputs(self, sentences: Sequence[str]) -> Inputs:
+        return self._first.inputs(sentences)
+
+    def encode(self, inputs: Inputs, progress: Progress) -> dict[int, Encoded]:
+        """Return the vectors by encoder number; ``progress`` takes the number of inputs newly done."""
+        count = len(inputs.packed)
+        if not count:
+            return {number: Encoded.empty(encoder.width) for number, encoder in self._encoders.items()}
+        lengths = np.fromiter(map(len, inputs.packed), np.int64, count) // ID_BYTES
+        vectors: dict[int, np.ndarray] = {}
+        with torch.inference_mode():
+            for number, table in self._averaging.items():
+                vectors[number] = self._averages(number, inputs.packed, lengths, table)
+            if self._deep:
+                vectors |= _gather(self._batches(inputs.rows, lengths), count, progress)
+            else:
+                progress(count)
+        truncated = np.array(inputs.truncated, dtype=bool)
+        return {number: Encoded(vectors[number], truncated, lengths) for number in self._encoders}
+
+    def _averages(self, number: int, packed: Sequence[bytes], lengths: np.ndarray, table: Tensor) -> np.ndarray:
+        """Return the vectors (n, d) float32 of an encoder that averages rows, without batches or padding."""
+        counted = self._encoders[number].pooling.weights.averaged or slice(None)
+        parts = []
+        for start in range(0, len(packed), _AVERAGED_AT_ONCE):
+            rows = packed[start : start + _AVERAGED_AT_ONCE]
+            of_rows = lengths[start : start + _AVERAGED_AT_ONCE]
+            if counted != slice(None):
+                rows = [pack(unpack(row)[counted]) for row in rows]
+            vectors = self._transformed(number, average_rows(rows, table), of_rows)
+            parts.append(vectors.cpu().numpy())
+        return np.concatenate(parts)
+
+    def _batches(self, rows: list[list[int]], lengths: np.ndarray) -> Batches:
+        """Return the batches; they are computed as the result is iterated over."""
+        first = self._first
+        shared = None if first.graph else first.shared_tokens(self._needs, lengths)
+        if first.graph is None:
+            self._prepare_biases(lengths)
+        if first.graph or first.backbone.reentrant:
+            streams, budget = STREAMS, STREAM_TOKENS
+        elif first.backbone.causal and first.device.type == "cpu":  # in one stream, whose threads share the batch
+            streams, budget = 1, min(TOKEN_BUDGET, STREAM_TOKENS * torch.get_num_threads())
+        else:
+            streams, budget = 1, token_budget(first.device, first.backbone.token_rows.size(1))
+        computed_lengths = lengths if shared is None else lengths - shared.length
+        batches = list(plan_batches(computed_lengths, token_budget=budget, most=self._most))
+        splitter = BatchSplitter(lengths, first.device)
+        compute = functools.partial(self._compute, rows, shared)
+        return map_in_threads(functools.partial(splitter.run, compute), batches, most=streams)
+
+    def _prepare_biases(self, lengths: np.ndarray) -> None:
+        """Compute the biases of all sentence lengths at once, so that no order of batches shows in them."""
+        for number, encoder in self._deep.items():
+            if encoder.denoising.place != "none":
+                self._biases[number].at(np.unique(_sentence_lengths(encoder, lengths)))
+
+    def _compute(self, rows: list[list[int]], shared: SharedTokens | None, numbers: np.ndarray) -> Fetch:
+        """Begin to compute the vectors of the rows of these numbers."""
+        first = self._first
+        ids = [rows[row] for row in numbers]
+        slots = [first.template.mask_slots(len(row)) for row in ids]
+        batch = make_batch(ids, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
+        if first.graph is not None:
+            by_graph = dict.fromkeys(self._deep, first.graph.run(batch))
+            return lambda: by_graph
+        hidden = first.run(replace(batch, shared=shared), self._needs)
+        results = {}
+        for number, encoder in self._deep.items():
+            pooled = encoder.pooling.pool(batch, hidden)
+            results[number] = self._transformed(number, pooled, batch.host_lengths()).float()
+        return begin_fetch(results)
+
+    def _transformed(self, number: int, vectors: Tensor, lengths: np.ndarray) -> Tensor:
+        """Return pooled vectors (n, d) after transforms and denoising; ``lengths`` are those of the inputs, (n,)."""
+        encoder = self._encoders[number]
+        for name, step in encoder.stages:
+            vectors = step(vectors)
+            if name == encoder.denoising.place:
+                vectors = vectors - self._biases[number].at(_sentence_lengths(encoder, lengths))
+        return vectors
+
+
+def _sentence_lengths(encoder: Encodes, lengths: np.ndarray) -> np.ndarray:
+    """Return the tokens of the sentences in inputs of these lengths (n,)."""
+    return np.asarray((lengths - encoder.template.length).clip(min=0))
+
+
+def _gather(batches: Batches, count: int, progress: Progress) -> dict[int, np.ndarray]:
+    """Return the vectors (count, d) by encoder number; a batch is fetched late, while a GPU computes the next."""
+    vectors: dict[int, np.ndarray] = {}
+
+    def fetch_all(parts: list[tuple[np.ndarray, Fetch]]) -> None:
+        for rows, fetch in parts:
+            for number, values in fetch().items():
+                if number not in vectors:
+                    vectors[number] = np.empty((count, values.shape[1]), dtype=np.float32)
+                vectors[number][rows] = values
+
+    late: list[tuple[np.ndarray, Fetch]] = []
+    for numbers, parts in batches:
+        fetch_all(late)
+        late = parts
+        progress(len(np.unique(numbers)))
+    fetch_all(late)
+    return vectors
