@@ -6,20 +6,22 @@ Every change writes a new folder, to which the segments that do not change are l
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 import promptcli
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.evaluation.lexical import Lexical, load_library
+from promptcli.index.column_types import columns_of, odd_columns
 from promptcli.index.factory import Effort, Recall, faiss, make
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
-from promptcli.index.where import columns_of
+from promptcli.notes import note
 from promptcli.recipe import Prompts
 from promptcli.storage.documents import read_document, shown, to_json
 from promptcli.storage.files import check_name, real_path, write_text
@@ -59,6 +61,7 @@ class StoredIndex:
     origin: Origin
     created: str
     synced: bool = False  #: Whether its rows are those of files, see ``sync``.
+    odd: Sequence[str] = ()  #: Columns that a note has named as texts for few of their cells.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,7 @@ class IndexManifest(Origin):
     split: bool = False  #: Whether long rows are in parts with the ids ROW#PART.
     lexical: bool = False  #: Whether BM25 is in the folder.
     columns: list[str] = field(default_factory=list)  #: Names of the further columns, for conditions.
+    odd: list[str] = field(default_factory=list)  #: Those that a note has named, see ``odd_columns``.
     synced: bool = False
     segments: list[str] = field(default_factory=list)
     files: dict[str, StoredFile] = field(default_factory=dict)
@@ -127,6 +131,7 @@ class Writer:
             dim=index.width,
             texts=index.has_texts,
             columns=columns_of(index.labels),
+            odd=_note_odd(stored),
             created=stored.created,
             synced=stored.synced,
             deleted=len(deleted),
@@ -135,6 +140,17 @@ class Writer:
         )
         write_text(self._new / MANIFEST, to_json(manifest))
         return manifest
+
+
+def _note_odd(stored: StoredIndex) -> list[str]:
+    """Say which columns are texts for few of their cells, each once, and return their names."""
+    index = stored.index
+    live = index.labels.filter(pa.array(~index.masked)) if index.masked.any() else index.labels
+    lines = odd_columns(live)
+    for name, line in lines.items():
+        if name not in stored.odd:
+            note(line)
+    return list(lines)
 
 
 def check_target(folder: Path, *, force: bool) -> None:
@@ -233,7 +249,7 @@ def _load(folder: Path) -> StoredIndex:
         with contextlib.suppress(UsageError):  # without bm25s its vectors are searched
             index.counted = Lexical.read(folder, index.live())
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
-    return StoredIndex(index, origin, manifest.created, manifest.synced)
+    return StoredIndex(index, origin, manifest.created, manifest.synced, manifest.odd)
 
 
 def read_manifest(folder: Path) -> IndexManifest:

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from promptcli.data.dialect import CELLS
 from promptcli.errors import UsageError, did_you_mean
+from promptcli.index.column_types import NUMBER, TYPES, column_of, columns_of, matches, moment, typed
 from promptcli.index.rows import Mask
 
 _TOKEN = re.compile(
@@ -25,16 +26,6 @@ _COMPARISONS = {
     **{"=": pc.equal, "==": pc.equal, "!=": pc.not_equal, "<>": pc.not_equal},
     **{"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal},
 }
-#: The cells of a column are of the first type whose pattern all of them fit, and are compared with such values.
-#: A number that begins with 0, or has more digits than a float64, is a code.
-_NUMBER = r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?([eE][+-]?\d{1,2})?$"
-_TYPES = {
-    "numbers": (_NUMBER, "a number, without quotes"),
-    "true and false": (r"^(?i:true|false)$", "true or false, without quotes"),
-    "dates": (r"^\d{4}-\d\d-\d\d([T ][\d:.,]+(Z|[+-]\d\d:?\d\d)?)?$", 'a date in quotes, e.g. "2024-05"'),
-    "texts": ("", "a text in quotes"),
-}
-
 #: Most characters of a condition; most comparisons in it, since each reads a column of every row.
 LONGEST, MOST_COMPARISONS = 10_000, 500
 #: Most characters of a pattern of ``like``: the time per character of a cell grows with it.
@@ -43,14 +34,16 @@ LONGEST_PATTERN = 200
 _BLOCK = 4096
 
 Value = str | float | bool
+#: Type of a value in a condition -> type of the columns that are compared with it; dates are texts there.
+_TYPE_OF_VALUE = {str: "texts", float: "numbers", bool: "true and false"}
 
 
 class Condition:
     """A condition on columns; a row with an empty cell fulfils no comparison of it, as in SQL.
 
     Comparisons are ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in ("a", "b")``, ``like "%part%"`` and ``is null``,
-    joined by ``and``, ``or``, ``not`` and parentheses. Names of several words are in backticks. Dates are
-    texts, e.g. ``day >= "2024-05"``.
+    joined by ``and``, ``or``, ``not`` and parentheses. Names of several words are in backticks. Dates are in quotes,
+    e.g. ``day >= "2024-05"``: a month is the beginning of its first day, a day that of the day.
 
     ``before_each`` is called before every comparison; what it raises ends one whose answer nobody waits for.
     """
@@ -111,12 +104,7 @@ class Condition:
         name = self._read("name", "word").strip("`")
         self._asked[name] = None
         self._count()
-        if name in self._labels.column_names and name != CELLS:
-            cells = self._labels.column(name).cast(pa.large_string())
-        elif CELLS in self._labels.column_names:
-            cells = pc.map_lookup(self._labels.column(CELLS), pa.scalar(name), "first")
-        else:
-            cells = pa.nulls(len(self._labels), pa.large_string())
+        cells = column_of(self._labels, name)
         if self._take("is"):
             negative = self._take("not")
             self._expect("null")
@@ -154,23 +142,23 @@ class Condition:
             blocks += rows.chunks if isinstance(rows, pa.ChunkedArray) else [rows]
         return pa.chunked_array(blocks)
 
-    def _compared(self, name: str, cells: Any, compare: Callable[[Any, Value], Any]) -> Any:
+    def _compared(self, name: str, cells: Any, compare: Callable[[Any, Any], Any]) -> Any:
         token = self._read("text", "number", "flag")
-        value: Value = token.lower() == "true"
+        value: Any = token.lower() == "true"
         if not token[0].isalpha():
             value = _unquoted(token) if token[0] in "\"'" else float(token)
         if cells.null_count == len(cells):  # of no type
             return pa.nulls(len(cells), pa.bool_())
-        kind = next(kind for kind, (form, _) in _TYPES.items() if pc.all(pc.match_substring_regex(cells, form)).as_py())
-        if isinstance(value, bool) and kind == "true and false":
-            return compare(pc.equal(pc.utf8_lower(cells), "true"), value)
-        if not isinstance(value, str | bool) and kind == "numbers":
-            return compare(cells.cast(pa.float64()), value)
-        if isinstance(value, str) and (kind == "texts" or (kind == "dates" and re.match(r"\d{4}", value))):
-            return compare(cells, value)
-        other = cells.filter(pc.invert(pc.match_substring_regex(cells, _NUMBER)))  # why it does not hold numbers
+        kind, values = typed(cells)
+        if kind == "dates":
+            value = moment(value) if isinstance(value, str) else None
+        elif kind != _TYPE_OF_VALUE[type(value)]:
+            value = None
+        if value is not None:
+            return compare(values, value)
+        other = cells.filter(pc.invert(matches(cells, NUMBER)))  # why it does not hold numbers
         example = (other if len(other) else cells.drop_null())[0].as_py()
-        raise self._refusal(f"column {name!r} holds {kind}, e.g. {example!r:.40}; compare it with {_TYPES[kind][1]}")
+        raise self._refusal(f"column {name!r} holds {kind}, e.g. {example!r:.40}; compare it with {TYPES[kind].wanted}")
 
     def _take(self, word: str) -> bool:
         token = self._tokens[self._next] if self._next < len(self._tokens) else None
@@ -201,17 +189,11 @@ def _unquoted(token: str) -> str:
     return token[1:-1].replace(token[0] * 2, token[0])
 
 
-def columns_of(labels: pa.Table) -> list[str]:
-    """Return the names of the columns in the cells of rows."""
-    chunks = labels.column(CELLS).chunks if CELLS in labels.column_names else []
-    return sorted({name for chunk in chunks for name in pc.unique(chunk.keys).to_pylist()})
-
-
 def shown_cells(cells: Iterable[tuple[str, str]]) -> dict[str, Value]:
     """Return the cells of a row; numbers, and true and false, have their own types."""
     shown: dict[str, Value] = {}
     for name, cell in cells:
-        if re.fullmatch(_NUMBER, cell):
+        if re.fullmatch(NUMBER, cell):
             shown[name] = int(cell) if cell.lstrip("-").isdecimal() else float(cell)
         else:
             shown[name] = cell == "true" if cell in ("true", "false") else cell

@@ -1,18 +1,23 @@
 """Conditions on columns: against a plain list of rows through all changes, from files, and what is refused."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import promptcli as pc
-from promptcli.data.rows import cells_array
+from promptcli.data.dialect import Fields
+from promptcli.data.rows import cells_array, open_rows
 from promptcli.errors import UsageError
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import StoredIndex, load, save
 from promptcli.index.vector_index import VectorIndex
+from promptcli.index.where import Condition
 from tests.index.test_changes import ORIGIN, brute
 from tests.index.test_index import vectors
+from tests.reading import write_table
 
 #: Conditions, and the same for a row of Python's; None is an empty cell.
 CONDITIONS = {
@@ -222,3 +227,117 @@ def test_a_search_in_files_refuses_a_column_that_none_of_them_has(tmp_path):
     assert pc.search("cat", files, where="price = 6") == []
     with pytest.raises(UsageError, match="no column 'prize'; did you mean price"):
         pc.search("cat", files, where="prize = 5")
+
+
+def of_cells(*rows):
+    """Return an index of rows, each given as its further columns."""
+    cells = cells_array([tuple(row.items()) for row in rows])
+    texts = [f"row {number}" for number in range(len(rows))]
+    return VectorIndex.build(ArrayRows(vectors(len(rows)), range(len(rows)), texts, cells))
+
+
+def chosen(index, condition):
+    return np.flatnonzero(index.allowed(condition)).tolist()
+
+
+DATES = [
+    "2024-05-01",
+    "2024-05-02 00:00:00",
+    "2023-01-01T00:00:00.000",
+    "2024-05-01T23:30:00+02:00",
+    "2024-05-01 10:00",
+]
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ('day = "2024-05-01"', [0]),
+        ('day <= "2024-05-01"', [0, 2]),
+        ('day > "2024-05-01"', [1, 3, 4]),
+        ('day >= "2024-05-01T10:00"', [1, 3, 4]),
+        ('day = "2024-05-01 10:00"', [4]),
+        ('day = "2024-05-01 21:30Z"', [3]),
+        ('day in ("2024-05", "2023")', [0, 2]),
+        ('day < "2024"', [2]),
+        ('day like "2024-05-01%"', [0, 3, 4]),
+    ],
+)
+def test_dates_are_moments_however_they_are_written(condition, rows):
+    assert chosen(of_cells(*({"day": day} for day in DATES)), condition) == rows
+
+
+@pytest.mark.parametrize("name", ["d.csv", "d.parquet", "d.jsonl"])
+def test_dates_of_every_format_have_the_same_answers(name, tmp_path):
+    table = pa.table({"text": ["a", "b", "c"], "day": ["2024-05-01", "2024-05-02", "2023-01-01"]})
+    if name.endswith("parquet"):  # as pandas writes datetime64
+        table = table.set_column(1, "day", table["day"].cast(pa.timestamp("ns")))
+        pq.write_table(table, tmp_path / name)
+    else:
+        end = "T00:00:00.000" if name.endswith("jsonl") else ""
+        rows = [(row["text"], row["day"] + end) for row in table.to_pylist()]
+        write_table(tmp_path / name, ("text", "day"), rows)
+    with open_rows(tmp_path / name, Fields(cells=True)) as rows:
+        labels = pa.Table.from_batches(list(rows))
+    for condition, expected in (
+        ('day = "2024-05-01"', [0]),
+        ('day <= "2024-05-01"', [0, 2]),
+        ('day > "2024-05-01"', [1]),
+    ):
+        assert np.flatnonzero(Condition(condition).rows(labels)).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("cells", "condition", "rows"),
+    [
+        (["3,8", "1,25", "2", None], "n > 1.5", [0, 2]),
+        (["1,000", "100", "2,500.5"], "n > 500", [0, 2]),
+        (["1,234,567", "2,000"], "n = 1234567", [0]),
+        (["0,125", "1,000"], "n = 1", [1]),
+        (["1,250", "2,500"], "n = 2.5", [1]),
+        (["1,2", "3,4,5,6"], 'n = "1,2"', [0]),
+        (["2024-02-31", "2024-02-01"], 'n = "2024-02-31"', [0]),
+    ],
+)
+def test_numbers_with_commas_and_dates_that_are_none(cells, condition, rows):
+    assert chosen(of_cells(*({} if cell is None else {"n": cell} for cell in cells)), condition) == rows
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (
+            ["1", "2", "NA", "4", "N/A"],
+            "column 'n': 'NA' of row 2 is not a number; `where` compares its cells as texts",
+        ),
+        (["3,8", "-", "1,25"], "column 'n': '-' of row 1 is not a number"),
+        (["2024-05-01", "2024-05-02", "soon"], "column 'n': 'soon' of row 2 is not a date such as 2024-05-31"),
+        (["1/5/2024", "31/5/2024", None], "column 'n': '1/5/2024' of row 0 is not a date such as 2024-05-31"),
+        (["2024-05-01", "2024-5-2"], "column 'n': '2024-5-2' of row 1 is not a date such as 2024-05-31"),
+        (["true", "false", "maybe"], "column 'n': 'maybe' of row 2 is not true or false"),
+        (["a", "b", "3"], None),
+        (["1", "2", None], None),
+        ([None, None], None),
+    ],
+)
+def test_the_cell_for_which_a_column_is_compared_as_texts_is_named_once(cells, said, tmp_path, caplog):
+    caplog.set_level("INFO", "promptcli")
+    folder = tmp_path / "idx"
+    index = of_cells(*({"m": "x"} if cell is None else {"m": "x", "n": cell} for cell in cells))
+    save(folder, StoredIndex(index, ORIGIN, "now"))
+    assert [record.message for record in caplog.records if "column 'n'" in record.message][1:] == []
+    assert (said or "") in caplog.text and ("column 'n'" in caplog.text) is (said is not None)
+    caplog.clear()
+    save(folder, load(folder), force=True)
+    assert "column 'n'" not in caplog.text, "it was said at the build"
+
+
+def test_an_odd_cell_that_is_added_is_named(tmp_path, caplog):
+    caplog.set_level("INFO", "promptcli")
+    folder = tmp_path / "idx"
+    save(folder, StoredIndex(of_cells({"n": "1"}, {"n": "2"}), ORIGIN, "now"))
+    assert "column 'n'" not in caplog.text
+    stored = load(folder)
+    stored.index.add(ArrayRows(vectors(1, seed=3), range(1), ["more"], cells_array([(("n", "n/a"),)])))
+    save(folder, stored, force=True)
+    assert "column 'n': 'n/a' of row 2 is not a number" in caplog.text

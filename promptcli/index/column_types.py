@@ -1,0 +1,147 @@
+"""The types of columns, by their cells: numbers, true and false, dates or texts; and which cell made texts of one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from promptcli.data.dialect import CELLS
+
+#: A number that begins with 0, or has more digits than a float64, is a code.
+NUMBER = r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?([eE][+-]?\d{1,2})?$"
+_DECIMAL_COMMA = r"^-?(0|[1-9]\d{0,14}),\d{1,15}$"
+_THOUSANDS = r"^-?[1-9]\d{0,2}(,\d{3}){1,4}(\.\d{1,15})?$"
+_FLAG = r"^(?i:true|false)$"
+_DAY = r"^(\d{4}-\d\d-\d\d)$"
+_DATE = r"^\d{4}-\d\d-\d\d([T ]\d\d(:[\d:.,]+)?(Z|[+-]\d\d:?\d\d)?)?$"
+#: Dates in other orders, or without zeros: 31/5/2024, 5/31/24, 31.5.2024, 2024-5-1.
+_OTHER_DATE = r"^(\d{1,2}[-./]\d{1,2}[-./](\d{4}|\d\d)|\d{4}[-./]\d{1,2}[-./]\d{1,2})([T ].*)?$"
+#: A year, month or day in a condition, and the rest of its first day.
+_REST_OF_DATE = {4: "-01-01", 7: "-01"}
+_MOMENT = pa.timestamp("us", "UTC")
+
+
+def matches(cells: Any, form: str) -> Any:
+    """Return for each cell whether it has that form; null if it is empty."""
+    return pc.match_substring_regex(cells, form)
+
+
+def _all(mask: Any) -> bool:
+    return bool(pc.all(mask).as_py())  # of those that are not null
+
+
+def _numbers(cells: Any) -> Any:
+    """Return numbers; a comma parts thousands if it can in all cells and some have none, two, or a point, too."""
+    plain = matches(cells, NUMBER)
+    if _all(plain):
+        return cells.cast(pa.float64())
+    with_comma = cells.filter(pc.invert(plain))
+    if _all(matches(with_comma, _THOUSANDS)):
+        clear = pc.any(matches(with_comma, r",.*[,.]")).as_py()
+        if clear or pc.any(plain).as_py():
+            return pc.replace_substring(cells, ",", "").cast(pa.float64())
+    if _all(matches(with_comma, _DECIMAL_COMMA)):
+        return pc.replace_substring(cells, ",", ".").cast(pa.float64())
+    return None
+
+
+def _flags(cells: Any) -> Any:
+    return pc.equal(pc.utf8_lower(cells), "true") if _all(matches(cells, _FLAG)) else None
+
+
+def _moments(cells: Any) -> Any:
+    """Return moments: a day is its midnight, and a time without a zone is one of UTC."""
+    if not _all(matches(cells, _DATE)):
+        return None
+    texts = pc.replace_substring(cells, ",", ".")
+    texts = pc.replace_substring_regex(texts, r"(\.\d{6})\d+", r"\1")
+    texts = pc.replace_substring_regex(texts, _DAY, r"\1 00:00")
+    zoned = matches(texts, r"[T ].*(Z|[+-]\d\d:?\d\d)$")
+    texts = pc.if_else(zoned, texts, pc.replace_substring_regex(texts, "$", "Z"))
+    try:
+        return texts.cast(_MOMENT)
+    except pa.ArrowInvalid:  # such as the 31st of February
+        return None
+
+
+def moment(text: str) -> Any:
+    """Return the beginning of a year, a month, a day or a minute as in a condition; None if it is none of them."""
+    whole = text + _REST_OF_DATE.get(len(text), "")
+    found = _moments(pa.array([whole], pa.large_string()))
+    return None if found is None else found[0]
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A type of columns."""
+
+    read: Callable[[Any], Any]  #: the cells as values of the type; None if one of them is none
+    form: str  #: of a usual cell
+    one: str  #: what a cell is, for messages
+    wanted: str  #: what a condition compares it with, for messages
+
+
+#: The cells of a column are of the first type that all of them have, and are compared with such values.
+TYPES = {
+    "numbers": ColumnType(_numbers, f"{NUMBER}|{_DECIMAL_COMMA}|{_THOUSANDS}", "a number", "a number, without quotes"),
+    "true and false": ColumnType(_flags, _FLAG, "true or false", "true or false, without quotes"),
+    "dates": ColumnType(_moments, _DATE, "a date such as 2024-05-31", 'a date in quotes, e.g. "2024-05"'),
+    "texts": ColumnType(lambda cells: cells, "", "a text", "a text in quotes"),
+}
+
+
+def typed(cells: Any) -> tuple[str, Any]:
+    """Return the type of a column with at least one cell that is not empty, and its cells as values of the type."""
+    read = ((name, kind.read(cells)) for name, kind in TYPES.items())
+    return next((name, values) for name, values in read if values is not None)
+
+
+def column_of(labels: pa.Table, name: str) -> Any:
+    """Return the cells of a column of rows as texts; null where they are empty."""
+    if name in labels.column_names and name != CELLS:
+        return labels.column(name).cast(pa.large_string())
+    if CELLS in labels.column_names:
+        return pc.map_lookup(labels.column(CELLS), pa.scalar(name), "first")
+    return pa.nulls(len(labels), pa.large_string())
+
+
+def columns_of(labels: pa.Table) -> list[str]:
+    """Return the names of the columns in the cells of rows."""
+    chunks = labels.column(CELLS).chunks if CELLS in labels.column_names else []
+    return sorted({name for chunk in chunks for name in pc.unique(chunk.keys).to_pylist()})
+
+
+def odd_columns(labels: pa.Table) -> dict[str, str]:
+    """Return the columns of texts most of whose cells are of another type, each with a line on the first that is not.
+
+    Dates in other orders than 2024-05-31, or without its zeros, are texts, too.
+    """
+    lines = dict[str, str]()
+    for name in columns_of(labels):
+        cells = column_of(labels, name)
+        if cells.null_count == len(cells) or typed(cells)[0] != "texts":
+            continue
+        odd = _odd_cell(cells)
+        if odd is not None:
+            row, wanted = odd
+            cell, of_row = cells[row].as_py(), labels.column("id")[row].as_py()
+            lines[name] = (
+                f"column {name!r}: {cell!r:.40} of row {of_row} is not {wanted}; `where` compares its cells as texts"
+            )
+    return lines
+
+
+def _odd_cell(cells: Any) -> tuple[int, str] | None:
+    """Return the row of the first cell that is not what most cells of a column are, and what it is not."""
+    filled = len(cells) - cells.null_count
+    date = pc.fill_null(matches(cells, _DATE), False)
+    other_date = pc.and_(pc.fill_null(matches(cells, _OTHER_DATE), False), pc.invert(date))
+    if pc.any(other_date).as_py() and 2 * pc.sum(pc.or_(date, other_date)).as_py() > filled:
+        return pc.index(other_date, True).as_py(), TYPES["dates"].one
+    for kind in TYPES.values():
+        fits = matches(cells, kind.form)
+        if 2 * (pc.sum(fits).as_py() or 0) > filled and not _all(fits):
+            return pc.index(pc.fill_null(fits, True), False).as_py(), kind.one
+    return None
