@@ -71,7 +71,7 @@ def test_the_defaults_of_the_command_line_are_not_the_librarys(run, tiny_folder)
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(pc.NotFoundError, match=r"'minni'.*mini, mini-static, static.*did you mean mini\?"):
+    with pytest.raises(pc.NotFoundError, match=r"'minni'; did you mean mini\?.*mini, mini-static, static"):
         pc.load("minni", offline=True)
     with pytest.raises(pc.NotFoundError, match="nowhere"):
         pc.load("./nowhere", offline=True)

@@ -1,13 +1,16 @@
 """No command uses the network unasked, none under --offline; what is fetched is announced before the first socket."""
 
+import re
 import shlex
 import shutil
 import socket
+from pathlib import Path
 
 import pytest
 
 import promptcli as pc
 from promptcli.cli.app import command
+from promptcli.models.loading import backbone_model
 from tests import network
 from tests.embed_running import refused
 from tests.senteval import write_transfer
@@ -155,17 +158,47 @@ def test_nothing_is_fetched_offline(line, online, run, no_network):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("-m minni", "did you mean mini? On the hub: minni@main"),
-        ("--backbone minibert", "did you mean mini-bert? On the hub: minibert@main"),
+        ("-m minni", "did you mean mini? for a hub repository of that name write minni@main"),
+        ("--backbone minibert", "did you mean mini-bert? for a hub repository of that name write minibert@main"),
         ("-m mine.txt", "'mine.txt' is a file"),
+        ("-m real/one-modell", "folder 'real' has no 'one-modell'; did you mean real/one-model? for a hub"),
+        ("--backbone real/other", "folder 'real' has no 'other'; for a hub repository of that name write real/other@"),
+        ("-m ./real/other", "no backbone folder './real/other'"),
+        ("-m a/real/other", "no backbone folder 'a/real/other'"),
     ],
 )
-def test_a_mistyped_name_and_a_file_are_not_looked_for_on_the_hub(given, message, online, run, no_network):
+def test_a_mistyped_name_a_file_and_a_path_are_not_looked_for_on_the_hub(given, message, online, run, no_network):
+    Path("real", "one-model").mkdir(parents=True)
     refused(run("similarity", "one", "two", *given.split()), 3, message)
     assert not no_network
 
 
-@pytest.mark.parametrize("name", ["distilroberta", "minni@main"])
+@pytest.fixture
+def cached(tmp_path, monkeypatch):
+    """The hub's cache, with one model whose files are not there."""
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cache" / "models--sentence-transformers--all-MiniLM-L6-v2").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("line", ["similarity one two -m", "similarity one two --backbone", "analyze anisotropy -m"])
+def test_a_cached_model_without_its_owner_is_named(line, cached, online, run, no_network):
+    message = "no [a-z]+ 'all-minilm-l6-v2'; did you mean sentence-transformers/all-MiniLM-L6-v2[?]"
+    ran = run(*line.split(), "all-minilm-l6-v2")
+    assert ran.code == 3 and re.search(message, ran.err), ran.err
+    assert not no_network
+
+
+@pytest.mark.parametrize(("name", "meant"), [("minni", "mini"), ("promt", "prompt"), ("minibert", "mini-bert")])
+def test_a_mistyped_model_is_not_looked_for_as_a_backbone(name, meant, online, no_network):
+    for model in (name, pc.Choice(model=name)):
+        with pytest.raises(pc.NotFoundError, match=f"no model '{name}'; did you mean {meant}[?]"):
+            backbone_model(model)
+    assert not no_network
+
+
+@pytest.mark.parametrize("name", ["distilroberta", "minni@main", "owner/name", "place/name@main"])
 def test_a_name_like_none_of_ours_is_looked_for_on_the_hub(name, online, no_waiting, run, no_network):
     assert run("similarity", "one", "two", "-m", name).code == 3 and no_network
     no_network.clear()

@@ -180,13 +180,38 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
 
 
 def _check_worth_asking(name: str) -> None:
-    """Refuse to ask the hub if that is forbidden, or for a file or a mistyped name of a shipped model."""
+    """Refuse to ask the hub if that is forbidden, or if a file, a folder or a known model is more likely meant."""
     if os.path.exists(name):
         raise NotFoundError(f"{name!r} is a file; give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}")
+    if cached := cached_as(name):
+        raise NotFoundError(f"no backbone {name!r}; did you mean {cached}? {on_hub(name)}")
     if mistyped := did_you_mean(name, SHIPPED, likeness=_MISTYPED):
-        raise NotFoundError(f"no backbone {name!r}{mistyped} On the hub: {name}@main")
+        raise NotFoundError(f"no backbone {name!r}{mistyped} {on_hub(name)}")
+    parent = Path(name).parent
+    if "/" in name and "@" not in name and parent.is_dir():
+        near = did_you_mean(name, [str(path) for path in parent.iterdir() if path.is_dir()])
+        raise NotFoundError(f"folder {str(parent)!r} has no {Path(name).name!r}{near or ';'} {on_hub(name)}")
     if is_offline():
         raise NotFoundError(f"backbone {name!r} is not in the local cache and `offline` forbids the network")
+
+
+def on_hub(name: str) -> str:
+    """Return what a message says for the case that the hub's model is meant."""
+    return f"for a hub repository of that name write {name}@main"
+
+
+def cached_as(name: str) -> str | None:
+    """Return the hub id of a model in the hub's cache that is called ``name`` but for its owner; None if there is none.
+
+    In the cache, OWNER/NAME is the folder ``models--OWNER--NAME``.
+    """
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    for folder in sorted(Path(HF_HUB_CACHE).glob("models--*--*")):
+        _, owner, model = folder.name.split("--", 2)
+        if model.lower() == name.lower():
+            return f"{owner}/{model}"
+    return None
 
 
 def _snapshot(

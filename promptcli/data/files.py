@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from promptcli.data.given import is_unicode
+from promptcli.data.given import check_encodable, is_unicode
 from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean, one_line
 
 #: The longest line in characters. Longer "lines" come from files that are not text, and would fill the memory.
@@ -55,6 +55,8 @@ COMPRESSED: dict[str, Callable[[Any], Any]] = {
     ".zst": _open_zstd,
 }
 _WILDCARDS = "*?["
+#: A word that is more likely the misspelt name of a file than a sentence.
+_NAME_OF_FILE = re.compile(r"^\S[^\s/]*/\S*$|^\S+\.[a-z][a-z0-9]+$")
 #: File systems of fsspec on this machine.
 _LOCAL = ("memory", "file", "local")
 
@@ -86,6 +88,13 @@ def check_file(path: Path, *, regular: bool = False) -> None:
         raise UsageError(f"{str(path)!r} may not be read; change its permissions (chmod +r) or copy it")
     if regular and not path.is_file():
         raise UsageError(f"{str(path)!r} is a pipe, which is read only once; give a file")
+
+
+def check_sentence(word: str) -> None:
+    """Refuse a sentence of the command line that looks like the name of a file, or is not text."""
+    if _NAME_OF_FILE.search(word):
+        check_file(Path(word))
+    check_encodable(word)
 
 
 @contextlib.contextmanager

@@ -249,19 +249,21 @@ def similarities(
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
     """
     from promptcli.data.dialect import Fields
-    from promptcli.data.given import check_encodable
+    from promptcli.data.files import check_sentence
     from promptcli.data.rows import open_rows
 
     names, sides = [str(first), str(second)], list[list[str]]()
     are_files = [os.path.exists(name) and not os.path.isdir(name) for name in names]  # a sentence is not too long
-    if any(are_files) and not all(are_files):
-        raise UsageError(f"{names[are_files.index(False)]!r} is not a file; give two files or two sentences")
+    for name, is_file in zip(names, are_files, strict=True):
+        if not is_file:
+            check_sentence(name)
+        if not is_file and any(are_files):
+            raise UsageError(f"{name!r} is not a file; give two files or two sentences")
     for name in names:
         if any(are_files):
             with open_rows(name, Fields(text=text_field)) as rows:
                 sides.append(list(rows.texts()))
         else:
-            check_encodable(name)
             sides.append([name])
     counts = list(map(len, sides))
     if counts[0] != counts[1]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.loading import words_only
 from promptcli.backbones.pretrained import SHIPPED as BACKBONES
+from promptcli.backbones.pretrained import cached_as, locate, on_hub
 from promptcli.data.given import check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import Progress, silent
@@ -23,7 +24,7 @@ from promptcli.models.entries import Entry
 from promptcli.models.reading import read_model
 from promptcli.models.registry import Registry
 from promptcli.named_templates import has_mask
-from promptcli.notes import is_offline, note, obeys_offline
+from promptcli.notes import note, obeys_offline
 from promptcli.notes import offline as no_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, program_folder
@@ -173,9 +174,7 @@ def named(registry: Registry, text: str) -> Entry:
         return _read_recipe(text)
     if words_only(text):
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
-    known = [*registry.names(), *RECIPES]
-    near = did_you_mean(text, [*known, *BACKBONES], likeness=_MISTYPED)
-    mistyped = near if not {"/", "@"} & set(text) and not is_offline() else ""
+    mistyped = _mistyped(registry, text)
     try:
         with no_network(bool(mistyped)):
             return read_model(text)
@@ -183,11 +182,19 @@ def named(registry: Registry, text: str) -> Entry:
         if is_folder or "/" in text:
             raise
         why = "" if mistyped else f" ({str(error).partition(';')[0]})"
-        models = f"models: {', '.join(known)}"
+        models = f"models: {', '.join([*registry.names(), *RECIPES])}"
         if mistyped:
-            hub = f"for a hub repository of that name write {text}@main"
-            raise NotFoundError(f"no model {text!r}{mistyped} {hub}; {models}") from None
-        raise NotFoundError(f"no model {text!r}{why}; {models}; or give a folder, or a hub id{near}") from None
+            raise NotFoundError(f"no model {text!r}{mistyped} {on_hub(text)}; {models}") from None
+        raise NotFoundError(f"no model {text!r}{why}; {models}; or give a folder, or a hub id") from None
+
+
+def _mistyped(registry: Registry, text: str) -> str:
+    """Return the end of a message that suggests the known name that is meant; nothing if the hub is worth asking."""
+    if {"/", "@"} & set(text):
+        return ""
+    if cached := cached_as(text):
+        return f"; did you mean {cached}?"
+    return did_you_mean(text, [*registry.names(), *RECIPES, *BACKBONES], likeness=_MISTYPED)
 
 
 def is_recipe(registry: Registry, text: str) -> bool:
@@ -246,6 +253,12 @@ def backbone_model(model: Model) -> Model:
     registry, name = open_registry(), str(name)
     if name in registry.names() or is_recipe(registry, name):
         return model
+    if mistyped := _mistyped(registry, name):
+        with no_network():
+            try:
+                locate(name)
+            except NotFoundError:
+                raise NotFoundError(f"no model {name!r}{mistyped} {on_hub(name)}") from None
     if isinstance(model, Choice):
         return dataclasses.replace(model, model=None, changes={**model.changes, "backbone": name})
     return Recipe(backbone=name)

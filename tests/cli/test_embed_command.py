@@ -169,7 +169,7 @@ def cosine(a, b):
 
 
 def test_similarity_of_two_sentences(run, fake):
-    for sentence in ("a b", "", "x" * 5000, "a/b", "."):
+    for sentence in ("a b", "", "x" * 5000, "1/2 or 3/4", ".", "Mr."):
         assert run("similarity", sentence, "c d") == (0, f"{cosine(sentence, 'c d'):.4f}\n", "")
     assert fake[0][1] == "stored"
     same = run("similarity", "a b", "a b", "--json").json
@@ -197,9 +197,14 @@ def test_similarity_of_what_does_not_fit(run, fake):
     assert not fake
 
 
-def test_what_looks_like_a_file_that_is_not_there_is_named(run):
-    assert "sentences.tx: no such file; read as a sentence" in run("similarity", "sentences.tx", "a cat").err
-    assert "no such file" not in run("similarity", "a cat", "Mr.", "--model", "last-avg").err
+@pytest.mark.parametrize(
+    "words", [("none.csv", "b.csv"), ("none.csv", "a cat"), ("a cat", "none.csv"), ("b.csv", "none.csv")]
+)
+def test_similarity_refuses_names_of_files_that_are_not_there(run, fake, words):
+    Path("b.csv").write_text("text\none\n")
+    refused(run("similarity", *words), 3, "'none.csv' cannot be opened (No such file or directory)")
+    refused(run("similarity", "folder/none", "a cat"), 3, "'folder/none'")
+    assert not fake
 
 
 #: Read at once, a pipe gives 64 KiB; these lines are more.

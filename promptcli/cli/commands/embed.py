@@ -3,7 +3,6 @@
 import inspect
 import io
 import os
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -20,9 +19,6 @@ from promptcli.notes import note_counts
 
 if TYPE_CHECKING:
     from promptcli.embedding.embed import Embedded, EmbeddedParts
-
-#: A word that is more likely the misspelt name of a file than a sentence.
-_NAME_OF_FILE = re.compile(r"^\S[^\s/]*/\S*$|^\S+\.[a-z][a-z0-9]+$")
 
 
 @command_of(
@@ -72,8 +68,7 @@ def embed(embed: "partial[Embedded]", embed_parts: "partial[EmbeddedParts]", jso
 
 def _are_sentences(words: list[str]) -> bool:
     """Return whether the words of the command line are sentences: no file has any of their names."""
-    from promptcli.data.files import check_file
-    from promptcli.data.given import check_encodable
+    from promptcli.data.files import check_file, check_sentence
 
     exist = [word == "-" or os.path.exists(word) for word in words]
     if any("://" in word and " " not in word for word in words) or (len(words) > 1 and all(exist)):
@@ -83,11 +78,9 @@ def _are_sentences(words: list[str]) -> bool:
     if all(exist):
         return False
     for word in words:
-        if _NAME_OF_FILE.search(word):
-            check_file(Path(word))
+        check_sentence(word)
         if "\n" in word:
             raise UsageError(f"sentence {word!r:.60} has a line break; give a file of sentences")
-        check_encodable(word)
     return True
 
 
@@ -131,10 +124,6 @@ def _show_parts(made: "EmbeddedParts", *, as_json: bool) -> None:
 
 @command_of(library.similarities, flags={"first": "A", "second": "B"})
 def similarity(similarities: "partial[Iterator[tuple[str, str, float]]]", json: Json = False) -> None:
-    from promptcli.data.given import note_no_file
-
-    for word in (similarities.keywords["first"], similarities.keywords["second"]):
-        note_no_file(word)
     for left, right, cosine in similarities():
         if json:
             result_json({"a": left, "b": right, "similarity": cosine})
