@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -22,9 +23,9 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
+from promptcli.cli.grids import Grid
 from promptcli.cli.options import RUNTIME
 from promptcli.errors import short_line
 from promptcli.notes import LOG
@@ -66,6 +67,11 @@ def set_up_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that stdout is; None if it is none."""
+    return out.width if out.is_terminal else None
+
+
 def result(line: str) -> None:
     """Write one line of result to stdout, unchanged."""
     sys.stdout.write(line + "\n")
@@ -89,25 +95,9 @@ def half_interval(interval: tuple[float, float]) -> str:
     return f"±{(interval[1] - interval[0]) / 2:.2f}"
 
 
-#: A cell of a column of figures, which is aligned on the right.
-_FIGURE = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?[%*]?|<0\.001|-?")
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return rows under their heads, if there are any; columns of figures are aligned on the right."""
-    grid = Table(box=None, pad_edge=False, show_header=bool(heads), padding=(0, 2, 0, 0))
-    columns = list(zip(*rows, strict=True)) or [()] * len(heads)
-    for head, cells in zip(heads or [""] * len(columns), columns, strict=True):
-        figures = all(map(_FIGURE.fullmatch, cells)) and any(cells)
-        grid.add_column(Text(head), justify="right" if figures else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*map(Text, row))
-    return grid
-
-
 def show(*parts: RenderableType) -> None:
     """Write tables and lines to stdout: folded to the width of a terminal, else as wide as they are."""
-    wide = Console(width=None if out.is_terminal else 100_000, highlight=False, emoji=False, markup=False)
+    wide = Console(width=terminal_width() or 100_000, highlight=False, emoji=False, markup=False)
     with wide.capture() as captured:
         for part in parts:
             wide.print(part)
@@ -115,9 +105,18 @@ def show(*parts: RenderableType) -> None:
         result(line.rstrip())
 
 
+def result_lines(label: str, text: str) -> None:
+    """Write a label and its text to stdout; a terminal shows the text folded between words beside the label."""
+    if not out.is_terminal:
+        result(f"{label}{text}")
+        return
+    for number, line in enumerate(textwrap.wrap(text, max(out.width - len(label), 20)) or [""]):
+        result(f"{label if number == 0 else ' ' * len(label)}{line}")
+
+
 def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write rows in columns to stdout."""
-    show(table(heads, rows))
+    show(Grid(heads, rows))
 
 
 #: Seconds between two lines of progress, if stderr is no terminal.

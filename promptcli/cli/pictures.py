@@ -43,19 +43,24 @@ def step_of(value: float, low: float, high: float) -> int:
     return 0 if high == low else min(int((value - low) / (high - low) * len(STEPS)), len(STEPS) - 1)
 
 
-def head_map(values: Sequence[Sequence[float]]) -> list[Text]:
-    """Lay out (L, h) figures, a layer a line and a head a column, both counted from 1; the best is starred."""
+def head_map(values: Sequence[Sequence[float]], width: int | None = None) -> list[Text]:
+    """Lay out (L, h) figures, a layer a line and a head a column, both counted from 1; the best is starred.
+
+    Heads for which a line of that ``width`` has no room follow below.
+    """
     flat = [value for row in values for value in row]
     low, high = min(flat), max(flat)
     best = flat.index(high)
-    lines = [Text("layer " + "".join(f"{head:>4} " for head in range(1, len(values[0]) + 1)).rstrip())]
-    for layer, row in enumerate(values):
-        line = Text(f"{layer + 1:>5} ")
-        for head, value in enumerate(row):
-            _append(line, f"{round(value):>3}", step_of(value, low, high))
-            line.append("*" if layer * len(row) + head == best else " ")
-        line.rstrip()
-        lines.append(line)
+    lines = list[Text]()
+    for heads in _column_blocks(len(values[0]), margin=6, cell=5, width=width):
+        lines.append(Text("layer " + "".join(f"{head + 1:>4} " for head in heads).rstrip()))
+        for layer, row in enumerate(values):
+            line = Text(f"{layer + 1:>5} ")
+            for head in heads:
+                _append(line, f"{round(row[head]):>3}", step_of(row[head], low, high))
+                line.append("*" if layer * len(row) + head == best else " ")
+            line.rstrip()
+            lines.append(line)
     legend = Text("head across; ")
     for step in range(len(STEPS)):
         _append(legend, f"{round(low + (high - low) * step / len(STEPS)):>3}", step)
@@ -64,22 +69,31 @@ def head_map(values: Sequence[Sequence[float]]) -> list[Text]:
     return [*lines, legend]
 
 
-def token_map(tokens: Sequence[str], values: Sequence[Sequence[float]]) -> list[Text]:
+def token_map(tokens: Sequence[str], values: Sequence[Sequence[float]], width: int | None = None) -> list[Text]:
     """Lay out (t, t) figures from 0 on, a row a line and its token before it; a cell is its percentage of the greatest.
 
-    Columns are numbered as the rows are, from 1.
+    Columns are numbered as the rows are, from 1; those for which a line of that ``width`` has no room follow below.
     """
     greatest = max(max(row) for row in values) or 1.0
-    margin = min(max(map(len, tokens)), _MARGIN) + 4
-    lines = [Text(" " * margin + "".join(f"{column:>3} " for column in range(1, len(tokens) + 1)).rstrip())]
-    for number, (token, row) in enumerate(zip(tokens, values, strict=True), 1):
-        line = Text(f"{number:>3} {token[:_MARGIN]}".ljust(margin))
-        for value in row:
-            _append(line, f"{min(round(100 * value / greatest), 99):>2}", step_of(value, 0.0, greatest))
-            line.append(" ")
-        line.rstrip()
-        lines.append(line)
+    margin = min(max(map(len, tokens)), _MARGIN) + 5
+    lines = list[Text]()
+    for columns in _column_blocks(len(tokens), margin=margin, cell=4, width=width):
+        lines.append(Text(" " * margin + "".join(f"{column + 1:>3} " for column in columns).rstrip()))
+        for number, (token, row) in enumerate(zip(tokens, values, strict=True), 1):
+            line = Text(f"{number:>3} {token[:_MARGIN]}".ljust(margin))
+            for column in columns:
+                percentage = min(round(100 * row[column] / greatest), 99)
+                _append(line, f"{percentage:>2}", step_of(row[column], 0.0, greatest))
+                line.append(" ")
+            line.rstrip()
+            lines.append(line)
     return lines
+
+
+def _column_blocks(columns: int, *, margin: int, cell: int, width: int | None) -> list[range]:
+    """Divide the columns of a map into blocks that fit a line; without a width there is one block."""
+    size = columns if width is None else max((width - margin) // cell, 1)
+    return [range(start, min(start + size, columns)) for start in range(0, columns, size)]
 
 
 def _append(line: Text, figure: str, step: int) -> None:

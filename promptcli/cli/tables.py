@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from promptcli.cli.console import as_typed, half_interval, show, table
+from promptcli.cli.console import as_typed, half_interval, show
+from promptcli.cli.grids import Grid
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask, any_task_names
 from promptcli.evaluation.evaluator import EvalSettings, average
@@ -55,13 +56,13 @@ def print_evaluation(evaluation: Evaluation, settings: EvalSettings, *, subsets:
         of_task = {label: getattr(row.get(task.label), "subsets", {}) for label, row in columns.items()}
         counts = ["pairs", *(str(len(subset)) for subset in task.subsets.values())]
         cells = [counts, *_figures(names, of_task, list(task.subsets))]
-        tables.append([f"{task.label} by subset", table(["", *task.subsets], cells)])
+        tables.append([f"{task.label} by subset", Grid(["", *task.subsets], cells)])
     if any(isinstance(score, AccuracyScore) for score in evaluation):
         heads = [name for name in TRANSFER_TASKS if name in scored]
         caption = settings.training.caption(settings.seed)
         tables.append([caption, *_score_table(names, columns, heads, list(TRANSFER_TASKS))])
     if others := _other_figures(evaluation, names):
-        tables.append([table(("", "task", "metric", "value", ""), others)])
+        tables.append([Grid(("", "task", "metric", "value", ""), others)])
     if evaluation.comparisons:
         tables.append(_comparison_table(evaluation.comparisons, names))
     if evaluation.refused:
@@ -84,7 +85,7 @@ def _score_table(
     heads = ["", *(column + "*" * (column in short) for column in columns), *["Avg"][: len(averaged)]]
     remark = f"Avg: mean of {len(averaged)} of the papers' {len(papers)} tasks"
     cells = _figures(names, rows, columns, averaged)
-    return [table(heads, cells), *([remark] if 0 < len(averaged) < len(papers) else [])]
+    return [Grid(heads, cells), *([remark] if 0 < len(averaged) < len(papers) else [])]
 
 
 def _figures(
@@ -130,7 +131,7 @@ def _comparison_table(comparisons: Sequence[Comparison], names: Names) -> Parts:
     tasks = comparisons[0].tasks
     on = "each task" if not single else tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
     caption = f"differences, {on}: paired bootstrap, Holm over {len(cells)}; * beyond chance"
-    return [caption, table(["", *([] if single else ["task"]), "points", "95% interval", "p"], cells)]
+    return [caption, Grid(["", *([] if single else ["task"]), "points", "95% interval", "p"], cells)]
 
 
 def _caption(tasks: Sequence[STSTask]) -> list[str]:

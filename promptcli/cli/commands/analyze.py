@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from promptcli.analysis import analyze as library
 from promptcli.analysis.analyze import ANALYSES
 from promptcli.cli import pictures
-from promptcli.cli.console import note, out, result_json, result_table
+from promptcli.cli.console import note, out, result_json, result_table, terminal_width
 from promptcli.cli.options import RECIPE, Changes, Json, Section, choice_of, field_of, parsed, value_typed
 from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
 from promptcli.cli.signatures import Flag, command_of
@@ -129,7 +129,9 @@ def analyze(
     else:
         said, heads, cells = display.table(shown)
         note(said)
-        for line in token_map(shown.only.tokens, shown.only.matrix.tolist()) if display.token_map else ():
+        for line in (
+            token_map(shown.only.tokens, shown.only.matrix.tolist(), terminal_width()) if display.token_map else ()
+        ):
             out.print(line)
         result_table(heads, list(cells))
 

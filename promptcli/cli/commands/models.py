@@ -38,12 +38,11 @@ def list_models(
         heads = ["name", "prompt", "pooling", "transforms", "denoise"]
     else:
         rows = _models()
-        heads = ["name", "origin", "width", "backbone", "method", "created"]
+        heads = ["name", "method", "score", "backbone", "width", "origin", "created"]
     if json:
         console.result_json(rows)
         return
-    day = {"created": 10}  # characters that are enough in a table
-    console.result_table(heads, [[_cell(row[head])[: day.get(head)] for head in heads] for row in rows])
+    console.result_table(heads, [[_listed(head, row[head]) for head in heads] for row in rows])
 
 
 def _models() -> list[dict[str, Any]]:
@@ -59,8 +58,10 @@ def _models() -> list[dict[str, Any]]:
 def show(name: Name, json: Json = False) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
     card = _registry().card(name)
+    row = _row(card)
+    del row["score"]  # it is among the scores
     shown = {
-        **_row(card),
+        **row,
         "recipe": card.recipe.to_dict(),
         "tensors": TENSORS in card.files,
         "prompts": dict(card.prompts.texts),
@@ -149,10 +150,23 @@ def _row(card: Entry) -> dict[str, Any]:
         "name": card.name,
         "origin": "shipped" if card.name in SHIPPED else "saved",
         "method": method_line(card.recipe),
+        "score": card.scores[0] if card.scores else None,
         "backbone": card.recipe.backbone,
         "width": card.provenance.get("width"),
         "created": card.created,
     }
+
+
+def _listed(head: str, value: Any) -> str:
+    """Return a field of a model as a cell of the list, which has less room than the model's own page."""
+    if head == "created":
+        return _cell(value)[:10]  # the day
+    if head == "score" and value is not None:
+        split = value.get("split", "test")
+        task = value.get("task", "") if split == "test" else f"{value.get('task', '')}:{split}"
+        number = value.get("value")
+        return f"{number:.2f} {task}".strip() if isinstance(number, float | int) else _cell(None)
+    return _cell(value)
 
 
 def _print_fields(fields: dict[str, Any], indent: str = "") -> None:
@@ -162,7 +176,7 @@ def _print_fields(fields: dict[str, Any], indent: str = "") -> None:
             console.result(f"{indent}{name}:")
             _print_fields(value, f"{indent}  ")
         else:
-            console.result(f"{indent}{name:<{width}}  {_cell(value)}")
+            console.result_lines(f"{indent}{name:<{width}}  ", _cell(value))
 
 
 def _cell(value: Any) -> str:

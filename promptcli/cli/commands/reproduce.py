@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from promptcli.cli.console import note, result_json, show, table
+from promptcli.cli.console import note, result_json, show
+from promptcli.cli.grids import Grid
 from promptcli.cli.options import Json, default_backbone
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.data.senteval import tasks_from
@@ -90,7 +91,7 @@ def _result(document: Mapping[str, Any]) -> list[RenderableType]:
         else:
             cells.append([line.label if line.kind == "measured" else f"  {line.label}", *line.cells])
     title, remarks = f"{document['table']}: {document['title']}", [*unmeasured, *reasons(document), *notes(document)]
-    return [title, *caption(document), table(["", *heads(document)], cells), *remarks]
+    return [title, *caption(document), Grid(["", *heads(document)], cells), *remarks]
 
 
 def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[RenderableType]:

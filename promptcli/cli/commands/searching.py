@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.console import half_interval, note, out, result, result_json, result_table
+from promptcli.cli.console import half_interval, note, out, result_json, result_table, show, terminal_width
 from promptcli.cli.options import Json, choice_of, default_backbone
 from promptcli.cli.pictures import PictureOptions, draw_head_maps, head_map
 from promptcli.cli.signatures import Flag, command_of
@@ -55,15 +55,15 @@ def search_templates(
     note("the score on the pairs that chose a template is too high; score it on other pairs with `promptcli eval`")
 
 
-def _show(search: "Search", show: Callable[["Search"], None], *, as_json: bool) -> None:
+def _show(search: "Search", print_ranking: Callable[["Search"], None], *, as_json: bool) -> None:
     _note_saved(search)
     if as_json:
         result_json(search.to_dict())
         return
     task = search.task
-    result(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}")
-    result("Spearman x 100, ± half of the 95% interval")
-    show(search)
+    show(f"{task.label}, {len(task.pairs()):,} pairs, {task.text}")
+    show("Spearman x 100, ± half of the 95% interval")
+    print_ranking(search)
     _print_verdict(search)
 
 
@@ -76,13 +76,13 @@ def _print_verdict(search: "Search") -> None:
     plain = search.better_baseline
     if plain is not None:
         ahead = plain.value - search.best.value
-        result(f"\nthe plain average {plain.choice} is better: {plain.value:.2f}, {ahead:.2f} above the best choice")
+        show(f"\nthe plain average {plain.choice} is better: {plain.value:.2f}, {ahead:.2f} above the best choice")
 
 
 def _print_selection_bias(search: "Search", chosen: str, baseline: str) -> None:
     halves = search.cross_validation
     assert halves is not None
-    result(
+    show(
         f"\nselection bias ({halves.choices} random splits): {halves.chosen:.2f} on the half that chose the {chosen},\n"
         f"{halves.held_out:.2f} on the held-out half ({halves.gap:+.2f}), {halves.gain:+.2f} over {baseline} there;\n"
         f"the best {chosen} above was chosen in {halves.agreement:.0%} of the splits"
@@ -90,8 +90,8 @@ def _print_selection_bias(search: "Search", chosen: str, baseline: str) -> None:
 
 
 def _print_heads(search: "Search", corpus: str) -> None:
-    result(f"best {len(search.ranked)} of {search.about['compared']}; gain over the plain average of the same states;")
-    result(f"correlation of the head's diagonal with TF-IDF over tokens (idf counted on {corpus})")
+    show(f"best {len(search.ranked)} of {search.about['compared']}; gain over the plain average of the same states;")
+    show(f"correlation of the head's diagonal with TF-IDF over tokens (idf counted on {corpus})")
     rows = []
     for rank, head in enumerate(search.ranked, 1):
         states, _, name = head.choice.partition("/ditto:")
@@ -101,16 +101,16 @@ def _print_heads(search: "Search", corpus: str) -> None:
         rows.append(["", "plain", states, *_figures(plain), "", "", ""])
     result_table(["", "head", "states", "value", "", "gain", "Pearson", "Spearman"], rows)
     states = search.best.choice.partition("/")[0]
-    result(f"\n{states} Ditto, every head")
-    for line in head_map(search.maps[states].tolist()):
+    show(f"\n{states} Ditto, every head")
+    for line in head_map(search.maps[states].tolist(), terminal_width()):
         out.print(line)
-    result(f"the plain average: {search.baseline[states].value:.2f}")
+    show(f"the plain average: {search.baseline[states].value:.2f}")
     _print_selection_bias(search, "head", "the plain average of its states")
 
 
 def _print_layers(search: "Search") -> None:
     recipe = search.recipe
-    result(f"{recipe.backbone}, {recipe.prompt}; gain over {search.baseline['own'].choice}, the recipe's own")
+    show(f"{recipe.backbone}, {recipe.prompt}; gain over {search.baseline['own'].choice}, the recipe's own")
     rows = [[row.choice, *_figures(row), f"{row.gain:+.2f}"] for row in search.ranked]
     result_table(["pooling", "value", "", "gain"], rows)
     _print_selection_bias(search, "layer", "the recipe's own layer")
@@ -134,9 +134,9 @@ def print_search(search: "Search") -> None:
             rows.append([item.choice, "*" if item is search.best else "", *_figures(item), printed])
     rows.append(["Without a template", "", "", "", ""])
     rows += [[item.choice, "", *_figures(item), "-"] for item in search.baseline.values()]
-    result(f"{recipe.backbone} on {task.label} ({len(task.pairs()):,} pairs, {task.text})")
-    result(f"Spearman x 100 ± half of the 95% bootstrap interval; {recipe.pooling}, period rule; * the best")
-    result(search.about["compared"])
+    show(f"{recipe.backbone} on {task.label} ({len(task.pairs()):,} pairs, {task.text})")
+    show(f"Spearman x 100 ± half of the 95% bootstrap interval; {recipe.pooling}, period rule; * the best")
+    show(search.about["compared"])
     columns = 5 if published else 4
     result_table(["template", "", task.label, "", "published"][:columns], [row[:columns] for row in rows])
     _print_verdict(search)

@@ -1,0 +1,116 @@
+"""Tables that fit a terminal without breaking a word or a number."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+#: A cell of a column of figures, which is aligned on the right.
+_FIGURE = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?[%*]?|<0\.001|-?")
+_GAP = 2
+#: Columns of sentences are folded to no less than this, if the terminal has it.
+_SENTENCE = 24
+
+
+@dataclass(frozen=True)
+class _Column:
+    head: str
+    cells: list[str]
+
+    @property
+    def figures(self) -> bool:
+        """Whether all cells are figures or empty."""
+        return all(map(_FIGURE.fullmatch, self.cells)) and any(self.cells)
+
+    @property
+    def most(self) -> int:
+        """The width in which nothing is folded."""
+        return max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
+
+    @property
+    def least(self) -> int:
+        """The smallest width: no word is broken, and a sentence keeps a few words in a line."""
+        words = [word for text in (self.head, *self.cells) for word in text.split()]
+        longest = max(map(cell_len, words), default=0)
+        return max(longest, min(self.most, _SENTENCE))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows under their heads, if there are any; columns of figures are aligned on the right.
+
+    Columns for which the terminal has no room follow below, next to the first column again. A column without a head
+    belongs to the one before it.
+    """
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """Yield the blocks of columns, one below the other."""
+        for number, block in enumerate(_blocks(self._columns(), options.max_width)):
+            if number:
+                yield Text("")
+            yield _table(block, options.max_width, headed=bool(self.heads))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return that any width will do."""
+        return Measurement(1, options.max_width)
+
+    def _columns(self) -> list[_Column]:
+        cells = [list(column) for column in zip(*self.rows, strict=True)] or [[] for _ in self.heads]
+        heads = self.heads or [""] * len(cells)
+        return [_Column(head, column) for head, column in zip(heads, cells, strict=True)]
+
+
+def _blocks(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
+    """Divide columns into blocks of that width; each begins with the first column."""
+    if not columns:
+        return []
+    first, *others = columns
+    groups: list[list[_Column]] = []
+    for column in others:
+        if column.head or not groups or not any(other.head for other in columns):
+            groups.append([column])
+        else:
+            groups[-1].append(column)
+    blocks, block = [], [first]
+    for group in groups:
+        if len(block) > 1 and _least_width([*block, *group]) > width:
+            blocks.append(block)
+            block = [first]
+        block += group
+    return [*blocks, block]
+
+
+def _least_width(columns: Sequence[_Column]) -> int:
+    return sum(column.least for column in columns) + _GAP * (len(columns) - 1)
+
+
+def _table(columns: Sequence[_Column], width: int, *, headed: bool) -> Table:
+    grid = Table(box=None, pad_edge=False, show_header=headed, padding=(0, _GAP, 0, 0))
+    for column, room in zip(columns, _widths(columns, width), strict=True):
+        grid.add_column(Text(column.head), justify="right" if column.figures else "left", overflow="fold", width=room)
+    for row in zip(*(column.cells for column in columns), strict=True):
+        grid.add_row(*map(Text, row))
+    return grid
+
+
+def _widths(columns: Sequence[_Column], width: int) -> list[int]:
+    """Return the widths of columns: too wide ones are folded, the widest first, down to their least."""
+    widths = [column.most for column in columns]
+    room = width - _GAP * (len(columns) - 1)
+    while sum(widths) > room:
+        foldable = [number for number, column in enumerate(columns) if widths[number] > column.least]
+        if not foldable:  # a word is longer than the terminal is wide
+            widest = max(range(len(widths)), key=widths.__getitem__)
+            widths[widest] = max(1, widths[widest] - (sum(widths) - room))
+            break
+        widest = max(foldable, key=widths.__getitem__)
+        widths[widest] -= 1
+    return widths
