@@ -274,7 +274,7 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
         run = TrainingRun(method, settings, chosen, "corpus", development)
         with temporary_folder() as folder:
             processes = start_processes(str(copy.device), mixed=mixed)
-            encoder, trained = run.train(copy, folder, processes)
+            encoder, trained = run.train(run.begin(copy, folder, processes), folder, processes)
         context.cache.put_tensors(identity, trained.tensors)
         return encoder
 

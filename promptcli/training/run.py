@@ -32,13 +32,13 @@ from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import evaluate, kept_random_states, spearman_on
-from promptcli.evaluation.scores import Label
+from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.models.entries import Entry
-from promptcli.models.loading import open_model, open_registry
+from promptcli.models.loading import DEFAULT, open_model, open_registry
 from promptcli.models.registry import portable
-from promptcli.notes import note, silent
+from promptcli.notes import note, silent, warn
 from promptcli.notes import offline as without_network
-from promptcli.recipe import Choice
+from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE, PAPER
 from promptcli.storage.files import temporary_folder
 from promptcli.storage.runs import RunFolder
@@ -90,22 +90,52 @@ class Trained:
         """Spearman x 100 by task of the encoder, the development set first."""
         return self._by_task(self.entry.scores)
 
+    @property
+    def begun(self) -> dict[str, float]:
+        """The same of the method's own start: the numbers that it learns, as drawn. Empty if that is ``untrained``."""
+        return self._by_task(self.facts.get("begun", []))
+
+    @property
+    def default(self) -> dict[str, float]:
+        """The same of the default model, on the development set only. Empty if the run started from that model."""
+        return self._by_task(self.facts.get("default", []))
+
     def _by_task(self, scores: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         return {task: score["value"] for task, score in zip(self.facts["tasks"], scores, strict=False)}
+
+    @property
+    def references(self) -> dict[str, dict[str, float]]:
+        """What the encoder is measured against, by the names of the table's columns: scores by task."""
+        plain = "plain encoder" if self.begun else self.facts.get("started_from", "untrained")
+        references = {plain: self.untrained}
+        if self.begun:
+            references["untrained start"] = self.begun
+        if self.default:
+            references[DEFAULT] = self.default
+        return references
 
     @property
     def better(self) -> bool:
         (before, *_), (after, *_) = self.untrained.values(), self.scores.values()
         return after > before
 
+    @property
+    def below(self) -> dict[str, float]:
+        """The references that are better on the development set, with their scores there."""
+        development, *_ = self.scores
+        value = self.scores[development]
+        values = {name: scores[development] for name, scores in self.references.items()}
+        return {name: other for name, other in values.items() if other > value}
+
     def to_dict(self) -> dict[str, Any]:
         shown = ("seed", "steps", "best_step", "seconds", "nearest_words")
         facts = {name: self.facts[name] for name in shown if self.facts[name] != []}
-        scores = [
-            {"task": task, "untrained": round(before, 2), "trained": round(self.scores[task], 2)}
-            for task, before in self.untrained.items()
-        ]
-        return {**facts, "better": self.better, "scores": scores}
+        columns = {"untrained": self.untrained, "begun": self.begun, "default": self.default, "trained": self.scores}
+        scores = []
+        for task in self.scores:
+            row = {name: round(values[task], 2) for name, values in columns.items() if task in values}
+            scores.append({"task": task, **row})
+        return {**facts, "better": self.better, "below": list(self.below), "scores": scores}
 
 
 @dataclass(frozen=True)
@@ -131,11 +161,16 @@ class Request:
     def where(self) -> Choice:
         return self.backbone if isinstance(self.backbone, Choice) else Choice(self.backbone)
 
+    @functools.cached_property
+    def start_reads(self) -> Recipe | None:
+        """How the model that the run starts from reads sentences."""
+        return open_registry().card(self.start).recipe if self.start else None
+
     def chosen(self) -> tuple[Method, str, TrainingData, STSTask | str | Path]:
         form = find_method(self.method, supervised=self.supervised)
         base = self.where.model
-        if base is None and self.start:
-            base = open_registry().card(self.start).recipe.backbone
+        if base is None and self.start_reads is not None:
+            base = self.start_reads.backbone
         if base is None and self.paper and form.paper:
             base = PAPER.backbone if PAPER.backbone in form.paper else next(iter(form.paper))
         base = base or self.where.backbone
@@ -165,13 +200,23 @@ class Request:
             return method.changed(method.published(backbone), self.changes)
         if width is None:
             width = 0 if backbone in method.paper else family_and_width(backbone)[1]
-        return method.changed(method.settings(backbone, width), self.changes)
+        settings = method.settings(backbone, width)
+        if self.start_reads is not None and keeps_head(settings) and not _has_head(self.start_reads):
+            settings = settings.replace(keep_head=False)  # a new head would unlearn what the start knows
+        return method.changed(settings, self.changes)
+
+    def started(self, method: Method, settings: TrainingSettings, family: str) -> Method:
+        """Return the method as it reads sentences, which is as its start does, unless the papers' way is asked for."""
+        if self.start_reads is None or self.paper:
+            return method
+        return method.starting_as(self.start_reads, settings, family)
 
     def describe(self) -> dict[str, object]:
         form, base, data, on = self.chosen()
         if self.data is not None and not is_fetched(self.data):
             form = find_method(self.method, supervised=self.examples(self.data).supervised)
         in_force, family = self.settings(form, base), _family(form, base)
+        form = self.started(form, in_force, family)
         variant, head = form.variant(family), form.head(family, in_force)
         return {
             "method": form.name,
@@ -212,6 +257,7 @@ class Request:
             stack.enter_context(silent(not processes.is_main))
             loaded = load_backbone(base, device=processes.device, dtype=torch.float32)
             settings = self.settings(form, base, loaded.width)
+            form = self.started(form, settings, loaded.provenance.family)
             examples = find_objective(form).choose(examples, settings, loaded)
             if "mine" in _models(settings):
                 check_minable(examples, source_name(data))
@@ -230,7 +276,9 @@ class Request:
                 registry.save(entry, force=True)
                 RunFolder(folder).discard()
             processes.wait()
-        return Trained(entry, processes.device, processes.is_main, self.offline)
+            trained = Trained(entry, processes.device, processes.is_main, self.offline)
+            _warn_if_below(trained)
+        return trained
 
     def _resumable(
         self, run: "TrainingRun", backbone: Backbone, name: str, folder: Path, processes: Processes
@@ -276,6 +324,19 @@ def _read_start(start: str, method: str, backbone: str) -> Entry:
     if backbone != of_entry:
         raise UsageError(f"model {start!r} is on backbone {of_entry!r}, not {backbone!r}; leave out `backbone`")
     return entry
+
+
+def _has_head(recipe: Recipe) -> bool:
+    return any(transform.startswith("projection:") for transform in recipe.transforms)
+
+
+def _warn_if_below(trained: Trained) -> None:
+    """Warn of a result that is worse than the encoder without anything learned."""
+    plain, *_ = trained.references
+    if plain in trained.below:
+        development, value = next(iter(trained.scores.items()))
+        than = f"{plain} has {trained.below[plain]:.2f}"
+        warn(f"{trained.entry.name} is worse than without training: {value:.2f} on {development}, {than}")
 
 
 def _hash_of(tensors: Mapping[str, Tensor]) -> str:
@@ -337,24 +398,36 @@ class TrainingRun:
             **{f"{name}_fingerprint": model.fingerprint for name, model in self.models.items()},
         }
 
-    def train(self, backbone: Backbone, folder: Path, processes: Processes) -> "tuple[Encoder, TrainedWeights]":
-        """Return the encoder of the best checkpoint, and how the run went; a tuned backbone is changed."""
+    def begin(self, backbone: Backbone, folder: Path, processes: Processes) -> Learner:
+        """Return the method at work on a backbone, before its first step."""
         for writes in (True, False):  # the others map what the main process has made
             if writes is processes.is_main:
                 for field, model in self.models.items():
                     model.make(folder / field, writes=writes)
             processes.wait()
+        learner = Learner(self.method, self.settings, backbone, self.models)
+        if self.start is not None:
+            learner.load(self.start.tensors)
+        return learner
+
+    def train(self, learner: Learner, folder: Path, processes: Processes) -> "tuple[Encoder, TrainedWeights]":
+        """Return the encoder of the best checkpoint, and how the run went; a tuned backbone is changed."""
         examples = self.examples
         if isinstance(self.settings, ContrastiveSettings) and "mine" in self.models:
             vectors, guide = self.models["mine"], self.models.get("mine_guide", self.models["mine"])
             examples = mined(examples, vectors, guide, self.settings.mine_margin)
-        learner = Learner(self.method, self.settings, backbone, self.models)
-        if self.start is not None:
-            learner.load(self.start.tensors)
         trained = Trainer(learner, processes).train(examples, self.development, folder)
         learner.load(trained.tensors)
         learner.eval()
         return learner.encoder(), trained
+
+    def _score_of_the_default(self, plain: Encoder) -> list[SpearmanScore]:
+        """Return the default model's score on the development set; none if the plain encoder is that model."""
+        entry = open_registry().load(DEFAULT)
+        if self.start is not None and self.start.name == DEFAULT and plain.recipe == entry.recipe.explicit():
+            return []
+        encoder = open_model(entry, device=str(plain.device), dtype="float32")
+        return evaluate([encoder], [self.development], labels=[Label(DEFAULT, DEFAULT)])
 
     def entry(self, backbone: Backbone, name: str, folder: Path, processes: Processes) -> Entry:
         """Train in a run's folder, and score the result next to the untrained encoder."""
@@ -369,7 +442,13 @@ class TrainingRun:
         baseline = method.baseline(backbone.name, family, settings)
         plain = build_encoder(baseline, backbone=backbone, tensors=before, device=processes.device, dtype="float32")
         untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
-        encoder, trained = self.train(backbone, folder, processes)
+        default = self._score_of_the_default(plain)
+        learner = self.begin(backbone, folder, processes)
+        first = learner.encoder()
+        begun: list[SpearmanScore] = []
+        if first.recipe.replace(dims=()) != plain.recipe or first.tensors().keys() - before.keys():
+            begun = evaluate([first], tasks, labels=[Label(name, "untrained start")])
+        encoder, trained = self.train(learner, folder, processes)
         scores = evaluate([encoder], tasks, labels=[Label(name, method.name)])
         cut = {dim: Encoder(encoder.recipe.first(dim), encoder.backbone, encoder.tensors()) for dim in recipe.dims}
         by_dim = {str(dim): spearman_on(shorter, self.development) for dim, shorter in cut.items()}
@@ -390,6 +469,8 @@ class TrainingRun:
             "tasks": [score.column for score in scores],
             **({"by_dim": by_dim} if by_dim else {}),
             "untrained": [score.to_dict() for score in untrained],
+            **({"begun": [score.to_dict() for score in begun]} if begun else {}),
+            **({"default": [score.to_dict() for score in default]} if default else {}),
             "nearest_words": [
                 {"word": word, "nearest": nearest} for word, nearest in encoder.prompt.nearest_words(_NEAREST)
             ],

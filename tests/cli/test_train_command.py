@@ -1,5 +1,6 @@
 """`promptcli train`: every method from a file into a model, sweeps and seeds, what it says, draws and refuses."""
 
+import dataclasses
 import itertools
 import json
 import statistics
@@ -8,9 +9,11 @@ import pytest
 import torch
 
 import promptcli as pc
+from promptcli.cli.commands import train as command
 from promptcli.encoder.prompts import deep_prefix
 from promptcli.models.registry import Registry
 from promptcli.training.methods import METHODS
+from promptcli.training.run import Trained, _warn_if_below
 from tests.embed_running import refused
 from tests.learning import family_for, stopped_at
 from tests.processes import Program, ranks_of_two
@@ -242,7 +245,7 @@ def test_one_run_says_and_keeps(run, options):
     ran = run("train", "optiprompt", *options, "--name", "soft")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
-    assert lines[0].split() == ["task", "untrained", "trained"]
+    assert lines[0].split() == ["task", "plain", "encoder", "untrained", "start", "mini", "trained"]
     assert len(lines[lines.index("") + 2 :]) >= 5  # words and the nearest to them
     assert "step 0/" in ran.err and "examples/s" in ran.err
     card = run("models", "show", "soft", "--json").json["provenance"]["trained"]
@@ -252,6 +255,62 @@ def test_one_run_says_and_keeps(run, options):
 def test_a_worse_model_is_reported(run, options):
     ran = run("train", "--method", "simcse", *options, "--learning-rate", 1000)
     assert ran.code == 0 and "made it no better than the untrained encoder" in ran.err
+
+
+def figures_of(registry, name, **values):
+    """Change what the record of a model says: the development scores of the model and of its references."""
+    entry = registry.load(name)
+    trained = dict(entry.provenance["trained"])
+    for key, value in values.items():
+        score = {**entry.scores[0], "value": value}
+        if key == "trained":
+            entry = dataclasses.replace(entry, scores=[score])
+        else:
+            trained[key] = [score]
+    return Trained(dataclasses.replace(entry, provenance={**entry.provenance, "trained": trained}))
+
+
+def test_the_last_line_says_what_is_better_and_what_to_type(run, options, registry, capsys):
+    words = [*options, "--on", "graded.tsv", "--steps", 1]
+    assert run("train", "dcpcse", *words, "--name", "mine").code == 0
+    good, below_mini, below_plain = (
+        figures_of(registry, "mine", untrained=50, begun=40, default=60, trained=70),
+        figures_of(registry, "mine", untrained=50, begun=40, default=91.41, trained=67.09),
+        figures_of(registry, "mine", untrained=80, begun=60, default=75, trained=70),
+    )
+    for trained, below, told in (
+        (good, [], "saved as model 'mine'; use it: promptcli embed FILE -m mine"),
+        (below_mini, ["mini"], "mini is better on graded.tsv, 91.41 to 67.09: promptcli embed FILE -m mini"),
+        (below_plain, ["plain encoder", "mini"], "80.00 to 70.00: promptcli embed FILE --backbone "),
+    ):
+        assert list(trained.below) == trained.to_dict()["below"] == below
+        assert told in command._saved(trained, "mine")
+        assert "train from it" not in command._saved(trained, "mine")  # dcpcse does not tune the backbone
+        _warn_if_below(trained)
+        warned = "mine is worse than without training" in capsys.readouterr().err
+        assert warned is ("plain encoder" in below)
+
+
+def test_a_run_that_tunes_mini_bert_is_told_to_start_from_mini(run, registry):
+    assert run("train", "simcse", "--data", "text.txt", "--on", "graded.tsv", "--steps", 1, "--batch-size", 4).code == 0
+    trained = figures_of(registry, "simcse", default=90, trained=10, untrained=5)
+    assert command._saved(trained, "simcse").endswith("promptcli embed FILE -m mini; or train from it: --from mini")
+
+
+@pytest.mark.parametrize(("method", "data"), [("simcse", "pairs.tsv"), ("defsent", "words.tsv")])
+def test_a_run_from_mini_starts_as_mini_reads(method, data, run, registry):
+    words = ["--from", "mini", "--data", data, "--on", "graded.tsv", "--steps", 1, "--batch-size", 4, "--offline"]
+    ran = run("train", method, *words, "--name", "more")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[0].split() == ["task", "mini", "trained"]
+    expected = pc.evaluate("mini", tasks=["graded.tsv"])[0].value
+    more, mini = registry.load("more"), registry.load("mini")
+    assert (more.recipe.prompt, more.recipe.pooling) == (mini.recipe.prompt, mini.recipe.pooling)
+    facts = more.provenance["trained"]
+    for start in (facts["untrained"][0]["value"], facts["curve"][0]["value"]):
+        assert start == pytest.approx(expected, abs=0.01)
+    shown = run("train", method, "--dry-run", *words, "--json").json
+    assert (shown["recipe"]["prompt"], shown["recipe"]["pooling"]) == (mini.recipe.prompt, mini.recipe.pooling)
 
 
 REFUSALS = [

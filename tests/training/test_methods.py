@@ -17,6 +17,7 @@ from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods import consert, find_method, forms
+from promptcli.training.methods.method import keeps_head
 from promptcli.training.methods.sbert import REGRESSION
 from promptcli.training.objectives.consert import AUGMENTATIONS, nt_xent
 from promptcli.training.objectives.contrastive import negative_view_loss
@@ -249,6 +250,47 @@ def test_given_templates_are_the_views_the_recipe_and_the_baseline():
     settings = soft.small.replace(template=(two,), slots="lookup")
     assert soft.recipe("x", "bert", settings).prompt == f"soft-template-lookup:{two}"
     assert soft.baseline("x", "bert", settings).prompt == two
+
+
+ITS = 'It says "[X]" or [MASK] .'
+
+
+@pytest.mark.parametrize("form", [form for form in forms() if "backbone" in form.learns], ids=lambda form: form.name)
+def test_a_run_reads_as_the_model_that_it_starts_from(form):
+    read = Recipe("x", prompt=ITS, pooling="last/mask", period=False)
+    started = form.starting_as(read, form.small, "bert")
+    plain = started.baseline("x", "bert", form.small)
+    if form.name == "isbert":  # whose convolutions read every token
+        assert started is form
+        return
+    assert plain == read.replace(period=False)
+    if not keeps_head(form.small):
+        assert started.recipe("x", "bert", form.small) == read.explicit()
+    assert started.training_pooling in (None, form.training_pooling)
+    first, *others = form.variant("bert").views
+    kept = [view for view in others if view != first]
+    assert started.variant("bert").views == (ITS, *(view if view in kept else ITS for view in others))
+
+
+def test_a_start_that_is_the_second_view_takes_the_firsts_place():
+    method = find_method("promptbert", supervised=False)
+    first, second = method.variant("bert").views
+    read = Recipe("x", prompt=second, pooling="last/mask")
+    assert method.starting_as(read, method.small, "bert").variant("bert").views == (second, first)
+
+
+def test_a_template_that_is_given_wins_over_the_starts():
+    read = Recipe("x", prompt=ITS, pooling="last/mask")
+    method = find_method("promptbert", supervised=False)
+    assert method.starting_as(read, method.small.replace(template=("[X] : [MASK]",)), "bert") is method
+    adapter = find_method("pcc-tuning", supervised=True)
+    assert adapter.starting_as(read, adapter.small, "llama") is adapter
+    consert = find_method("consert", supervised=False)
+    goes_on = consert.starting_as(Recipe("x", pooling="last-two/avg"), consert.small, "bert")
+    assert goes_on.training_pooling == consert.training_pooling
+    assert consert.starting_as(read, consert.small, "bert").training_pooling is None
+    denosent = find_method("denosent", supervised=False)
+    assert denosent.starting_as(Recipe("x", pooling="last/cls"), denosent.small, "bert") is denosent
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

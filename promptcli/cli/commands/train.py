@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -187,8 +188,12 @@ def _print_results(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], 
     elif len(runs) > 1:
         _print_spread(best, document["summary"])
     else:
-        rows = [(task, f"{before:.2f}", f"{best.scores[task]:.2f}") for task, before in best.untrained.items()]
-        result_table(("task", "untrained", "trained"), rows)
+        columns = {**best.references, "trained": best.scores}
+        rows = []
+        for task in best.scores:
+            values = [f"{scores[task]:.2f}" if task in scores else "-" for scores in columns.values()]
+            rows.append((task, *values))
+        result_table(("task", *columns), rows)
     if "nearest_words" in document and not as_json:
         result("")
         words = [(row["word"], " ".join(row["nearest"])) for row in document["nearest_words"]]
@@ -199,7 +204,37 @@ def _print_results(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], 
             f"{which} did not improve on the untrained encoder on the development pairs; the best checkpoint is kept"
             " (step 0 counts as one); try another --learning-rate or more --epochs"
         )
-    note(f"saved as model {name!r}; use it: promptcli embed FILE -m {name}")
+    note(_saved(best, name))
+
+
+def _saved(trained: "Trained", name: str) -> str:
+    """Return the last line: how the model is used, or what is better than it and how that is used."""
+    if not trained.below:
+        return f"saved as model {name!r}; use it: promptcli embed FILE -m {name}"
+    better = max(trained.below, key=trained.below.__getitem__)
+    development, value = next(iter(trained.scores.items()))
+    short = f"{better} is better on {development}, {trained.below[better]:.2f} to {value:.2f}"
+    return f"saved as model {name!r}, but {short}: {_use_instead(trained, better)}"
+
+
+def _use_instead(trained: "Trained", better: str) -> str:
+    """Return what to type to use a reference that is better than a trained model, and to train on from it."""
+    from promptcli.models.loading import open_registry
+    from promptcli.settings import BARE
+
+    facts = trained.facts
+    is_model = better in open_registry().names()
+    if not is_model and "started_from" in facts:
+        return "try another --learning-rate or more --epochs"
+    if not is_model:
+        recipe = facts["untrained"][0]["recipe_fields"]
+        flags = [f"--{field} {shlex.quote(recipe[field])}" for field in ("backbone", "prompt", "pooling")]
+        return f"promptcli embed FILE {' '.join(flags)}; or try another --learning-rate"
+    use = f"promptcli embed FILE -m {better}"
+    tunes = "backbone" in find_method(facts["method"], supervised=facts["supervised"]).learns
+    if tunes and "started_from" not in facts and trained.entry.recipe.backbone == BARE.backbone:
+        return f"{use}; or train from it: --from {better}"
+    return use
 
 
 def _summary(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

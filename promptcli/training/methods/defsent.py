@@ -10,10 +10,14 @@ from promptcli.training.methods.training_settings import TrainingSettings, setti
 class DefSentSettings(TrainingSettings):
     """Settings of DefSent."""
 
-    pool: str = setting("avg", "avg, cls or max of the last layer.", choices=("avg", "cls", "max"))
+    pool: str = setting(
+        "",
+        "avg, cls or max of the last layer; default: avg, or as the model of `start` is read.",
+        choices=("", "avg", "cls", "max"),
+    )
 
     def pooling(self, own: str) -> str:
-        return f"last/{self.pool}"
+        return f"last/{self.pool}" if self.pool else own
 
 
 #: The mean, the best of the paper's for BERT-base; [CLS] at half the rate.

@@ -28,6 +28,7 @@ DENOSENT = Method(
     name="denosent",
     source="DenoSent: InfoNCE at the mask, and a denoising decoder whose only memory is the vector",
     pooling="last/mask",
+    needs_pooling="last/mask",
     training_pooling="first-last/avg",  # whose pass has every token's states, the embedding layer's too
     period=False,
     learns=("backbone", "decoder"),

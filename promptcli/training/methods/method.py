@@ -1,7 +1,7 @@
 """A training method as plain data: settings, prompts of the views, what learns, head, objective."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from promptcli.backbones.families import FAMILIES
@@ -42,6 +42,20 @@ class Variant:
         return tuple(settings.prompt(settings.in_training(template)) for template in settings.templates(self.views))
 
 
+def _with_first(views: Views, prompt: str) -> Views:
+    """Return views whose first template is ``prompt``; two that are different stay so."""
+    first, *others = views
+    changed = [prompt]
+    for view in others:
+        if view == first:
+            changed.append(prompt)
+        elif view == prompt:
+            changed.append(first)
+        else:
+            changed.append(view)
+    return tuple(changed)
+
+
 @dataclass(frozen=True)
 class Method:
     """A training method of a paper, unsupervised or supervised."""
@@ -64,6 +78,7 @@ class Method:
     mlm_decay: float = 1.0  #: factor of the masked-LM loss's weight every 100 steps
     training_pooling: str | None = None  #: of the sentence vector in training, if it differs
     untrained_pooling: str | None = None  #: of the untrained encoder, if pooling itself is learned
+    needs_pooling: str | None = None  #: the only pooling that its objective can train, if there is one only
 
     def settings(self, backbone: str, width: int) -> TrainingSettings:
         """Return the settings for a backbone of that width: its published ones, a small one's, or the base's.
@@ -87,6 +102,28 @@ class Method:
                 option = name.replace("_", "-")
                 raise UsageError(f"method {self.name} has no setting {option}; its own settings: {own}")
         return settings.replace(**changes)
+
+    def starting_as(self, read: Recipe, settings: TrainingSettings, family: str) -> "Method":
+        """Return the method on the template and pooling of the model that it starts from, so that nothing is unlearned.
+
+        A template that the settings give wins. So do the method's own if it trains an adapter, whose papers start from
+        another template, or if its objective cannot train the model's pooling.
+        """
+        given = getattr(settings, "template", ())
+        trainable = self.needs_pooling in (None, read.pooling)
+        if given or not trainable or "backbone" not in self.learns:
+            return self
+        variant = self.variant(family)
+        own = self.pooling_of(family, settings)
+        return replace(
+            self,
+            variants={"*": replace(variant, views=_with_first(variant.views, read.prompt), pooling=None)},
+            pooling=read.pooling,
+            training_pooling=self.training_pooling if read.pooling == own else None,
+            counts_specials=self.counts_specials and read.prompt == SLOT,
+            period=read.period,
+            text_rule=read.text_rule,
+        )
 
     def variant(self, family: str) -> Variant:
         kind = "causal" if family in FAMILIES and FAMILIES[family].causal else "*"
