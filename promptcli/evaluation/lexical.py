@@ -1,7 +1,6 @@
 """BM25 over texts, by bm25s (extra ``lexical``): it finds the names and codes that vectors miss."""
 
 import importlib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ FILES = {
     "vocab_name": "lexical-words.json",
     "params_name": "lexical.json",
 }
+#: The version of the rule that parts texts into words: BM25 that was counted by another one is counted again.
+WORD_RULE = 2
 #: The weight of words in a joined score; that of the cosine is the rest.
 WEIGHT = 0.4
 #: Rows of each ranking that are joined, at least.
@@ -37,6 +38,8 @@ class Lexical:
     @classmethod
     def build(cls, texts: Sequence[str], rows: Numbers) -> "Lexical":
         """Count the words of texts, (m,), whose numbers are ``rows``, ascending."""
+        from promptcli.evaluation.words import words  # the library that it takes is not wanted by a search of vectors
+
         bm25s = load_library()
         vocabulary, ids = dict[str, int](), list[list[int]]()  # bm25s numbers words in no certain order
         for text in texts:
@@ -56,7 +59,10 @@ class Lexical:
 
     def rank(self, query: str, k: int, allowed: NDArray[np.bool_] | None) -> tuple[Numbers, Floats]:
         """Return the k rows with the highest scores, above 0, best first; equal scores by row."""
-        known = [self._model.vocab_dict[word] for word in words(query) if word in self._model.vocab_dict]
+        from promptcli.evaluation.words import words
+
+        asked = words(query, query=True)
+        known = [self._model.vocab_dict[word] for word in asked if word in self._model.vocab_dict]
         if not known:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         scores = self._model.get_scores_from_ids(known)
@@ -73,11 +79,6 @@ def load_library() -> Any:
     """Return bm25s; refuse to work without it."""
     require("bm25s", extra="lexical")
     return importlib.import_module("bm25s")
-
-
-def words(text: str) -> list[str]:
-    """Return the words of a text: runs of letters, digits and underscores, in lower case."""
-    return re.findall(r"\w+", text.lower())
 
 
 def joined(vectors: tuple[Numbers, Floats], words: tuple[Numbers, Floats], k: int) -> tuple[Numbers, Floats]:

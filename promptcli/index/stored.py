@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import promptcli
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
-from promptcli.evaluation.lexical import Lexical, load_library
+from promptcli.evaluation.lexical import WORD_RULE, Lexical, load_library
 from promptcli.index.column_types import columns_of, odd_columns
 from promptcli.index.factory import Effort, Recall, faiss, make
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
@@ -81,6 +81,7 @@ class IndexManifest(Origin):
     factor: float | None = None
     split: bool = False  #: Whether long rows are in parts with the ids ROW#PART.
     lexical: bool = False  #: Whether BM25 is in the folder.
+    word_rule: int = 1  #: The version of the rule for words that it was counted by.
     columns: list[str] = field(default_factory=list)  #: Names of the further columns, for conditions.
     odd: list[str] = field(default_factory=list)  #: Those that a note has named, see ``odd_columns``.
     synced: bool = False
@@ -132,6 +133,7 @@ class Writer:
             texts=index.has_texts,
             columns=columns_of(index.labels),
             odd=_note_odd(stored),
+            word_rule=WORD_RULE,
             created=stored.created,
             synced=stored.synced,
             deleted=len(deleted),
@@ -213,6 +215,7 @@ def change(folder: Path, *, memory: int | None = None, begun: IndexManifest | No
         stored = load(folder)
         if begun and (stored.synced, stored.origin.fingerprint) != (begun.synced, begun.fingerprint):
             raise _changed(folder)
+        stored.index.outdated_words = None  # they are counted and stored now
         if stored.index.lexical:
             load_library()
         with write_folder(folder) as new:
@@ -245,7 +248,12 @@ def _load(folder: Path) -> StoredIndex:
         )
     except (RuntimeError, ValueError, OSError) as error:
         raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
-    if manifest.lexical and index.rows:
+    if manifest.lexical and manifest.word_rule != WORD_RULE:
+        index.outdated_words = (
+            f"{folder} has the words of an earlier version; they are counted again for each command:"
+            f" `promptcli index compact {folder}` stores them"
+        )
+    elif manifest.lexical and index.rows:
         with contextlib.suppress(UsageError):  # without bm25s its vectors are searched
             index.counted = Lexical.read(folder, index.live())
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})

@@ -118,6 +118,7 @@ class VectorIndex:
         masked = np.zeros(sum(map(len, segments)), bool)
         masked[[] if deleted is None else deleted] = True
         self._set_segments(segments, masked)
+        self.outdated_words: str | None = None  #: A line for who searches words that must be counted again.
         self.empty = empty  #: FAISS's index, trained, without rows.
         self.factory = factory  #: FAISS's description of the index.
         self.recall = recall  #: recall@10 as measured at the build; None for an exact index.
@@ -191,6 +192,8 @@ class VectorIndex:
                 " `promptcli index sync DIR FILE --lexical`"
             )
         if self.counted is None:
+            if self.outdated_words is not None:
+                note(self.outdated_words)
             live = self.live()
             texts = self.labels.column("text").to_pylist() if self.has_texts else []
             self.counted = Lexical.build([texts[row] for row in live], live)

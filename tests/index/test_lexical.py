@@ -1,5 +1,6 @@
 """BM25 and its joining with vectors, against plain loops; stored, changed and refused."""
 
+import json
 import math
 import re
 
@@ -11,6 +12,7 @@ import pytest
 import promptcli as pc
 from promptcli.errors import UsageError
 from promptcli.evaluation.lexical import Lexical, joined
+from promptcli.index.indexing import compact_index
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
 from promptcli.index.vector_index import VectorIndex
@@ -121,6 +123,67 @@ def test_texts_without_words_have_no_answers():
     assert build(["!", "?", ""]).search(None, 5, words=["cat", "!"]) == [[], []]
 
 
+SCRIPTS = [
+    "बिल्ली सोफ़े पर सो रही है",
+    "दिल्ली बहुत बड़ा शहर है",
+    "Le caf\u00e9 est ferm\u00e9.",
+    "Le cafe\u0301 de la gare est ouvert.",
+    "猫在沙发上睡觉。",
+    "狗在公园里跑。",
+    "แมวนอนบนโซฟา",
+    "\u05e9\u05c1\u05b8\u05dc\u05d5\u05b9\u05dd לכולם",
+    "GPT4を使うコンピューター",
+    "میخواهم بنویسم",
+    "كِتَابٌ جديد",
+    "Die Straße, ＡＢＣ１２",
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("बिल्ली", {0}),
+        ("caf\u00e9", {2, 3}),
+        ("CAFE\u0301", {2, 3}),
+        ("cafe", set()),
+        ("沙发", {4}),
+        ("猫", {4}),
+        ("在公园", {5}),
+        ("แมว", {6}),
+        ("שלום", {7}),
+        ("\u05e9\u05c1\u05b8\u05dc\u05d5\u05b9\u05dd", {7}),
+        ("コンピューター gpt4", {8}),
+        ("می\u200cخواهم", {9}),
+        ("كتاب", {10}),
+        ("STRASSE", {11}),
+        ("abc12", {11}),
+    ],
+)
+def test_words_of_every_script_are_found(query, rows):
+    found, scores = Lexical.build(SCRIPTS, np.arange(len(SCRIPTS))).rank(query, 20, None)
+    assert {row for row, score in zip(found.tolist(), scores, strict=True) if score >= 0.3 * max(scores)} == rows
+
+
+def test_an_index_with_the_words_of_an_earlier_version_opens_and_says_what_to_type(tmp_path, caplog):
+    caplog.set_level("INFO", "promptcli")
+    folder = tmp_path / "idx"
+    save(folder, StoredIndex(build(SCRIPTS), ORIGIN, "now"))
+    document = json.loads((folder / "index.json").read_text())
+    del document["word_rule"]
+    (folder / "index.json").write_text(json.dumps(document))
+    old = load(folder).index
+    old.search(vectors(1), 3)
+    assert caplog.text == "", "a search of vectors needs no words"
+    [hits] = old.search(None, 3, words=["沙发"])
+    assert [hit.id for hit in hits] == ["r4"]
+    old.search(None, 3, words=["沙发"])
+    assert caplog.text.count(f"`promptcli index compact {folder}` stores them") == 1
+    caplog.clear()
+    compact_index(folder)
+    assert [hit.id for hit in load(folder).index.search(None, 3, words=["沙发"])[0]] == ["r4"]
+    assert caplog.text == ""
+
+
 def test_stored_searched_and_refused(tmp_path, monkeypatch):
     file, encoder = tmp_path / "a.txt", pc.load("static-avg")
     file.write_text("Model X-200 is loud.\nThe engine makes a lot of noise.\nA cat sleeps.\n")
@@ -144,7 +207,7 @@ def test_stored_searched_and_refused(tmp_path, monkeypatch):
         lambda: list(pc.search_index(tmp_path / "idx", ["x"], lexical=True)),
         lambda: pc.add_to_index(tmp_path / "idx", file),
     ):
-        with pytest.raises(UsageError, match=r"promptcli\[lexical\]"):
+        with pytest.raises(UsageError, match=r"\[lexical\]"):
             call()
     [(_, [hit])] = pc.search_index(tmp_path / "idx", ["loud"], k=1, model=encoder)  # vectors need no bm25s
     assert hit.text == "Model X-200 is loud."
