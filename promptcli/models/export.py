@@ -126,7 +126,7 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "encoder_hidden_size": backbone.width,
         "prefix_projection": False,
     }
-    numbers = prompt.numbers.cpu().permute(3, 0, 1, 2, 4)
+    numbers = prompt.keys_values.cpu().permute(3, 0, 1, 2, 4)
     return config, {"prompt_embeddings": numbers.reshape(len(numbers), -1).contiguous()}
 
 

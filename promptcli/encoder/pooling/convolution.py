@@ -10,7 +10,8 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights
 from promptcli.errors import unknown
 
-KERNELS, CHANNELS = (1, 3, 5), 256  #: kernel sizes, and the channels of each: 3 x 256 = 768 numbers a token
+KERNELS = (1, 3, 5)  #: kernel sizes
+CHANNELS = 256  #: of each kernel size: 3 x 256 = 768 features a token
 _PREFIX = "cnn."
 _ACTIVATIONS = ("relu", "linear")  #: what follows each convolution: the paper has ReLU, the released code nothing
 
@@ -25,18 +26,19 @@ class Convolution(Weights):
         name = context.argument or "relu"
         if name not in _ACTIVATIONS:
             raise unknown("activation of weights 'cnn':", name, _ACTIVATIONS)
-        self.spec, self._activation = f"cnn:{name}", ACTIVATIONS[name]
+        self.spec = f"cnn:{name}"
+        self._activation = ACTIVATIONS[name]
         with torch.device("meta"):
-            wanted = _parameters(context.backbone.width)
-        numbers = context.learned(_PREFIX, "pooling 'cnn' (`train isbert`)", wanted)
-        self._numbers = {name: tensor.to(context.backbone.device) for name, tensor in numbers.items()}
+            wanted = _new_parameters(context.backbone.width)
+        learned = context.learned(_PREFIX, "pooling 'cnn' (`train isbert`)", wanted)
+        self._parameters = {name: tensor.to(context.backbone.device) for name, tensor in learned.items()}
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
-            numbers = _parameters(context.backbone.width)
-        return {f"{_PREFIX}{name}": tensor.detach().to(context.backbone.device) for name, tensor in numbers.items()}
+            parameters = _new_parameters(context.backbone.width)
+        return {f"{_PREFIX}{name}": tensor.detach().to(context.backbone.device) for name, tensor in parameters.items()}
 
     def local(self, states: Tensor, batch: Batch) -> Tensor:
         """Return the local features (n, t, 768) of states (n, t, d); 0 at padding."""
@@ -44,18 +46,24 @@ class Convolution(Weights):
         inputs = (states * real).transpose(1, 2)
         features = []
         for size in KERNELS:
-            weight, bias = self._numbers[f"{size}.weight"], self._numbers[f"{size}.bias"]
-            features.append(self._activation(functional.conv1d(inputs, weight, bias, padding=size // 2)))
+            weight = self._parameters[f"{size}.weight"]
+            bias = self._parameters[f"{size}.bias"]
+            convolved = functional.conv1d(inputs, weight, bias, padding=size // 2)
+            features.append(self._activation(convolved))
         return torch.cat(features, dim=1).transpose(1, 2) * real
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         return self.local(states, batch).sum(1) / batch.lengths.unsqueeze(1)
 
     def tensors(self) -> dict[str, Tensor]:
-        return {f"{_PREFIX}{name}": tensor.detach() for name, tensor in self._numbers.items()}
+        return {f"{_PREFIX}{name}": tensor.detach() for name, tensor in self._parameters.items()}
 
 
-def _parameters(width: int) -> dict[str, Tensor]:
-    """Return the numbers of all convolutions as torch starts them, on states of that width."""
-    layers = {size: nn.Conv1d(width, CHANNELS, size) for size in KERNELS}
-    return {f"{size}.{name}": tensor for size, layer in layers.items() for name, tensor in layer.named_parameters()}
+def _new_parameters(width: int) -> dict[str, Tensor]:
+    """Return the parameters of all convolutions as torch initialises them, on states of that width."""
+    parameters: dict[str, Tensor] = {}
+    for size in KERNELS:
+        layer = nn.Conv1d(width, CHANNELS, size)
+        for name, parameter in layer.named_parameters():
+            parameters[f"{size}.{name}"] = parameter
+    return parameters

@@ -79,20 +79,31 @@ class WordTfIdf(Weights):
     spec = "tfidf:word"
 
     def __init__(self, context: BuildContext) -> None:
-        needed = "weights 'tfidf:word' are fitted on a corpus", "pooling first-last/tfidf:word"
-        counts = {name: context.fitted(name, *needed, None, dtype=torch.int32).cpu() for name in (PIECES, LENGTHS)}
-        self._tensors = {**counts, IDF: context.fitted(IDF, *needed, len(counts[LENGTHS])).cpu()}
-        pieces, ends = self._tensors[PIECES].tolist(), self._tensors[LENGTHS].cumsum(0).tolist()
-        words = (tuple(pieces[start:end]) for start, end in itertools.pairwise([0, *ends]))
-        self._idf: dict[Word, float] = dict(zip(words, self._tensors[IDF].tolist(), strict=True))
+        owner = "weights 'tfidf:word' are fitted on a corpus"
+        choice = "pooling first-last/tfidf:word"
+        pieces = context.fitted(PIECES, owner, choice, None, dtype=torch.int32).cpu()
+        lengths = context.fitted(LENGTHS, owner, choice, None, dtype=torch.int32).cpu()
+        idf = context.fitted(IDF, owner, choice, len(lengths)).cpu()
+        self._tensors = {PIECES: pieces, LENGTHS: lengths, IDF: idf}
+        self._idf: dict[Word, float] = {}
+        start = 0
+        for length, value in zip(lengths.tolist(), idf.tolist(), strict=True):
+            word = tuple(pieces[start : start + length].tolist())
+            self._idf[word] = value
+            start += length
         self._words = Words(context.backbone)
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         weights = np.zeros(batch.ids.shape, np.float32)
-        for row, (ids, length) in enumerate(zip(batch.host_ids().tolist(), batch.host_lengths().tolist(), strict=True)):
-            words = self._words.cut(ids[:length])
+        lengths = batch.host_lengths().tolist()
+        for row, ids in enumerate(batch.host_ids().tolist()):
+            words = self._words.cut(ids[: lengths[row]])
             counts = Counter(words)
-            weights[row, :length] = [counts[word] * self._idf.get(word, 0.0) for word in words for _ in word]
+            start = 0
+            for word in words:
+                end = start + len(word)
+                weights[row, start:end] = counts[word] * self._idf.get(word, 0.0)
+                start = end
         return weighted_sum(to_device(weights, states.device), states)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -105,13 +116,18 @@ def fit_word_idf(rows: Iterable[Sequence[int]], backbone: Backbone) -> dict[str,
     frequency: Counter[Word] = Counter()
     documents = 0
     for row in rows:
-        frequency.update(dict.fromkeys(words.cut(row)).keys())
+        distinct = dict.fromkeys(words.cut(row))  # in order, which a set does not keep
+        frequency.update(distinct.keys())
         documents += 1
-    counts = np.fromiter(frequency.values(), np.int64, len(frequency))
+    pieces: list[int] = []
+    for word in frequency:
+        pieces += word
+    counts = np.array(list(frequency.values()), np.int64)
+    idf = np.log2(documents / np.maximum(counts, 1))
     return {
-        PIECES: torch.tensor([piece for word in frequency for piece in word], dtype=torch.int32),
+        PIECES: torch.tensor(pieces, dtype=torch.int32),
         LENGTHS: torch.tensor([len(word) for word in frequency], dtype=torch.int32),
-        IDF: torch.from_numpy(np.log2(documents / np.maximum(counts, 1)).astype(np.float32)),
+        IDF: torch.from_numpy(idf.astype(np.float32)),
     }
 
 
@@ -127,7 +143,10 @@ class Words:
         tokens = backbone.tokenizer
         pieces = [tokens.text(token) for token in range(len(backbone.token_rows))]
         self._alone = np.array([_is_punctuation(piece) for piece in pieces])
-        self._alone[[token for token in (*tokens.start, *tokens.end, tokens.mask) if token is not None]] = True
+        specials = [*tokens.start, *tokens.end]
+        if tokens.mask is not None:
+            specials.append(tokens.mask)
+        self._alone[specials] = True
         if any(piece.startswith(_CONTINUES) and piece != _CONTINUES for piece in pieces):
             self._begins = np.array([not piece.startswith(_CONTINUES) for piece in pieces])
         else:

@@ -87,15 +87,21 @@ class Unbiased(Weights):
         tokens = backbone.tokenizer
         if tokens.splits_at_blanks:
             rewritten = self._rewritten_tokens(tokens)
-            rows = [b"".join(map(rewritten.__getitem__, unpack(ids))) for ids in tokens.packed(pieces)]
+            rows = []
+            for packed in tokens.packed(pieces):
+                rows.append(b"".join([rewritten[token] for token in unpack(packed)]))
         else:
-            lead = self._convention.lead
-            filtered = [self._filter(ids, tokens) for ids in tokens.encode([lead + piece.lstrip() for piece in pieces])]
+            led = [self._convention.lead + piece.lstrip() for piece in pieces]
+            filtered = [self._filter(ids, tokens) for ids in tokens.encode(led)]
             if "case" in self._on:
-                rows = tokens.packed([self._convention.join(list(map(tokens.text, ids))) for ids in filtered])
+                texts = []
+                for ids in filtered:
+                    texts.append(self._convention.join([tokens.text(token) for token in ids]))
+                rows = tokens.packed(texts)
             else:
-                rows = list(map(pack, filtered))
-        return [ids or pack([tokens.pad]) for ids in rows]
+                rows = [pack(ids) for ids in filtered]
+        padding = pack([tokens.pad])
+        return [row or padding for row in rows]
 
     def _rewritten_tokens(self, tokens: PieceTokenizer) -> list[bytes]:
         """Return the rewriting of each token of the vocabulary, by id: tokens joined by spaces are independent."""
@@ -117,4 +123,9 @@ class Unbiased(Weights):
             "pun": self._convention.punctuation,
         }
         active = [drop for switch, drop in drops.items() if switch in self._on]
-        return [token for token in ids if not any(drop(tokens.text(token)) for drop in active)]
+        remaining = []
+        for token in ids:
+            text = tokens.text(token)
+            if not any(drop(text) for drop in active):
+                remaining.append(token)
+        return remaining

@@ -27,10 +27,10 @@ class DeepPrefix(Prompt):
     def __init__(self, context: BuildContext) -> None:
         shape = prefix_shape(context)
         owner = f"prompt 'deep-prefix:{context.argument}' (`train dcpcse`)"
-        numbers = context.learned("deep-prefix.", owner, {"keys_values": torch.empty(shape, device="meta")})
+        learned = context.learned("deep-prefix.", owner, {"keys_values": torch.empty(shape, device="meta")})
         super().__init__(context)
         self.shared = ()
-        self.numbers = numbers["keys_values"].to(context.backbone.device)
+        self.keys_values = learned["keys_values"].to(context.backbone.device)
         self.length = shape[3]
         self.spec = f"deep-prefix:{self.length}"
         self._dropout = 0.0
@@ -41,19 +41,19 @@ class DeepPrefix(Prompt):
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
-        numbers = torch.empty(prefix_shape(context)).normal_(0, _SPREAD, generator=generator)
-        return {TENSOR: numbers.to(context.backbone.device)}
+        keys_values = torch.empty(prefix_shape(context)).normal_(0, _SPREAD, generator=generator)
+        return {TENSOR: keys_values.to(context.backbone.device)}
 
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the prefix; in training each example gets its own dropout."""
         if not self._dropout:
-            return replace(batch, prefix=tuple((layer[0], layer[1]) for layer in self.numbers))
-        dropped = dropped_copies(self.numbers, batch.ids.size(0), self._dropout)  # (L, n, 2, h', p, d/h)
+            return replace(batch, prefix=tuple((layer[0], layer[1]) for layer in self.keys_values))
+        dropped = dropped_copies(self.keys_values, batch.ids.size(0), self._dropout)  # (L, n, 2, h', p, d/h)
         keys, values = dropped.unbind(2)
         return replace(batch, prefix=tuple(zip(keys.unbind(), values.unbind(), strict=True)))
 
     def tensors(self) -> dict[str, Tensor]:
-        return {TENSOR: self.numbers.detach()}
+        return {TENSOR: self.keys_values.detach()}
 
     def set_dropout(self, probability: float) -> Self:
         self._dropout = probability
@@ -62,9 +62,10 @@ class DeepPrefix(Prompt):
 
 def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
     """Return (L, 2, h', p, d/h), h' the heads of keys and values, for the length p that the spec names."""
-    argument, backbone = context.argument or "", context.backbone
+    argument = context.argument or ""
+    backbone = context.backbone
     backbone.require_seam("a deep prefix")
-    if not argument.isdecimal() or not 1 <= int(argument) <= backbone.max_tokens - 3:
-        most = backbone.max_tokens - 3  # a shortest input
+    most = backbone.max_tokens - 3  # a shortest input takes three
+    if not argument.isdecimal() or not 1 <= int(argument) <= most:
         raise UsageError(f"prefix length {argument!r} is not allowed; backbone {backbone.name!r} takes 1 to {most}")
     return (backbone.n_layers, 2, backbone.n_key_heads, int(argument), backbone.head_width)

@@ -33,10 +33,10 @@ class SoftTemplate(Prompt):
         self.slots = _word_positions(self.template, context.backbone)
         wanted = torch.empty(len(self.slots), context.backbone.token_rows.size(1), device="meta")
         owner = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
-        numbers = context.learned("soft-template.", owner, {"vectors": wanted})
-        self.numbers = numbers["vectors"].to(context.backbone.device)
-        self._places = torch.tensor(self.slots, device=self.numbers.device)
-        self._words = torch.tensor(word_ids(self.template, context.backbone), device=self.numbers.device)
+        learned = context.learned("soft-template.", owner, {"vectors": wanted})
+        self.vectors = learned["vectors"].to(context.backbone.device)
+        self._places = torch.tensor(self.slots, device=self.vectors.device)
+        self._words = torch.tensor(word_ids(self.template, context.backbone), device=self.vectors.device)
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
@@ -46,18 +46,22 @@ class SoftTemplate(Prompt):
         return {TENSOR: backbone.token_rows.detach()[ids].float().clone()}
 
     def attach(self, batch: Batch) -> Batch:
-        slots = torch.where(self._places < 0, batch.lengths.unsqueeze(1) + self._places, self._places)  # (n, m)
-        return replace(batch, soft=SoftTokens(self.numbers, slots))
+        from_the_end = batch.lengths.unsqueeze(1) + self._places
+        slots = torch.where(self._places < 0, from_the_end, self._places)  # (n, m)
+        return replace(batch, soft=SoftTokens(self.vectors, slots))
 
     def tensors(self) -> dict[str, Tensor]:
-        return {TENSOR: self.numbers.detach()}
+        return {TENSOR: self.vectors.detach()}
 
     def nearest_words(self, count: int) -> list[tuple[str, list[str]]]:
         rows = functional.normalize(self._backbone.token_rows.detach().float(), dim=1)
-        best = (functional.normalize(self.numbers.detach().float(), dim=1) @ rows.T).topk(count).indices.tolist()
+        vectors = functional.normalize(self.vectors.detach().float(), dim=1)
+        nearest = (vectors @ rows.T).topk(count).indices.tolist()
         text = self._backbone.tokenizer.text
-        words = self._words.tolist()
-        return [(text(word), [text(token) for token in near]) for word, near in zip(words, best, strict=True)]
+        result = []
+        for word, tokens in zip(self._words.tolist(), nearest, strict=True):
+            result.append((text(word), [text(token) for token in tokens]))
+        return result
 
 
 class LookedUpSoftTemplate(SoftTemplate):
@@ -79,16 +83,22 @@ class LookedUpSoftTemplate(SoftTemplate):
         word_numbers = torch.arange(len(words), device=slots.device)
         winner = torch.where(together, word_numbers, -1).amax(-1)
         # a place is written once for each of its words, and its gradient belongs to the winner once
-        vectors = torch.where((winner == word_numbers).unsqueeze(2), self.numbers, self.numbers.detach()[winner])
+        is_winner = (winner == word_numbers).unsqueeze(2)
+        vectors = torch.where(is_winner, self.vectors, self.vectors.detach()[winner])
         return replace(batch, soft=SoftTokens(vectors, slots))
 
 
 def word_ids(template: Template, backbone: Backbone) -> list[int]:
     """Return the ids of a template's words, in its order, (m,)."""
-    return [(template.right if place < 0 else template.left)[place] for place in _word_positions(template, backbone)]
+    ids = []
+    for place in _word_positions(template, backbone):
+        side = template.right if place < 0 else template.left
+        ids.append(side[place])
+    return ids
 
 
 def _word_positions(template: Template, backbone: Backbone) -> list[int]:
+    """Return the positions of a template's words: before [X] from the start, after it from the end (-1 the last)."""
     specials = {*backbone.tokenizer.start, *backbone.tokenizer.end, backbone.tokenizer.mask}
     around = [*enumerate(template.left), *enumerate(template.right, -len(template.right))]
     words = [place for place, token in around if token not in specials]

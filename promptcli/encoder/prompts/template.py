@@ -1,7 +1,6 @@
 """Template: a text with one [X] for the sentence and any number of [MASK]s; its ids equal the filled string's."""
 
 import functools
-import itertools
 import re
 import string
 import unicodedata
@@ -22,7 +21,7 @@ class Inputs:
 
     @functools.cached_property
     def rows(self) -> list[list[int]]:
-        return list(map(unpack, self.packed))
+        return [unpack(row) for row in self.packed]
 
 
 class Template:
@@ -88,16 +87,16 @@ class Template:
         """Return n sentences as the pieces to tokenise, without white space around them unless the rule keeps it.
 
         ``period`` appends "." if the last character is not one of . ? " ' (PromptBERT's evaluation code; worth about 5
-        points without training), or another script's mark (``ENDINGS``); an empty sentence stays empty.
+        points without training), or another script's mark (``STOPS``); an empty sentence stays empty.
         """
         rule = rule or PLAIN
-        if rule.strips:
-            texts = (sentence.strip() for sentence in sentences)
-        else:
-            texts = (sentence.removeprefix(self._added) for sentence in sentences)
-        if period:
-            texts = (with_period(text) for text in texts)
-        return [self._before + rule.change(text) + self._after for text in texts]
+        pieces = []
+        for sentence in sentences:
+            text = sentence.strip() if rule.strips else sentence.removeprefix(self._added)
+            if period:
+                text = with_period(text)
+            pieces.append(self._before + rule.change(text) + self._after)
+        return pieces
 
     def check_room(self, max_length: int) -> None:
         if self.length >= max_length:
@@ -107,17 +106,23 @@ class Template:
     def splice(self, pieces: Sequence[bytes], max_length: int) -> Inputs:
         """Put the template's ids around each piece's packed ids; cut the sentence, never the template."""
         self.check_room(max_length)
-        prefix, before, after, suffix = map(pack, (self.prefix, self._before_ids, self._after_ids, self.suffix))
-        room = max_length * ID_BYTES - len(prefix) - len(suffix)
-        truncated = [len(ids) > room for ids in pieces]
-        rows = [prefix + ids + suffix for ids in pieces]
-        for row in itertools.compress(range(len(rows)), truncated):
-            ids = pieces[row]
-            left = self._tokenizer.cuts_left
-            cut = before + ids[len(ids) - room + len(before) :] if left else ids[: room - len(after)] + after
-            rows[row] = prefix + cut + suffix
+        prefix, suffix = pack(self.prefix), pack(self.suffix)
+        before, after = pack(self._before_ids), pack(self._after_ids)
         # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one of padding
-        return Inputs([row or pack([self._tokenizer.pad]) for row in rows], truncated)
+        padding = pack([self._tokenizer.pad])
+        room = max_length * ID_BYTES - len(prefix) - len(suffix)
+        rows = []
+        truncated = []
+        for ids in pieces:
+            is_cut = len(ids) > room
+            if is_cut and self._tokenizer.cuts_left:
+                ids = before + ids[len(ids) - room + len(before) :]
+            elif is_cut:
+                ids = ids[: room - len(after)] + after
+            row = prefix + ids + suffix
+            rows.append(row or padding)
+            truncated.append(is_cut)
+        return Inputs(rows, truncated)
 
     def _side(self, text: str, *, starts_input: bool, keep_blank: bool = False) -> list[int]:
         ids: list[int] = []

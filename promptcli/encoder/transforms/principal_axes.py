@@ -33,13 +33,15 @@ class FittedAxes(Transform):
 
     def __init__(self, context: BuildContext) -> None:
         name = self.names[0].partition(".")[0]
-        needed = f"transform {name!r} is fitted on sentences", f"transform {name}"
-        stored = context.fitted(self.names[1], *needed, None, None)
+        owner = f"transform {name!r} is fitted on sentences"
+        choice = f"transform {name}"
+        stored = context.fitted(self.names[1], owner, choice, None, None)
         self.takes = stored.size(self.side)
-        mean = context.fitted(self.names[0], *needed, self.takes)
+        mean = context.fitted(self.names[0], owner, choice, self.takes)
         self.spec, kept, matrix = self.read(context, stored)
-        self._tensors = dict(zip(self.names, (mean.cpu(), kept.contiguous().cpu()), strict=True))
-        mean, matrix = (numbers.contiguous().to(context.backbone.device) for numbers in (mean, matrix))
+        self._tensors = {self.names[0]: mean.cpu(), self.names[1]: kept.contiguous().cpu()}
+        mean = mean.contiguous().to(context.backbone.device)
+        matrix = matrix.contiguous().to(context.backbone.device)
         self.stages = [("vector", lambda vectors: (vectors - mean) @ matrix)]
 
     @abstractmethod
@@ -57,8 +59,12 @@ class FittedAxes(Transform):
         basis, variances, _ = np.linalg.svd(np.cov(wide, rowvar=False))
         if not variances[0] > _CONSTANT * np.square(wide).mean():
             raise UsageError(f"{name} is of how vectors differ, and those of the {n} sentences are all the same")
-        arrays = wide.mean(0), cls.of_axes(one_sign(basis), variances)
-        return {name: torch.from_numpy(array.astype(np.float32)) for name, array in zip(cls.names, arrays, strict=True)}
+        mean = wide.mean(0)
+        axes = cls.of_axes(one_sign(basis), variances)
+        return {
+            cls.names[0]: torch.from_numpy(mean.astype(np.float32)),
+            cls.names[1]: torch.from_numpy(axes.astype(np.float32)),
+        }
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
@@ -123,11 +129,12 @@ class Whitening(FittedAxes):
         k = None if match[1] == "all" else int(match[1])
         if k is not None and k > stored.size(1):
             raise UsageError(f"transform {spec!r} is not allowed; the fitted matrix has {stored.size(1)} columns")
-        shown = "" if exponent == _FULL else f":{exponent:g}"
         kept = stored[:, :k].contiguous()
         # a column is u s^-1/2 and u has length 1, so its length to the power of 2a - 1 is s^(1/2 - a)
         matrix = kept * torch.linalg.vector_norm(kept, dim=0).pow(2 * exponent - 1)
-        return "whitening" + ("" if k is None and not shown else f":{k or 'all'}{shown}"), kept, matrix
+        if exponent != _FULL:
+            return f"whitening:{k or 'all'}:{exponent:g}", kept, matrix
+        return "whitening" if k is None else f"whitening:{k}", kept, matrix
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
@@ -163,7 +170,9 @@ def _ends(name: str, argument: str | None, d: int) -> tuple[int, int]:
     if argument is None:
         return d // 4, d // 4
     match = re.fullmatch(r"(\d+)-(\d+)", argument, flags=re.ASCII)
-    top, bottom = (int(number) for number in match.groups()) if match else (d, d)
+    top = bottom = d
+    if match:
+        top, bottom = int(match[1]), int(match[2])
     if top + bottom >= d:
         allowed = f"how many of {d} axes to drop at the top and the bottom, fewer than {d} together"
         example = f"{name}:{max(d // 16, 1)}-{d // 4}"
