@@ -179,7 +179,7 @@ class Fields:
             wanted = " or ".join(", ".join(layout) for layout in self.layouts)
             if header is None:
                 raise UsageError(f"{name} is plain text and has no columns; give a file with the columns {wanted}")
-            raise UsageError(f"{name}: no columns {wanted}; {self._remedy}; {_listed(header, dialect)}")
+            raise UsageError(f"{name}: no columns {wanted}; {self._hint(name, header)}; {_listed(header, dialect)}")
         chosen = {self.text, self.id, *(dialect.header if not dialect.numbered else ())}
         only = len([column for column in header or () if column != columns.get(ID)]) < 2
         guesses = [
@@ -239,17 +239,22 @@ class Fields:
                 others = [column for column in header if column not in figures] if figures else []
             if len(others := usual[:1] or others) != 1:
                 problem = "which column is the sentence?" if dialect.numbered else "no column 'text' or 'sentence';"
-                raise UsageError(f"{name}: {problem} {self._remedy}; {listed}")
+                raise UsageError(f"{name}: {problem} {self._hint(name, header)}; {listed}")
             (text,) = others
             if not usual and text in dialect.columns_that(_is_number, header):
-                raise UsageError(f"{name}: column {text!r} holds numbers; {self._remedy}")
+                raise UsageError(f"{name}: column {text!r} holds numbers; {self._hint(name, header)}")
         return {TEXT: text} | ({} if id_column is None or self.id == NONE else {ID: id_column})
 
-    @property
-    def _remedy(self) -> str:
-        wanted = [layout or (TEXT,) for layout in self.layouts]
-        names = (f"FILE:{','.join('ABC'[: len(layout)])} for {', '.join(layout)}" for layout in wanted)
-        return self.remedy or f"name them: {' or '.join(names)}"
+    def _hint(self, name: str, header: Sequence[str]) -> str:
+        """Return how a user names the columns, with those of this file as an example."""
+        if self.remedy:
+            return self.remedy
+        examples = []
+        for layout in self.layouts:
+            names = layout or (TEXT,)
+            columns = [*header, *"ABC"][: len(names)]
+            examples.append(f'"{name}:{",".join(columns)}" for {", ".join(names)}')
+        return f"name the columns, e.g. {' or '.join(examples)}"
 
 
 def _key(name: str) -> str:

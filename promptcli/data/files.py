@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from promptcli.data.given import check_encodable, is_unicode
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, did_you_mean, one_line
+from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted, did_you_mean, one_line
 
 #: The longest line in characters. Longer "lines" come from files that are not text, and would fill the memory.
 LONGEST_LINE = 64 << 20
@@ -36,7 +36,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: First bytes of files that are not text, and what to do with them.
 _OTHER_KINDS = {
     b"\x1f\x8b": "gzip data; name the file .gz, or pipe it through gunzip -c",
-    b"PK\x03\x04": "an Excel workbook or a zip archive, not text; save the table as CSV, or unpack it",
+    b"PK\x03\x04": "an Office document or a zip archive, not text; save it as text or CSV, or unpack it",
 }
 _CONVERT = "convert it: iconv -f CP1252 -t UTF-8 IN > OUT (with the encoding it is in)"
 
@@ -152,7 +152,7 @@ def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None
         head = stream.peek(LOOK)[:LOOK]
     for first, kind in _OTHER_KINDS.items():
         if head.startswith(first):
-            raise UsageError(f"{name}: line 1: {kind}")
+            raise UsageError(f"{name}: {kind}")
     utf16 = head[:2] in _UTF16
     encoding = "utf-16" if utf16 else "utf-8-sig"
     text = codecs.getincrementaldecoder(encoding)("replace").decode(head)
@@ -172,6 +172,13 @@ def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None
         _checked(lines, name, None if utf16 else head, tell, ending=ending),
         lambda: raw.hash.hexdigest(),
     )
+
+
+def skipped_files(reasons: Sequence[str]) -> str:
+    """Return what to say of files that were left out, given the errors of reading them."""
+    names = [reason.partition(": ")[0] for reason in reasons]
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return f"skipped {counted(len(names), 'file')} that cannot be read as text or tables: {', '.join(names[:3])}{more}"
 
 
 def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:

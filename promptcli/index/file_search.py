@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from promptcli.data.dialect import CELLS, TEXT, Fields, format_of, split_columns
-from promptcli.data.files import check_file, open_file, open_text
+from promptcli.data.files import check_file, open_file, open_text, skipped_files
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.unknown_letters import note_unknown_letters
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError, UsageError, counted
 from promptcli.index.where import Condition
 from promptcli.notes import note, working
 
@@ -100,10 +100,10 @@ def search(
             count += len(window)
     if condition is not None:
         condition.check()
-    skipped = f"; {len(unreadable):,} not read, e.g. {unreadable[0]}" if unreadable else ""
+    skipped = f"; {skipped_files(unreadable)}" if unreadable else ""
     if not count and condition is None:
         raise UsageError(f"no line to search in {', '.join(map(str, files))}{skipped}")
-    note(f"searched {count:,} lines; files: {len(named) - len(unreadable):,}{skipped}")
+    note(f"searched {counted(count, 'line')} of {counted(len(named) - len(unreadable), 'file')}{skipped}")
     return [line for line in best if min_score is None or line.score >= min_score]
 
 

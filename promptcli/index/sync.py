@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from promptcli.data.dialect import CELLS, ID, TEXT, split_columns
-from promptcli.data.files import state_of
+from promptcli.data.files import skipped_files, state_of
 from promptcli.data.rows import BATCH, Batch, Cells, cells_array
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted
@@ -124,7 +124,7 @@ def _read(files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
             if text := line.strip():
                 yield f"{file}:{number}", text, others
     if unreadable:
-        note(f"files that are not read: {len(unreadable):,}, e.g. {unreadable[0]}")
+        note(skipped_files(unreadable))
 
 
 def _batches(rows: Sequence[Row]) -> Iterator[Batch]:

@@ -178,6 +178,11 @@ class Condition:
 
     def _unreadable(self) -> UsageError:
         rest = self._text[self._tokens[self._next - 1].end() if self._next else 0 :]
+        bare = re.match(r"[^\s,()]+", rest)
+        compared = self._next > 0 and self._tokens[self._next - 1].lastgroup == "comparison"
+        if bare is not None and compared:
+            begin = self._text[: len(self._text) - len(rest)].strip()
+            return self._refusal(f'put dates and texts in quotes, e.g. {begin[-40:]} "{bare[0]:.40}"')
         place = f"at {rest!r:.40}" if rest else "at its end"
         return self._refusal(f'cannot be read {place}; e.g. year > 2020 and lang = "en"')
 

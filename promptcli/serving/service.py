@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import functools
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -199,7 +200,7 @@ class Service:
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:
-            message = f"{request.url.path} does not take this body: {one_line(error, _MESSAGE)}"
+            message = _refusal_of(error, request.url.path, kind)
             raise RequestError(400, message) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             message = f"the body is not JSON of UTF-8 text: {one_line(error, _MESSAGE)}"
@@ -231,6 +232,18 @@ class Service:
     async def work(self, request: Request, function: Callable[[], Result]) -> Result:
         """Return a function's result, computed on the thread of searches."""
         return await _unless_left(request, asyncio.get_running_loop().run_in_executor(self._thread, function))
+
+
+def _refusal_of(error: msgspec.ValidationError, path: str, kind: type[msgspec.Struct]) -> str:
+    """Return what is wrong with a body, and the fields that its route takes."""
+    fields = ", ".join(kind.__struct_fields__)
+    unknown_field = re.search(r"contains unknown field `(.*?)`", str(error))
+    if unknown_field is not None:
+        return f'unknown field "{unknown_field[1]:.40}"; {path} takes {fields}'
+    missing = re.search(r"missing required field `(.*?)`", str(error))
+    if missing is not None:
+        return f'field "{missing[1]}" is missing; {path} takes {fields}'
+    return f"{path}: {one_line(error, _MESSAGE)}"
 
 
 def _in_role(encoder: Encoder, role: str) -> Encoder:

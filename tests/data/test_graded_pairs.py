@@ -26,7 +26,8 @@ def test_every_format_with_usual_and_with_named_columns(suffix, tmp_path):
     pairs = task.pairs()
     assert list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)) == ROWS
     assert (task.label, task.expected_pairs) == (f"{other}:left,right,gold", 4)
-    with pytest.raises(UsageError, match=r"FILE:A,B,C for sentence1, sentence2, score; columns: left, right, gold, n"):
+    named = rf'"{other}:left,right,gold" for sentence1, sentence2, score; columns: left, right, gold, n'
+    with pytest.raises(UsageError, match=named):
         read_graded_pairs(other)
 
 

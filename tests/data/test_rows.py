@@ -75,7 +75,7 @@ def test_missing_files_and_folders(tmp_path):
         ("a.txt", "é\n".encode() + b"caf\xe9 au lait\n", ["a.txt: line 2: not UTF-8"]),
         ("a.txt", b"caf\xe9 au lait\n" * 6000 + b"\x81\n", ["a.txt: line 6001: not CP1252"]),
         ("a.txt", "one\ntwo\n".encode("utf-16")[:-1], ["not UTF-16"]),
-        ("a.xlsx", b"PK\x03\x04", ["an Excel workbook", "CSV"]),
+        ("a.xlsx", b"PK\x03\x04", ["an Office document", "CSV"]),
         ("a.txt", "café\n".encode("utf-16-le"), ["line 1", "NUL", "iconv -f UTF-16"]),
         ("a.txt", "one\ntwo\0\n", ["a.txt: line 2: a NUL byte"]),
         ("a.jsonl", '{"text": "a\\u0000"}', ["line 1", "NUL"]),

@@ -51,7 +51,7 @@ def test_neighbours_and_what_is_not_text(folder, caplog):
     [line] = pc.search(LINES[3], [folder / "notes.md"], k=1, context=2)
     assert (line.line, line.before, line.after) == (4, ("", LINES[2]), (LINES[4], LINES[5]))
     pc.search("The kitten sleeps", [folder, folder / "deep" / "*.csv"])
-    assert "searched 7 lines; files: 2; 1 not read, e.g. " in caplog.text
+    assert "searched 7 lines of 2 files; skipped 1 file that cannot be read as text or tables: " in caplog.text
     assert "picture.png" in caplog.text
 
 

@@ -42,7 +42,10 @@ def test_a_changed_folder_gives_the_index_of_a_fresh_build(folder, encoder, capl
     caplog.set_level("INFO", logger="promptcli")
     monkeypatch.chdir(folder)
     assert pc.sync_index("idx", ["notes"], encoder).rows == 7
-    assert "files that are not read: 1, e.g. notes/picture.png" in caplog.text and "7 rows added" in caplog.text
+    assert (
+        "skipped 1 file that cannot be read as text or tables: notes/picture.png" in caplog.text
+        and "7 rows added" in caplog.text
+    )
     before = {path: path.read_bytes() for path in (folder / "idx").iterdir()}
     pc.sync_index("idx", ["notes"])
     assert {path: path.read_bytes() for path in (folder / "idx").iterdir()} == before
