@@ -11,6 +11,7 @@ import pytest
 import promptcli as pc
 from promptcli.cli.app import command
 from promptcli.models.loading import backbone_model
+from promptcli.recipe import Choice
 from tests import network
 from tests.embed_running import refused
 from tests.senteval import write_transfer
@@ -192,7 +193,7 @@ def test_a_cached_model_without_its_owner_is_named(line, cached, online, run, no
 
 @pytest.mark.parametrize(("name", "meant"), [("minni", "mini"), ("promt", "prompt"), ("minibert", "mini-bert")])
 def test_a_mistyped_model_is_not_looked_for_as_a_backbone(name, meant, online, no_network):
-    for model in (name, pc.Choice(model=name)):
+    for model in (name, Choice(model=name)):
         with pytest.raises(pc.NotFoundError, match=f"no model '{name}'; did you mean {meant}[?]"):
             backbone_model(model)
     assert not no_network
