@@ -17,6 +17,8 @@ from promptcli.storage.documents import read_document, shown
 from promptcli.storage.paths import inside
 from promptcli.storage.tensors import load_tensors
 
+PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for keys and values in front of every layer's own
+_IN_THE_INPUT = ("PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "ADAPTION_PROMPT")
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ALPHA = "lora_alpha"
 _HINT = "save it again (peft: save_pretrained)"
@@ -86,6 +88,7 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
 def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
     """Read an adapter as peft saves it; ``prefix`` precedes its names in a model with a head, e.g. ``model``."""
     config = read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError)
+    check_kind(what, config)
     for field, plain in _PLAIN.items():
         if config.get(field, plain[0]) not in plain:
             raise UsageError(f"{what} is not a plain LoRA ({field} {config[field]!r}); merge it: merge_and_unload")
@@ -101,6 +104,16 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
         inner = name.removeprefix("base_model.model.").removeprefix(f"{prefix}.")
         adapter[inner.replace(".lora_A.weight", _DOWN).replace(".lora_B.weight", _UP)] = tensor
     return adapter
+
+
+def check_kind(what: str, config: Mapping[str, Any]) -> None:
+    """Refuse an adapter that is learned vectors in the input: it is no change of the weights that could be merged."""
+    kind = config.get("peft_type")
+    if kind == PREFIX_TUNING:
+        raise UsageError(f"{what} is prefix tuning of peft, an encoder: give it as `model`")
+    if kind in _IN_THE_INPUT:
+        supported = f"supported: LORA, {PREFIX_TUNING}"
+        raise UsageError(f"{what} is a {kind} adapter of peft, which is not supported; {supported}")
 
 
 def base_of(what: str, folder: Path) -> str | None:

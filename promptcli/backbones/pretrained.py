@@ -35,7 +35,15 @@ _DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}  
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
 _SHARDS = "model.safetensors.index.json"  # weights in several files: which tensor is in which
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.pkl")
+#: Files of weights that are not read, beside ``*.bin``, which can be converted -> what they are.
+_OTHER_WEIGHTS = {
+    **dict.fromkeys(("*.pt", "*.pth", "*.ckpt", "*.pkl"), "a pickle, which can run code"),
+    "*.h5": "of TensorFlow",
+    "*.msgpack": "of Flax",
+    "*.ot": "of Rust",
+    "*.gguf": "of llama.cpp",
+    "*.onnx": "a graph",
+}
 
 #: Words of many scripts, the same number in each text: a vocabulary that cannot distinguish them knows no language.
 PROBES = ("cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली", "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता")
@@ -248,10 +256,12 @@ def weight_files(what: str, folder: Path) -> list[Path]:
     files = sorted(path for path in folder.glob("*.safetensors") if path.name != _NUMBERS)
     if files:
         return files
-    pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
-    if pickles:
+    for path in sorted(folder.glob("*.bin")):
         convert = "`promptcli models import FOLDER --name NAME --convert`"
-        raise UsageError(f"{what} has its weights in {pickles[0]} only; a pickle can run code: convert it, {convert}")
+        raise UsageError(f"{what} has its weights in {path.name} only; a pickle can run code: convert it, {convert}")
+    for pattern, kind in _OTHER_WEIGHTS.items():
+        for path in sorted(folder.glob(pattern)):
+            raise UsageError(f"{what} has its weights in {path.name} only, {kind}; take a checkpoint in safetensors")
     raise UsageError(f"{what} has no *.safetensors weights")
 
 

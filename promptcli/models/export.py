@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from promptcli.backbones.checking import opening
-from promptcli.backbones.lora import ALPHA, CONFIG, WEIGHTS, is_lora, is_transposed
+from promptcli.backbones.lora import ALPHA, CONFIG, PREFIX_TUNING, WEIGHTS, is_lora, is_transposed
 from promptcli.backbones.saving import save_tokenizer, save_weights, tokenizer_definition
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
@@ -117,7 +117,7 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
         lacks = f"prompt {encoder.recipe.prompt!r} has no learned keys and values, and the backbone no LoRA"
         raise InexactError(f"{lacks}; `to` sentence-transformers and onnx hold the encoder, merged a tuned backbone")
     config = {
-        "peft_type": "PREFIX_TUNING",
+        "peft_type": PREFIX_TUNING,
         "num_virtual_tokens": prompt.length,
         "token_dim": backbone.width,
         "num_transformer_submodules": 1,

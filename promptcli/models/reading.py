@@ -13,7 +13,7 @@ from torch import Tensor
 from promptcli.backbones.checking import is_table, json_field, named_inside, tensor_names
 from promptcli.backbones.families import FAMILIES, family_of
 from promptcli.backbones.loading import words_only
-from promptcli.backbones.lora import WEIGHTS, base_name
+from promptcli.backbones.lora import PREFIX_TUNING, WEIGHTS, base_name, base_of, check_kind
 from promptcli.backbones.pretrained import SHIPPED as BACKBONES
 from promptcli.backbones.pretrained import added_after, locate
 from promptcli.encoder.prompts.deep_prefix import TENSOR as PREFIX
@@ -29,6 +29,7 @@ from promptcli.storage.tensors import load_tensors
 _ADAPTER, _CONFIG = "adapter_config.json", "config.json"
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _HINT = "fetch the folder again"
+_RERANKER = "is a reranker or a classifier: it scores texts, or pairs of them, and has no vectors of sentences"
 _NO_LIMIT = 1 << 30  # tokens; a larger number in a tokenizer's file means no limit
 #: Mode of sentence-transformers' Pooling -> our weights.
 MODES = {
@@ -145,7 +146,8 @@ def _check_backbone(folder: _Folder, backbone: str) -> None:
 def _adapter(folder: _Folder) -> Entry:
     """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
     config = folder.document(_ADAPTER)
-    if config.get("peft_type") != "PREFIX_TUNING":  # a LoRA, or refused when it is loaded
+    if config.get("peft_type") != PREFIX_TUNING:
+        check_kind(folder.name, config)  # before a note; other kinds than LoRA are refused when it is loaded
         recipe = RECIPES["prompteol"] if config.get("task_type") == "CAUSAL_LM" else Recipe(pooling="last/cls")
         return _entry(folder, "peft LoRA adapter", recipe.replace(backbone=folder.name), {}, _assumed(recipe))
     stored = folder.tensors(WEIGHTS).get("prompt_embeddings", torch.empty(0))
@@ -180,11 +182,14 @@ def _sentence_transformers(folder: _Folder) -> Entry:
     if modules[0][0] == "StaticEmbedding" or _is_model2vec(folder):
         return _table(folder)
     kinds = [kind for kind, _ in modules]
+    task = folder.optional("sentence_bert_config.json").get("transformer_task")
+    if kinds == ["Transformer"] and task == "sequence-classification":
+        raise UsageError(f"{folder.name} {_RERANKER}")
     if kinds[:2] != ["Transformer", "Pooling"]:
         begun = f"begins with {', '.join(kinds[:2])}, not with Transformer and Pooling, or StaticEmbedding"
         raise UsageError(f"{folder.name} {begun}")
     inside = f"{modules[0][1]}/" if modules[0][1] else ""
-    config = folder.document(f"{inside}{_CONFIG}")
+    config = _config_of(folder, inside)
     family = _check_family(folder, config)
     weights, counted = _weights(folder, modules[1][1])
     width = _size(config, "hidden_size") or _size(config, "dim")
@@ -206,6 +211,15 @@ def _sentence_transformers(folder: _Folder) -> Entry:
         max_length=longest,
     )
     return _entry(folder, "sentence-transformers", recipe, tensors, prompts=prompts)
+
+
+def _config_of(folder: _Folder, inside: str) -> dict[str, Any]:
+    """Return the configuration of a language model in a folder; that of its base if it is an adapter."""
+    base = base_of(folder.name, folder.path / inside)
+    if base is not None:
+        folder, inside = _Folder(base, locate(base)[0]), ""
+    config: dict[str, Any] = folder.document(f"{inside}{_CONFIG}")
+    return config
 
 
 def _check_family(folder: _Folder, config: Mapping[str, Any]) -> str:
@@ -365,6 +379,7 @@ def _plain(folder: _Folder) -> Entry:
     elif "simcse" in folder.name.lower():
         kind, recipe = "SimCSE checkpoint", Recipe(pooling="last/cls")
     else:
+        _check_plain(folder, config)
         recipe = Recipe(folder.name, pooling="last/last-token" if FAMILIES[family].causal else "")
         return _entry(folder, "language model", recipe, {}, _assumed(recipe))
     supervised = bool(re.search(r"(?<!un)sup", folder.name.lower()))
@@ -376,6 +391,15 @@ def _plain(folder: _Folder) -> Entry:
         numbers = _prefix(folder, config, sizes, stored["prefix_encoder.embedding.weight"])
         recipe, tensors = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}"), {**tensors, PREFIX: numbers}
     return _entry(folder, kind, recipe, tensors, taken)
+
+
+def _check_plain(folder: _Folder, config: Mapping[str, Any]) -> None:
+    """Refuse a folder that looks like a language model alone and is more."""
+    remedy = "; for its language model alone give it as `backbone`"
+    if any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or ()):
+        raise UsageError(f"{folder.name} {_RERANKER}{remedy}")
+    for path in sorted(folder.path.glob("1_*")):
+        raise UsageError(f"{folder.name} has {path.name} and no {MODULES}, which says how it is used; {_HINT}{remedy}")
 
 
 def _prefix(folder: _Folder, config: Mapping[str, Any], sizes: Sequence[str], stored: Tensor) -> Tensor:
@@ -406,8 +430,8 @@ def _head(recipe: Recipe, stored: Mapping[str, Tensor], supervised: bool) -> tup
 #: File that identifies a kind of folder -> its reader, in order of precedence.
 _READERS: dict[str, Callable[[_Folder], Entry]] = {
     MANIFEST: _promptcli,
-    _ADAPTER: _adapter,
     MODULES: _sentence_transformers,
+    _ADAPTER: _adapter,
     _CONFIG: _plain,
 }
 MARKS = tuple(_READERS)

@@ -7,10 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import promptcli as pc
 from promptcli.errors import UsageError
-from tests.published import MODELS, save_body, save_published, write
+from tests.published import MODELS, MODULES, save_body, save_published, write
 from tests.reference import sentence_transformers_folder
 from tests.tiny import SENTENCES
 
@@ -123,6 +125,101 @@ def test_an_author_s_checkpoint_is_told_by_its_name(tmp_path, caplog):
         recipe = pc.load(tmp_path / "sup-simcse-bert-base-uncased", device="cpu").recipe
     assert (recipe.pooling, recipe.transforms, recipe.prompt) == ("last/cls", ("cls-pooler",), "[X]")
     assert "is taken for a" in caplog.text and "supervised by its name" in caplog.text
+
+
+def with_adapter(folder, tmp_path):
+    """Write a sentence-transformers folder whose language model is a LoRA, and the same with the LoRA merged."""
+    adapted, merged = tmp_path / "adapted", tmp_path / "merged"
+    shutil.copytree(folder("all-MiniLM-L6-v2"), merged)
+    shutil.copytree(merged, adapted)
+    (adapted / "base").mkdir()
+    for file in ("config.json", "model.safetensors"):
+        (adapted / file).rename(adapted / "base" / file)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(adapted / file, adapted / "base" / file)
+    weights = load_file(merged / "model.safetensors")
+    layer = "encoder.layer.0.attention.self.query"
+    weight = weights[f"{layer}.weight"]
+    generator = torch.Generator().manual_seed(0)
+    down, up = (torch.randn(shape, generator=generator) for shape in ((2, weight.size(1)), (weight.size(0), 2)))
+    weights[f"{layer}.weight"] = weight + 6 / 2 * up @ down
+    save_file(weights, merged / "model.safetensors", {"format": "pt"})
+    halves = {"A": down, "B": up}
+    stored = {f"base_model.model.{layer}.lora_{half}.weight": tensor for half, tensor in halves.items()}
+    save_file(stored, adapted / "adapter_model.safetensors")
+    write(adapted, "adapter_config.json", {"peft_type": "LORA", "lora_alpha": 6, "base_model_name_or_path": "base"})
+    return adapted, merged
+
+
+def test_the_modules_of_an_adapter_are_read(folder, tmp_path, home):
+    adapted, merged = with_adapter(folder, tmp_path)
+    wanted = sentence_transformers_folder.vectors(merged, TEXTS)
+    ours = pc.load(adapted, device="cpu", dtype="float32")
+    assert close(ours.encode(TEXTS), wanted)
+    assert ours.recipe.transforms == ("normalize",) and ours.recipe.pooling == "last/avg"
+    assert not close(pc.load(folder("all-MiniLM-L6-v2"), device="cpu", dtype="float32").encode(TEXTS), wanted)
+    pc.import_model(adapted, "adapted")
+    ours.save(tmp_path / "saved")
+    shutil.rmtree(adapted)
+    for kept in ("adapted", tmp_path / "saved"):
+        assert close(pc.load(kept, device="cpu", dtype="float32").encode(TEXTS), wanted)
+
+
+def without_modules(path):
+    (path / "modules.json").unlink()
+
+
+def reranker(path):
+    write(path, "modules.json", [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}Transformer"}])
+    write(path, "sentence_bert_config.json", {"transformer_task": "sequence-classification"})
+
+
+def older_reranker(path):
+    (path / "modules.json").unlink()
+    shutil.rmtree(path / "1_Pooling")
+    config = json.loads((path / "config.json").read_text())
+    write(path, "config.json", {**config, "architectures": ["BertForSequenceClassification"]})
+
+
+def of_tensorflow(path):
+    (path / "model.safetensors").rename(path / "tf_model.h5")
+
+
+def of_flax(path):
+    (path / "model.safetensors").rename(path / "flax_model.msgpack")
+
+
+def prompt_tuning(path):
+    (path / "config.json").unlink()
+    (path / "modules.json").unlink()
+    write(path, "adapter_config.json", {"peft_type": "PROMPT_TUNING", "base_model_name_or_path": "owner/name"})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (without_modules, "has 1_Pooling and no modules.json, .* give it as `backbone`"),
+        (reranker, "is a reranker or a classifier"),
+        (older_reranker, "is a reranker or a classifier.* give it as `backbone`"),
+        (of_tensorflow, "in tf_model.h5 only, of TensorFlow; take a checkpoint in safetensors"),
+        (of_flax, "in flax_model.msgpack only, of Flax"),
+        (prompt_tuning, "is a PROMPT_TUNING adapter of peft, which is not supported"),
+    ],
+)
+def test_what_is_something_else_is_told_by_its_name(spoil, message, folder, tmp_path):
+    path = tmp_path / "model"
+    shutil.copytree(folder("all-MiniLM-L6-v2"), path)
+    spoil(path)
+    with pytest.raises(UsageError, match=message):
+        pc.load(path)
+
+
+@pytest.mark.parametrize("spoil", [without_modules, older_reranker])
+def test_the_language_model_of_such_a_folder_is_a_backbone(spoil, folder, tmp_path):
+    path = tmp_path / "model"
+    shutil.copytree(folder("all-MiniLM-L6-v2"), path)
+    spoil(path)
+    assert pc.load("last-avg", backbone=str(path), device="cpu").encode("a dog").shape == (16,)
 
 
 @pytest.mark.parametrize("name", ["e5-base-v2", "embeddinggemma-300m"])
