@@ -40,7 +40,15 @@ class PretrainingRun:
 
     def run(self, device: str, *, command: str, resume: bool) -> dict[str, object]:
         """Train to the end of the budget and write the model; return its figures."""
-        device, work = choose_device(device), self._open(resume)
+        device, work = choose_device(device), RunFolder(self.output / "work", "plan.json")
+        self._check_output(work, resume)
+        with work.claimed(f"the pre-training of {self.output}", "give another `output`"):
+            return self._run(work, device, command=command, resume=resume)
+
+    def _run(self, folder: RunFolder, device: str, *, command: str, resume: bool) -> dict[str, object]:
+        elsewhere = "delete it, or give another `output`"
+        folder.open(dataclasses.asdict(self.plan), resume=resume, name=self.output, elsewhere=elsewhere)
+        work = folder.folder
         corpus, vectors = self._prepare(work)
         log = self.output / "log.jsonl"
         trainer = Trainer(self.plan, device, vectors)
@@ -54,17 +62,15 @@ class PretrainingRun:
             raise
         return self._finish(trainer, position, command)
 
-    def _open(self, resume: bool) -> Path:
-        """Return the work folder, new or of the run that is resumed."""
-        output, work = self.output, RunFolder(self.output / "work", "plan.json")
+    def _check_output(self, work: RunFolder, resume: bool) -> None:
+        output = self.output
+        if resume and not work.begun:
+            raise UsageError(f"no unfinished run in {output}; leave out `resume` to start one")
         if not resume and (output / _CARD).is_file():
             raise UsageError(f"{output} holds a model; give another `output`")
         if not resume and not work.begun and output.exists():
-            if not output.is_dir() or any(path != work.folder for path in output.iterdir()):
+            if not output.is_dir() or any(path not in (work.folder, work.lock) for path in output.iterdir()):
                 raise UsageError(f"{output} is not empty; give another `output`")
-        elsewhere = "delete it, or give another `output`"
-        work.open(dataclasses.asdict(self.plan), resume=resume, name=output, elsewhere=elsewhere)
-        return work.folder
 
     def _prepare(self, work: Path) -> tuple[Corpus, Tensor | None]:
         """Return the tokenised corpus, and the start vectors of a run that starts from no model."""

@@ -82,9 +82,9 @@ def _wait(acquired: Callable[[float], bool], what: Path, patience: float) -> Non
 
 
 @contextlib.contextmanager
-def claim(lock: Path, what: str) -> Iterator[None]:
+def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
     """Hold the lock file ``lock``, which is gone afterwards; refuse at once, by the holder's name, if it is held."""
-    descriptor = _claimed(lock, what)
+    descriptor = _claimed(lock, what, remedy)
     try:
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
@@ -94,13 +94,13 @@ def claim(lock: Path, what: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _claimed(lock: Path, what: str) -> int:
+def _claimed(lock: Path, what: str, remedy: str) -> int:
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             if try_lock(descriptor) is False:
                 holder = os.read(descriptor, 200).decode(errors="replace") or "another process"
-                raise UsageError(f"{what} is in use by {holder}; wait until it ends, or give another `name`")
+                raise UsageError(f"{what} is running: {holder}; wait until it ends, or {remedy}")
             if is_at(descriptor, lock):
                 return descriptor
         except BaseException:

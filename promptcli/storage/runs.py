@@ -7,6 +7,7 @@ from the settings and the number of the step, so no generator's state is stored.
 import json
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from promptcli.errors import UsageError, one_line
 from promptcli.storage.documents import convert, read_document, shown, to_json
 from promptcli.storage.files import atomic_path, remove_folder, write_text
+from promptcli.storage.locks import claim
 from promptcli.storage.tensors import save_tensors
 
 Report = TypeVar("Report")
@@ -26,18 +28,45 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW
 
 
 class RunFolder:
-    """The folder of a run; its file ``identity`` holds everything that must be the same when it is resumed."""
+    """The folder of a run; its file ``identity`` holds everything that must be the same when it is resumed.
+
+    ``given.json`` holds how it was begun, for those who resume it without saying all of that again.
+    """
 
     def __init__(self, folder: Path, identity: str = "run.json") -> None:
         self.folder = folder
-        self._identity = folder / identity
+        self._identity, self._given = folder / identity, folder / "given.json"
+        self.lock = folder.with_name(f".{folder.name}.lock")  #: there while a process works on the run
 
     @property
     def begun(self) -> bool:
         return self._identity.is_file()
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the run was begun with; empty if there is no unfinished run."""
+        if not (self.begun and self._given.is_file()):
+            return {}
+        return read_document(self._given, dict[str, Any], hint=f"delete {self.folder}", error=UsageError)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return read_document(self._identity, dict[str, Any], hint=f"delete {self.folder}", error=UsageError)
+
+    def claimed(self, what: str, remedy: str) -> AbstractContextManager[None]:
+        """Let no other process work on the run while the block runs; refuse if one does, by its name."""
+        self.lock.parent.mkdir(parents=True, exist_ok=True)
+        return claim(self.lock, what, remedy)
+
     def open(
-        self, identity: Mapping[str, Any], *, resume: bool, name: Path, elsewhere: str, force: bool = False
+        self,
+        identity: Mapping[str, Any],
+        *,
+        resume: bool,
+        name: Path,
+        elsewhere: str,
+        force: bool = False,
+        given: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin a run, or check that it may be resumed with this JSON-ready identity; with ``force`` begin it again.
 
@@ -51,12 +80,13 @@ class RunFolder:
                 raise UsageError(f"no unfinished run in {name}; leave out `resume` to start one")
             self.discard()  # a run that was killed while it began
             self.folder.mkdir(parents=True)
+            if given is not None:
+                write_text(self._given, to_json(given, indent=1))
             write_text(self._identity, to_json(wanted, indent=1))
             return
         if not resume:
             raise UsageError(f"{name} holds an unfinished run; `resume` it, {elsewhere}")
-        hint = f"delete {self.folder}"
-        stored = read_document(self._identity, dict[str, Any], hint=hint, error=UsageError)
+        stored = self.identity
         for field in {**wanted, **stored}:
             if stored.get(field) != wanted.get(field):
                 was, now = f"{field.replace('_', '-')} {shown(stored.get(field))}", shown(wanted.get(field))

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ from promptcli.backbones.devices import choose_device, choose_dtype
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.lora import is_lora
 from promptcli.backbones.pretrained import family_and_width
+from promptcli.data.dialect import split_columns
 from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import (
     TrainingData,
     TrainingExamples,
     development_task,
     is_fetched,
+    is_sources,
     source_name,
     training_examples,
 )
@@ -115,6 +118,11 @@ class Trained:
         return references
 
     @property
+    def chosen_by(self) -> float:
+        """The score on the development set."""
+        return next(iter(self.scores.values()))
+
+    @property
     def better(self) -> bool:
         (before, *_), (after, *_) = self.untrained.values(), self.scores.values()
         return after > before
@@ -143,14 +151,14 @@ class Request:
     """The arguments of ``train``."""
 
     method: str
-    data: TrainingData | None
-    changes: Mapping[str, Setting]  #: the settings that are given
-    backbone: str | Choice | None
-    start: str | None
-    supervised: bool
-    paper: bool
-    on: STSTask | str | Path | None
-    data_dir: str | Path | None
+    data: TrainingData | None = None
+    changes: Mapping[str, Setting] = dataclasses.field(default_factory=dict)  #: the settings that are given
+    backbone: str | Choice | None = None
+    start: str | None = None
+    supervised: bool = False
+    paper: bool = False
+    on: STSTask | str | Path | None = None
+    data_dir: str | Path | None = None
     name: str | None = None
     tests: Sequence[str] = ()
     resume: bool = False
@@ -211,7 +219,62 @@ class Request:
             return method
         return method.starting_as(self.start_reads, settings, family)
 
-    def describe(self) -> dict[str, object]:
+    def given(self) -> dict[str, Any]:
+        """Return the arguments as ``resumed`` takes them, JSON-ready; values in memory are left out."""
+        sources: Any = self.data if is_sources(self.data) else [self.data]
+        named = {
+            "data": [str(source) for source in sources] if all(map(_is_name, sources)) else None,
+            "on": str(self.on) if _is_name(self.on) else None,
+        }
+        in_memory = [field for field, value in named.items() if value is None and getattr(self, field) is not None]
+        return {
+            "folder": os.getcwd(),
+            "method": self.method,
+            **named,
+            "in_memory": in_memory,
+            "tests": [str(test) for test in self.tests],
+            "data_dir": None if self.data_dir is None else str(self.data_dir),
+            "model": self.where.model,
+            "backbone": self.where.backbone,
+            "dtype": self.where.dtype,
+            "start": self.start,
+            "supervised": self.supervised,
+            "paper": self.paper,
+            "changes": dict(self.changes),
+        }
+
+    def resumed(self, folder: Path) -> "Request":
+        """Return the request with what is not given as the run in ``folder`` was begun with."""
+        given = RunFolder(folder).given
+        if not given:
+            return self
+        for field in given["in_memory"]:
+            if getattr(self, field) is None:
+                raise UsageError(f"the `{field}` of this run were in memory, not in files; give them again")
+        begun = Path(given["folder"])
+        data: Any = self.data
+        if data is None and given["data"] is not None:
+            files = [_located(name, begun) for name in given["data"]]
+            data = files[0] if len(files) == 1 else [Path(file) for file in files]
+        where = self.where
+        if where.model is None:
+            model = given["model"] and _located(given["model"], begun)
+            where = dataclasses.replace(where, model=model, backbone=_located(given["backbone"], begun))
+        return dataclasses.replace(
+            self,
+            method=self.method or given["method"],
+            data=data,
+            changes={**{name: _setting(value) for name, value in given["changes"].items()}, **self.changes},
+            backbone=dataclasses.replace(where, dtype=where.dtype or given["dtype"]),
+            start=self.start or given["start"],
+            supervised=self.supervised or given["supervised"],
+            paper=self.paper or given["paper"],
+            on=self.on or (given["on"] and _located(given["on"], begun)),
+            data_dir=self.data_dir or (given["data_dir"] and _located(given["data_dir"], begun)),
+            tests=self.tests or [_located(test, begun) for test in given["tests"]],
+        )
+
+    def describe(self) -> dict[str, Any]:
         form, base, data, on = self.chosen()
         if self.data is not None and not is_fetched(self.data):
             form = find_method(self.method, supervised=self.examples(self.data).supervised)
@@ -233,6 +296,11 @@ class Request:
             **dataclasses.asdict(in_force),
         }
 
+    def start_processes(self) -> Processes:
+        device = choose_device(self.where.device)
+        mixed = choose_dtype(self.where.dtype or "auto", device) == torch.bfloat16
+        return start_processes(device, mixed=mixed)
+
     @kept_random_states()
     def train(self) -> Trained:
         registry, name, saved_as = open_registry(), self.name, self.name or self.method
@@ -248,12 +316,13 @@ class Request:
         with tasks_from(self.data_dir):
             development, *others = [development_task(task) for task in dict.fromkeys([on, *scored])]
         folder = registry.run_folder(saved_as)
-        device = choose_device(self.where.device)
-        mixed = choose_dtype(self.where.dtype or "auto", device) == torch.bfloat16
-        processes = start_processes(device, mixed=mixed)  # before the backbone: each may have its own device
+        replaces = self.force or (name is not None and name in registry.names())
+        processes = self.start_processes()  # before the backbone: each may have its own device
         with contextlib.ExitStack() as stack:
             if name is None:
                 folder = stack.enter_context(temporary_folder()) / saved_as
+            elif processes.is_main:
+                stack.enter_context(RunFolder(folder).claimed(f"the training of {name!r}", "give another `name`"))
             stack.enter_context(silent(not processes.is_main))
             loaded = load_backbone(base, device=processes.device, dtype=torch.float32)
             settings = self.settings(form, base, loaded.width)
@@ -273,7 +342,11 @@ class Request:
             steps_of(settings, examples.sizes)
             entry = self._resumable(run, loaded, saved_as, folder, processes)
             if processes.is_main and name is not None:
-                registry.save(entry, force=True)
+                if not replaces and name in registry.names():
+                    raise UsageError(
+                        f"model {name!r} appeared during the training, whose run is kept: `resume` replaces that model"
+                    )
+                registry.save(entry, force=replaces)
                 RunFolder(folder).discard()
             processes.wait()
             trained = Trained(entry, processes.device, processes.is_main, self.offline)
@@ -289,7 +362,9 @@ class Request:
         again = "`force` starts it again"
         if processes.is_main:
             identity, elsewhere = run.identity(backbone), f"{again}, or take another `name`"
-            run_folder.open(identity, resume=self.resume, name=folder, elsewhere=elsewhere, force=self.force)
+            run_folder.open(
+                identity, resume=self.resume, name=folder, elsewhere=elsewhere, force=self.force, given=self.given()
+            )
         processes.wait()
         try:
             return run.entry(backbone, name, folder, processes)
@@ -300,6 +375,22 @@ class Request:
             if processes.is_main and not self.resume:
                 run_folder.discard()
             raise
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str | Path)
+
+
+def _setting(value: Any) -> Setting:
+    """Return a setting as JSON keeps it: a list was a tuple."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _located(name: str, folder: Path) -> str:
+    """Return the name of a file that ``folder`` has and the current one has not as a path, another as it is."""
+    there = str(folder / name)
+    here = os.path.exists(split_columns(name)[0])
+    return there if not here and os.path.exists(split_columns(there)[0]) else name
 
 
 def _family(method: Method, backbone: str) -> str:

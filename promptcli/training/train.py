@@ -1,23 +1,25 @@
 """Train an encoder by a published method."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from promptcli.errors import UsageError
 from promptcli.notes import obeys_offline
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
     from promptcli.data.sources import TrainingData
     from promptcli.data.tasks import STSTask
-    from promptcli.training.run import Trained
+    from promptcli.training.run import Request, Trained
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
 
 @obeys_offline
 def train(
-    method: str,
+    method: str | None = None,
     data: "TrainingData | None" = None,
     *,
     backbone: str | Choice | None = None,
@@ -36,7 +38,8 @@ def train(
     """Train a sentence encoder; the checkpoint that is best on the development pairs is kept.
 
     Args:
-        method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of ``training.methods.METHODS``.
+        method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of ``training.methods.METHODS``. Only a
+            run that is resumed needs none.
         data: Sentences, pairs or triplets (sent0, sent1, hard_neg), labelled pairs (premise, hypothesis, label; sbert,
             consert), graded pairs (sentence1, sentence2, score; sbert-regression), definitions (word, definition;
             defsent): a file, demo, wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets may be mixed, and
@@ -51,7 +54,8 @@ def train(
         on: Graded pairs that choose the best checkpoint: a task, or a file. Default: demo:dev, or STS-B:dev.
         tests: Task to score at the end; repeatable. Default: the test split of the development task.
         data_dir: SentEval folder of the tasks.
-        resume: Resume the unfinished run of that name; it ends with the weights of a run that was never killed.
+        resume: Resume the unfinished run of that name, which needs no other argument; it ends with the weights of a run
+            that was never killed.
         force: Replace a model of that name.
         offline: Never use the network.
         settings: The method's own, by the names of its options: ``steps=100``, ``learning_rate=1e-4``, ``seed=1``.
@@ -68,9 +72,71 @@ def train(
     """
     from promptcli.training.run import Request
 
-    return Request(
-        method, data, settings, backbone, start, supervised, paper, on, data_dir, name, tests, resume, force, offline
+    return _begun(
+        Request(
+            method or "", data, settings, backbone, start, supervised, paper, on, data_dir, name, tests, resume, force,
+            offline,
+        )
     ).train()  # fmt: skip
+
+
+@obeys_offline
+def train_several(trials: Sequence[Mapping[str, Setting]], *, name: str, **given: Any) -> "list[Trained]":
+    """Train with each of several changes of the settings; the best on the development pairs is kept.
+
+    It becomes the model ``name``, whose record holds the scores and curves of all.
+
+    Args:
+        trials: Settings of each run.
+        name: Name of the model.
+        given: The other arguments of ``train``; with ``resume`` they and the trials may be those of the stopped runs.
+    """
+    from promptcli.training.run import Request
+    from promptcli.training.sweep import run_trials
+
+    fields = {field.name for field in dataclasses.fields(Request)} - {"changes"}
+    arguments = {field: given[field] for field in fields & given.keys()}
+    arguments["method"] = given.get("method") or ""
+    changes = {setting: value for setting, value in given.items() if setting not in fields}
+    request = Request(**{**arguments, "name": f"{name}.sweep", "changes": changes})
+    return run_trials(_begun(request), trials, name)
+
+
+def is_begun(name: str) -> bool:
+    """Return whether there is an unfinished run, or several, whose record tells all that ``resume`` needs."""
+    from promptcli.models.loading import open_registry
+    from promptcli.storage.runs import RunFolder
+
+    registry = open_registry()
+    return any(RunFolder(registry.run_folder(folder)).given for folder in (name, f"{name}.sweep"))
+
+
+def begun_trials(name: str) -> list[dict[str, Setting]]:
+    """Return the trials of unfinished runs that ``train_several`` began under a name; empty if there are none."""
+    from promptcli.models.loading import open_registry
+    from promptcli.storage.runs import RunFolder
+
+    registry = open_registry()
+    sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
+    if RunFolder(registry.run_folder(name)).begun or not sweep.begun:
+        return []
+    trials: list[dict[str, Setting]] = sweep.identity["trials"]
+    return trials
+
+
+def _begun(request: "Request") -> "Request":
+    """Return a request for a run that is resumed with all that the run was begun with."""
+    from promptcli.models.loading import open_registry
+
+    if request.resume and request.name is not None:
+        request = request.resumed(open_registry().run_folder(request.name))
+    if not request.method and request.resume and request.name is not None:
+        raise UsageError(
+            f"no unfinished run of {request.name.removesuffix('.sweep')!r}; leave out `resume` to start one"
+        )
+    if not request.method:
+        raise UsageError("give a method, e.g. `promptcli train simcse`; only a run that is resumed needs none")
+    return request
 
 
 def training_settings(

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import os
 import statistics
 
 import pytest
@@ -11,9 +12,11 @@ import torch
 import promptcli as pc
 from promptcli.cli.commands import train as command
 from promptcli.encoder.prompts import deep_prefix
+from promptcli.errors import UsageError
 from promptcli.models.registry import Registry
 from promptcli.training.methods import METHODS
 from promptcli.training.run import Trained, _warn_if_below
+from promptcli.training.trainer import Trainer
 from tests.embed_running import refused
 from tests.learning import family_for, stopped_at
 from tests.processes import Program, ranks_of_two
@@ -209,7 +212,7 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
         stopped = run(*arguments)
     assert "interrupted; --resume continues" in stopped.err and "--force" in stopped.err
     assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
-    refused(run(*arguments), 2, "--resume it, --force begins it again")
+    refused(run(*arguments), 2, "--resume it, --force starts it again")
     assert "was started with weight-decay 0.0, not 0.1" in run(*arguments, "--set", "weight-decay=0.1", "--resume").err
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0, resumed.err
@@ -314,7 +317,7 @@ def test_a_run_from_mini_starts_as_mini_reads(method, data, run, registry):
 
 
 REFUSALS = [
-    ([], 2, "which method? e.g. `promptcli train simcse`"),
+    ([], 2, "give a method, e.g. `promptcli train simcse`"),
     (["dcpse"], 2, "did you mean dcpcse?"),
     (["simcse", "--set", "prefix-length=3"], 2, "method simcse has no setting prefix-length"),
     (["consert", "--set", "augment-second=adversarial"], 2, "unknown augment-second 'adversarial'"),
@@ -365,3 +368,110 @@ def test_the_help_and_the_dry_run_tell_the_settings_in_force(run):
 def test_settings_in_force(method, given, expected, tiny_folder):
     shown = pc.training_settings(method, **(given or {"backbone": str(tiny_folder("bert"))}))
     assert {name: shown.get(name) for name in expected} == expected
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+@pytest.mark.parametrize("several", [False, True])
+def test_a_run_is_resumed_by_its_name_alone_from_any_folder(several, run, options, monkeypatch, tmp_path, registry):
+    arguments = ["train", "dcpcse", *options, "--set", "prefix-length=2", "--set", "eval-steps=1", "--on", "graded.tsv"]
+    arguments += ["--sweep", "temperature=0.05,0.1"] if several else []
+    assert run(*arguments, "--name", "whole").code == 0
+    with stopped_at(monkeypatch, 2):
+        assert run(*arguments, "--name", "soft").code == 130
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    refused(run("train", "--resume", "sof", "--offline", "-q"), 2, "no unfinished run of 'sof'")
+    ran = run("train", "--resume", "soft", "--offline")
+    assert ran.code == 0, ran.err
+    soft, whole = registry.load("soft"), registry.load("whole")
+    assert soft.recipe == whole.recipe and [row["value"] for row in soft.scores] == [
+        row["value"] for row in whole.scores
+    ]
+    assert all(torch.equal(soft.tensors[key], tensor) for key, tensor in whole.tensors.items())
+    assert not [*registry.run_folder("soft").parent.iterdir()]
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_a_run_that_is_named_by_its_method_is_resumed_by_that_name(run, options, monkeypatch, registry):
+    with stopped_at(monkeypatch, 1):
+        assert run("train", "simcse", *options, "--name", "dcpcse", "--set", "eval-steps=1").code == 130
+    refused(
+        run("train", "--method", "dcpcse", "--resume", "dcpcse", "--offline", "-q"),
+        2,
+        "started with method 'simcse', not 'dcpcse'",
+    )
+    assert run("train", "--resume", "dcpcse", "--offline").code == 0
+    assert registry.card("dcpcse").provenance["trained"]["method"] == "simcse"
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_what_was_in_memory_is_given_again(run, options, monkeypatch, tiny_folder):
+    given = {"backbone": str(tiny_folder("bert")), "data": FILES["text.txt"], "name": "mine", "eval_steps": 1}
+    given |= {"batch_size": 8, "steps": 3, "offline": True}
+    with stopped_at(monkeypatch, 1), pytest.raises(KeyboardInterrupt):
+        pc.train("simcse", **given)
+    with pytest.raises(UsageError, match="the `data` of this run were in memory, not in files; give them again"):
+        pc.train(name="mine", resume=True)
+    assert pc.train(name="mine", resume=True, data=FILES["text.txt"]).facts["steps"] == 3
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_all_runs_of_a_sweep_stay_in_the_record(run, options, registry):
+    sweep = ["--sweep", "prefix-length=2,3", "--set", "eval-steps=2"]
+    ran = run("train", "dcpcse", *options, *sweep, "--name", "best")
+    assert ran.code == 0, ran.err
+    heads, first, *_ = [line.split() for line in ran.out.splitlines()]
+    assert first[heads.index("std")] == "-"  # one seed has none
+    runs = run("models", "show", "best", "--runs", "--json").json
+    assert [row["changes"] for row in runs] == [{"prefix_length": 2}, {"prefix_length": 3}]
+    [chosen] = [row for row in runs if row["chosen"]]
+    length = chosen["changes"]["prefix_length"]
+    assert f"demo:dev chose prefix-length {length}; all runs: promptcli models show best --runs" in ran.err
+    assert registry.card("best").recipe.prompt == f"deep-prefix:{length}"
+    assert all([score["task"] for score in row["scores"]] == ["demo:dev", "demo"] for row in runs)
+    assert all([score["step"] for score in row["curve"]] == [0, 2, 3] for row in runs)
+    lines = run("models", "show", "best", "--runs").out.splitlines()
+    assert lines[0].split() == ["prefix-length", "demo:dev", "demo", "best", "step", "chosen"] and len(lines) == 3
+    assert [line.split()[0] for line in lines if line.endswith("*")] == [str(length)]
+    refused(run("models", "show", "mini", "--runs"), 2, "not of several runs")
+    told = run("train", "dcpcse", *options, *sweep, "--name", "best", "--force", "--json").json
+    assert told["chosen"] == chosen["changes"] and all(row["std"] is None for row in told["summary"])
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+@pytest.mark.parametrize("second", [["--force"], ["--resume"], [], ["--seeds", 2, "--force"]])
+def test_a_run_keeps_others_from_its_name_while_it_lasts(second, run, options, monkeypatch, registry):
+    """The other command begins in the middle of a step of the first."""
+    gradients, others = Trainer.gradients, []
+
+    def in_the_meantime(trainer, number, *given):
+        if number == 2 and not others:
+            others.append(None)
+            others.append(run("train", "simcse", *options, "--name", "t", *second))
+        return gradients(trainer, number, *given)
+
+    monkeypatch.setattr(Trainer, "gradients", in_the_meantime)
+    first = run("train", "simcse", *options, "--name", "t", "--set", "eval-steps=1")
+    assert first.code == 0, first.err
+    refused(others[1], 2, f"the training of 't' is running: process {os.getpid()} on ", "wait until it ends")
+    assert "t" in registry.names() and not [*registry.run_folder("t").parent.iterdir()]
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+@pytest.mark.parametrize("force", [False, True])
+def test_a_model_that_appears_while_one_is_trained_is_kept_or_replaced(force, run, options, monkeypatch, registry):
+    entry, gradients = registry.load("mini-static"), Trainer.gradients
+
+    def in_the_meantime(trainer, number, *given):
+        registry.save(dataclasses.replace(entry, name="t"), force=True)
+        return gradients(trainer, number, *given)
+
+    monkeypatch.setattr(Trainer, "gradients", in_the_meantime)
+    ran = run("train", "simcse", *options, "--name", "t", *(["--force"] if force else []))
+    if force:
+        assert ran.code == 0, ran.err
+    else:
+        assert ran.code == 2 and "'t' appeared during the training, whose run is kept: --resume replaces" in ran.err
+        assert registry.load("t").recipe == entry.recipe
+        assert run("train", "--resume", "t", "--offline").code == 0
+    assert "trained" in registry.card("t").provenance

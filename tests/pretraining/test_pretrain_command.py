@@ -92,6 +92,25 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(run, model, text, tmp_path, m
     assert "no evidence for plain BERTs" in (stopped / "README.md").read_text()
 
 
+def test_a_run_keeps_others_from_its_folder_while_it_lasts(run, text, tmp_path, monkeypatch):
+    """The other command begins in the middle of the first; in what it would begin again the first is at work."""
+    gradients, others = Trainer.gradients, []
+    words = ["pretrain", text, "-o", tmp_path / "model", *TINY, *SMALL, "--tokens", "4000", "-q"]
+
+    def in_the_meantime(trainer, *given):
+        if not others:
+            others.append(None)
+            others.extend([run(*words), run(*words, "--resume")])
+        return gradients(trainer, *given)
+
+    monkeypatch.setattr(Trainer, "gradients", in_the_meantime)
+    first = run(*words)
+    assert first.code == 0, first.err
+    for other in others[1:]:
+        refused(other, 2, f"the pre-training of {tmp_path / 'model'} is running: process ", "or give another")
+    assert not [path for path in (tmp_path / "model").iterdir() if path.name[0] == "."]
+
+
 def test_one_word_sentences_and_another_script_are_said_and_trained_on(run, model, other_text, tmp_path):
     other_text.write_text("word\n" * 30 + "привет мир как дела сегодня утром\n" * 100 + other_text.read_text())
     ran = run("pretrain", other_text, *BAGS, "--from", model, *SMALL, "--tokens", "2000", "-o", tmp_path / "m")

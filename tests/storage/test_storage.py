@@ -283,9 +283,9 @@ def test_a_lock_is_waited_for_with_a_line_until_it_is_free_or_patience_ends(kind
 def test_who_holds_a_claim_is_named_and_nothing_is_left_of_it(tmp_path):
     lock = tmp_path / "lock"
     lock.write_text("process 1 on a machine that lost power")  # nobody holds it
-    with claim(lock, "the run"):
-        said = f"^the run is in use by process {os.getpid()} on {re.escape(socket.gethostname())}; wait"
-        with pytest.raises(UsageError, match=said), claim(lock, "the run"):
+    with claim(lock, "the run", "REMEDY"):
+        said = f"^the run is running: process {os.getpid()} on {re.escape(socket.gethostname())}; wait .*, or REMEDY$"
+        with pytest.raises(UsageError, match=said), claim(lock, "the run", "REMEDY"):
             pass
         assert lock.exists()
     assert os.listdir(tmp_path) == []
@@ -301,7 +301,7 @@ def test_a_claim_whose_file_is_removed_while_it_is_opened_is_made_again(tmp_path
         return descriptor
 
     monkeypatch.setattr(os, "open", opened_late)
-    with claim(lock, "the run"):
+    with claim(lock, "the run", "REMEDY"):
         assert lock.read_text().startswith("process")
 
 

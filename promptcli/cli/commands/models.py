@@ -55,9 +55,16 @@ def _models() -> list[dict[str, Any]]:
     return rows
 
 
-def show(name: Name, json: Json = False) -> None:
+def show(
+    name: Name,
+    runs: Annotated[bool, typer.Option("--runs", help="The runs of its training instead: settings, scores.")] = False,
+    json: Json = False,
+) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
     card = _registry().card(name)
+    if runs:
+        _show_runs(card, as_json=json)
+        return
     row = _row(card)
     del row["score"]  # it is among the scores
     shown = {
@@ -75,6 +82,26 @@ def show(name: Name, json: Json = False) -> None:
         prompts = {name: repr(text) for name, text in card.prompts.texts.items()}  # spaces count
         scores = {str(number): score for number, score in enumerate(card.scores, 1)}
         _print_fields(shown | {"prompts": prompts, "scores": scores})
+
+
+def _show_runs(card: Entry, *, as_json: bool) -> None:
+    """Print a row for each run of ``train --seeds`` or ``--sweep``: what was changed, and the scores by task."""
+    runs = card.provenance.get("trained", {}).get("runs")
+    if not runs:
+        raise UsageError(
+            f"model {card.name!r} is not of several runs; `promptcli models show {card.name}` has its scores"
+        )
+    if as_json:
+        console.result_json(runs)
+        return
+    changed = [field.replace("_", "-") for field in runs[0]["changes"]]
+    tasks = [score["task"] for score in runs[0]["scores"]]
+    rows = []
+    for run in runs:
+        scores = [f"{score['trained']:.2f}" for score in run["scores"]]
+        steps = f"{run['best_step']} of {run['steps']}"
+        rows.append([*map(str, run["changes"].values()), *scores, steps, "*" if run["chosen"] else ""])
+    console.result_table([*changed, *tasks, "best step", "chosen"], rows)
 
 
 def remove(name: Name) -> None:

@@ -1,9 +1,7 @@
 """`promptcli train`: a method on a backbone, into a model of your own."""
 
-import dataclasses
 import itertools
 import json
-import os
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
@@ -56,6 +54,10 @@ def _sources(data: list[str] | None) -> str | list[Path] | None:
         "backbone": Flag("--backbone", type=str, read=choice_of),
         "start": Flag("--from", metavar="MODEL"),
         "name": Flag("--name", help="Name of the model. Default: the method's."),
+        "resume": Flag(
+            help="Resume the unfinished run of that name: `train --resume NAME` needs no more. It ends with the weights"
+            " of a run that was never killed."
+        ),
         "on": Flag("--on", type=str),
         "tests": "--test",
         "settings": _SETTINGS,
@@ -76,17 +78,24 @@ def train(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings in force and stop.")] = False,
     json: Json = False,
 ) -> None:
+    name, resume = train.keywords["name"], train.keywords["resume"]
+    if resume and name is None and word:
+        name = word
+        if library.is_begun(name) or word not in METHODS:
+            word = None  # the record of the run tells the method
     method = method or word
-    if not method:
+    if not method and (dry_run or not (resume and name)):
         raise UsageError(f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
-    name = train.keywords["name"] or method
+    name = name or method or ""
     trials = _trials(sweep or [], seeds)
-    run = partial(train, method=method)
+    if resume and not (sweep or seeds):
+        trials = library.begun_trials(name) or trials
+    run = partial(train, method=method, name=name)
     if dry_run:
         _print_settings(_settings(run, trials[0]), as_json=json)
         return
-    runs = [run(name=name, **trials[0])] if len(trials) == 1 else _train_all(run, trials, name)
-    best = max(runs, key=_chosen_by)
+    runs = [run(**trials[0])] if len(trials) == 1 else library.train_several(**run.keywords, trials=trials)
+    best = max(runs, key=lambda trained: trained.chosen_by)
     if not best.is_main:
         return
     _print_results(runs, trials, name, as_json=json)
@@ -95,54 +104,6 @@ def train(
 def _settings(train: "partial[Trained]", changes: dict[str, Any]) -> dict[str, object]:
     given = train.keywords.keys() - {"name", "tests", "resume", "force"}
     return library.training_settings(**{name: train.keywords[name] for name in given} | changes)
-
-
-def _train_all(train: "partial[Trained]", trials: Sequence[dict[str, Any]], name: str) -> list["Trained"]:
-    """Train every trial as a model ``NAME.run-N``; then keep the best one as NAME, and remove the others.
-
-    A sweep that was stopped finds the models of its finished trials.
-    """
-    from promptcli.models.loading import open_registry
-    from promptcli.storage.runs import RunFolder
-    from promptcli.training.run import Trained
-
-    resume, force = train.keywords["resume"], train.keywords["force"]
-    identity, *_ = [_settings(train, changes) for changes in trials]  # which refuses wrong values of all trials
-    registry, names = open_registry(), [f"{name}.run-{number}" for number in range(1, len(trials) + 1)]
-    registry.check_free(name, force=force or resume)
-    sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
-    if os.environ.get("RANK", "0") == "0":  # of several processes the first
-        if force and not resume and sweep.begun:
-            for trial in names:
-                RunFolder(registry.run_folder(trial)).discard()
-            for trial in set(names) & set(registry.names()):
-                registry.remove(trial)
-        elsewhere = "`force` starts it again, or give another `name`"
-        sweep.open(identity | {"trials": trials}, resume=resume, name=Path(name), elsewhere=elsewhere, force=force)
-    finished = set(names) & set(registry.names())
-    runs: list[Trained] = []
-    try:
-        for trial, changes in zip(names, trials, strict=True):
-            note(f"run {len(runs) + 1} of {len(trials)}: {', '.join(_typed(changes))}")
-            if trial in finished:
-                runs.append(Trained(registry.load(trial)))
-            else:
-                begun = RunFolder(registry.run_folder(trial)).begun
-                runs.append(train(**changes, name=trial, resume=resume and begun))
-    except KeyboardInterrupt as stopped:
-        stopped.args = (f"`resume` continues the runs of {name!r}, `force` starts them again",)
-        raise
-    best = max(runs, key=_chosen_by)
-    if best.is_main:
-        registry.save(dataclasses.replace(best.entry, name=name), force=True)
-        for trial in names:
-            registry.remove(trial)
-        sweep.discard()
-    return runs
-
-
-def _chosen_by(trained: "Trained") -> float:
-    return next(iter(trained.scores.values()))
 
 
 def _trials(sweep: Sequence[str], seeds: int | None) -> list[dict[str, Any]]:
@@ -178,15 +139,18 @@ def _print_settings(shown: dict[str, object], *, as_json: bool) -> None:
 
 def _print_results(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], name: str, *, as_json: bool) -> None:
     """Print the figures of all runs: one run's before and after, several runs' mean and spread."""
-    best = max(runs, key=_chosen_by)
+    best = max(runs, key=lambda trained: trained.chosen_by)
     document = {"model": name, **best.to_dict()}
     if len(runs) > 1:
+        document["chosen"] = trials[runs.index(best)]
         document["runs"] = [{"changes": row, **ran.to_dict()} for row, ran in zip(trials, runs, strict=True)]
         document["summary"] = _summary(runs, trials)
     if as_json:
         result_json(document)
     elif len(runs) > 1:
         _print_spread(best, document["summary"])
+        chosen = f"{best.facts['chosen_by']} chose {', '.join(_typed(document['chosen']))}"
+        note(f"{chosen}; all runs: promptcli models show {name} --runs")
     else:
         columns = {**best.references, "trained": best.scores}
         rows = []
@@ -238,7 +202,7 @@ def _use_instead(trained: "Trained", better: str) -> str:
 
 
 def _summary(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return mean, standard deviation (n - 1; 0 for one), min and max of each combination over its seeds, by task."""
+    """Return mean, standard deviation (n - 1), min and max of each combination over its seeds, by task."""
     groups: dict[str, list[Trained]] = {}
     for changes, trained in zip(trials, runs, strict=True):
         groups.setdefault(json.dumps({**changes, "seed": None}), []).append(trained)
@@ -247,7 +211,7 @@ def _summary(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]]) -> lis
         changes = {field: value for field, value in json.loads(key).items() if field != "seed"}
         for task in members[0].scores:
             values = [trained.scores[task] for trained in members]
-            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            spread = statistics.stdev(values) if len(values) > 1 else None
             figures = {"mean": statistics.fmean(values), "std": spread, "min": min(values), "max": max(values)}
             rows.append({"changes": changes, "task": task, "seeds": len(values), **figures})
     return rows
@@ -259,6 +223,7 @@ def _print_spread(best: "Trained", summary: Sequence[dict[str, Any]]) -> None:
     for row in summary:
         numbers = [best.untrained[row["task"]], *(row[figure] for figure in figures)]
         changes = map(str, row["changes"].values())
-        rows.append((*changes, row["task"], *(f"{number:.2f}" for number in numbers), str(row["seeds"])))
+        shown = ["-" if number is None else f"{number:.2f}" for number in numbers]
+        rows.append((*changes, row["task"], *shown, str(row["seeds"])))
     heads = [field.replace("_", "-") for field in summary[0]["changes"]]
     result_table((*heads, "task", "untrained", *figures, "seeds"), rows)

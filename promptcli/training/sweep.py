@@ -1,0 +1,131 @@
+"""Several trainings of one method, over seeds and settings: the best becomes a model, which remembers them all."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from promptcli.backbones.loading import portable_name
+from promptcli.data.dialect import split_columns
+from promptcli.errors import UsageError
+from promptcli.models.entries import Entry
+from promptcli.models.loading import open_registry
+from promptcli.models.registry import Registry
+from promptcli.notes import note
+from promptcli.storage.runs import RunFolder
+from promptcli.training.run import Request, Setting, Trained
+
+_BEGIN_AGAIN = "`force` starts it again, or give another `name`"
+
+
+def run_trials(request: Request, trials: Sequence[Mapping[str, Setting]], name: str) -> list[Trained]:
+    """Train every trial as a model ``NAME.run-N``; then keep the best one as NAME, and remove the others.
+
+    A sweep that was stopped finds the models of its finished trials.
+    """
+    registry = open_registry()
+    trial_names = [f"{name}.run-{number}" for number in range(1, len(trials) + 1)]
+    requests = [
+        dataclasses.replace(request, name=trial_name, changes={**request.changes, **changes})
+        for trial_name, changes in zip(trial_names, trials, strict=True)
+    ]
+    described, *_ = [trial.describe() for trial in requests]  # which refuses wrong values of all trials
+    registry.check_free(name, force=request.force or request.resume)
+    replaces = request.force or name in registry.names()
+    sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
+    processes = request.start_processes()
+    with contextlib.ExitStack() as stack:
+        if processes.is_main:
+            run = RunFolder(registry.run_folder(name))  # a single run of that name is kept out, too
+            stack.enter_context(run.claimed(f"the training of {name!r}", "give another `name`"))
+            if request.force and not request.resume and sweep.begun:
+                _discard(registry, trial_names)
+            sweep.open(
+                {**described, **_places(request, described), "trials": trials},
+                resume=request.resume,
+                name=Path(name),
+                elsewhere=_BEGIN_AGAIN,
+                force=request.force,
+                given=request.given(),
+            )
+        processes.wait()
+        runs = _run_all(registry, requests, trials, name)
+        if processes.is_main:
+            if not replaces and name in registry.names():
+                raise UsageError(
+                    f"model {name!r} appeared during the runs, which are kept: `resume` replaces that model"
+                )
+            best = max(runs, key=lambda run: run.chosen_by)
+            registry.save(_recorded(best, runs, trials, name), force=replaces)
+            for trial_name in trial_names:
+                registry.remove(trial_name)
+            sweep.discard()
+        processes.wait()
+    return runs
+
+
+def _places(request: Request, described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the files of a description as they are named from every folder."""
+    given = request.given()
+    backbone = portable_name(described["backbone"])
+    return {
+        "data": described["data"] if given["data"] is None else list(map(_absolute, given["data"])),
+        "chosen_by": _absolute(described["chosen_by"]),
+        "backbone": backbone,
+        "recipe": {**described["recipe"], "backbone": backbone},
+    }
+
+
+def _absolute(name: str) -> str:
+    return os.path.abspath(name) if os.path.exists(split_columns(name)[0]) else name
+
+
+def _discard(registry: Registry, trial_names: Sequence[str]) -> None:
+    """Forget the runs and the models of trials that are begun again."""
+    for trial_name in trial_names:
+        run = RunFolder(registry.run_folder(trial_name))
+        with run.claimed(f"the training of {trial_name!r}", "give another `name`"):
+            run.discard()
+    for trial_name in set(trial_names) & set(registry.names()):
+        registry.remove(trial_name)
+
+
+def _run_all(
+    registry: Registry, requests: Sequence[Request], trials: Sequence[Mapping[str, Setting]], name: str
+) -> list[Trained]:
+    finished = set(registry.names())
+    runs: list[Trained] = []
+    try:
+        for request, changes in zip(requests, trials, strict=True):
+            assert request.name is not None
+            note(f"run {len(runs) + 1} of {len(trials)}: {shown(changes)}")
+            if request.name in finished:
+                runs.append(Trained(registry.load(request.name)))
+            else:
+                begun = RunFolder(registry.run_folder(request.name)).begun
+                runs.append(dataclasses.replace(request, resume=request.resume and begun).train())
+    except KeyboardInterrupt as stopped:
+        stopped.args = (f"`resume` continues the runs of {name!r}, `force` starts them again",)
+        raise
+    return runs
+
+
+def _recorded(best: Trained, runs: Sequence[Trained], trials: Sequence[Mapping[str, Setting]], name: str) -> Entry:
+    """Return the entry of the best run under its own name, with the scores and curves of all runs."""
+    records = [
+        {"changes": dict(changes), "chosen": run is best, **run.to_dict(), "curve": run.facts["curve"]}
+        for changes, run in zip(trials, runs, strict=True)
+    ]
+    provenance = {**best.entry.provenance, "trained": {**best.facts, "runs": records}}
+    return dataclasses.replace(best.entry, name=name, provenance=provenance)
+
+
+def shown(changes: Mapping[str, Setting]) -> str:
+    """Return changes of settings as they are typed: ``learning-rate 0.0001, seed 1``."""
+    written = [
+        f"{field.replace('_', '-')} {str(value).lower() if isinstance(value, bool) else value}"
+        for field, value in changes.items()
+    ]
+    return ", ".join(written)
