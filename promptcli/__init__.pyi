@@ -18,6 +18,7 @@ from promptcli.index.indexing import add_to_index as add_to_index
 from promptcli.index.indexing import build_index as build_index
 from promptcli.index.indexing import search_index as search_index
 from promptcli.index.sentence_index import SentenceIndex as SentenceIndex
+from promptcli.index.sync import sync_changes as sync_changes
 from promptcli.index.sync import sync_index as sync_index
 from promptcli.models.exchange import export as export
 from promptcli.models.exchange import import_model as import_model

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
+import typer
 from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
@@ -45,6 +46,11 @@ def note(message: str) -> None:
 def say(message: str) -> None:
     """Say one short line on stderr, whatever ``--quiet`` says; a terminal shows it wrapped between words."""
     err.print(short_line(as_typed(message)), markup=False, soft_wrap=not err.is_terminal)
+
+
+def agrees(question: str) -> bool:
+    """Ask a person, who is at a terminal, a question, by default no; nobody agrees in a script."""
+    return sys.stdin.isatty() and err.is_terminal and typer.confirm(question, err=True)
 
 
 def as_typed(message: str) -> str:

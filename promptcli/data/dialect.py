@@ -131,6 +131,7 @@ class Fields:
     ``text`` and ``id`` name the file's columns of the sentence and its id if the user has chosen them, ``named`` those
     of the layout with as many columns, in its order; all by name, or by number from 1. ``remedy`` tells how a user
     names columns; without one, by ``FILE:COLUMN,...``. With ``cells`` the other columns of a table are read, too.
+    ``text_before`` and ``id_before`` are the columns of an index so far, which are read of files that have them.
     """
 
     text: str | None = None
@@ -139,6 +140,8 @@ class Fields:
     named: tuple[str, ...] = ()
     remedy: str = "choose one with `text_field`"
     cells: bool = False
+    text_before: str | None = None
+    id_before: str | None = None
 
     def choose(
         self, header: Sequence[str] | None, name: str, dialect: Dialect = Dialect("jsonl"), tell: Tell = note
@@ -174,7 +177,7 @@ class Fields:
         if columns is None and dialect.numbered:
             columns = self._graded(dialect)
         if columns is None and SENTENCES in self.layouts:
-            columns = self._sentences(header, name, dialect)
+            columns = self._with_those_before(header, name, tell)._sentences(header, name, dialect)
         if columns is None:
             wanted = " or ".join(", ".join(layout) for layout in self.layouts)
             if header is None:
@@ -190,6 +193,18 @@ class Fields:
         if guesses:
             tell(f"{name}: column{'s' if len(guesses) > 1 else ''} {', '.join(guesses)}")
         return columns
+
+    def _with_those_before(self, header: Sequence[str] | None, name: str, tell: Tell) -> "Fields":
+        """Return the columns to read with those of the index where the user names none and the file has them."""
+        columns = {"text": self.text, "id": self.id}
+        for role, before in (("text", self.text_before), ("id", self.id_before)):
+            if header is None or before is None or columns[role] is not None:
+                continue
+            if before == NONE or _find(before, header) is not None:
+                columns[role] = before
+            else:
+                tell(f"{name}: no column {before!r}, the {role} of the index so far; its columns are guessed")
+        return replace(self, text=columns["text"], id=columns["id"])
 
     def _named(self, header: Sequence[str] | None, name: str, dialect: Dialect) -> Columns:
         if header is None:
@@ -424,7 +439,8 @@ def _table(text: Text, form: str, fields: Fields, name: str, tell: Tell) -> Dial
         if fits(first) and any(_columns_of(layout, columns) for layout in fields.layouts):
             tell(f"{name}: no header; its columns: {', '.join(columns)}")
             return Dialect("table", "\t", False, blank, header=columns, ragged=True)
-    given = [column for column in (fields.text, fields.id, *fields.named) if column and not column.isdecimal()]
+    before = fields.text_before, fields.id_before
+    given = [column for column in (fields.text, fields.id, *fields.named, *before) if column and not column.isdecimal()]
     named, usual = {*_KNOWN, *map(_key, given)}, "," if form == "csv" else "\t"
     tables = _readings(lines, usual, blank)
     best = max(tables, key=lambda table: (table.has_column(named), table.evenness))

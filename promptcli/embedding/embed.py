@@ -3,6 +3,7 @@
 The input is checked before torch loads.
 """
 
+import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from promptcli.notes import is_offline, note, working
 
 if TYPE_CHECKING:
     from promptcli.data.dialect import Fields
+    from promptcli.data.rows import Rows
     from promptcli.data.vectors import EmbedReport
     from promptcli.data.vectors.part_folder import PartsManifest
     from promptcli.encoder.encoder import Encoder
@@ -95,6 +97,7 @@ def embed(
         stream = output
     fields = Fields(text_field, id_field)
     with open_rows(path, fields, stdin=stdin) as source:
+        source = _telling_of_wrapping(source)
         from promptcli.embedding.writing import embed_file, embed_stream
         from promptcli.models import loading
 
@@ -120,6 +123,19 @@ def embed(
                 with open_sink(stream, ".jsonl", encoder.width) as sink:
                     report = embed_stream(encoder, source, sink, settings, batch_size=batch_size, progress=advance)
         return Embedded(target, encoder, report, time.perf_counter() - start)
+
+
+def _telling_of_wrapping(source: "Rows") -> "Rows":
+    """Return the rows of a file; a note says that lines which look wrapped are a row each."""
+    from promptcli.data.dialect import TEXT
+    from promptcli.embedding.passages import look_wrapped
+
+    if source.columns != {TEXT: ""}:  # a table
+        return source
+    first = next(source.batches)
+    if look_wrapped(first.column(TEXT).to_pylist()):
+        note(f"{source.name} looks wrapped: each line is a row; `index build` and `search` read its passages")
+    return replace(source, batches=itertools.chain([first], source.batches))
 
 
 def _texts(path: Path, fields: "Fields") -> Iterator[str]:

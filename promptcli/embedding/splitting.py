@@ -1,10 +1,12 @@
-"""Texts longer than a model's window, split at the ends of paragraphs and sentences (extra ``split``)."""
+"""Texts longer than a model's window, split at the ends of paragraphs and sentences."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from promptcli.errors import UsageError, require
+from semantic_text_splitter import TextSplitter
+
+from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
     from promptcli.data.rows import Batch
@@ -20,20 +22,21 @@ class Splitter:
     """Splits texts so that each part fits an encoder's window, template included; a text that fits is one part."""
 
     def __init__(self, encoder: "Encoder") -> None:
-        require("semantic_text_splitter", extra="split")
-        from semantic_text_splitter import TextSplitter
-
         self._encoders = encoder.members or [encoder]
-        self._window = min(each.max_length for each in self._encoders)
-        self._splitter: Any = TextSplitter.from_callback(self._tokens, self._window)
+        self.window = min(each.max_length for each in self._encoders)  #: in tokens
 
     def parts(self, text: str) -> list[str]:
         """Return the parts of a text, in order."""
-        longest = max(each.template.length for each in self._encoders) + len(text.encode("utf-8", "replace")) + _ADDED
-        if longest <= self._window or self._tokens(text) <= self._window:  # a token has a byte or more
-            return [text]
-        parts: list[str] = self._splitter.chunks(text)
-        return parts
+        return [part for _, part in self.parts_at(text)]
+
+    def parts_at(self, text: str, begin: str = "") -> list[tuple[int, str]]:
+        """Return the parts of a text, in order, and where each starts; each fits the window behind ``begin``."""
+        whole = f"{begin}{text}"
+        longest = max(each.template.length for each in self._encoders) + len(whole.encode("utf-8", "replace")) + _ADDED
+        if longest <= self.window or self._tokens(whole) <= self.window:  # a token has a byte or more
+            return [(0, text)]
+        splitter = TextSplitter.from_callback(lambda part: self._tokens(f"{begin}{part}"), self.window)
+        return splitter.chunk_indices(text)
 
     def rows(self, ids: Sequence[int | str], texts: Sequence[str]) -> tuple[list[str], list[str], list[int]]:
         """Return the ids and texts of all parts, and the number of the row of each."""

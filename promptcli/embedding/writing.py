@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 import promptcli
 from promptcli.data.rows import Batch, Rows, windows
@@ -100,6 +101,7 @@ def embed_stream(
     The ranges of int8 are those of the first window. ``progress`` is called with the number of sentences newly done.
     """
     rows = blank = zero = truncated = 0
+    blank_rows = list[list[int]]()
     measured = None if settings.precision == "float32" else Measured(settings.precision)
     read, held = itertools.tee(windows(batches, WINDOW, WINDOW_CHARACTERS))
     texts = (batch.column("text").to_pylist() for batch in read)
@@ -114,11 +116,22 @@ def embed_stream(
         vectors = unit(encoded.vectors) if settings.normalize else encoded.vectors
         sink.write(batch, vectors if measured is None else measured(vectors))
         empty = np.array([not text.strip() for text in batch.column("text").to_pylist()])
+        _add_runs(blank_rows, empty, rows)
         rows += len(batch)
         blank += int(np.count_nonzero(empty))
         zero += int(np.count_nonzero(~encoded.vectors.any(axis=1) & ~empty))
         truncated += int(np.count_nonzero(encoded.truncated))
     if measured is None:
-        return EmbedReport(rows, blank, zero, truncated)
+        return EmbedReport(rows, blank, zero, truncated, blank_rows=blank_rows)
     ranges = measured.ranges.tolist() if PRECISIONS[settings.precision].ranged and measured.ranges is not None else None
-    return EmbedReport(rows, blank, zero, truncated, measured.loss(), ranges)
+    return EmbedReport(rows, blank, zero, truncated, measured.loss(), ranges, blank_rows)
+
+
+def _add_runs(runs: list[list[int]], chosen: NDArray[np.bool_], first: int) -> None:
+    """Add the runs (start, stop) of chosen rows, counted from ``first``, to those of the rows before them."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8))) + first
+    for start, stop in edges.reshape(-1, 2).tolist():
+        if runs and runs[-1][1] == start:
+            runs[-1][1] = stop
+        else:
+            runs.append([start, stop])

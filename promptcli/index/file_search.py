@@ -1,42 +1,52 @@
-"""Search in files without an index: every line of a text, and every row of a table, is compared with the query."""
+"""Search in files without an index: every passage of a text, and every row of a table, is compared with the query."""
 
-import glob
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from promptcli.data.dialect import CELLS, TEXT, Fields, format_of, split_columns
-from promptcli.data.files import check_file, open_file, open_text, skipped_files
-from promptcli.data.rows import open_rows
+from promptcli.data.dialect import CELLS, TEXT, Fields
+from promptcli.data.files import skipped_files
 from promptcli.data.vectors.precision import unit
+from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter
 from promptcli.encoder.unknown_letters import note_unknown_letters
-from promptcli.errors import NotFoundError, UsageError, counted
+from promptcli.errors import UsageError, counted
+from promptcli.index.file_rows import FileRows, Reader, find_files
 from promptcli.index.where import Condition
 from promptcli.notes import note, working
 
 if TYPE_CHECKING:
     from promptcli.models.loading import Model
 
-_WINDOW = 16_384  # lines that are encoded together
+_WINDOW = 16_384  # rows that are encoded together
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line that answers a query."""
+    """A passage, a line or a row of a table that answers a query."""
 
     file: str
-    line: int  #: its number, from 1; in a table the number of its row
+    line: int  #: number of its first line, from 1; in a table the number of its row
+    end_line: int  #: number of its last line
     score: float  #: cosine to the query
-    text: str  #: the line, or its best part
-    before: tuple[str, ...]  #: neighbours above
-    after: tuple[str, ...]  #: neighbours below
+    heading: str  #: headings above a passage, joined by `` > ``
+    text: str  #: the passage or the line, or its best part
+    before: tuple[str, ...]  #: lines above
+    after: tuple[str, ...]  #: lines below
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A row of a file that is compared."""
+
+    file: str
+    row: Passage
+    lines: Sequence[str]  #: of the file
 
 
 def search(
@@ -47,21 +57,25 @@ def search(
     model: "Model" = "mini-static",
     context: int = 0,
     min_score: float | None = None,
+    rows: Literal["auto", "passages", "lines"] = "auto",
     split: bool = False,
     where: str | None = None,
 ) -> list[Line]:
-    """Return the lines of files that are nearest to a query, best first; no index is needed, and none is made.
+    """Return the passages of files that are nearest to a query, best first; no index is needed, and none is made.
 
     Args:
         query: What to look for.
         files: Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files in a folder, and
             those that are not text, are left out.
-        k: Maximum number of lines.
+        k: Maximum number of answers.
         model: Encoder.
         context: Neighbouring lines to return on each side.
-        min_score: Leave out lines below this cosine.
-        split: Split lines longer than the model's window at sentence ends, and show the best part of each line.
-        where: Condition on the other columns of tables, e.g. 'year > 2020 and lang = "en"'.
+        min_score: Leave out answers below this cosine.
+        rows: What is compared in a text: passages, lines, or by its look (auto: lines if it has a sentence a line).
+            Of a table it is the rows.
+        split: Split lines, and rows of tables, longer than the model's window at sentence ends, and show the best part
+            of each.
+        where: Condition on the other columns of tables, e.g. 'year > 2020 and lang = "en"'; see ``search_index``.
 
     Raises:
         NotFoundError: No such file.
@@ -77,25 +91,26 @@ def search(
     documents = encoder.in_role("document", report=True)
     asked = unit(encoder.in_role("query", report=True).encode([query]))[0]
     splitter = Splitter(documents) if split else None
-    candidates, best, count = _candidates(named, unreadable, condition), list[Line](), 0
+    reader = Reader(rows, lambda: documents, Fields(remedy="", cells=condition is not None))
+    candidates, best, count = _candidates(reader, named, unreadable, condition), list[Line](), 0
     with working("search", None) as advance:
         while window := list(itertools.islice(candidates, _WINDOW)):
-            texts, rows = [lines[number].strip() for _, number, lines in window], list(range(len(window)))
+            texts, places = [candidate.row.text for candidate in window], list(range(len(window)))
             if splitter is not None:
-                _, texts, rows = splitter.rows(rows, texts)
+                _, texts, places = splitter.rows(places, texts)
             if not count:
                 note_unknown_letters(documents, [query, *texts])
             scores = unit(documents.encode(texts, progress=advance)) @ asked
-            nearest = dict[int, int]()  # number of a line in the window -> its best text
+            nearest = dict[int, int]()  # number of a row in the window -> its best text
             for place in np.argsort(-scores, kind="stable").tolist():
-                nearest.setdefault(rows[place], place)
+                nearest.setdefault(places[place], place)
                 if len(nearest) == k:
                     break
-            for row, place in nearest.items():
-                file, number, lines = window[row]
-                text = lines[number] if splitter is None else texts[place]
-                before, after = lines[max(0, number - context) : number], lines[number + 1 : number + 1 + context]
-                best.append(Line(file, number + 1, float(scores[place]), text, tuple(before), tuple(after)))
+            for number, place in nearest.items():
+                candidate, part = window[number], texts[place]
+                whole = splitter is None or part == candidate.row.text
+                text = candidate.row.body if whole else part
+                best.append(_line(candidate, text, float(scores[place]), context))
             best = sorted(best, key=lambda line: -line.score)[:k]
             count += len(window)
     if condition is not None:
@@ -103,60 +118,32 @@ def search(
     skipped = f"; {skipped_files(unreadable)}" if unreadable else ""
     if not count and condition is None:
         raise UsageError(f"no line to search in {', '.join(map(str, files))}{skipped}")
-    note(f"searched {counted(count, 'line')} of {counted(len(named) - len(unreadable), 'file')}{skipped}")
+    note(f"searched {counted(count, reader.unit)} of {counted(len(named) - len(unreadable), 'file')}{skipped}")
     return [line for line in best if min_score is None or line.score >= min_score]
 
 
+def _line(candidate: _Candidate, text: str, score: float, context: int) -> Line:
+    row, lines = candidate.row, candidate.lines
+    before = lines[max(0, row.line - 1 - context) : row.line - 1]
+    after = lines[row.end_line : row.end_line + context]
+    return Line(candidate.file, row.line, row.end_line, score, row.heading, text, tuple(before), tuple(after))
+
+
 def _candidates(
-    named: dict[str, bool], unreadable: list[str], condition: Condition | None
-) -> Iterator[tuple[str, int, list[str]]]:
-    """Yield the file, number and neighbours of every line that is not blank and fulfils the condition."""
+    reader: Reader, named: dict[str, bool], unreadable: list[str], condition: Condition | None
+) -> Iterator[_Candidate]:
+    """Yield the rows of files that fulfil the condition."""
     for file, in_folder in named.items():
-        rows = read_lines(file, unreadable if in_folder else None, cells=condition is not None)
-        if rows is not None:
-            chosen = itertools.repeat(True) if condition is None else condition.rows(pa.table(rows))
-            for number, (line, wanted) in enumerate(zip(rows[TEXT], chosen, strict=False)):
-                if wanted and line.strip():
-                    yield file, number, rows[TEXT]
+        read = reader.read(file, unreadable if in_folder else None)
+        if read is not None:
+            for row in _chosen(read, condition):
+                yield _Candidate(file, row, read.lines)
 
 
-def find_files(names: Sequence[str | Path]) -> dict[str, bool]:
-    """Return the files, in order, and whether each was found in a folder or by a glob."""
-    files: dict[str, bool] = {}
-    for name in map(str, names):
-        path = Path(name)
-        if path.is_dir():
-            inside = [file for file in sorted(path.rglob("*")) if file.is_file()]
-            shown = (file for file in inside if not any(part[0] == "." for part in file.relative_to(path).parts))
-            files |= dict.fromkeys(map(str, shown), True)
-        elif not path.exists() and glob.has_magic(name):
-            matching = sorted(glob.glob(name, recursive=True))
-            files |= dict.fromkeys(filter(os.path.isfile, matching), True)
-        else:
-            check_file(Path(split_columns(name)[0]), regular=True)
-            files[name] = False
-    if not files:
-        raise NotFoundError(f"no file in {', '.join(map(str, names))}; give texts, tables, or folders of them")
-    return files
-
-
-def read_lines(file: str, unreadable: list[str] | None, *, cells: bool) -> dict[str, Any] | None:
-    """Return the lines of a text, or the texts of the rows of a table, and the ``cells`` of these, if they are wanted.
-
-    With ``unreadable``, a file that cannot be read adds its reason to it and has None; else it is an error.
-    """
-    path, named = split_columns(file)
-    form, ending = format_of(path)
-    try:
-        if form != "text" or named:
-            with open_rows(file, Fields(remedy="", cells=cells)) as rows:
-                table = pa.Table.from_batches(rows)
-            texts = {TEXT: table.column(TEXT).to_pylist()}
-            return texts | {CELLS: table.column(CELLS)} if cells else texts
-        with open_file(file) as stream:
-            return {TEXT: [line.rstrip("\r\n") for line in open_text(stream, file, ending, note).lines]}
-    except UsageError as error:
-        if unreadable is None:
-            raise
-        unreadable.append(str(error))
-        return None
+def _chosen(read: FileRows, condition: Condition | None) -> Sequence[Passage]:
+    if condition is None:
+        return read.rows
+    columns = {TEXT: pa.array([row.text for row in read.rows], pa.string())}
+    if read.cells is not None:
+        columns[CELLS] = read.cells
+    return list(itertools.compress(read.rows, condition.rows(pa.table(columns))))

@@ -4,15 +4,17 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from promptcli.data.dialect import Fields
 from promptcli.data.given import note_no_file
+from promptcli.embedding.passages import LINES
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import load_library
 from promptcli.index import stored
-from promptcli.index.rows import Hit
-from promptcli.index.stored import IndexManifest, StoredIndex
+from promptcli.index.repeats import Repeats
+from promptcli.index.rows import Hit, Rows
+from promptcli.index.stored import IndexManifest, Reading, StoredIndex
 from promptcli.index.vector_index import TARGET, VectorIndex
 from promptcli.models.entries import utc_now
 from promptcli.notes import note
@@ -34,13 +36,16 @@ def build_index(
     memory: str | int = "4GB",
     text_field: str | None = None,
     id_field: str | None = None,
+    rows: Literal["auto", "passages", "lines"] = "auto",
     split: bool = False,
     lexical: bool = False,
     force: bool = False,
 ) -> IndexManifest:
     """Index sentences, or vectors that ``embed`` wrote, for search by cosine.
 
-    Rows with a blank text are left out. The other columns of a table are kept, for searches with ``where``.
+    A text becomes passages, with their headings and the ids FILE:LINES; one with a sentence a line becomes its lines,
+    with numbers. Rows with a blank text are left out. The other columns of a table are kept, for searches with
+    ``where``.
 
     Args:
         file: Sentences as for ``embed`` (- for standard input), or vectors that it wrote: a file, or a folder of
@@ -52,7 +57,10 @@ def build_index(
         memory: Memory that the process may take, e.g. 4GB or 800MB.
         text_field: Column of the sentence.
         id_field: Column of the id, or - for row numbers. Default: ``id``, else row numbers.
-        split: Split texts longer than the model's window at paragraph and sentence ends; results show the best part.
+        rows: What a row of a text is: passages (paragraphs, joined or split to a length that is found well), lines, or
+            by the look of each text (auto: lines if it has a sentence a line). Of a table it is the rows.
+        split: Split lines, and rows of tables, that are longer than the model's window at paragraph and sentence ends;
+            results show the best part.
         lexical: Also count words (BM25), for searches with ``hybrid`` or ``lexical``.
         force: Replace an existing index.
 
@@ -62,18 +70,18 @@ def build_index(
     from promptcli.index import inputs
 
     folder, room = Path(folder), size_of(memory)
-    files = inputs.RowFiles(file, Fields(text_field, id_field), folder, split)
+    files = inputs.RowFiles(file, Fields(text_field, id_field), folder, split, rows)
     if split and files.are_vectors:
         raise UsageError(f"`split` is for sentences, and {file} holds vectors; give it to `embed`")
     if lexical:
         load_library()
     stored.check_target(folder, force=force)
-    rows, origin = inputs.rows_to_build(files, Choice() if model is None else model)
+    vectors, origin, reading = inputs.rows_to_build(files, Choice() if model is None else model)
     with stored.create(folder, force=force) as writer:
         index = VectorIndex.build(
-            rows, factory, target=target_recall, memory=room, store=writer.segment, split=split, lexical=lexical
+            vectors, factory, target=target_recall, memory=room, store=writer.segment, split=split, lexical=lexical
         )
-        return writer.finish(StoredIndex(index, origin, utc_now()))
+        return writer.finish(StoredIndex(index, origin, utc_now(), reading=reading))
 
 
 def add_to_index(
@@ -82,6 +90,7 @@ def add_to_index(
     model: "Model | None" = None,
     *,
     replace: bool = False,
+    allow_duplicates: bool = False,
     memory: str | int = "4GB",
     text_field: str | None = None,
     id_field: str | None = None,
@@ -93,12 +102,13 @@ def add_to_index(
         file: Sentences as for ``embed`` (- for standard input), or vectors of the same encoder.
         model: The encoder of the index. Default: made again from what the index remembers.
         replace: Rows replace those with the same ids; others are added.
+        allow_duplicates: Add rows, too, whose text the index has under another id.
         memory: Memory that the process may take, e.g. 4GB or 800MB.
-        text_field: Column of the sentence.
-        id_field: Column of the id, or - for row numbers. Default: ``id``, else row numbers.
+        text_field: Column of the sentence. Default: that of the index.
+        id_field: Column of the id, or - for row numbers. Default: that of the index.
 
     Raises:
-        UsageError: Vectors of another encoder, or rows without ids to replace by.
+        UsageError: Vectors of another encoder, rows without ids to replace by, or texts that the index has.
         CheckFailedError: The encoder of the index has changed.
     """
     from promptcli.index import inputs
@@ -107,11 +117,21 @@ def add_to_index(
     origin = stored.read_manifest(folder)
     if origin.lexical:
         load_library()
-    files = inputs.RowFiles(file, Fields(text_field, id_field), folder, origin.split)
+    read = origin.reading or Reading(LINES)
+    fields = Fields(text_field, id_field, text_before=read.text_field, id_before=read.id_field)
+    files = inputs.RowFiles(file, fields, folder, origin.split, read.rows)
+    repeats = None if allow_duplicates else Repeats(stored.load(folder).index)
+    rows: Rows
     if files.are_vectors:
         rows, _ = files.stored(origin)
+        if repeats is not None:
+            repeats.check_blocks(rows)
     else:
-        rows, _ = files.encode(lambda: inputs.encoder_of(origin, model), plain=origin.prompt is None)
+        rows, _, _ = files.encode(
+            lambda: inputs.encoder_of(origin, model),
+            plain=origin.prompt is None,
+            check=iter if repeats is None else repeats.checked,
+        )
     if replace and not any(isinstance(name, str) for block in rows.blocks() for name in block.ids):
         raise UsageError(f"{files.file} has no ids to replace rows by; name their column as `id_field`")
     with stored.change(folder, memory=size_of(memory)) as held:  # another process may have changed it in the meantime

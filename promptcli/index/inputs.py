@@ -5,6 +5,7 @@ And the encoder that they come from: remembered at the build, made again for a s
 
 import contextlib
 import functools
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,19 +13,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from promptcli.data.dialect import Fields
+import pyarrow as pa
+
+from promptcli.data.dialect import CELLS, ID, TEXT, Fields
 from promptcli.data.files import STANDARD
 from promptcli.data.given import check_encodable
-from promptcli.data.rows import Batch, open_rows, windows
-from promptcli.data.vectors import Manifest, holds_vectors, names_apart, read_vectors
+from promptcli.data.rows import BATCH, Batch, cells_array, open_rows, windows
+from promptcli.data.rows import Rows as FileOfRows
+from promptcli.data.vectors import Manifest, VectorManifest, holds_vectors, names_apart, read_vectors
 from promptcli.data.vectors.formats import ParquetRows, open_sink
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
+from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
 from promptcli.embedding.splitting import Splitter
 from promptcli.embedding.writing import WINDOW_CHARACTERS, embed_stream
-from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, counted, unknown
+from promptcli.index.file_rows import place_cells, place_ids
 from promptcli.index.rows import ArrayRows, Rows
-from promptcli.index.stored import Origin
+from promptcli.index.stored import Origin, Reading
 from promptcli.models import loading as encoders
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.models.registry import Registry, portable
@@ -51,6 +57,11 @@ class RowFiles:
     fields: Fields
     near: Path  #: encoded rows wait on its disk
     split: bool = False
+    rows: str = AUTO  #: of a text, one of ``passages.WAYS``
+
+    def __post_init__(self) -> None:
+        if self.rows not in WAYS:
+            raise unknown("rows", self.rows, WAYS)
 
     @property
     def file(self) -> Path:
@@ -63,23 +74,45 @@ class RowFiles:
             return is_part_folder(self.file) or any(path.suffix == ".parquet" for path in self.file.iterdir())
         return self.file != STANDARD and holds_vectors(self.file)
 
-    def encode(self, opener: Opener, model: "Model | None" = None, *, plain: bool = False) -> tuple[Rows, Origin]:
-        """Return the rows of a file of sentences, encoded, and the ``model`` that they come from.
+    def encode(
+        self,
+        opener: Opener,
+        model: "Model | None" = None,
+        *,
+        plain: bool = False,
+        check: Callable[[Iterator[Batch]], Iterator[Batch]] = iter,
+    ) -> tuple[Rows, Origin, Reading]:
+        """Return the rows of a file of sentences, encoded, the ``model`` that they come from, and how they were read.
 
-        ``plain``: without the prompt for documents.
+        ``plain``: without the prompt for documents. ``check`` passes the batches on, or refuses them.
         """
         stdin = None if isinstance(self.given, str | Path) else self.given
         with open_rows(self.file, replace(self.fields, cells=True), stdin=stdin) as source:
             encoder = opener()
             documents = encoder if plain else encoder.in_role("document", report=True)
             batches, total = iter(source), source.total() if is_shown() else None
-            if self.split:
+            if source.columns == {TEXT: ""}:  # a text, not a table
+                batches, total = self._of_text(source, documents), None
+            elif self.split:
                 batches, total = Splitter(documents).batches(source), None
-            return spooled(documents, batches, self.near, total), origin_of(encoder, documents, model)
+            reading = Reading(self.rows, source.columns[TEXT] or None, self.fields.id or source.columns.get(ID))
+            rows = spooled(documents, check(batches), self.near, total)
+            return rows, origin_of(encoder, documents, model), reading
+
+    def _of_text(self, source: FileOfRows, documents: "Encoder") -> Iterator[Batch]:
+        """Yield batches of the passages of a text, or of its lines."""
+        first = next(source.batches)
+        head = first.column(TEXT).to_pylist()
+        batches = itertools.chain([first], source.batches)
+        if has_passages(head, self.file, self.rows):
+            lines = (line for batch in batches for line in batch.column(TEXT).to_pylist())
+            yield from _passage_batches(str(self.file), passages_of(lines, head, self.file, documents))
+        else:
+            yield from Splitter(documents).batches(batches) if self.split else batches
 
     def stored(self, origin: Origin | None = None) -> tuple[Rows, Origin | None]:
         """Return the rows of vectors and their encoder, None if unknown; with ``origin`` it must be that."""
-        if self.fields != Fields():
+        if self.fields.text or self.fields.id:
             raise UsageError(f"`text_field` and `id_field` are for sentences, and {self.file} holds vectors")
         rows: Rows
         manifest: Manifest | None
@@ -94,7 +127,9 @@ class RowFiles:
             if PRECISIONS[vectors.precision].packed:
                 allowed = "`precision` float32, float16 or int8"
                 raise UsageError(f"{self.file} holds binary vectors; embed again with {allowed}")
-            rows, manifest = ArrayRows(vectors.matrix, vectors.ids, vectors.texts), vectors.manifest
+            manifest = vectors.manifest
+            blank = _blank_rows(self.file, vectors.manifest) if vectors.texts is None else ()
+            rows = ArrayRows(vectors.matrix, vectors.ids, vectors.texts, blank=blank)
         made_by = None
         if manifest is not None:
             recipe = portable(Recipe.from_dict(manifest.recipe)).to_dict()
@@ -109,6 +144,16 @@ class RowFiles:
         return rows, made_by
 
 
+def _blank_rows(file: Path, manifest: VectorManifest | None) -> Sequence[Sequence[int]]:
+    """Return the runs of rows of a file without texts that had a blank text."""
+    if manifest is None:
+        return ()
+    report = manifest.report
+    if report.blank_rows is None and report.blank:
+        note(f"{file}: {counted(report.blank, 'row')} had a blank text, but which is not known; embed it again")
+    return report.blank_rows or ()
+
+
 def spooled(documents: "Encoder", batches: Iterable[Batch], near: Path, total: int | None) -> ParquetRows:
     """Encode batches window by window into a nameless file on the disk of the index ``near``."""
     place = next((folder for folder in real_path(near).parents if folder.is_dir()), None)
@@ -120,8 +165,21 @@ def spooled(documents: "Encoder", batches: Iterable[Batch], near: Path, total: i
     return ParquetRows({Path("the rows"): spool})
 
 
-def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin]:
-    """Return the rows of a new index, and the encoder they come from.
+def _passage_batches(file: str, passages: Iterator[Passage]) -> Iterator[Batch]:
+    """Yield batches of passages with their ids and columns."""
+    given = dict[str, int]()
+    while held := list(itertools.islice(passages, BATCH)):
+        yield pa.record_batch(
+            {
+                TEXT: pa.array([passage.text for passage in held], pa.string()),
+                ID: pa.array(place_ids(file, held, given), pa.string()),
+                CELLS: cells_array([place_cells(file, passage) for passage in held]),
+            }
+        )
+
+
+def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin, Reading]:
+    """Return the rows of a new index, the encoder they come from, and how files are read.
 
     For vectors whose manifest tells it, the encoder is not opened, unless the user named one.
     """
@@ -145,7 +203,7 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin]:
     text = origin.prompts.texts.get(origin.prompts.of("document") or "")
     if origin.prompt is None and text and text != origin.prompts.text:
         note(f"{files.file} was made without the model's prompt for documents, {text!r}; an index of sentences uses it")
-    return rows, origin
+    return rows, origin, Reading(files.rows)
 
 
 @contextlib.contextmanager

@@ -35,6 +35,7 @@ class ArrayRows:
     ids: Ids
     texts: Sequence[str] | None
     cells: Any = None  #: other columns, an Arrow array of maps, see ``cells_array``
+    blank: Sequence[Sequence[int]] = ()  #: runs (start, stop) of rows whose text is blank, if there are no texts
 
     def __post_init__(self) -> None:
         if self.vectors.ndim != 2 or 0 in self.vectors.shape:
@@ -55,7 +56,17 @@ class ArrayRows:
         for start in range(0, len(self.vectors), BLOCK):
             rows = slice(start, start + BLOCK)
             texts, cells = (None if given is None else given[rows] for given in (self.texts, self.cells))
-            yield Block(self.vectors[rows], self.ids[rows], texts, start, cells)
+            vectors = self.vectors[rows]
+            yield Block(vectors, self.ids[rows], texts, start, cells, self._blank(start, len(vectors)))
+
+    def _blank(self, first: int, count: int) -> Mask | None:
+        """Return which of ``count`` rows have a blank text."""
+        if not self.blank:
+            return None
+        blank = np.zeros(count, bool)
+        for start, stop in self.blank:
+            blank[max(start - first, 0) : max(stop - first, 0)] = True
+        return blank
 
     def sample(self, count: int) -> tuple[RowNumbers, Floats]:
         count = min(count, len(self.vectors))

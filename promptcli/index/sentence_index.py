@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from promptcli.data.given import check_arguments, check_ids, check_texts
+from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError
 from promptcli.index.inputs import documents_of, encoder_of, origin_of
 from promptcli.index.neighbours import dups
 from promptcli.index.rows import ArrayRows, Hit
-from promptcli.index.stored import StoredIndex, load, save
+from promptcli.index.stored import Reading, StoredIndex, load, save
 from promptcli.index.vector_index import TARGET, VectorIndex
 from promptcli.models import loading as encoders
 from promptcli.models.entries import utc_now
@@ -62,7 +63,8 @@ class SentenceIndex:
         opened = encoders.open_model(encoder, dtype="auto")
         documents = opened.in_role("document", report=True)
         index = VectorIndex.build(_rows(sentences, documents, ids), factory, target=target_recall)
-        return cls(StoredIndex(index, origin_of(opened, documents, encoder), utc_now()), opened)
+        origin = origin_of(opened, documents, encoder)
+        return cls(StoredIndex(index, origin, utc_now(), reading=Reading(AUTO)), opened)
 
     def __len__(self) -> int:
         return self.vectors.rows

@@ -54,6 +54,15 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How files become rows; the same for all files of an index."""
+
+    rows: str  #: Of texts, one of ``passages.WAYS``.
+    text_field: str | None = None  #: Column of the sentence in tables.
+    id_field: str | None = None  #: Column of the id; ``-`` for row numbers; None: ``id``, if there is one.
+
+
+@dataclass
 class StoredIndex:
     """An index, the encoder of its vectors, and when it was built."""
 
@@ -62,6 +71,7 @@ class StoredIndex:
     created: str
     synced: bool = False  #: Whether its rows are those of files, see ``sync``.
     odd: Sequence[str] = ()  #: Columns that a note has named as texts for few of their cells.
+    reading: Reading | None = None  #: None: it is older than passages, and has the lines of texts as rows.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +95,7 @@ class IndexManifest(Origin):
     columns: list[str] = field(default_factory=list)  #: Names of the further columns, for conditions.
     odd: list[str] = field(default_factory=list)  #: Those that a note has named, see ``odd_columns``.
     synced: bool = False
+    reading: Reading | None = None
     segments: list[str] = field(default_factory=list)
     files: dict[str, StoredFile] = field(default_factory=dict)
     promptcli: str = field(default_factory=lambda: promptcli.__version__)
@@ -136,6 +147,7 @@ class Writer:
             word_rule=WORD_RULE,
             created=stored.created,
             synced=stored.synced,
+            reading=stored.reading,
             deleted=len(deleted),
             segments=segments,
             files=list_files(self._new),
@@ -257,7 +269,7 @@ def _load(folder: Path) -> StoredIndex:
         with contextlib.suppress(UsageError):  # without bm25s its vectors are searched
             index.counted = Lexical.read(folder, index.live())
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
-    return StoredIndex(index, origin, manifest.created, manifest.synced, manifest.odd)
+    return StoredIndex(index, origin, manifest.created, manifest.synced, manifest.odd, manifest.reading)
 
 
 def read_manifest(folder: Path) -> IndexManifest:

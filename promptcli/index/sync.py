@@ -2,24 +2,28 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from promptcli.data.dialect import CELLS, ID, TEXT, split_columns
+from promptcli.data.dialect import CELLS, ID, NONE, TEXT, Fields, split_columns
 from promptcli.data.files import skipped_files, state_of
 from promptcli.data.rows import BATCH, Batch, Cells, cells_array
+from promptcli.embedding.passages import AUTO, LINES
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import load_library
-from promptcli.index import file_search, stored
+from promptcli.index import stored
+from promptcli.index.file_rows import FileRows, Reader, find_files, place_ids
 from promptcli.index.indexing import size_of
 from promptcli.index.rows import ArrayRows
-from promptcli.index.stored import IndexManifest, StoredIndex
+from promptcli.index.stored import IndexManifest, Reading, StoredIndex
 from promptcli.index.vector_index import VectorIndex
 from promptcli.models.entries import utc_now
 from promptcli.notes import note
@@ -32,6 +36,25 @@ if TYPE_CHECKING:  # these load torch
 
 #: The id of a row, ``file:line``, its text, and its other columns.
 Row = tuple[str, str, Cells]
+#: The end of an id: the line or lines of the file before it.
+_PLACE = re.compile(r":\d+(-\d+)?(#\d+)?$")
+
+
+class MostRowsError(UsageError):
+    """More than half of the rows of an index would be removed, and nobody has agreed."""
+
+    def __init__(self, question: str) -> None:
+        super().__init__(f"{question} `yes` removes them, and --dry-run shows what would change")
+        self.question = question
+
+
+@dataclass(frozen=True)
+class SyncChanges:
+    """What a sync changes: ids and texts of rows."""
+
+    added: list[tuple[str, str]]  #: rows whose text is new, in order
+    removed: list[tuple[str, str]]  #: rows whose text is in no file any more
+    kept: int  #: rows of the files whose text the index has, under the same id or another
 
 
 def sync_index(
@@ -39,11 +62,15 @@ def sync_index(
     files: Sequence[str | Path],
     model: "Model | None" = None,
     *,
+    rows: Literal["auto", "passages", "lines"] | None = None,
+    text_field: str | None = None,
+    id_field: str | None = None,
     split: bool = False,
     lexical: bool = False,
     memory: str | int = "4GB",
+    yes: bool = False,
 ) -> IndexManifest:
-    """Make an index equal to files: their lines and rows, and no others, under the ids FILE:LINE.
+    """Make an index equal to files: passages of texts and rows of tables, and no others, under the ids FILE:LINES.
 
     Only new and changed texts are encoded. If nothing has changed, the index stays unchanged; with another model all is
     encoded again.
@@ -53,78 +80,200 @@ def sync_index(
         files: Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files in a folder, and
             those that are not text, are left out.
         model: An encoder, or what ``load`` takes. Default: that of the index; ``mini`` for a new one.
-        split: Split texts longer than the model's window, see ``build_index``; an index of parts stays one.
+        rows: What a row of a text is, see ``build_index``. Default: as in the index; auto for a new one.
+        text_field: Column of the sentence in tables. Default: that of the index; ``text`` or ``sentence`` in a new one.
+        id_field: Column of the id in tables, or - for FILE:ROW. Default: that of the index; FILE:ROW in a new one.
+        split: Split lines, and rows of tables, that are longer than the model's window, see ``build_index``; an index
+            of parts stays one.
         lexical: Also count words (BM25), see ``build_index``; an index that has them keeps them.
         memory: Memory that the process may take, e.g. 4GB or 800MB.
+        yes: Remove rows even if they are more than half of the index.
 
     Raises:
         NotFoundError: No such file.
-        UsageError: A file that is being written to, no line to index, or an index of other rows.
+        UsageError: A file that is being written to, no line to index, an index of other rows, or more than half of the
+            index going without ``yes``.
     """
     from promptcli.index import inputs
-    from promptcli.models import loading
 
-    folder, room, model = Path(folder), size_of(memory), Choice() if model is None else model
-    rows = dict.fromkeys(_read(files, folder))
-    if not rows:
-        raise UsageError(f"no line to index in {', '.join(map(str, files))}; give texts, tables, or folders of them")
-    manifest = stored.read_manifest(folder) if (folder / stored.MANIFEST).is_file() else None
-    if manifest is None:
-        stored.check_target(folder, force=False)
-    elif not manifest.synced:
-        raise UsageError(f"{folder} holds rows that `index sync` did not put there; give another folder")
-    else:
-        split, lexical = split or manifest.split, lexical or manifest.lexical
-    if lexical:
-        load_library()
-
-    @functools.cache
-    def encoder() -> "Encoder":
-        if manifest is None or inputs.is_named(model):
-            return loading.open_model(model, dtype="auto")
-        return inputs.encoder_of(manifest, model)
-
-    if split:
-        ids, given, cells = zip(*rows, strict=True)
-        names, texts, numbers = Splitter(encoder().in_role("document")).rows(ids, given)
-        rows = dict.fromkeys(zip(names, texts, map(cells.__getitem__, numbers), strict=True))
-    if manifest is None or (
-        inputs.is_named(model) and inputs.documents_of(manifest, encoder()).fingerprint != manifest.fingerprint
-    ):
-        documents = encoder().in_role("document", report=True)
-        encoded = inputs.spooled(documents, _batches(list(rows)), folder, len(rows))
+    folder, room = Path(folder), size_of(memory)
+    work = _Work(folder, files, model, rows, text_field, id_field, split=split, lexical=lexical)
+    manifest = work.manifest
+    if manifest is not None and not work.read_otherwise and not yes:
+        _check_going(work.before, work.rows, folder)
+    if manifest is None or work.begins_again:
+        documents = work.encoder().in_role("document", report=True)
+        encoded = inputs.spooled(documents, _batches(list(work.rows)), folder, len(work.rows))
         with stored.create(folder, instead=manifest) as writer:
-            index = VectorIndex.build(encoded, memory=room, store=writer.segment, split=split, lexical=lexical)
-            origin = inputs.origin_of(encoder(), documents, model)
-            note(f"{counted(len(rows), 'row')} added")
-            return writer.finish(StoredIndex(index, origin, utc_now(), synced=True))
-    same = (manifest.split, manifest.lexical) == (split, lexical)
-    if same and _live(stored.load(folder).index).keys() == rows.keys():
-        note(f"{counted(len(rows), 'row')}, unchanged")
+            index = VectorIndex.build(
+                encoded, memory=room, store=writer.segment, split=work.split, lexical=work.lexical
+            )
+            origin = inputs.origin_of(work.encoder(), documents, work.model)
+            note(f"{counted(len(work.rows), 'row')} added")
+            return writer.finish(StoredIndex(index, origin, utc_now(), synced=True, reading=work.reading))
+    reads_alike = (manifest.reading or Reading(LINES)) == work.reading
+    same = reads_alike and (manifest.split, manifest.lexical) == (work.split, work.lexical)
+    if same and work.before.keys() == work.rows.keys():
+        note(f"{counted(len(work.rows), 'row')}, unchanged")
         return manifest
     with stored.change(folder, memory=room, begun=manifest) as held:
-        held.index.split, held.index.lexical = split, lexical
-        _apply(held, rows, folder, encoder)
+        held.index.split, held.index.lexical, held.reading = work.split, work.lexical, work.reading
+        _apply(held, work.rows, folder, work.encoder)
     return stored.read_manifest(folder)
 
 
-def _read(files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
-    unreadable, target = list[str](), real_path(folder)
-    for file, in_folder in file_search.find_files(files).items():
-        path = split_columns(file)[0]
-        if target in real_path(Path(path)).parents:
-            continue
-        before = state_of(path)
-        if (lines := file_search.read_lines(file, unreadable if in_folder else None, cells=True)) is None:
-            continue
-        if state_of(path) != before:
-            raise UsageError(f"{file} is being written to; try again when it is complete")
-        cells = map(tuple, lines[CELLS].to_pylist()) if CELLS in lines else repeat(())
-        for number, (line, others) in enumerate(zip(lines[TEXT], cells, strict=False), 1):
-            if text := line.strip():
-                yield f"{file}:{number}", text, others
-    if unreadable:
-        note(skipped_files(unreadable))
+def sync_changes(
+    folder: str | Path,
+    files: Sequence[str | Path],
+    model: "Model | None" = None,
+    *,
+    rows: Literal["auto", "passages", "lines"] | None = None,
+    text_field: str | None = None,
+    id_field: str | None = None,
+    split: bool = False,
+) -> SyncChanges:
+    """Return what ``sync_index`` would change, and change nothing.
+
+    Args:
+        folder: See ``sync_index``.
+        files: See ``sync_index``.
+        model: See ``sync_index``.
+        rows: See ``sync_index``.
+        text_field: See ``sync_index``.
+        id_field: See ``sync_index``.
+        split: See ``sync_index``.
+    """
+    work = _Work(Path(folder), files, model, rows, text_field, id_field, split=split, lexical=False)
+    old, new = _texts(work.before), _texts(work.rows)
+    added = [(name, text) for name, text, _ in work.rows if text not in old]
+    removed = [(name, text) for name, text, _ in work.before if text not in new]
+    return SyncChanges(added, removed, len(work.rows) - len(added))
+
+
+class _Work:
+    """The rows of the files, and those of the index as it is."""
+
+    def __init__(
+        self,
+        folder: Path,
+        files: Sequence[str | Path],
+        model: "Model | None",
+        rows: str | None,
+        text_field: str | None,
+        id_field: str | None,
+        *,
+        split: bool,
+        lexical: bool,
+    ) -> None:
+        self.model: Model = Choice() if model is None else model
+        self.manifest = stored.read_manifest(folder) if (folder / stored.MANIFEST).is_file() else None
+        if self.manifest is None:
+            stored.check_target(folder, force=False)
+            before = Reading(AUTO)
+        elif not self.manifest.synced:
+            raise UsageError(f"{folder} holds rows that `index sync` did not put there; give another folder")
+        else:
+            before = self.manifest.reading or Reading(LINES)
+            split, lexical = split or self.manifest.split, lexical or self.manifest.lexical
+            if self.manifest.reading is None and rows is None:
+                note(f"each line of a text is a row of {folder}; `rows` auto makes rows of its passages")
+        if lexical:
+            load_library()
+        self.split, self.lexical = split, lexical
+        self.reading = Reading(
+            rows or before.rows,
+            text_field or before.text_field,
+            None if id_field == NONE else id_field or before.id_field,
+        )
+        self.read_otherwise = self.manifest is not None and self.reading != before
+        self.before = {} if self.manifest is None else _live(stored.load(folder).index)
+        self.rows = dict.fromkeys(self._read(files, folder))
+        if not self.rows:
+            raise UsageError(
+                f"no line to index in {', '.join(map(str, files))}; give texts, tables, or folders of them"
+            )
+        if split:
+            self.rows = self._in_parts()
+
+    @functools.cached_property
+    def _encoder(self) -> "Encoder":
+        from promptcli.index import inputs
+        from promptcli.models import loading
+
+        if self.manifest is None or inputs.is_named(self.model):
+            return loading.open_model(self.model, dtype="auto")
+        return inputs.encoder_of(self.manifest, self.model)
+
+    def encoder(self) -> "Encoder":
+        """Return the model, which is opened when it is needed."""
+        return self._encoder
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether all rows are encoded: the model is another one."""
+        from promptcli.index import inputs
+
+        if self.manifest is None or not inputs.is_named(self.model):
+            return False
+        return inputs.documents_of(self.manifest, self.encoder()).fingerprint != self.manifest.fingerprint
+
+    def _read(self, files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
+        unreadable, target = list[str](), real_path(folder)
+        fields = Fields(self.reading.text_field, self.reading.id_field, remedy="", cells=True)
+        reader = Reader(self.reading.rows, lambda: self.encoder().in_role("document"), fields)
+        for file, in_folder in find_files(files).items():
+            path = split_columns(file)[0]
+            if target in real_path(Path(path)).parents:
+                continue
+            before = state_of(path)
+            read = reader.read(file, unreadable if in_folder else None)
+            if read is None:
+                continue
+            if state_of(path) != before:
+                raise UsageError(f"{file} is being written to; try again when it is complete")
+            yield from _rows_of(file, read)
+        if unreadable:
+            note(skipped_files(unreadable))
+
+    def _in_parts(self) -> dict[Row, None]:
+        """Return the rows with those in parts that are longer than the window; passages fit it."""
+        whole = [row for row in self.rows if "end_line" in dict(row[2])]
+        others = [row for row in self.rows if "end_line" not in dict(row[2])]
+        if not others:
+            return dict.fromkeys(whole)
+        ids, given, cells = zip(*others, strict=True)
+        names, texts, numbers = Splitter(self.encoder().in_role("document")).rows(ids, given)
+        parts = zip(names, texts, map(cells.__getitem__, numbers), strict=True)
+        return dict.fromkeys([*whole, *parts])
+
+
+def _rows_of(file: str, read: FileRows) -> Iterator[Row]:
+    """Yield the rows of a file with their ids."""
+    ids = place_ids(file, read.rows) if read.ids is None else read.ids
+    seen = set[str]()
+    all_cells = repeat(()) if read.cells is None else map(tuple, read.cells.to_pylist())
+    for name, row, cells in zip(ids, read.rows, all_cells, strict=False):
+        if name in seen:
+            raise UsageError(f"{file}: the id {name!r} is given twice; name another column as `id_field`, or -")
+        seen.add(name)
+        yield name, row.text, cells
+
+
+def _texts(rows: Iterable[Row]) -> set[str]:
+    return {text for _, text, _ in rows}
+
+
+def _check_going(before: dict[Row, int], rows: dict[Row, None], folder: Path) -> None:
+    """Refuse to remove more than half of an index; a text that is replaced by another of its file does not go."""
+    old, new = _texts(before), _texts(rows)
+    gone = Counter(_PLACE.sub("", name) for name, text, _ in before if text not in new)
+    come = Counter(_PLACE.sub("", name) for name, text, _ in rows if text not in old)
+    going = (gone - come).total()
+    if 2 * going > len(before):
+        file, count = (gone - come).most_common(1)[0]
+        raise MostRowsError(
+            f"{going:,} of {counted(len(before), 'row')} of {folder} would be removed, {count:,} of them from {file}."
+        )
 
 
 def _batches(rows: Sequence[Row]) -> Iterator[Batch]:

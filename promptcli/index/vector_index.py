@@ -419,6 +419,8 @@ class VectorIndex:
                 ids: Any = block.ids if name is None else [name(given) for given in block.ids]
                 labels = label_table(ids, block.texts, self.numbered, block.cells)
                 kept = np.array([bool(text.strip()) for text in block.texts or ()], bool)
+                if block.blank is not None:
+                    kept = ~block.blank
                 if not kept.all():
                     units, labels, source = units[kept], labels.filter(pa.array(kept)), source[kept]
                     blank += len(kept) - len(units)

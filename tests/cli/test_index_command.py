@@ -108,7 +108,7 @@ def test_blank_texts_are_left_out_cut_ones_noted_and_control_characters_not_prin
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
     ran = run("index", "build", tmp_path / "in.jsonl", "-o", tmp_path / "i")
     assert "blank" in ran.err and "sentences cut to" in ran.err
-    assert "blank" in run("index", "add", tmp_path / "i", tmp_path / "in.jsonl").err
+    assert "blank" in run("index", "add", tmp_path / "i", tmp_path / "in.jsonl", "--allow-duplicates").err
     found = search(tmp_path / "i", "x")
     assert len(found) == 4 and all(hit["text"].strip() for hit in found)
     ran = run("index", "search", tmp_path / "i", "x")
@@ -117,8 +117,9 @@ def test_blank_texts_are_left_out_cut_ones_noted_and_control_characters_not_prin
 
 def test_a_very_long_text_is_printed_in_part_and_complete_in_json(run, fake, search, tmp_path):
     (tmp_path / "page.txt").write_text("word " * 2000 + "\n")
-    run("index", "build", tmp_path / "page.txt", "-o", tmp_path / "i")
-    shown = [run("index", "search", tmp_path / "i", "x").out, run("search", "x", tmp_path / "page.txt").out]
+    run("index", "build", tmp_path / "page.txt", "-o", tmp_path / "i", "--rows", "lines")
+    found = run("search", "x", tmp_path / "page.txt", "--rows", "lines")
+    shown = [run("index", "search", tmp_path / "i", "x").out, found.out]
     assert all(len(out) < 1000 + len(f"0.0000  {tmp_path}/page.txt:1: ") + 10 and "…" in out for out in shown)
     assert len(search(tmp_path / "i", "x")[0]["text"]) > 9000
 
@@ -140,7 +141,10 @@ def test_ids_of_a_file_are_unique_or_left_out(run, fake, search, name, tmp_path)
     assert run("index", "build", tmp_path / name, "-o", tmp_path / "i", "--id-field", "-").code == 0
     assert {hit["id"]: hit["text"] for hit in search(tmp_path / "i", "a")} == {0: "a", 1: "b", 2: "c"}
     (tmp_path / "more.csv").write_text("id,text\n2,B\n9,new\n")
-    refused(run("index", "add", tmp_path / "i", tmp_path / "more.csv"), 2, "has the id 2", "--replace")
+    more = ("index", "add", tmp_path / "i", tmp_path / "more.csv")
+    refused(run(*more, "--id-field", "id"), 2, "has the id 2", "--replace")
+    assert run(*more).code == 0, "rows of the index are numbered, and these go on"
+    assert {hit["id"] for hit in search(tmp_path / "i", "a")} == {0, 1, 2, 3, 4}
 
 
 # Refusals
@@ -187,7 +191,8 @@ def test_stored_vectors_are_not_encoded_again(run, fake, search, built, text, tm
     assert run("index", "build", tmp_path / name, "-o", tmp_path / "i").code == 0
     assert fake.opened == [], "no encoder is needed"
     assert search(built, SENTENCES[1]) == search(tmp_path / "i", SENTENCES[1])
-    assert run("index", "add", built, tmp_path / name, "--json").json["rows"] == 8
+    refused(run("index", "add", built, tmp_path / name), 2, "4 of 4 texts are in the index under other ids")
+    assert run("index", "add", built, tmp_path / name, "--json", "--allow-duplicates").json["rows"] == 8
     assert [hit["id"] for hit in search(built, SENTENCES[1], "-k", 2)] == [1, 5], "row numbers go on"
 
 

@@ -86,7 +86,8 @@ def test_a_file_and_its_manifest(tmp_path, kind):
     manifest = json.loads(manifest_path(target).read_text())
     assert {"promptcli", "torch", "transformers"} <= manifest["versions"].keys()
     assert (manifest["recipe"], manifest["fingerprint"]) == (FakeEncoder().recipe.to_dict(), "f" * 64)
-    assert manifest["report"] == {"rows": 3, "blank": 1, "zero": 0, "truncated": 0, "loss": None, "ranges": None}
+    counts = {"rows": 3, "blank": 1, "zero": 0, "truncated": 0, "loss": None, "ranges": None, "blank_rows": [[1, 2]]}
+    assert manifest["report"] == counts
     assert manifest["input"]["sha256"] == hashlib.sha256(b"one\n\nthree\n").hexdigest()
     assert manifest["output"] == {"path": target.name, "sha256": hashlib.sha256(target.read_bytes()).hexdigest()}
     assert {path.name for path in tmp_path.iterdir()} == {"a.txt", target.name, manifest_path(target).name}

@@ -31,27 +31,29 @@ def test_the_nearest_lines_are_those_of_all_cosines(window, folder, monkeypatch)
     query, vectors = encoder.encode("A sleeping cat"), encoder.encode([text.strip() for text in texts.values()])
     cosines = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
     expected = sorted(zip(cosines, texts, texts.values(), strict=True), reverse=True)[:4]
-    lines = pc.search("A sleeping cat", [folder], k=4, model=encoder)
+    lines = pc.search("A sleeping cat", [folder], k=4, model=encoder, rows="lines")
     assert [(line.file.rpartition("/")[2], line.line) for line in lines] == [place for _, place, _ in expected]
     assert [line.text for line in lines] == [text for *_, text in expected]
     assert [line.score for line in lines] == pytest.approx([cosine for cosine, *_ in expected], abs=1e-5)
-    assert pc.search("A sleeping cat", [folder], model=encoder, min_score=expected[1][0] - 1e-6) == lines[:2]
+    assert (
+        pc.search("A sleeping cat", [folder], model=encoder, min_score=expected[1][0] - 1e-6, rows="lines") == lines[:2]
+    )
 
 
 def test_progress_counts_the_lines_as_they_are_encoded(folder, monkeypatch):
     monkeypatch.setattr(file_search, "_WINDOW", 2)
     done = []
     with showing(lambda name, steps: contextlib.nullcontext(done.append)):
-        pc.search("A sleeping cat", [folder], model="static-avg")
+        pc.search("A sleeping cat", [folder], model="static-avg", rows="lines")
     assert sum(done) == 7 and len(done) >= 4
 
 
 def test_neighbours_and_what_is_not_text(folder, caplog):
     caplog.set_level("INFO", logger="promptcli")
-    [line] = pc.search(LINES[3], [folder / "notes.md"], k=1, context=2)
+    [line] = pc.search(LINES[3], [folder / "notes.md"], k=1, context=2, rows="lines")
     assert (line.line, line.before, line.after) == (4, ("", LINES[2]), (LINES[4], LINES[5]))
-    pc.search("The kitten sleeps", [folder, folder / "deep" / "*.csv"])
-    assert "searched 7 lines of 2 files; skipped 1 file that cannot be read as text or tables: " in caplog.text
+    pc.search("The kitten sleeps", [folder, folder / "deep" / "*.csv"], rows="lines")
+    assert "searched 7 rows of 2 files; skipped 1 file that cannot be read as text or tables: " in caplog.text
     assert "picture.png" in caplog.text
 
 

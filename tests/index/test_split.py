@@ -10,7 +10,6 @@ from promptcli.embedding.splitting import Splitter
 from promptcli.errors import UsageError
 from promptcli.index.stored import load, read_manifest
 
-pytest.importorskip("semantic_text_splitter")
 SENTENCES = ["A cat sleeps on the mat.", "Prices fell in May.", "Two dogs play in the park.", "Nobody came."]
 LONG = " ".join(f"{text} Number {number} of them." for number, text in enumerate(SENTENCES * 3))
 
@@ -76,19 +75,19 @@ def test_rows_of_parts_are_embedded_added_replaced_and_deleted(rows, encoder, tm
 
 def test_a_changed_part_of_a_synced_line(encoder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "a.md"
+    file = tmp_path / "a.txt"
     file.write_text(f"{LONG}\nShort.\n")
-    pc.sync_index("idx", ["a.md"], encoder, split=True)
+    pc.sync_index("idx", ["a.txt"], encoder, rows="lines", split=True)
     file.write_text(f"{LONG.replace('Number 0', 'Number 9')}\nShort.\n")
-    pc.sync_index("idx", ["a.md"], encoder)
-    pc.sync_index("fresh", ["a.md"], encoder, split=True)
+    pc.sync_index("idx", ["a.txt"], encoder)
+    pc.sync_index("fresh", ["a.txt"], encoder, rows="lines", split=True)
     query = encoder.encode(["a cat"])
     found, fresh = (load(tmp_path / name).index.search(query, 10)[0] for name in ("idx", "fresh"))
     assert [hit[:3] for hit in found] == [hit[:3] for hit in fresh]
     assert load(tmp_path / "idx").index.rows == len(Splitter(encoder).parts(LONG)) + 1
 
 
-def test_what_is_refused(rows, encoder, tmp_path, monkeypatch):
+def test_what_is_refused(rows, encoder, tmp_path):
     with pytest.raises(UsageError, match="`split` needs ids"):
         pc.embed(rows, tmp_path / "v.npy", encoder, split=True)
     rows.write_text('{"id": "a#1", "text": "x"}\n')
@@ -97,6 +96,3 @@ def test_what_is_refused(rows, encoder, tmp_path, monkeypatch):
     pc.embed(rows, tmp_path / "v.parquet", encoder)
     with pytest.raises(UsageError, match="give it to `embed`"):
         pc.build_index(tmp_path / "v.parquet", tmp_path / "idx", split=True)
-    monkeypatch.setattr("promptcli.errors.lacking", lambda *names: list(names))
-    with pytest.raises(UsageError, match=r"semantic_text_splitter.*pip install '\.\[split\]'"):
-        pc.search("x", [rows], model=encoder, split=True)

@@ -41,11 +41,9 @@ def change_files(notes):
 def test_a_changed_folder_gives_the_index_of_a_fresh_build(folder, encoder, caplog, monkeypatch):
     caplog.set_level("INFO", logger="promptcli")
     monkeypatch.chdir(folder)
-    assert pc.sync_index("idx", ["notes"], encoder).rows == 7
-    assert (
-        "skipped 1 file that cannot be read as text or tables: notes/picture.png" in caplog.text
-        and "7 rows added" in caplog.text
-    )
+    assert pc.sync_index("idx", ["notes"], encoder, rows="lines").rows == 7
+    assert "skipped 1 file that cannot be read as text or tables: notes/picture.png" in caplog.text
+    assert "7 rows added" in caplog.text
     before = {path: path.read_bytes() for path in (folder / "idx").iterdir()}
     pc.sync_index("idx", ["notes"])
     assert {path: path.read_bytes() for path in (folder / "idx").iterdir()} == before
@@ -55,7 +53,7 @@ def test_a_changed_folder_gives_the_index_of_a_fresh_build(folder, encoder, capl
     pc.sync_index("idx", ["notes"], encoder)
     assert encoded == ["A new line.", "Two dogs played.", "Another file."]
     assert "8 rows added, 7 removed, 0 unchanged; 5 rows of those added had a stored vector" in caplog.text
-    pc.sync_index("fresh", ["notes"], encoder)
+    pc.sync_index("fresh", ["notes"], encoder, rows="lines")
     synced = answers(load(folder / "idx").index, encoder)
     assert synced == answers(load(folder / "fresh").index, encoder)
     places = [f"notes/a.md:{line}" for line in (1, 2, 4, 5, 6, 7)] + ["notes/b.txt:1", "notes/b.txt:2"]
@@ -64,7 +62,7 @@ def test_a_changed_folder_gives_the_index_of_a_fresh_build(folder, encoder, capl
 
 def test_another_model_encodes_all_again_and_the_index_may_lie_in_the_folder(folder, encoder):
     notes = folder / "notes"
-    first = pc.sync_index(notes / "idx", [notes], encoder)
+    first = pc.sync_index(notes / "idx", [notes], encoder, rows="lines")
     again = pc.sync_index(notes / "idx", [notes], "mini-static")
     assert (first.rows, again.rows) == (7, 7) and first.fingerprint != again.fingerprint
     texts = [text for _, text, _ in answers(load(notes / "idx").index, pc.load("mini-static"))]
@@ -91,17 +89,17 @@ def test_what_is_refused(index, names, error, said, folder, encoder, monkeypatch
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(folder, encoder, monkeypatch):
-    from promptcli.index import file_search
+    from promptcli.index.file_rows import Reader
 
-    read = file_search.read_lines
+    read = Reader.read
 
-    def reading(file, unreadable, **options):
-        lines = read(file, unreadable, **options)
+    def reading(self, file, unreadable):
+        rows = read(self, file, unreadable)
         with open(file, "a") as appended:
             appended.write("\nmore")
-        return lines
+        return rows
 
-    monkeypatch.setattr(file_search, "read_lines", reading)
+    monkeypatch.setattr(Reader, "read", reading)
     with pytest.raises(UsageError, match=r"a\.md is being written to"):
         pc.sync_index(folder / "idx", [folder / "notes"], encoder)
 

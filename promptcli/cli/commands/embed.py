@@ -97,7 +97,7 @@ def _show(made: "Embedded", precision: str, *, as_json: bool) -> None:
         loss = f"recall@10 {report.loss.recall_at_10:.3f}"
         note(f"{precision} against float32 on {counted(report.loss.rows, 'row')}: {loss}")
     if as_json:
-        counts = {key: value for key, value in asdict(report).items() if key != "ranges"}
+        counts = {key: value for key, value in asdict(report).items() if key not in ("ranges", "blank_rows")}
         result_json({"output": str(made.output), "dim": width, "precision": precision, **counts})
 
 

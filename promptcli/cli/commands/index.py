@@ -1,11 +1,14 @@
 """The commands of ``promptcli index``: build, change, look at and search a stored index; ``search`` without one."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from promptcli.cli import console
 from promptcli.cli.commands.models import method_line
@@ -49,10 +52,44 @@ def _showing_the_index(function: Callable[..., Any], **flags: FlagRow) -> Callab
 
 build = _showing_the_index(indexing.build_index, folder=Flag("--output -o", metavar="DIR"), model=MODEL)
 add = _showing_the_index(indexing.add_to_index)
-sync = _showing_the_index(mirroring.sync_index, files="FILE...", model=MODEL)
 delete = _showing_the_index(indexing.delete_from_index, ids="[ID]...", file=Flag("--ids", metavar="FILE"))
 compact = _showing_the_index(indexing.compact_index)
 info = _showing_the_index(indexing.index_info)
+
+
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the rows that would change, and change nothing.")]
+
+
+@command_of(mirroring.sync_index, flags=_INDEX | {"files": "FILE...", "model": MODEL})
+def sync(change: "partial[IndexManifest]", dry_run: _DryRun = False, json: Json = False) -> None:
+    if dry_run:
+        _show_changes(change, as_json=json)
+        return
+    try:
+        manifest = change()
+    except mirroring.MostRowsError as error:
+        if not console.agrees(f"{error.question} Remove them"):
+            raise
+        manifest = change(yes=True)
+    _show(change.keywords["folder"], manifest, as_json=json)
+
+
+def _show_changes(change: "partial[IndexManifest]", *, as_json: bool) -> None:
+    """Print the rows that a sync would add and remove."""
+    options = {name: value for name, value in change.keywords.items() if name in _DECIDING}
+    changes = mirroring.sync_changes(**options)
+    for sign, kind, rows in (("+", "added", changes.added), ("-", "removed", changes.removed)):
+        for name, text in rows:
+            if as_json:
+                console.result_json({"change": kind, "id": name, "text": text})
+            else:
+                console.result(f"{sign} {one_line(name)}  {one_line(text)}")
+    counts = f"{len(changes.added):,} to add, {len(changes.removed):,} to remove, {changes.kept:,} kept"
+    console.note(f"{counts}; nothing was changed")
+
+
+#: Options of ``sync`` on which the rows depend.
+_DECIDING = tuple(inspect.signature(mirroring.sync_changes).parameters)
 
 
 @command_of(
@@ -110,8 +147,14 @@ def print_hits(hits: "list[Hit]") -> None:
     """Print a table; texts are shown on one line each, whatever characters they hold."""
     width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
     for hit in hits:
-        shown = "" if hit.text is None else one_line(hit.text)
+        shown = "" if hit.text is None else one_line(_with_heading(hit))
         console.result(f"{hit.rank:>4}  {hit.score:7.4f}  {one_line(str(hit.id)):<{width}}  {shown}".rstrip())
+
+
+def _with_heading(hit: "Hit") -> str:
+    """Return the text of a hit; of a passage its headings, which are its first line, a colon and the passage."""
+    columns, text = hit.columns or {}, hit.text or ""
+    return text.replace("\n", ": ", 1) if {"heading", "end_line"} <= columns.keys() else text
 
 
 def one_line(text: str) -> str:
@@ -155,11 +198,13 @@ def search_files(search: "partial[list[Line]]", json: Json = False) -> None:
         if json:
             console.result_json({**asdict(line), "score": round(line.score, 6)})
             continue
-        first = line.line - len(line.before)
-        for number, text in enumerate((*line.before, line.text, *line.after), first):
-            hit = number == line.line
-            score = f"{line.score:.4f}" if hit else " " * 6
-            console.result(f"{score}  {line.file}{':' if hit else '-'}{number}{':' if hit else '-'} {one_line(text)}")
+        for number, text in enumerate(line.before, line.line - len(line.before)):
+            console.result(f"{' ' * 6}  {line.file}-{number}- {one_line(text)}")
+        last = "" if line.end_line == line.line else f"-{line.end_line}"
+        heading = f"{line.heading}: " if line.heading else ""
+        console.result(f"{line.score:.4f}  {line.file}:{line.line}{last}: {one_line(f'{heading}{line.text}')}")
+        for number, text in enumerate(line.after, line.end_line + 1):
+            console.result(f"{' ' * 6}  {line.file}-{number}- {one_line(text)}")
         if context:
             console.result("")
     if not lines:

@@ -41,6 +41,7 @@ class EmbedReport:
     truncated: int  #: cut to the maximum length
     loss: Loss | None = None
     ranges: list[list[float]] | None = None  #: (2, d): minimum and maximum of each dimension, by which int8 is read
+    blank_rows: list[list[int]] | None = None  #: runs (start, stop) of blank rows; None: not known
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -207,6 +207,7 @@ class Block(NamedTuple):
     texts: Sequence[str] | None  #: None if the file has none
     row: int = 0  #: number of the first row
     cells: Any = None  #: the other columns, an Arrow array of maps; None if the file has none
+    blank: NDArray[np.bool_] | None = None  #: which rows had a blank text, if they have no texts but that is known
 
 
 class _Group(NamedTuple):

@@ -1,0 +1,134 @@
+"""The rows of files as a search and an index take them: passages or lines of texts, rows of tables."""
+
+import glob
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from promptcli.data.dialect import CELLS, ID, TEXT, Fields, format_of, split_columns
+from promptcli.data.files import check_file, open_file, open_text
+from promptcli.data.rows import Cells, cells_array, open_rows
+from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of
+from promptcli.errors import NotFoundError, UsageError, unknown
+from promptcli.notes import note
+
+if TYPE_CHECKING:
+    from promptcli.encoder.encoder import Encoder
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """The rows of a file that are not blank, and all its lines."""
+
+    lines: Sequence[str]  #: of a text, or the texts of a table
+    rows: Sequence[Passage]
+    cells: Any = None  #: the other columns of each row, an Arrow array of maps, see ``cells_array``
+    ids: Sequence[str] | None = None  #: of the rows of a table, if they were asked for
+
+
+class Reader:
+    """Reads files in one way.
+
+    ``opener`` returns the encoder, if passages are to fit its window; ``fields`` are the columns of tables.
+    """
+
+    def __init__(self, rows: str, opener: "Callable[[], Encoder]", fields: Fields) -> None:
+        if rows not in WAYS:
+            raise unknown("rows", rows, WAYS)
+        self._rows, self._opener, self._fields = rows, opener, fields
+        self._kinds = set[str]()
+        self.tables = 0  #: read so far
+
+    @property
+    def unit(self) -> str:
+        """What the rows that were read are called."""
+        return next(iter(self._kinds)) if len(self._kinds) == 1 else "row"
+
+    def read(self, file: str, unreadable: list[str] | None) -> FileRows | None:
+        """Return the rows of a file.
+
+        With ``unreadable``, a file that cannot be read adds its reason to it and has None; else it is an error.
+        """
+        path, named = split_columns(file)
+        form, ending = format_of(path)
+        try:
+            if form != "text" or named:
+                return self._table(file)
+            with open_file(file) as stream:
+                text = open_text(stream, file, ending, note)
+                return self._text(file, [line.rstrip("\r\n") for line in text.lines])
+        except UsageError as error:
+            if unreadable is None:
+                raise
+            unreadable.append(str(error))
+            return None
+
+    def _table(self, file: str) -> FileRows:
+        with open_rows(file, self._fields) as source:
+            table = pa.Table.from_batches(source)
+        self.tables += 1
+        self._kinds.add("row")
+        texts = table.column(TEXT).to_pylist()
+        filled = [bool(text.strip()) for text in texts]
+        rows = [_single(number, text) for number, text in enumerate(texts, 1) if text.strip()]
+        table = table.filter(pa.array(filled, pa.bool_()))
+        cells = table.column(CELLS).combine_chunks() if CELLS in table.column_names else None
+        ids = None if self._fields.id is None else [str(name) for name in table.column(ID).to_pylist()]
+        return FileRows(texts, rows, cells, ids)
+
+    def _text(self, file: str, lines: list[str]) -> FileRows:
+        if not has_passages(lines, file, self._rows):
+            self._kinds.add("line")
+            return FileRows(lines, [_single(number, line) for number, line in enumerate(lines, 1) if line.strip()])
+        self._kinds.add("passage")
+        rows = list(passages_of(lines, lines, file, self._opener()))
+        cells = cells_array([place_cells(file, passage) for passage in rows]) if self._fields.cells else None
+        return FileRows(lines, rows, cells)
+
+
+def _single(number: int, text: str) -> Passage:
+    return Passage(number, number, "", text, text.strip())
+
+
+def place_cells(file: str, passage: Passage) -> Cells:
+    """Return the columns that tell where a passage stands."""
+    columns = {"file": file, "line": str(passage.line), "end_line": str(passage.end_line), "heading": passage.heading}
+    return tuple((name, cell) for name, cell in columns.items() if cell)
+
+
+def place_ids(file: str, passages: Sequence[Passage], given: dict[str, int] | None = None) -> list[str]:
+    """Return the ids of passages, ``FILE:FIRST-LAST``; of several on the same lines the second one ends in #2.
+
+    ``given`` holds how often each id was given, for further passages of the same file.
+    """
+    names, seen = list[str](), {} if given is None else given
+    for passage in passages:
+        last = "" if passage.end_line == passage.line else f"-{passage.end_line}"
+        name = f"{file}:{passage.line}{last}"
+        seen[name] = seen.get(name, 0) + 1
+        names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return names
+
+
+def find_files(names: Sequence[str | Path]) -> dict[str, bool]:
+    """Return the files, in order, and whether each was found in a folder or by a glob."""
+    files: dict[str, bool] = {}
+    for name in map(str, names):
+        path = Path(name)
+        if path.is_dir():
+            inside = [file for file in sorted(path.rglob("*")) if file.is_file()]
+            shown = (file for file in inside if not any(part[0] == "." for part in file.relative_to(path).parts))
+            files |= dict.fromkeys(map(str, shown), True)
+        elif not path.exists() and glob.has_magic(name):
+            matching = sorted(glob.glob(name, recursive=True))
+            files |= dict.fromkeys(filter(os.path.isfile, matching), True)
+        else:
+            check_file(Path(split_columns(name)[0]), regular=True)
+            files[name] = False
+    if not files:
+        raise NotFoundError(f"no file in {', '.join(map(str, names))}; give texts, tables, or folders of them")
+    return files
