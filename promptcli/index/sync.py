@@ -44,7 +44,7 @@ class MostRowsError(UsageError):
     """More than half of the rows of an index would be removed, and nobody has agreed."""
 
     def __init__(self, question: str) -> None:
-        super().__init__(f"{question} `yes` removes them, and --dry-run shows what would change")
+        super().__init__(f"{question} Agree with `yes`")
         self.question = question
 
 

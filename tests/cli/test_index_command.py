@@ -309,3 +309,53 @@ def test_an_index_of_a_fitted_model_finds_its_numbers_again(run, search, text, t
     assert SentenceIndex.load(tmp_path / "i").search(SENTENCES[3], k=1)[0].id == 3, "the library finds the model, too"
     Registry(home).remove("white")
     assert "white" in refused(run("index", "search", tmp_path / "i", "x"), 3)
+
+
+# Passages, and a sync that asks
+
+
+NOTES = "# Boats\n\nThe ferry leaves\nat six.\n\n# Fish\n\nIt is dear.\n"
+
+
+def test_hits_show_file_lines_and_heading(run, search, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.md").write_text(NOTES)
+    text = "Boats\nThe ferry leaves at six."
+    assert run("index", "build", "notes.md", "-o", "idx", "-m", "static-avg").code == 0
+    assert run("index", "search", "idx", text, "-k", 1).out == (
+        "   1   1.0000  notes.md:3-4  Boats: The ferry leaves at six.\n"
+    )
+    [hit] = search("idx", text, "-k", 1)
+    place = {"file": "notes.md", "line": 3, "end_line": 4, "heading": "Boats"}
+    assert (hit["id"], hit["text"], hit["columns"]) == ("notes.md:3-4", text, place)
+    in_files = ("search", text, "notes.md", "-k", 1, "-m", "static-avg")
+    assert run(*in_files).out == "1.0000  notes.md:3-4: Boats: The ferry leaves at six.\n"
+    [line] = lines(run(*in_files, "--json"))
+    assert line == place | {"score": 1.0, "text": "The ferry leaves at six.", "before": [], "after": []}
+    ran = run("search", "It is dear.", "notes.md", "-k", 1, "--rows", "lines", "--context", 1)
+    assert ran.out == "        notes.md-7- \n1.0000  notes.md:8: It is dear.\n\n"
+    refused(run("search", text, "notes.md", "--rows", "pages"), 2, "pages", "passages")
+
+
+def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("\n".join(SENTENCES))
+    Path("b.txt").write_text("Birds sing.\nSnow melts.\n")
+    assert run("index", "sync", "idx", "a.txt").code == 0
+    sync = ("index", "sync", "idx", "b.txt")
+    said = refused(run(*sync), 2, "4 of 4 rows of idx would be removed", "--yes", "--dry-run")
+    assert "`" not in said and load(tmp_path / "idx").index.rows == 4
+    ran = run(*sync, "--dry-run")
+    assert (
+        ran.out.splitlines()[0] == "+ b.txt:1  Birds sing." and ran.out.splitlines()[-1] == f"- a.txt:4  {SENTENCES[3]}"
+    )
+    assert "2 to add, 4 to remove, 0 kept; nothing was changed" in ran.err and load(tmp_path / "idx").index.rows == 4
+    assert lines(run(*sync, "--dry-run", "--json"))[0] == {"change": "added", "id": "b.txt:1", "text": "Birds sing."}
+    asked = list[str]()
+    for answer, code in ((False, 2), (True, 0)):
+        monkeypatch.setattr(
+            "promptcli.cli.console.agrees", lambda question, answer=answer: asked.append(question) or answer
+        )
+        assert run(*sync).code == code
+    assert asked[0].startswith("4 of 4 rows") and load(tmp_path / "idx").index.rows == 2
+    assert run("index", "sync", "idx", "a.txt", "--yes").code == 0

@@ -123,7 +123,9 @@ def test_more_than_half_of_an_index_goes_only_when_it_is_said(table, encoder):
     (folder / "b.txt").write_text("Birds sing.\nSnow melts.\nRain falls.\n")
     pc.sync_index("idx", ["a.txt"], encoder)
     before = ids("idx")
-    with pytest.raises(MostRowsError, match=r"4 of 4 rows of idx would be removed, 4 of them from a\.txt\. `yes`"):
+    with pytest.raises(
+        MostRowsError, match=r"4 of 4 rows of idx would be removed, 4 of them from a\.txt\. Agree with `yes`"
+    ):
         pc.sync_index("idx", ["b.txt"])
     with pytest.raises(MostRowsError):
         pc.sync_index("idx", ["b.txt"], "mini-static")

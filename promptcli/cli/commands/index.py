@@ -14,7 +14,7 @@ from promptcli.cli import console
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.options import MODEL, Json
 from promptcli.cli.signatures import Flag, FlagRow, command_of
-from promptcli.errors import counted
+from promptcli.errors import UsageError, counted
 from promptcli.index import file_search, indexing
 from promptcli.index import sync as mirroring
 from promptcli.recipe import Recipe
@@ -69,7 +69,7 @@ def sync(change: "partial[IndexManifest]", dry_run: _DryRun = False, json: Json 
         manifest = change()
     except mirroring.MostRowsError as error:
         if not console.agrees(f"{error.question} Remove them"):
-            raise
+            raise UsageError(f"{error}, or look with --dry-run at what would change") from None
         manifest = change(yes=True)
     _show(change.keywords["folder"], manifest, as_json=json)
 
