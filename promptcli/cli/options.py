@@ -171,7 +171,7 @@ RECIPE = Fields(
 _MODEL = (
     "Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub id. Default: mini."
 )
-_DIM = "Keep the first numbers of each vector, of a model trained for it (`train --set dims=128,64`)."
+_DIM = "Keep the first dimensions of each vector, of a model trained for it (`train --set dims=128,64`)."
 
 
 class _ModelFields(Fields):

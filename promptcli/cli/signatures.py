@@ -93,7 +93,7 @@ def _of_function(
     named = re.compile(rf"`({'|'.join(name for name in parameters if '_' in name) or '_'})`")
     for name, parameter in parameters.items():
         if flags.get(name, "") is not None:
-            about = named.sub(lambda match: f"`--{match[1].replace('_', '-')}`", sentences.get(name, ""))
+            about = named.sub(lambda match: f"`--{match[1].replace('_', '-')}`", _for_users(sentences.get(name, "")))
             added, reads[name] = _of_parameter(parameter, hints[name], flags.get(name), about, first=first)
             options += added
 
@@ -190,7 +190,30 @@ _SECTION = re.compile(r"^(?:Args|Returns|Yields|Raises|Examples?|Attributes):$",
 def prose(*functions: Callable[..., Any]) -> str:
     """Return the docstring of the first function up to its sections, a paragraph a line."""
     text = _SECTION.split(inspect.getdoc(functions[0]) or "")[0].replace("``", "`") if functions else ""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
+    return "\n\n".join(_for_users(" ".join(paragraph.split())) for paragraph in text.strip().split("\n\n"))
+
+
+#: Functions of the library that docstrings refer to -> their commands.
+_COMMAND_NAMES = {
+    "build_index": "index build",
+    "search_index": "index search",
+    "sync_index": "index sync",
+    "search_heads": "ditto-search",
+}
+
+
+def _for_users(text: str) -> str:
+    """Return a docstring's sentences for the command line: without those on Python, and with commands for functions.
+
+    Example:
+        >>> _for_users("A file. In Python also a list. See `build_index`.")
+        'A file. See `promptcli index build`.'
+    """
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", text)
+    kept = " ".join(sentence for sentence in sentences if not sentence.startswith("In Python"))
+    for function, command in _COMMAND_NAMES.items():
+        kept = kept.replace(f"`{function}`", f"`promptcli {command}`")
+    return kept
 
 
 def arguments_of(function: Callable[..., Any]) -> dict[str, str]:

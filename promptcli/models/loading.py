@@ -79,7 +79,7 @@ def load(
         transforms: Replace the recipe's.
         denoise: Replaces the recipe's.
         max_length: Replaces the recipe's, in tokens.
-        dim: Keep the first numbers of each vector, of a model that was trained for it (``dims`` of ``train``).
+        dim: Keep the first dimensions of each vector, of a model that was trained for it (``dims`` of ``train``).
         revision: Branch, tag or commit of a model on the hub.
         device: ``auto`` (or None), ``cpu``, ``cuda``, ..., a ``torch.device``, or the number of a GPU.
         dtype: ``stored`` (float32; for causal models that of their files if the device supports it), ``float32``,

@@ -61,7 +61,7 @@ def check_template(
 
     Args:
         text: A template's name, or text with [X] and [MASK].
-        model: Whose backbone: `mini-bert` (default), a folder, a hub id, or a model of yours.
+        model: Whose backbone: `mini-bert` (default), a folder, a hub id, or one of your models.
         sentence: Sentence to fill in.
 
     Raises:

@@ -32,7 +32,7 @@ def fit(
         recipe: A named one (``whitening``, ``flow``, ``first-last-tfidf``), a ``Recipe``, or what else ``load`` takes.
         on: Sentences: a file (of pairs, such as sent0,sent1 or premise,hypothesis: both sides), a task (STS12, STS-B,
             ...), ``demo``, or a list.
-        select: Development pairs that choose the numbers of the last transform, if it is given without
+        select: Development pairs that choose the parameters of the last transform, if it is given without
             (all-but-the-top, whitening, spectral, embed-filter): STS-B:dev, demo:dev, or a FILE of graded pairs; never
             a test set. All candidates are printed, and kept with the model.
         name: Name of the model to save.

@@ -1,6 +1,7 @@
 """Options made from the parameters of a function with its ``Args:``, and from the fields of a dataclass."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pytest
 import typer
 
+import promptcli
+from promptcli.cli.app import command as program
 from promptcli.cli.options import RECIPE, RUNTIME, Changes, Fields, Json, Runtime, kinds_of, parsed
 from promptcli.cli.signatures import Flag, arguments_of, command_of, expand
 from promptcli.data.vectors import FORMATS
@@ -201,3 +204,12 @@ def test_the_help_names_every_row(run):
         (run("train", "--help").out, METHODS),
     ):
         assert [name for name in rows if name not in text] == []
+
+
+def test_the_help_names_no_function_of_python():
+    names = {name for name in promptcli.__all__ if "_" in name or name in ("Choice", "Encoder", "Recipe")}
+    for path, row in program().every():
+        texts = [row.help or "", *(getattr(option, "help", None) or "" for option in row.params)]
+        quoted = {word for text in texts for word in re.findall(r"`(\w+)", text)}
+        assert not quoted & names, path
+        assert not any("In Python" in text for text in texts), path
