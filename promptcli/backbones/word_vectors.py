@@ -116,7 +116,7 @@ def load_word_vectors(name: str, *, device: str = "cpu") -> WordVectors:
         raise UsageError("backbone 'glove:' names no file; give `backbone` glove:FILE, word vectors as text")
     row_of, vectors = read_word_vectors(path)
     count, width = len(vectors) - 1, vectors.shape[1]
-    note(f"{path.name}: {count:,} words of {width:,} numbers, {vectors.nbytes / 2**20:,.1f} MiB in memory")
+    note(f"{path.name}: {count:,} word vectors of {width:,} dimensions, {vectors.nbytes / 2**20:,.1f} MiB in memory")
     rows = torch.from_numpy(vectors).to(device)
     tokenizer = WordTokenizer(row_of)
     return WordVectors(tokenizer, rows, Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256), path.parent)

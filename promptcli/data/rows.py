@@ -46,7 +46,7 @@ from promptcli.data.files import (
     state_of,
 )
 from promptcli.data.given import is_unicode
-from promptcli.errors import CheckFailedError, PromptcliError, UsageError, one_line
+from promptcli.errors import CheckFailedError, PromptcliError, UsageError, counted, one_line
 from promptcli.notes import note
 from promptcli.storage.documents import shown
 
@@ -174,7 +174,9 @@ def has_text_ids(files: Sequence[InputFile]) -> bool:
 def check_same(files: Sequence[InputFile], names: Sequence[str], began: str) -> list[InputFile]:
     """Return counted files under their present names; ``began``, for messages, was begun with them."""
     if len(names) != len(files):
-        raise UsageError(f"{began} was begun with {len(files):,} input files, not {len(names):,}; give the same files")
+        raise UsageError(
+            f"{began} was started with {counted(len(files), 'input file')}, not {len(names):,}; give the same files"
+        )
     renamed = [dataclasses.replace(file, path=name) for file, name in zip(files, names, strict=True)]
     for file in renamed:
         check_unchanged(file, began)
@@ -186,7 +188,7 @@ def check_unchanged(file: InputFile, began: str) -> None:
     size, stamp = state_of(file.path)
     if (size, stamp) != (file.size, file.stamp) and (size != file.size or _sha256(file.path) != file.sha256):
         hint = "put that one back, or give another folder with -o"
-        raise UsageError(f"{file.path} is not the file that {began} was begun with; {hint}")
+        raise UsageError(f"{file.path} is not the file that {began} was started with; {hint}")
 
 
 def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) -> Iterator[Batch]:

@@ -70,7 +70,9 @@ class PartJob:
             encoder = loading.open_model(self.entry, device=self.device, dtype=str(model["dtype"]), backend=backend)
         if encoder.fingerprint != self.manifest.fingerprint:
             name = self.entry.recipe.backbone
-            raise CheckFailedError(f"backbone {name!r} differs here from the one the folder was begun with; copy that")
+            raise CheckFailedError(
+                f"backbone {name!r} differs here from the one the folder was started with; copy that one here"
+            )
         return encoder
 
 

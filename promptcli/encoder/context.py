@@ -67,7 +67,7 @@ class BuildContext:
             expected = _described(wanted[name].float()) if name in wanted else "missing"
             if actual != expected:
                 shapes = f"{prefix}{name} is {actual}, here {expected}; take the backbone that they were learned on"
-                raise UsageError(f"the numbers of {owner} do not fit backbone {self.backbone.name!r}: {shapes}")
+                raise UsageError(f"the parameters of {owner} do not fit backbone {self.backbone.name!r}: {shapes}")
         return tensors
 
 

@@ -336,7 +336,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         after = "".join(f", {transform}" for transform in recipe.transforms)
         denoised = "" if recipe.denoise == "none" else f", denoise {recipe.denoise}"
         read = f"{recipe.prompt!r}, {recipe.pooling}{after}{denoised}"
-        return f"Encoder({recipe.backbone!r}, {read}, {self.width} numbers, on {self.device})"
+        return f"Encoder({recipe.backbone!r}, {read}, {self.width} dimensions, on {self.device})"
 
     @property
     def provenance(self) -> dict[str, Any]:

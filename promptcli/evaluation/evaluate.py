@@ -42,8 +42,8 @@ def evaluate(
             ``data_dir``, else ``demo``.
         data_dir: SentEval's ``downstream`` folder; without it STS tasks are fetched from the hub.
         protocol: ``senteval``, or ``mteb``: SICK-R with all its pairs, raw text.
-        vectors: Score the vectors in a file (.npy, .parquet, .jsonl), too: row i is sentence i of ``task_sentences``,
-            on the command line of ``--list-sentences``.
+        vectors: Score the vectors in a file (.npy, .parquet, .jsonl), too: row i is sentence i of what
+            ``--list-sentences`` prints. In Python that is ``task_sentences``.
         compare: Compare each with this model, task by task (graded pairs and retrieval). Default: every two of up to
             six models are compared on the mean of the graded pairs. By a paired bootstrap, corrected for the number of
             comparisons (Holm).

@@ -132,7 +132,9 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> Embedded:
         raise UsageError(f"{path}: {rows}; embed these, in the order of {_LISTING}")
     for row, (text, sentence) in enumerate(zip(read.texts or (), sentences, strict=False), start=1):
         if text != sentence:
-            raise UsageError(f"{path}: row {row} is of {text!r}, not of {sentence!r}; the order is that of {_LISTING}")
+            raise UsageError(
+                f"{path}: row {row} is the vector of {text!r}, not of {sentence!r}; the order is that of {_LISTING}"
+            )
     wrong = np.flatnonzero(~np.isfinite(read.matrix).all(axis=1))
     if len(wrong):
         raise UsageError(f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r} again")

@@ -71,7 +71,7 @@ def choose(rows: int, width: int, target: float) -> tuple[str, str]:
     factory = f"IVF{lists},{f'PQ{width // 2}x4fsr' if fast else 'SQ4'},Refine(SQfp16)"
     codes = "two numbers in 4 bits, in memory" if fast else "4 bits a number, memory-mapped"
     return factory, (
-        f"{factory} for {rows:,} rows of {width} numbers: {lists:,} lists of codes ({codes}), the best candidates"
+        f"{factory} for {rows:,} rows of {width} dimensions: {lists:,} lists of codes ({codes}), the best candidates"
         " compared again in half precision"
     )
 

@@ -182,6 +182,6 @@ def open_whole(entry: Entry) -> Encoder:
     stored, loaded = entry.provenance.get("weights_sha256"), encoder.backbone.provenance.weights_sha256
     if entry.tensors and stored and stored != loaded:
         weights = f"{entry.recipe.backbone!r} (sha256 {str(stored)[:12]}, now {loaded[:12]})"
-        raise UsageError(f"model {entry.name!r} was made with other weights of {weights}; put those back")
+        raise UsageError(f"model {entry.name!r} was made with other weights of {weights}; restore those")
     check_shareable(encoder)
     return encoder

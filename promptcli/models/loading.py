@@ -215,7 +215,9 @@ def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
     forbidden = [name for name in _FITTED if name in differing]
     if entry.tensors and forbidden:
         fixed = f"its {' and '.join(forbidden)} cannot be changed"
-        raise UsageError(f"model {entry.name!r} holds numbers fitted for its recipe, so {fixed}; see `promptcli fit`")
+        raise UsageError(
+            f"model {entry.name!r} holds parameters fitted for its recipe, so {fixed}; see `promptcli fit`"
+        )
     name = " ".join([entry.name, *(f"{field}={getattr(recipe, field)}" for field in changes if field in differing)])
     transfer = None if entry.transfer is None else entry.transfer.replace(**fields)
     return Entry(name, recipe, entry.tensors, entry.provenance, transfer=transfer, prompts=entry.prompts)

@@ -244,7 +244,7 @@ def _after_pooling(
             tensors |= layer
             out, takes = layer[f"dense.{number}.weight"].shape
             if width not in (0, takes):
-                widths = f"vectors of {takes} numbers ({path}), and those before it have {width}"
+                widths = f"vectors of {takes} dimensions ({path}), and those before it have {width}"
                 raise UsageError(f"{folder.name} has a Dense layer for {widths}; {_HINT}")
             width = out
         elif kind == "Normalize":

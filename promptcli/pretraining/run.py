@@ -84,7 +84,8 @@ class PretrainingRun:
             raise UsageError(f"the corpus has {len(corpus.tokens):,} tokens, {batch}; give more text")
         note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines")
         if corpus.unknown > _MUCH_UNKNOWN:
-            note(f"{corpus.unknown:.0%} of the tokens are [UNK]: the vocabulary is of other text or another script")
+            reason = "the vocabulary was made from other text or another script"
+            note(f"{corpus.unknown:.0%} of the tokens are [UNK]: {reason}")
         if short := len(corpus.ends) - len(corpus.lines(LONGEST_LINE)):
             unused = " and are put into no template" if self.templates else ""
             note(f"{short:,} lines have fewer than 4 tokens{unused}")

@@ -91,7 +91,7 @@ def check_output(path: Path, *, force: bool, option: str = "`output`") -> None:
     if not path.parent.is_dir():
         raise NotFoundError(f"{given}: no folder {str(path.parent)!r}; make it first: mkdir -p {path.parent}")
     if path.exists() and not force:
-        raise UsageError(f"{given}: the file is there; choose another name, or give `force`")
+        raise UsageError(f"{given}: the file exists; choose another name, or give `force`")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{given}: folder {str(path.parent)!r} may not be written; choose another")
 

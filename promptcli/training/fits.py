@@ -97,9 +97,11 @@ def _check_selection(recipe: Recipe, task: STSTask) -> str:
     check_rankable(task)
     name, argument = split_spec(recipe.transforms[-1]) if recipe.transforms else ("none", None)
     if name not in CANDIDATES:
-        raise UsageError(f"the last transform is {name!r}; numbers are chosen for one of: {', '.join(CANDIDATES)}")
+        raise UsageError(f"the last transform is {name!r}; parameters are chosen for one of: {', '.join(CANDIDATES)}")
     if argument is not None:
-        raise UsageError(f"{recipe.transforms[-1]!r} has its numbers already; give `transforms` {name}, or no `select`")
+        raise UsageError(
+            f"{recipe.transforms[-1]!r} has its parameters already; give `transforms` {name}, or no `select`"
+        )
     return name
 
 

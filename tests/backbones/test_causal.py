@@ -310,5 +310,5 @@ def test_a_projected_last_layer_has_a_width_of_its_own(tmp_path):
     for text, vector in zip(SENTENCES, vectors, strict=True):
         last = reference.model.get_decoder()(torch.tensor([reference.ids(PROMPTEOL.prompt, text_rule(text))]))
         assert np.abs(vector - last.last_hidden_state[0, -1].detach().numpy()).max() < 1e-5
-    with pytest.raises(UsageError, match="16 numbers in its layers, 12 after the last one; take last or layer-K"):
+    with pytest.raises(UsageError, match="16 dimensions in its layers, 12 after the last one; take last or layer-K"):
         build_encoder(Recipe(), backbone=backbone)

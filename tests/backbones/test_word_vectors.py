@@ -114,7 +114,7 @@ def test_vectors_are_the_average_of_the_known_words(glove, caplog):
     assert np.abs(vectors - [average(sentence) for sentence in SENTENCES]).max() < 1e-6
     assert not vectors[4:6].any() and vectors[:4].any(axis=1).all()
     assert (encoder.width, vectors.dtype, encoder.provenance["family"]) == (3, np.float32, "glove")
-    assert said == ["v.txt: 4 words of 3 numbers, 0.0 MiB in memory"]
+    assert said == ["v.txt: 4 word vectors of 3 dimensions, 0.0 MiB in memory"]
     alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
     assert np.abs(alone - vectors).max() < 1e-6
     assert build_encoder(static(glove), dtype="bfloat16").provenance["dtype"] == "float32"

@@ -225,7 +225,7 @@ def test_add_upsert_delete_and_compact(run, fake, search, text, tmp_path):
     assert run("index", "build", tmp_path / "in.csv", "-o", keyed, *options).code == 0
     (tmp_path / "new.csv").write_text("key,body\nk1,Birds sing.\nk9,Snow melts.\n")
     ran = run("index", "add", "--replace", keyed, tmp_path / "new.csv", *options)
-    assert ran.code == 0 and "1 of 2 rows replaced rows of the index" in ran.err and "5 of 8 numbers" in ran.out
+    assert ran.code == 0 and "1 of 2 rows replaced rows of the index" in ran.err and "5 of 8 dimensions" in ran.out
     assert fake.opened[-1][0].recipe == fake.recipe
     assert "has texts" in refused(run("index", "add", keyed, embedded(run, text, "v.npy")), 2)
     refused(run("index", "search", keyed, text.parent / "v.npy"), 2, "holds vectors")

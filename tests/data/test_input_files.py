@@ -99,9 +99,9 @@ def test_a_changed_file_is_found_and_a_copied_one_is_not_blamed(tmp_path):
     os.utime(path, ns=(1, 1))
     assert check_same([file], [str(path)], "it")[0].sha256 == file.sha256
     path.write_text("one\ntwx\n")
-    with pytest.raises(UsageError, match=r"a\.txt is not the file that it was begun with"):
+    with pytest.raises(UsageError, match=r"a\.txt is not the file that it was started with"):
         read_rows([file], 0, 1)
-    with pytest.raises(UsageError, match="begun with 1 input files, not 2"):
+    with pytest.raises(UsageError, match="started with 1 input file, not 2"):
         check_same([file], [str(path), str(path)], "it")
 
 

@@ -159,8 +159,11 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        (Recipe(transforms=("whitening:4",)), "'whitening:4' has its numbers already; give `transforms` whitening"),
-        (Recipe(transforms=("whitening", "flow")), "the last transform is 'flow'; numbers are chosen for one of: all"),
+        (Recipe(transforms=("whitening:4",)), "'whitening:4' has its parameters already; give `transforms` whitening"),
+        (
+            Recipe(transforms=("whitening", "flow")),
+            "the last transform is 'flow'; parameters are chosen for one of: ",
+        ),
         (Recipe(), "the last transform is 'none'"),
     ],
 )

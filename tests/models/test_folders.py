@@ -65,7 +65,7 @@ def dense(number, rows, columns, activation, bias=True):
 
 def test_layers_after_the_pooling_and_normalize(tiny_folder, tmp_path):
     wide = made(tmp_path / "wide", tiny_folder("bert"), after=[dense(1, 8, 9, "torch.nn.modules.activation.Tanh")])
-    with pytest.raises(PromptcliError, match=r"for vectors of 9 numbers .*, and those before it have 16"):
+    with pytest.raises(PromptcliError, match=r"for vectors of 9 dimensions .*, and those before it have 16"):
         load(wide)
     tanh, identity = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
     layers = [dense(1, 24, WIDTH, tanh), dense(2, 8, 24, identity, bias=False)]

@@ -104,7 +104,7 @@ def test_cse_sfp_reads_both_ends_of_one_pass(family, tiny_folder):
     loss, grads = learning.gradients(learner, columns=[SENTENCES[:4]])
     assert loss == pytest.approx(float(contrastive_loss(second, first).detach()), rel=1e-4)
     assert all("lora" in name for name in grads)
-    with pytest.raises(UsageError, match="two stages parted by a comma"):
+    with pytest.raises(UsageError, match="two stages separated by a comma"):
         learner_of("cse-sfp", tiny_folder(family), template=('This sentence : "[X]" means something',))
 
 
@@ -155,7 +155,7 @@ def test_first_numbers_have_the_loss_too(name, tiny_folder):
     np.testing.assert_array_equal(shorter.encode(SENTENCES), encoder.encode(SENTENCES)[:, :8])
     with pytest.raises(UsageError, match=r"`dim` 5 is not a width .* trained for: it was for 16, 8, 4"):
         encoder.recipe.first(5)
-    with pytest.raises(UsageError, match="has 16 numbers"):
+    with pytest.raises(UsageError, match="has 16 dimensions"):
         learner_of(name, tiny_folder("bert"), dims="32")
 
 

@@ -174,9 +174,10 @@ def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> No
     settings = {"nprobe": manifest.nprobe, "ef": manifest.ef, "candidates": manifest.factor and 10 * manifest.factor}
     effort = "".join(f", {name} {value:g}" for name, value in settings.items() if value)
     masked = f", {manifest.deleted:,} deleted and not yet freed" if manifest.deleted else ""
+    texts = "" if manifest.texts else ", without texts"
     lines = {
         "index": str(folder),
-        "rows": f"{manifest.rows:,} of {manifest.dim:,} numbers{'' if manifest.texts else ', without texts'}{masked}",
+        "rows": f"{manifest.rows:,} of {manifest.dim:,} dimensions{texts}{masked}",
         "factory": f"{manifest.factory} ({quality}{effort})",
         "model": f"{manifest.name} ({manifest.fingerprint[:12]})".lstrip(),
         "recipe": method_line(Recipe.from_dict(recipe)),

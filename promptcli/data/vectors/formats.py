@@ -243,7 +243,7 @@ class ParquetRows:
         first_path, (self._columns, width) = next(iter(layouts.items()))
         for path, (columns, numbers) in layouts.items():
             if numbers != width:
-                raise UsageError(f"{path} holds vectors of {numbers} numbers, {first_path.name} of {width}")
+                raise UsageError(f"{path} holds vectors of {numbers} dimensions, {first_path.name} of {width}")
             if columns != self._columns:
                 others = f"{first_path.name}: {', '.join(self._columns)}"
                 raise UsageError(f"{path} has the columns {', '.join(columns)}; {others}")
@@ -284,7 +284,7 @@ class ParquetRows:
                 where = f"{group.path}: rows from {row}"
                 vectors = rows_of(batch.column(COLUMN), where)
                 if vectors.shape[1] != self.shape[1]:
-                    raise UsageError(f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]} numbers")
+                    raise UsageError(f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]} dimensions")
                 values = {name: values_of(batch, name, group.path) for name in self._columns if name in ("id", "text")}
                 _check_texts(values.get("text"), where)
                 numbers = range(row, row + len(batch))

@@ -60,7 +60,7 @@ def _first_last(context: BuildContext) -> States:
         raise UsageError(f"states 'first-last:{argument}' are not known; valid: first-last, first-last:0, first-last:1")
     first, last = int(argument), context.backbone.n_layers
     if context.backbone.last_width != context.backbone.width:
-        widths = f"{context.backbone.width} numbers in its layers, {context.backbone.last_width} after the last one"
+        widths = f"{context.backbone.width} dimensions in its layers, {context.backbone.last_width} after the last one"
         raise UsageError(f"states 'first-last' have no mean: {widths}; take last or layer-K")
     return _mean_of(first, last)
 

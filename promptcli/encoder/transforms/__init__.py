@@ -51,6 +51,6 @@ def build_transforms(specs: Sequence[str], backbone: Backbone, tensors: Mapping[
 
 def _of_its_width(transform: Transform, stage: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
     if transform.takes not in (None, vectors.size(1)):
-        widths = f"takes vectors of {transform.takes} numbers, and these have {vectors.size(1)}"
+        widths = f"takes vectors of {transform.takes} dimensions, and these have {vectors.size(1)}"
         raise UsageError(f"transform {transform.spec!r} {widths}: put it first, or fit or train it on this recipe")
     return stage(vectors)

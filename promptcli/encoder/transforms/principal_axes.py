@@ -58,7 +58,7 @@ class FittedAxes(Transform):
         wide = vectors.astype(np.float64)
         basis, variances, _ = np.linalg.svd(np.cov(wide, rowvar=False))
         if not variances[0] > _CONSTANT * np.square(wide).mean():
-            raise UsageError(f"{name} is of how vectors differ, and those of the {n} sentences are all the same")
+            raise UsageError(f"{name} needs vectors that differ; those of the {n} sentences are all the same")
         mean = wide.mean(0)
         axes = cls.of_axes(one_sign(basis), variances)
         return {

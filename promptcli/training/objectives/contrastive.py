@@ -246,7 +246,7 @@ class SinglePass(Contrastive[CSESFPSettings]):
         stage = Template(f"{before}{SLOT}{first}", encoder.backbone.tokenizer)
         if not comma or template.right[: len(stage.right)] != stage.right:
             example = "'[X] means in one word, it can be summarized as'"
-            raise UsageError(f"template {template.text!r} does not have two stages parted by a comma: {example}")
+            raise UsageError(f"template {template.text!r} does not have two stages separated by a comma: {example}")
         self._distance = len(template.right) - len(stage.right)  #: tokens from one end to the other
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:

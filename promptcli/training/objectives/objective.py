@@ -31,7 +31,7 @@ class Objective(nn.Module, Generic[Settings]):
         full = encoder.backbone.last_width
         widths: tuple[int, ...] = getattr(settings, "widths", ())
         if any(width > full for width in widths):
-            raise UsageError(f"`dims` {widths[0]} is too large: {encoder.backbone.name!r} has {full} numbers")
+            raise UsageError(f"`dims` {widths[0]} is too large: {encoder.backbone.name!r} has {full} dimensions")
         self._widths = [width for width in widths if width < full]
 
     @classmethod
