@@ -129,9 +129,21 @@ def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 _LINES_EVERY = 30.0
 
 
+def rate(speed: float | None) -> str:
+    """Return steps a second so that they are not zero: few are counted by the minute or the hour."""
+    if not speed:
+        return "-/s"
+    if speed >= 10:
+        return f"{speed:,.0f}/s"
+    for unit, seconds in (("s", 1), ("min", 60)):
+        if speed * seconds >= 1:
+            return f"{speed * seconds:.1f}/{unit}"
+    return f"{speed * 3600:.1f}/h"
+
+
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "-/s")
+        return Text(rate(task.speed))
 
 
 class ProgressBar:
@@ -148,7 +160,8 @@ class ProgressBar:
             self._shown, task = time.monotonic(), self._bar.tasks[0]
             total = "" if task.total is None else f" of {task.total:,.0f}"
             left = "" if task.time_remaining is None else f", {timedelta(seconds=task.time_remaining)} left"
-            note(f"{task.description}: {task.completed:,.0f}{total}, {task.speed or 0:,.1f}/s{left}")
+            speed = task.speed or task.completed / (task.elapsed or 1)
+            note(f"{task.description}: {task.completed:,.0f}{total}, {rate(speed)}{left}")
 
     def describe(self, text: str) -> None:
         """Show a text after the label."""

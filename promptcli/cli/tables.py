@@ -1,10 +1,8 @@
 """Tables of scores."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-
-from rich.console import RenderableType
 
 from promptcli.cli.console import as_typed, half_interval, show
 from promptcli.cli.grids import Grid
@@ -14,7 +12,7 @@ from promptcli.evaluation.evaluator import EvalSettings, average
 from promptcli.evaluation.scores import AccuracyScore, Comparison, Evaluation, Label, RetrievalScore, SpearmanScore
 
 #: Tables and lines that are shown one below the other.
-Parts = list[RenderableType]
+Parts = list[str | Grid]
 Names = Mapping[Label, str]
 
 
@@ -35,8 +33,8 @@ def table_names(labels: Collection[Label]) -> dict[Label, str]:
     return names
 
 
-def print_evaluation(evaluation: Evaluation, settings: EvalSettings, *, subsets: bool) -> None:
-    """Print the tables of graded pairs and of accuracies as in the papers, other figures one below the other."""
+def evaluation_tables(evaluation: Evaluation, settings: EvalSettings, *, subsets: bool) -> list[Parts]:
+    """Return the tables of graded pairs and of accuracies as in the papers, other figures one below the other."""
     rows, missing = evaluation.rows, evaluation.missing
     names, scored = table_names(rows), {*missing, *(task.name for task in evaluation.tasks)}
     columns = {label: {score.column: score for score in row} for label, row in rows.items()}
@@ -59,7 +57,7 @@ def print_evaluation(evaluation: Evaluation, settings: EvalSettings, *, subsets:
         tables.append([f"{task.label} by subset", Grid(["", *task.subsets], cells)])
     if any(isinstance(score, AccuracyScore) for score in evaluation):
         heads = [name for name in TRANSFER_TASKS if name in scored]
-        caption = settings.training.caption(settings.seed)
+        caption = f"{settings.training.caption(settings.seed)}; ± half of the 95% bootstrap interval"
         tables.append([caption, *_score_table(names, columns, heads, list(TRANSFER_TASKS))])
     if others := _other_figures(evaluation, names):
         tables.append([Grid(("", "task", "metric", "value", ""), others)])
@@ -69,8 +67,15 @@ def print_evaluation(evaluation: Evaluation, settings: EvalSettings, *, subsets:
         lacks = {label: "is not complete" if rows[label] else "has no figures" for label in evaluation.refused}
         reasons = evaluation.refused.items()
         tables.append([as_typed(f"{names[label]} {lacks[label]}: {why}") for label, why in reasons])
+    return tables
+
+
+def show_tables(tables: Sequence[Parts]) -> None:
+    """Print tables, a blank line between two of them."""
     for number, parts in enumerate(tables):
-        show(*([""] if number else []), *parts)
+        if number:
+            show("")
+        show(*parts)
 
 
 def _score_table(
@@ -89,7 +94,7 @@ def _score_table(
 
 
 def _figures(
-    names: Names, rows: Mapping[Label, Mapping[str, Any]], columns: Sequence[str], averaged: Iterable[str] = ()
+    names: Names, rows: Mapping[Label, Mapping[str, Any]], columns: Sequence[str], averaged: Sequence[str] = ()
 ) -> list[list[str]]:
     """Return a line of figures for each encoder, dashes for missing ones, and one of half the 95% intervals, if any."""
     lines = []
@@ -99,8 +104,8 @@ def _figures(
         intervals = [getattr(score, "ci95", None) for score in scores]
         halves = ["", *("" if interval is None else half_interval(interval) for interval in intervals)]
         if averaged:
-            of_papers = [row[name] for name in averaged if name in row]
-            line.append(f"{average(of_papers):.2f}" if of_papers else "-")
+            complete = all(name in row for name in averaged)  # of fewer tasks it could not be compared
+            line.append(f"{average([row[name] for name in averaged]):.2f}" if complete else "-")
             halves.append("")
         lines += [line, halves] if any(intervals) else [line]
     return lines
@@ -120,21 +125,28 @@ def _other_figures(evaluation: Evaluation, names: Names) -> list[list[str]]:
 
 def _comparison_table(comparisons: Sequence[Comparison], names: Names) -> Parts:
     """Lay out differences of two encoders; those beyond chance are starred."""
-    single = len({tuple(comparison.tasks) for comparison in comparisons}) == 1
+    compared = {_compared_on(item) for item in comparisons}
+    single = len(compared) == 1
     cells = []
     for item in comparisons:
-        difference = f"{item.difference:+.2f}" + "*" * item.beyond_chance
-        interval = "{:+.2f} to {:+.2f}".format(*item.ci95)
-        p_value = "<0.001" if item.p_holm < 0.001 else f"{item.p_holm:.3f}"
-        task = [] if single else [", ".join(item.tasks)]
-        cells.append([f"{names[item.first]} - {names[item.second]}", *task, difference, interval, p_value])
-    tasks = comparisons[0].tasks
-    on = "each task" if not single else tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks"
+        line = [f"{names[item.first]} - {names[item.second]}"]
+        if not single:
+            line.append(_compared_on(item))
+        line.append(f"{item.difference:+.2f}" + "*" * item.beyond_chance)
+        line.append("{:+.2f} to {:+.2f}".format(*item.ci95))
+        line.append("<0.001" if item.p_holm < 0.001 else f"{item.p_holm:.3f}")
+        cells.append(line)
+    on = compared.pop() if single else "by task"
     caption = f"differences, {on}: paired bootstrap, Holm over {len(cells)}; * beyond chance"
     return [caption, Grid(["", *([] if single else ["task"]), "points", "95% interval", "p"], cells)]
 
 
-def _caption(tasks: Sequence[STSTask]) -> list[str]:
+def _compared_on(comparison: Comparison) -> str:
+    tasks = comparison.tasks
+    return tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks ({comparison.metric})"
+
+
+def _caption(tasks: Sequence[STSTask]) -> Parts:
     texts: dict[str, list[str]] = {}
     for task in tasks:
         texts.setdefault(task.text, []).append(task.label)

@@ -279,6 +279,15 @@ def count_lines(path: Path) -> int:
     return lines + (last != b"\n")
 
 
+def has_quotes(path: Path) -> bool:
+    """Return whether a plain file has a double quote."""
+    with path.open("rb") as file:
+        while block := file.read(_BUFFER):
+            if b'"' in block:
+                return True
+    return False
+
+
 def state_of(name: str) -> tuple[int, str]:
     """Return the size of a file and a stamp that changes when the file does."""
     if is_remote(name):

@@ -40,6 +40,7 @@ from promptcli.data.files import (
     STANDARD,
     check_file,
     count_lines,
+    has_quotes,
     is_remote,
     open_file,
     open_text,
@@ -251,9 +252,18 @@ def _open(
             if not local or not text.plain or dialect.format == "array":
                 return None
             above = dialect.skipped + (dialect.format == "table" and not dialect.header)
-            return max(count_lines(Path(path)) - above, 0)
+            return max(_count_rows(Path(path), dialect) - above, 0)
 
         yield Rows(str(path), columns, batches, text.sha256, total)
+
+
+def _count_rows(path: Path, dialect: Dialect) -> int:
+    """Return the number of rows of a plain file, its header and blank lines included; a quoted cell may have lines."""
+    if dialect.format == "table" and dialect.quoted and has_quotes(path):
+        csv.field_size_limit(LONGEST_LINE)
+        with path.open(encoding="latin-1", newline="") as lines:  # which decodes any byte, and quotes as themselves
+            return sum(1 for _ in csv.reader(lines, delimiter=dialect.delimiter))
+    return count_lines(path)
 
 
 def _called(path: str | Path) -> str:

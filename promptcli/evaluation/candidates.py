@@ -145,7 +145,18 @@ def score_models(
                     refused.setdefault(row, outcome)
                     continue
                 scores[row][number] = outcome
+                if len(groups) > 1:  # else the table follows at once
+                    _note_figure(outcome)
     return {label: [row[number] for number in sorted(row)] for label, row in scores.items()}, refused
+
+
+def _note_figure(score: Score) -> None:
+    """Tell a figure as soon as it is known: the others may take long."""
+    interval = ""
+    if score.ci95 is not None:
+        low, high = score.ci95
+        interval = f" ±{(high - low) / 2:.2f}"
+    note(f"{score.column}: {score.label} {score.value:.2f}{interval}")
 
 
 def _groups(opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]) -> list[tuple[int, list[_Reader]]]:

@@ -7,6 +7,7 @@ are x 100, rounded to 2 decimals like SentEval's; of equally good weight decays 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from promptcli.errors import UsageError
-from promptcli.notes import working
+from promptcli.notes import Advance, working
 
 SEED = 1111  #: SentEval's seed of folds, first weights and order of examples
 DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)  #: the weight decays that are tried
@@ -87,6 +88,7 @@ class ClassifierSetting:
     classes: int
     seed: int = SEED  #: of folds, first weights and order of examples
     device: str = "cpu"
+    task: str = ""  #: named by the progress
 
     def fit(self, rows: Rows, held_out: Rows | None, decays: Sequence[float]) -> ClassifierFit:
         """Return a training run on ``rows``; without ``held_out`` a share of them is drawn and held out."""
@@ -113,9 +115,16 @@ def with_bias(features: Floats, device: str) -> Tensor:
 
 
 def train(
-    features: Tensor, labels: Tensor, fits: Sequence[ClassifierFit], setting: ClassifierSetting
+    features: Tensor,
+    labels: Tensor,
+    fits: Sequence[ClassifierFit],
+    setting: ClassifierSetting,
+    advance: Advance = lambda done: None,
 ) -> FittedClassifiers:
-    """Train the classifiers of f fits of similar length side by side on features (n, d + 1) and labels (n,)."""
+    """Train the classifiers of f fits of similar length side by side on features (n, d + 1) and labels (n,).
+
+    ``advance`` is told how many fits have ended.
+    """
     order = sorted(range(len(fits)), key=lambda number: -len(fits[number].train))
     first = _first_weights(features.shape[1] - 1, setting.classes, setting.seed)
     run = _Run(features, labels, [fits[number] for number in order], setting.training, first)
@@ -124,7 +133,10 @@ def train(
         for _ in range(setting.training.epoch_size):
             run.one_pass()
         passes += setting.training.epoch_size
+        going = len(run.fits)
         run.look()
+        advance(going - len(run.fits))
+    advance(len(run.fits))
     back = np.argsort(order)
     return FittedClassifiers(run.best.cpu()[back], run.accuracy.cpu()[back])
 
@@ -252,6 +264,7 @@ class Outcome:
     """A classifier's result on one task."""
 
     test: float  #: accuracy x 100 on test examples
+    right: NDArray[np.float64]  #: (examples,) 1 for each test example that was classified rightly, else 0
     dev: float  #: accuracy x 100 on the examples that chose the weight decay
     decays: list[float]  #: the weight decay chosen, one for each outer fold
 
@@ -282,21 +295,19 @@ def nested(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcom
     all_features, numbers = splits["all"]
     features, labels = _tensors(splits["all"], setting)
     outer = stratified_folds(numbers, setting.training.folds, SEED)
-    chosen, dev = [], []
-    with working("classify", len(outer) + 1) as advance:
+    chosen, dev, test = [], [], []
+    right = np.zeros(len(numbers))
+    with _classifying(setting, len(outer) * setting.training.folds + len(outer)) as advance:
         for rows, _ in outer:
-            decay, score = _by_folds(features, labels, rows, numbers, setting, SEED)
+            decay, score = _by_folds(features, labels, rows, numbers, setting, SEED, advance)
             chosen.append(decay)
             dev.append(score)
-            advance(1)
         fits = [setting.fit(rows, None, [decay]) for (rows, _), decay in zip(outer, chosen, strict=True)]
-        trained = train(features, labels, fits, setting).weights[:, 0]
-        advance(1)
-    test = [
-        _tested((all_features[rows], numbers[rows]), weights, setting)
-        for (_, rows), weights in zip(outer, trained, strict=True)
-    ]
-    return Outcome(test=round(float(np.mean(test)), 2), dev=round(float(np.mean(dev)), 2), decays=chosen)
+        trained = train(features, labels, fits, setting, advance).weights[:, 0]
+    for (_, rows), weights in zip(outer, trained, strict=True):
+        right[rows] = _right((all_features[rows], numbers[rows]), weights, setting)
+        test.append(_percent(right[rows]))
+    return Outcome(test=round(float(np.mean(test)), 2), right=right, dev=round(float(np.mean(dev)), 2), decays=chosen)
 
 
 def cross_validated(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
@@ -304,9 +315,11 @@ def cross_validated(splits: Mapping[str, Examples], setting: ClassifierSetting) 
     features, labels = _tensors(splits["train"], setting)
     numbers = splits["train"][1]
     rows = np.arange(len(numbers))
-    decay, dev = _by_folds(features, labels, rows, numbers, setting, setting.seed)
-    weights = train(features, labels, [setting.fit(rows, None, [decay])], setting).weights[0, 0]
-    return Outcome(test=_tested(splits["test"], weights, setting), dev=dev, decays=[decay])
+    with _classifying(setting, setting.training.folds + 1) as advance:
+        decay, dev = _by_folds(features, labels, rows, numbers, setting, setting.seed, advance)
+        fitted = train(features, labels, [setting.fit(rows, None, [decay])], setting, advance)
+    right = _right(splits["test"], fitted.weights[0, 0], setting)
+    return Outcome(test=_percent(right), right=right, dev=dev, decays=[decay])
 
 
 def official(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
@@ -316,9 +329,11 @@ def official(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outc
     features, labels = _tensors(together, setting)
     rows = np.arange(len(together[1]))
     fit = setting.fit(rows[: len(train_labels)], rows[len(train_labels) :], DECAYS)
-    fitted = train(features, labels, [fit], setting)
+    with _classifying(setting, 1) as advance:
+        fitted = train(features, labels, [fit], setting, advance)
     best, dev = _best(fitted)
-    return Outcome(test=_tested(splits["test"], fitted.weights[0, best], setting), dev=dev, decays=[DECAYS[best]])
+    right = _right(splits["test"], fitted.weights[0, best], setting)
+    return Outcome(test=_percent(right), right=right, dev=dev, decays=[DECAYS[best]])
 
 
 #: The splits of a transfer task -> how it is scored.
@@ -329,13 +344,23 @@ PROTOCOLS: dict[frozenset[str], Callable[[Mapping[str, Examples], ClassifierSett
 }
 
 
+def _classifying(setting: ClassifierSetting, fits: int) -> AbstractContextManager[Advance]:
+    return working(f"classify {setting.task}".strip(), fits)
+
+
 def _by_folds(
-    features: Tensor, labels: Tensor, rows: Rows, numbers: Labels, setting: ClassifierSetting, seed: int
+    features: Tensor,
+    labels: Tensor,
+    rows: Rows,
+    numbers: Labels,
+    setting: ClassifierSetting,
+    seed: int,
+    advance: Advance,
 ) -> tuple[float, float]:
     """Return the weight decay that is best over folds of the rows, drawn by a seed, and its mean accuracy x 100."""
     folds = stratified_folds(numbers[rows], setting.training.folds, seed)
     fits = [setting.fit(rows[left], rows[out], DECAYS) for left, out in folds]
-    best, score = _best(train(features, labels, fits, setting))
+    best, score = _best(train(features, labels, fits, setting, advance))
     return DECAYS[best], score
 
 
@@ -344,10 +369,15 @@ def _best(fitted: FittedClassifiers) -> tuple[int, float]:
     return int(np.argmax(scores)), max(scores)
 
 
-def _tested(examples: Examples, weights: Tensor, setting: ClassifierSetting) -> float:
+def _right(examples: Examples, weights: Tensor, setting: ClassifierSetting) -> NDArray[np.float64]:
+    """Return 1 for each example that a classifier labels rightly, else 0."""
     features, labels = _tensors(examples, setting)
     right = (features @ weights.to(features.device).T).argmax(1) == labels
-    return round(100 * float(right.double().mean()), 2)
+    return right.double().cpu().numpy()
+
+
+def _percent(right: NDArray[np.float64]) -> float:
+    return round(100 * float(right.mean()), 2)
 
 
 def _tensors(examples: Examples, setting: ClassifierSetting) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ def evaluate(
     compare: "Model | None" = None,
     fast: bool = False,
     seed: int | None = None,
-    output: str | Path = "mteb-results",
+    mteb_folder: str | Path = "mteb-results",
     skip_missing: bool = False,
 ) -> "Evaluation":
     """Score models on tasks of any kind. Global random states are unchanged.
@@ -49,7 +49,7 @@ def evaluate(
             comparisons (Holm).
         fast: SentEval's 5-fold setting of transfer tasks: for development, not for print.
         seed: Random seed of the classifiers (default: SentEval's 1111).
-        output: Folder of mteb's result files.
+        mteb_folder: Folder of mteb's own result files.
         skip_missing: Report tasks without data and models that cannot be opened or scored, and score the others.
 
     Returns:
@@ -75,11 +75,12 @@ def evaluate(
     from promptcli.models.loading import as_list
 
     loaded = named.load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
-    settings = EvalSettings(FAST if fast else FULL, SEED if seed is None else seed, Path(output))
+    settings = EvalSettings(FAST if fast else FULL, SEED if seed is None else seed, Path(mteb_folder))
     rows = named.candidates_of([*as_list(models), *([] if compare is None else [compare])])
     baseline = None if compare is None else rows[-1][0]
-    if baseline is not None and not any(isinstance(task, STSTask | RetrievalTask) for task in loaded.tasks):
-        raise UsageError("`compare` takes graded pairs or retrieval; name such a task, or leave it out")
+    comparable = STSTask | TransferTask | RetrievalTask
+    if baseline is not None and not any(isinstance(task, comparable) for task in loaded.tasks):
+        raise UsageError("`compare` takes graded pairs, transfer tasks or retrieval; name one, or leave it out")
     if baseline is not None and not vectors and len(dict(rows)) == 1:
         raise UsageError(f"`compare`: {baseline.recipe} is the only encoder; name another one, too")
     transfer = [task for task in loaded.tasks if isinstance(task, TransferTask)]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
 from promptcli.data.tasks import (
     AnyTask,
     LabelledExamples,
@@ -70,7 +71,7 @@ class EvalSettings:
 
     training: ClassifierTraining = FULL  #: of the classifiers of transfer tasks
     seed: int = SEED  #: of the classifiers
-    output: Path = Path("mteb-results")  #: folder of mteb's result files
+    mteb_folder: Path = Path("mteb-results")  #: of mteb's result files
 
 
 #: Scores encoders on a task, by the rows of its sentences.
@@ -258,8 +259,9 @@ def _classify(each: Embedded, task: TransferTask, rows: Rows, settings: EvalSett
     splits = {split: (features(each.vectors, part, rows), part.labels) for split, part in task.splits.items()}
     classes = 1 + max(int(labels.max()) for _, labels in splits.values())
     device = "cpu" if each.encoder is None else str(each.encoder.device)
-    setting = classifier.ClassifierSetting(settings.training, classes, settings.seed, device)
+    setting = classifier.ClassifierSetting(settings.training, classes, settings.seed, device, task.name)
     outcome = PROTOCOLS[frozenset(splits)](splits, setting)
+    low, high = statistics.interval(statistics.resampled_mean(outcome.right))
     return AccuracyScore(
         **each.names,
         task=task.name,
@@ -268,6 +270,8 @@ def _classify(each: Embedded, task: TransferTask, rows: Rows, settings: EvalSett
         decays=outcome.decays,
         examples={split: len(part) for split, part in task.splits.items()},
         seconds=time.perf_counter() - start,
+        ci95=(100 * low, 100 * high),
+        by_example=outcome.right,
     )
 
 
@@ -284,7 +288,7 @@ def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSet
         recall_at_100=100 * float(statistics.recall(ranked, task.grades, 100).mean()),
         queries=len(task.queries),
         documents=len(task.documents),
-        gains=gains,
+        by_example=gains,
     )
 
 
@@ -321,7 +325,7 @@ def _run_mteb(each: Embedded, task: MtebTask, rows: Rows, settings: EvalSettings
             f"{task.name} takes a model, and {each.label.recipe} holds vectors only; leave one of them out"
         )
     model = MtebEncoder(each.encoder, each.fingerprint, each.label)
-    return mteb_score(model, task, settings.output, each.names)
+    return mteb_score(model, task, settings.mteb_folder, each.names)
 
 
 def _measure(each: Embedded, task: OwnTask, rows: Rows, settings: EvalSettings) -> Score:
@@ -349,8 +353,24 @@ def average(scores: Iterable[Score]) -> float:
     return float(np.mean([round(score.value, 2) for score in scores]))
 
 
+_ByExample = AccuracyScore | RetrievalScore
+COMPARED = (SpearmanScore, AccuracyScore, RetrievalScore)  #: scores of which two can be compared
+
+#: Kind of score -> the papers' tasks of it: an average, and a difference of averages, are over these.
+PAPERS: dict[type[Score], tuple[str, ...]] = {
+    SpearmanScore: tuple(map(str, TEST_TASKS)),
+    AccuracyScore: tuple(TRANSFER_TASKS),
+}
+
+
+def averaged(scores: Iterable[Score], kind: type[Score]) -> list[Score]:
+    """Return the scores of a kind that are averaged: those of the papers' tasks, or all if none of these is there."""
+    of_kind = [score for score in scores if isinstance(score, kind)]
+    return [score for score in of_kind if score.column in PAPERS[kind]] or of_kind
+
+
 def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
-    """Compare two encoders on the same graded pairs, or their mean if several, or on a retrieval; paired bootstrap."""
+    """Compare two encoders on the same tasks of one kind, or their means if several; paired bootstrap."""
     pairs = list(zip(first, second, strict=True))
     if all(isinstance(each, SpearmanScore) for pair in pairs for each in pair):
         both = cast(list[tuple[SpearmanScore, SpearmanScore]], pairs)
@@ -361,9 +381,10 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
         draws = np.subtract(*statistics.resampled_averages(cosines, [one.gold for one, _ in both]))
         number = sum(one.pairs for one, _ in both)
     else:
-        of_queries = cast(list[RetrievalScore], [*first, *second])
-        draws = statistics.resampled_mean(of_queries[0].gains - of_queries[1].gains)
-        number = of_queries[0].queries
+        of_examples = cast(list[tuple[_ByExample, _ByExample]], pairs)
+        differences = [one.by_example - other.by_example for one, other in of_examples]
+        draws = statistics.resampled_mean_of_means(differences)
+        number = sum(map(len, differences))
     low, high = statistics.interval(draws)
     return Comparison(
         first=first[0].label,
@@ -381,18 +402,27 @@ MOST_COMPARED = 6  #: most models of which every two are compared without being 
 
 
 def compare_rows(rows: Mapping[Label, Sequence[Score]], baseline: Label | None) -> list[Comparison]:
-    """Compare each row with the baseline, task by task, or every two of up to six on the mean; p-values by Holm."""
+    """Compare each row with the baseline, task by task, or every two of up to six on averages; p-values by Holm."""
     most = max(map(len, rows.values()), default=0)
     rows = {label: row for label, row in rows.items() if len(row) == most}  # the others are not complete
     if baseline is not None and baseline in rows:
-        kinds = (SpearmanScore, RetrievalScore)
         others = [row for label, row in rows.items() if label != baseline and row]
         pairs = [pair for row in others for pair in zip(row, rows[baseline], strict=True)]
-        found = [compare([one], [other]) for one, other in pairs if isinstance(one, kinds)]
+        found = [compare([one], [other]) for one, other in pairs if isinstance(one, COMPARED)]
     else:
-        graded = [[score for score in row if isinstance(score, SpearmanScore)] for row in rows.values()]
-        distinct = {row[0].fingerprint: row for row in reversed(graded) if row} if len(rows) <= MOST_COMPARED else {}
-        graded = sorted(distinct.values(), key=lambda row: -float(np.mean([score.value for score in row])))
-        found = [compare(*pair) for pair in itertools.combinations(graded, 2)]
+        found = [comparison for kind in PAPERS for comparison in _every_two(rows, kind)]
     corrected = statistics.holm([comparison.p_value for comparison in found])
     return [replace(each, p_holm=p_value) for each, p_value in zip(found, corrected, strict=True)]
+
+
+def _every_two(rows: Mapping[Label, Sequence[Score]], kind: type[Score]) -> list[Comparison]:
+    """Compare every two of up to six encoders on the average of one kind of task."""
+    if len(rows) > MOST_COMPARED:
+        return []
+    distinct: dict[str, list[Score]] = {}
+    for row in rows.values():
+        scores = averaged(row, kind)
+        if scores:
+            distinct.setdefault(scores[0].fingerprint, scores)
+    best_first = sorted(distinct.values(), key=lambda row: -float(np.mean([score.value for score in row])))
+    return [compare(one, other) for one, other in itertools.combinations(best_first, 2)]

@@ -111,6 +111,8 @@ class AccuracyScore(Score):
     decays: list[float] = field(metadata={"json": "weight_decays"})  #: chosen, one for each outer fold
     examples: dict[str, int]  #: of each split
     seconds: float  #: spent on the classifiers
+    ci95: tuple[float, float]  #: over test examples
+    by_example: NDArray[np.float64] = field(repr=False, compare=False)  #: (test examples,) 1 if right, for ``compare``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +125,7 @@ class RetrievalScore(Score):
     recall_at_100: float = field(metadata={"json": "recall@100"})
     queries: int
     documents: int
-    gains: NDArray[np.float64] = field(repr=False, compare=False)  #: (queries,) nDCG@10, for ``compare``
+    by_example: NDArray[np.float64] = field(repr=False, compare=False)  #: (queries,) nDCG@10, for ``compare``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +143,7 @@ SIGNIFICANT = 0.05  #: greatest corrected p-value of a difference beyond chance
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two encoders in points, by a paired bootstrap over the pairs or queries of each task."""
+    """The difference of two encoders in points, by a paired bootstrap over pairs, queries or test examples."""
 
     first: Label
     second: Label
@@ -150,7 +152,7 @@ class Comparison:
     difference: float
     ci95: tuple[float, float]
     p_value: float
-    pairs: int  #: or queries
+    pairs: int  #: or queries, or test examples
     p_holm: float = 1.0  #: corrected for all comparisons of the evaluation (Holm, 1979)
 
     @property

@@ -71,10 +71,17 @@ def resampled_averages(
     return averages
 
 
-def resampled_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def resampled_mean(values: NDArray[np.float64], seed: int = SEED) -> NDArray[np.float64]:
     """Return the mean of n values in each resample; lists of n values are drawn in pairs."""
-    counts = resample_counts(len(values), RESAMPLES, SEED)
+    counts = resample_counts(len(values), RESAMPLES, seed)
     return np.concatenate([values @ chunk for chunk in counts]) / len(values)
+
+
+def resampled_mean_of_means(tasks: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return the mean of t tasks' mean values in each resample, (resamples,); task i is drawn by ``SEED + i``."""
+    draws = [resampled_mean(values, SEED + number) for number, values in enumerate(tasks)]
+    means: NDArray[np.float64] = np.mean(draws, axis=0)
+    return means
 
 
 def two_sided(differences: NDArray[np.float64]) -> float:

@@ -169,6 +169,14 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch):
     assert first.startswith("train: 900 of 1,000") and second.startswith("train loss 0.5: 950 of 1,000")
 
 
+@pytest.mark.parametrize(
+    ("speed", "shown"),
+    [(None, "-/s"), (12345.6, "12,346/s"), (9.96, "10.0/s"), (1.5, "1.5/s"), (0.5, "30.0/min"), (0.01, "36.0/h")],
+)
+def test_a_rate_is_never_zero(speed, shown):
+    assert console.rate(speed) == shown
+
+
 def test_options_of_a_recipe_without_a_model_are_said_to_leave_mini(run):
     changed = run("similarity", "a cat", "a dog", "--pooling", "last/avg")
     assert "using mini-bert, [X] last/avg, not the default model mini" in changed.err

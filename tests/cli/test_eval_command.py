@@ -1,3 +1,4 @@
+import csv
 import json
 
 import numpy as np
@@ -234,3 +235,54 @@ def test_compare_in_the_table_of_all_recipes_and_without_the_changes(document, f
 )
 def test_refusals(score, fake, entry, arguments, code, message):
     refused(score(*arguments, "-q"), code, message)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".csv", ".md", ".tex"])
+def test_results_are_written_by_the_files_name(suffix, score, fake, tmp_path):
+    file = tmp_path / f"results{suffix}"
+    words = ("--model", "cls", "--model", "last-avg", "--task", "STS12", "--task", "STS-B")
+    printed = score(*words, "-o", file)
+    assert printed.code == 0 and f"results in {file}" in printed.err
+    found = score(*words, "--json").json
+    text = file.read_text()
+    values = [f"{row['value']:.2f}" for row in found["results"]]
+    if suffix == ".json":
+        assert json.loads(text) == found
+    elif suffix == ".csv":
+        rows = list(csv.DictReader(text.splitlines()))
+        assert [(row["recipe"], row["task"], row["n"]) for row in rows] == [
+            (row["recipe"], row["task"], str(row["pairs"])) for row in found["results"]
+        ]
+        assert [float(row["value"]) for row in rows] == [row["value"] for row in found["results"]]
+        assert [float(row["ci95_low"]) for row in rows] == [row["ci95"][0] for row in found["results"]]
+    elif suffix == ".md":
+        assert "|  | STS12* | STS-B* | Avg |\n| --- | ---: | ---: | ---: |" in text
+        assert all(f"| {value} |" in text for value in values) and "differences, mean of 2 tasks" in text
+    else:
+        assert r" & STS12* & STS-B* & Avg \\" in text and r"$\pm$" in text and r"95\% interval" in text
+        assert all(f"& {value} " in text for value in values)
+        assert all(line.startswith("%") for line in text.splitlines() if "paired bootstrap" in line)
+    refused(score(*words, "-o", file), 2, str(file), "--force")
+    assert score(*words, "-o", file, "--force").code == 0
+
+
+@pytest.mark.parametrize(("name", "code"), [("folder", 2), ("results.txt", 2), ("no/results.md", 3)])
+def test_a_file_of_results_that_cannot_be_written_is_refused_before_any_work(name, code, score, fake, tmp_path):
+    refused(score("--model", "cls", "-o", tmp_path / name), code, "--output")
+    assert not fake["opened"]
+
+
+def test_an_average_is_of_complete_rows_only(score, fake, monkeypatch):
+    real = evaluator.score_vectors
+
+    def score_vectors(embedded, tasks, settings):
+        if tasks[0].name == "STS12" and embedded[0].label.recipe == "cls":
+            raise UsageError("no such figure")
+        return real(embedded, tasks, settings)
+
+    monkeypatch.setattr("promptcli.evaluation.candidates.score_vectors", score_vectors)
+    ran = score("--model", "cls", "--model", "last-avg", "--task", "STS12", "--task", "STS14")
+    lines = ran.out.splitlines()
+    cls, last_avg = (next(line.split() for line in lines if line.startswith(name)) for name in ("cls ", "last-avg "))
+    assert "-" not in last_avg
+    assert (cls[1], cls[-1]) == ("-", "-") and cls[2] != "-"

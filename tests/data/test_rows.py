@@ -127,6 +127,8 @@ def test_hash_is_of_the_bytes_in_the_file_and_total_is_known_if_it_is_cheap(tmp_
         ("a.txt", "text\r\none\n\ntwo", 4),
         ("b.txt", "one\n\n", 2),
         ("a.csv", "text\none\ntwo\n", 2),
+        ("b.csv", 'text\n"one\nline\n\nmore"\ntwo\n"""quoted"" and\n"\n', 3),
+        ("c.csv", 'a,text\n1,a 5" disk\n2,"two\nlines"\n', 2),
         ("a.txt.gz", "one\n", None),
         ("a.parquet", None, 2),
     ):

@@ -8,8 +8,15 @@ from scipy.stats import spearmanr
 
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.errors import UsageError
-from promptcli.evaluation.evaluator import average, compare, distinct_sentences, evaluate
-from promptcli.evaluation.scores import Label, recipe_name
+from promptcli.evaluation.evaluator import (
+    average,
+    averaged,
+    compare,
+    compare_rows,
+    distinct_sentences,
+    evaluate,
+)
+from promptcli.evaluation.scores import AccuracyScore, Label, SpearmanScore, recipe_name
 from promptcli.notes import showing
 from promptcli.recipe import RECIPES, Recipe
 from tests.letters import LETTERS, LetterEncoder, count_letters
@@ -114,6 +121,44 @@ def test_compare_is_paired_and_antisymmetric(calls):
         compare([good], [other])
     document = json.loads(json.dumps(comparison.to_dict()))
     assert (document["recipe"], document["against"]["recipe"], document["task"]) == ("good", "bad", "STS14")
+
+
+def accuracy(right, label, task="TREC"):
+    right = np.array(right, np.float64)
+    about = {"recipe": {}, "fingerprint": label, "examples": {"test": len(right)}, "seconds": 0.0}
+    value = 100 * float(right.mean())
+    return AccuracyScore(
+        label=Label("m", label), task=task, value=value, dev=0, decays=[], ci95=(0, 100), by_example=right, **about
+    )
+
+
+def test_accuracies_are_compared_example_by_example():
+    generator = np.random.default_rng(0)
+    right = generator.random(400) < 0.8
+    worse = right & (generator.random(400) < 0.9)  # wrong wherever the better one is
+    paired = compare([accuracy(right, "a")], [accuracy(worse, "b")])
+    unpaired = compare([accuracy(right, "a")], [accuracy(generator.permutation(worse), "b")])
+    assert paired.difference == pytest.approx(unpaired.difference) == pytest.approx(100 * (right.mean() - worse.mean()))
+    widths = [high - low for low, high in (paired.ci95, unpaired.ci95)]
+    assert widths[0] < widths[1] / 2 and paired.p_value < 0.01
+    several = [(accuracy(right, "a", task), accuracy(worse, "b", task)) for task in ("MR", "TREC")]
+    both = compare(*zip(*several, strict=True))
+    assert both.pairs == 800 and both.difference == pytest.approx(paired.difference)
+    assert both.ci95[1] - both.ci95[0] < widths[0]  # the tasks are drawn apart
+
+
+def test_a_difference_is_over_the_tasks_of_the_average(calls):
+    tasks = [task("STS12", x=pairs(30, 1)), task("STS-B", split="dev", dev=pairs(25, 2)), task("mine", x=pairs(20, 3))]
+    labels = [Label("m", "a"), Label("m", "b")]
+    scores = evaluate([LetterEncoder(), LetterEncoder(3)], tasks, labels=labels)
+    rows = {labels[0]: [*scores[:3], accuracy([1, 0], "x", "mine")], labels[1]: [*scores[3:], accuracy([1, 1], "y")]}
+    assert [score.column for score in averaged(rows[labels[0]], SpearmanScore)] == ["STS12"]
+    graded, accuracies = compare_rows(rows, None)
+    assert graded.tasks == ["STS12"]
+    assert abs(graded.difference) == pytest.approx(abs(scores[0].value - scores[3].value))
+    assert accuracies.metric == "accuracy" and abs(accuracies.difference) == 50
+    own = {label: row[1:3] for label, row in rows.items()}  # none of the papers' tasks: then all
+    assert compare_rows(own, None)[0].tasks == ["STS-B:dev", "mine"]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,16 @@ def downstream(tmp_path):
 
 def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_folder):
     TaskResult = pytest.importorskip("mteb").TaskResult
-    given = ("--backbone", tiny_folder("bert"), "-m", "last-avg", "--data-dir", downstream, "-o", tmp_path / "out")
+    given = (
+        "--backbone",
+        tiny_folder("bert"),
+        "-m",
+        "last-avg",
+        "--data-dir",
+        downstream,
+        "--mteb-folder",
+        tmp_path / "out",
+    )
     [score] = run("eval", "--task", "mteb:STSBenchmark", *given, "--offline", "--json").json["results"]
     loaded = load_tasks(downstream, [TaskName(MTEB_LOCAL["STSBenchmark"])], "mteb").tasks
     ours = evaluate([encoder], loaded)[0]
@@ -64,7 +73,7 @@ def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_fold
     assert result.dataset_revision == loaded[0].sha256()[:40]
     assert 100 * result.get_score() == pytest.approx(score["value"], abs=1e-4)
     drawn = torch.get_rng_state(), np.random.get_state()[1], random.getstate()  # noqa: NPY002
-    [again] = pc.evaluate(encoder, "mteb:STSBenchmark", data_dir=downstream, output=tmp_path / "out")
+    [again] = pc.evaluate(encoder, "mteb:STSBenchmark", data_dir=downstream, mteb_folder=tmp_path / "out")
     assert round(again.value, 4) == score["value"]
     # mteb seeds everything; who calls us keeps his own random numbers
     assert torch.equal(drawn[0], torch.get_rng_state()) and drawn[2] == random.getstate()

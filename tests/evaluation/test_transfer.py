@@ -182,11 +182,15 @@ def test_the_three_ways_are_the_plain_ones():
     drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=1111)
     assert (found.test, found.dev) == plain.plain_nested(features, labels, drawn, SMALL, 2, 5)
     assert sum(done) == pytest.approx(1) and len(found.decays) == 3 and 50 < found.test < 100
+    assert len(done) > 3  # a step of the progress is a classifier, not a fold
+    assert len(found.right) == 75 and 100 * found.right.mean() == pytest.approx(found.test, abs=1)
     learn, dev, test = points(75), points(30), points(60)
     found = cross_validated({"train": learn, "test": test}, setting)
     drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=5)
     assert (found.test, found.dev) == plain.plain_cross_validated(learn, test, drawn, SMALL, 2, 5)
+    assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(found.test, abs=0.01)
     found = official({"train": learn, "dev": dev, "test": test}, setting)
+    assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(found.test, abs=0.01)
     assert (found.test, found.dev) == plain.plain_official(learn, dev, test, SMALL, 2, 5)
 
 
@@ -280,6 +284,24 @@ def test_all_seven_in_one_json_document(document, backbone):
     assert row["examples"] == {"all": 40} and len(row["weight_decays"]) == 5
     assert all(0 <= row["value"] <= 100 and row["metric"] == "accuracy" for row in found["results"])
     assert "MR: 40 examples in all, not 10,662: not comparable" in said
+    assert f"MR: {Path(backbone[1]).name} cls {row['value']:.2f} ±" in said  # as soon as the task ended
+    for row in found["results"]:
+        low, high = row["ci95"]
+        assert low <= row["value"] <= high and "by_example" not in row
+    [comparison] = found["comparisons"]
+    assert (comparison["task"], comparison["metric"]) == (", ".join(TRANSFER_TASKS), "accuracy difference")
+    means = [np.mean([row["value"] for row in rows]) for rows in (found["results"][:7], found["results"][7:])]
+    assert abs(comparison["value"]) == pytest.approx(abs(means[0] - means[1]), abs=1e-3)
+    assert comparison["ci95"][0] <= comparison["value"] <= comparison["ci95"][1]
+
+
+def test_two_encoders_are_compared_on_the_same_test_examples(run, data, backbone):
+    words = ["eval", "cls", "--compare", "last-avg", "--task", "TREC", "--data-dir", data, "--fast", "--offline"]
+    found = run(*words, *backbone, "--json").json
+    cls, average = found["results"]
+    [comparison] = found["comparisons"]
+    assert comparison["value"] == pytest.approx(cls["value"] - average["value"], abs=1e-4)
+    assert comparison["pairs"] == cls["examples"]["test"]
 
 
 def test_a_model_may_hold_another_recipe_for_transfer_tasks(document, backbone, data, home):

@@ -231,5 +231,5 @@ def test_eval_ranks_documents_as_an_index_does(tmp_path):
             next((place for place, hit in enumerate(hits, 2) if hit.id == wanted), math.inf)
             for hits, wanted in zip(found, queries.values(), strict=True)
         ]
-        assert score.gains == pytest.approx([1 / np.log2(place) for place in places])
+        assert score.by_example == pytest.approx([1 / np.log2(place) for place in places])
         assert 0 < score.value < 100

@@ -1,13 +1,15 @@
 """``promptcli eval``: score encoders on tasks of any kind."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from promptcli.cli.console import as_typed, note, result, result_json
 from promptcli.cli.options import RECIPE, Changes, Json, choice_of
+from promptcli.cli.result_files import FORMATS, check_format, write_results
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import counted, if_interrupted
 from promptcli.evaluation import evaluate as library
@@ -38,13 +40,13 @@ _NEUTRAL = {"backbone", "max_length"}
         "compare": Flag(
             metavar="MODEL",
             read=lambda word: word,
-            help="Compare with this model, task by task (graded pairs and retrieval); of the changes only --backbone"
-            " and max-length apply to it. Default: every two of up to six models are compared on the mean of their"
-            " graded pairs.",
+            help="Compare with this model, task by task; of the changes only --backbone and max-length apply to it."
+            " Default: every two of up to six models are compared on the average of their graded pairs and on that of"
+            " their accuracies.",
         ),
         "fast": Flag(panel=_TASKS),
         "seed": Flag(min=0, panel=_TASKS),
-        "output": Flag("--output -o", metavar="FOLDER", panel=_TASKS),
+        "mteb_folder": Flag(metavar="FOLDER", panel=_TASKS),
         "skip_missing": None,
     },
 )
@@ -66,6 +68,13 @@ def evaluate_command(
             rich_help_panel="Vectors of other programs",
         ),
     ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help=f"Also write the results, by the file's name: {', '.join(FORMATS)}."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing result file.")] = False,
     json: Json = False,
     *,
     recipe: Annotated[Changes, RECIPE],
@@ -74,12 +83,11 @@ def evaluate_command(
 
     A model that cannot be scored is a row with the reason; then the exit code is that of the reason.
     """
-    from promptcli.cli.tables import print_evaluation
     from promptcli.data.senteval import tasks_from
     from promptcli.evaluation.candidates import load_named_tasks
-    from promptcli.evaluation.classifier import FAST, FULL, SEED
-    from promptcli.evaluation.evaluator import EvalSettings
 
+    if output is not None:
+        check_format(output, force=force)
     options = evaluate.keywords
     protocol, compare = options["protocol"], options["compare"]
     words, tasks = [*options["models"], *(model or [])], options["tasks"]
@@ -104,15 +112,39 @@ def evaluate_command(
     if bare:  # recipes that do not fit the backbone were not asked for
         evaluation.rows = {label: row for label, row in evaluation.rows.items() if label not in evaluation.refused}
         evaluation.refused.clear()
-    settings = EvalSettings(FAST if options["fast"] else FULL, SEED if options["seed"] is None else options["seed"])
-    if json:
-        result_json(_document(evaluation, settings))
-    else:
-        print_evaluation(evaluation, settings, subsets=subsets)
+    _show(evaluation, options, subsets=subsets, as_json=json, output=output, force=force)
     if evaluation.refused:
         first, count = next(iter(evaluation.refused.values())), len(evaluation.refused)
         models = counted(len(evaluation.rows), "model")
         raise type(first)(f"{count} of {models} could not be scored; their rows say why")
+
+
+def _show(
+    evaluation: "Evaluation",
+    options: Mapping[str, Any],
+    *,
+    subsets: bool,
+    as_json: bool,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Print the tables or the document, and write them to a file if one is named."""
+    from promptcli.cli.tables import evaluation_tables, show_tables
+    from promptcli.evaluation.classifier import FAST, FULL, SEED
+    from promptcli.evaluation.evaluator import EvalSettings
+
+    seed = SEED if options["seed"] is None else options["seed"]
+    settings = EvalSettings(FAST if options["fast"] else FULL, seed)
+    document = _document(evaluation, settings)
+    tables = evaluation_tables(evaluation, settings, subsets=subsets)
+    if as_json:
+        result_json(document)
+    else:
+        show_tables(tables)
+    if output is not None:
+        check_format(output, force=force)  # it may have appeared in the meantime
+        write_results(output, document, tables)
+        note(f"results in {output}")
 
 
 def _chosen(
