@@ -1,14 +1,21 @@
 """docs/security.md: each claim has a test, and the bounds it names hold."""
 
+import bz2
 import gzip
 import io
+import lzma
 import re
 import resource
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from promptcli.data import files
+from promptcli.data.dialect import PAIRS, Fields
+from promptcli.data.rows import open_rows
 from promptcli.data.vectors import read_vectors
 from promptcli.errors import CheckFailedError, UsageError
 from tests.reading import texts
@@ -35,6 +42,82 @@ def test_a_gzip_bomb_is_refused_at_its_first_line(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="line 1 is longer than 1 MiB"):
         texts(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10  # KiB: far from the 200 MiB inside
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """Let a test's own small files be bombs, and see that no memory was taken for them."""
+    monkeypatch.setattr(files, "UNPACKED", 1 << 22)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # KiB
+
+
+def _dictionary(path):
+    """A text of 1 MB, and 5,000 rows that point to it."""
+    numbers = pa.array([0] * 5000, pa.int32())
+    column = pa.DictionaryArray.from_arrays(numbers, pa.array(["a cat " * 170_000]))
+    pq.write_table(pa.table({"text": column}), path, compression="zstd")
+
+
+def _plain_dictionary(path):
+    """The same, without a word to Arrow that the column is a dictionary."""
+    _dictionary(path)
+    pq.write_table(pq.read_table(path).slice(0, 1).cast(pa.schema({"text": pa.string()})), path)
+    one = pq.read_table(path).column("text").chunk(0)
+    with pq.ParquetWriter(path, pa.schema({"text": pa.string()}), compression="zstd") as writer:
+        writer.write_table(pa.table({"text": pa.chunked_array([one] * 500)}))
+
+
+def _pages(path):
+    column = pa.array(["a cat " * 170_000] * 100)
+    pq.write_table(pa.table({"text": column}), path, compression="zstd", use_dictionary=False)
+
+
+def _vectors(path):
+    column = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(1 << 23, np.float32)), 16)
+    pq.write_table(pa.table({"embedding": column}), path, compression="zstd", use_dictionary=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "read"),
+    [
+        (_dictionary, texts),
+        (_plain_dictionary, texts),
+        (_pages, texts),
+        (_vectors, read_vectors),
+    ],
+)
+@pytest.mark.usefixtures("little_memory")
+def test_a_parquet_bomb_is_refused(make, read, tmp_path):
+    path = tmp_path / "bomb.parquet"
+    make(path)
+    with pytest.raises(
+        (UsageError, CheckFailedError), match=r"unpacks to more than 1,000 times its size.*write it again"
+    ):
+        read(path)
+
+
+@pytest.mark.parametrize(("name", "line"), [("b.txt.gz", "\n"), ("b.txt.bz2", "cat\n"), ("b.csv.xz", "text,n\n")])
+@pytest.mark.usefixtures("little_memory")
+def test_a_bomb_of_short_lines_is_refused(name, line, tmp_path):
+    with {".gz": gzip, ".bz2": bz2, ".xz": lzma}[Path(name).suffix].open(tmp_path / name, "wt") as file:
+        for _ in range(10):
+            file.write(line * 10_000)
+    with pytest.raises(UsageError, match="unpacks to more than 1,000 times its size; if that is right, unpack it"):
+        texts(tmp_path / name)
+
+
+def test_rows_whose_second_column_is_long_are_read_a_few_at_a_time(tmp_path):
+    (tmp_path / "long.csv").write_text("sentence1,sentence2\n" + f"cat,{'dog ' * 30_000}\n" * 40)
+    with open_rows(tmp_path / "long.csv", Fields(layouts=(PAIRS,), remedy="")) as rows:
+        assert max(map(len, rows)) < 12
+
+
+def test_a_table_has_a_limit_of_columns(tmp_path):
+    (tmp_path / "wide.csv").write_text(f"text{',' * 10_000}\n" * 2)
+    with pytest.raises(UsageError, match="10,001 columns; give a table of at most 10,000"):
+        texts(tmp_path / "wide.csv")
 
 
 ROWS = 250_000_000_000

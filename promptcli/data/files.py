@@ -25,6 +25,10 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted,
 
 #: The longest line in characters. Longer "lines" come from files that are not text, and would fill the memory.
 LONGEST_LINE = 64 << 20
+#: What a compressed file may unpack to, in bytes, however small it is; beyond, it may have so many times its own size.
+UNPACKED, RATIO = 1 << 28, 1000
+#: Bytes that an empty line costs in memory.
+LINE = 64
 #: The path of standard input and of standard output.
 STANDARD = Path("-")
 
@@ -115,6 +119,7 @@ class _HashedBytes(io.RawIOBase):
     def __init__(self, stream: BinaryIO) -> None:
         self._read = getattr(stream, "read1", stream.read)
         self.hash = hashlib.sha256()
+        self.size = 0  #: bytes so far
 
     def readable(self) -> bool:
         return True
@@ -124,6 +129,7 @@ class _HashedBytes(io.RawIOBase):
         data = self._read(len(buffer))
         buffer[: len(data)] = data
         self.hash.update(data)
+        self.size += len(data)
         return len(data)
 
 
@@ -164,12 +170,15 @@ def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None
     if returns:
         tell(f"{name}: its lines end with a carriage return alone")
     errors, newline = "surrogatepass" if utf16 else "surrogateescape", None if returns else "\n"
-    lines = io.TextIOWrapper(stream, encoding, errors, newline)
+    text_lines = io.TextIOWrapper(stream, encoding, errors, newline)
+    lines = _checked(text_lines, name, None if utf16 else head, tell, ending=ending)
+    if ending in COMPRESSED:
+        lines = _no_bomb(lines, name, lambda: raw.size)
     return Text(
         text.replace("\r", "\n") if returns else _STRAY_RETURNS.sub("\r\n", text),
         len(head) < LOOK and file.seekable(),
         not (utf16 or returns or ending in COMPRESSED),
-        _checked(lines, name, None if utf16 else head, tell, ending=ending),
+        lines,
         lambda: raw.hash.hexdigest(),
     )
 
@@ -222,8 +231,8 @@ def _checked(
             raise UsageError(f"{name}: line {number}: not {encoding.upper()}; {_CONVERT}") from None
 
 
-#: An end of line that was converted twice.
-_STRAY_RETURNS = re.compile("\r\r+\n")
+#: An end of line that was converted twice; it is looked for once in each run, however long that is.
+_STRAY_RETURNS = re.compile("(?<!\r)\r\r+\n")
 
 
 def _ended(line: str) -> str:
@@ -231,6 +240,25 @@ def _ended(line: str) -> str:
     if line.endswith(("\r\r\n", "\r\r")):
         return line.rstrip("\r\n") + "\r\n"
     return line
+
+
+def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
+    """Refuse a compressed file, of which ``packed`` bytes are read, that would fill the memory: few bytes become many.
+
+    Text of any language becomes a tenth of its size, a line that is repeated a thousandth.
+    """
+    if unpacked > UNPACKED and unpacked > RATIO * packed:
+        raise UsageError(f"{name} unpacks to more than {RATIO:,} times its size; if that is right, {remedy}")
+
+
+def _no_bomb(lines: Iterator[str], name: str, packed: Callable[[], int]) -> Iterator[str]:
+    """Yield the lines of a compressed file while they are not too many for its size."""
+    unpacked = 0
+    for line in lines:
+        unpacked += len(line) + LINE
+        if unpacked > UNPACKED:
+            check_unpacked(name, unpacked, packed(), "unpack it before")
+        yield line
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ from promptcli.data.files import (
     LONGEST_LINE,
     STANDARD,
     check_file,
+    check_unpacked,
     count_lines,
     has_quotes,
     is_remote,
@@ -51,8 +52,17 @@ from promptcli.errors import CheckFailedError, PromptcliError, UsageError, count
 from promptcli.notes import note
 from promptcli.storage.documents import shown
 
-#: Rows of a batch, and characters of its first column, at most: a file of very long lines does not fill the memory.
+#: Rows of a batch, and characters of its columns, about: a file of very long lines does not fill the memory.
 BATCH, _CHARACTERS = 4096, 1 << 20
+
+#: Columns of a table, at most.
+_COLUMNS = 10_000
+#: Rows of a Parquet file read at once.
+_FEW = 64
+#: What to do with a file of others that unpacks to too much.
+_UNPACK = "write it again, uncompressed and without a dictionary"
+#: Type of a Parquet column -> bytes of a value.
+_BYTES = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
 #: A ``pyarrow.RecordBatch``.
 Batch = Any
@@ -364,6 +374,8 @@ def _table(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tup
     header = list(dialect.header) or next(rows, (0, []))[1]
     if not header:
         raise UsageError(f"{name} is empty; give a header and at least one row")
+    if len(header) > _COLUMNS:
+        raise UsageError(f"{name}: {len(header):,} columns; give a table of at most {_COLUMNS:,}")
     header = [column or str(number) for number, column in enumerate(header, 1)]  # pandas: a nameless index
     return header, _even(rows, header, dialect, name)
 
@@ -421,7 +433,7 @@ def _parquet(file: Any, columns: Columns, with_cells: bool, name: str, start: in
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     group = sum(end <= start for end in itertools.accumulate(sizes))  # the first one that is read
     row, groups, read = sum(sizes[:group]), list(range(group, len(sizes))), [*{*columns.values()}, *others]
-    for batch in read_batches(file, BATCH, columns=read, row_groups=groups):
+    for batch in windows(_few_rows(file, name, columns=read, row_groups=groups), BATCH, _CHARACTERS):
         wanted = batch.slice(max(start - row, 0))
         row += len(batch)
         cells = [values_of(wanted, column, name) for column in (*columns.values(), *others)]
@@ -429,6 +441,31 @@ def _parquet(file: Any, columns: Columns, with_cells: bool, name: str, start: in
             rows = zip(*cells[len(columns) :], strict=True) if others else [()] * len(wanted)
             cells[len(columns) :] = [[dict(zip(others, values, strict=True)) for values in rows]]
         yield _batch(columns, cells, name, "row", range(row - len(wanted) + 1, row + 1))
+
+
+def _few_rows(file: Any, name: str, **options: Any) -> Iterator[Batch]:
+    """Yield few rows at a time, of long texts a single one: a dictionary makes many long ones of a small file.
+
+    The options are those of ``iter_batches``.
+    """
+    unpacked, packed = 0, _size_of(file)
+    for batch in read_batches(file, _FEW, **options):
+        step = BATCH if batch.nbytes <= _CHARACTERS else 1
+        for row in range(0, len(batch), step):
+            piece = _without_dictionaries(batch.slice(row, step))
+            unpacked += piece.nbytes
+            check_unpacked(name, unpacked, packed, _UNPACK)
+            yield piece
+
+
+def _without_dictionaries(batch: Batch) -> Batch:
+    """Return a batch with the values themselves where Arrow has numbers of values in a dictionary."""
+    import pyarrow as pa
+
+    columns = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return pa.record_batch(columns)
 
 
 def _batches(rows: _Numbered, columns: Columns, with_cells: bool, name: str) -> Iterator[Batch]:
@@ -448,7 +485,7 @@ def _batches(rows: _Numbered, columns: Columns, with_cells: bool, name: str) -> 
             values.append({column: value for column, value in (row or {}).items() if column not in in_file})
         numbers.append(number)
         cells.append(values)
-        size += len(str(values[0]))
+        size += sum(len(str(value)) for value in values)
         if len(cells) == BATCH or size >= _CHARACTERS:
             yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
             numbers, cells, size = [], [], 0
@@ -495,9 +532,28 @@ def open_parquet(
     try:
         # small pages at a time: without a buffer size a complete column chunk is read at once
         with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=sums) as file:
+            check_unpacked(str(name), _unpacked_size(file.metadata), _size_of(file), _UNPACK)
             yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:  # the last: the name of a column
         raise error(f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {hint}") from None
+
+
+def _size_of(file: Any) -> int:
+    """Return the bytes of an open Parquet file."""
+    return sum(column.total_compressed_size for column in _chunks(file.metadata))
+
+
+def _unpacked_size(metadata: Any) -> int:
+    """Return the bytes that a Parquet file has at least when it is read, by its footer."""
+    return sum(
+        max(column.total_uncompressed_size, column.num_values * _BYTES.get(column.physical_type, 0))
+        for column in _chunks(metadata)
+    )
+
+
+def _chunks(metadata: Any) -> Iterator[Any]:
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        yield from map(group.column, range(metadata.num_columns))
 
 
 def read_batches(file: Any, rows: int, **options: Any) -> Iterator[Batch]:

@@ -1,6 +1,7 @@
 """Vectors in parts: each complete or absent, the same bytes whatever the order, the process or the interruptions."""
 
 import contextlib
+import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -214,6 +215,16 @@ def test_complete_parts_survive_the_end_of_the_run(tmp_path, texts, end, error, 
         embed(tmp_path / "out", texts, model=end, workers=2)
     assert contents(tmp_path / "out").items() < wanted.items()
     assert embed(tmp_path / "out", texts).finished and contents(tmp_path / "out") == wanted
+
+
+@pytest.mark.parametrize("change", [{"shards": 10**15}, {"shards": 0}, {"rows": 10**15}, {"inputs": []}])
+def test_numbers_of_a_manifest_that_cannot_be_are_refused_before_anything_is_counted_by_them(change, tmp_path, texts):
+    embed(tmp_path / "out", texts)
+    path = tmp_path / "out" / "_manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    for use in (lambda: PartFolder(path.parent), lambda: embed(path.parent, texts, shards=change.get("shards", 4))):
+        with pytest.raises(CheckFailedError, match=r"shards of .* delete the folder and embed again"):
+            use()
 
 
 def test_a_part_of_another_folder_is_refused(tmp_path, texts):

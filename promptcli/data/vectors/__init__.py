@@ -143,6 +143,11 @@ def read_vectors(path: Path | str) -> Vectors:
         raise CheckFailedError(f"{path}: {described}; embed again, or delete the manifest")
     ids, texts, matrix = form.read(path)
     if manifest is not None:
+        width = -(-manifest.dim // 8) if PRECISIONS[manifest.settings.precision].packed else manifest.dim
+        if matrix.shape[1:] != (width,):
+            raise CheckFailedError(
+                f"{path}: its manifest says {manifest.dim:,} dimensions, its shape is {matrix.shape}"
+            )
         precision, ranges = manifest.settings.precision, np.array(manifest.report.ranges or np.zeros((2, manifest.dim)))
         stored = matrix.astype(PRECISIONS[precision].dtype, copy=False)
         matrix = Quantized(stored, precision, as_floats(ranges)).restore()

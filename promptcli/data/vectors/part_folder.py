@@ -9,6 +9,7 @@ Programs that read Parquet data sets skip names that begin with an underscore. D
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from promptcli.storage.locks import hold_folder
 
 MANIFEST = "_manifest.json"
 
+_PART = re.compile(r"part-(\d{5,18})-of-\d{5,18}\.parquet", re.ASCII)
 #: The precisions of parts; int8 is read by the ranges of all rows, which no shard knows.
 PRECISIONS = ("float32", "float16")
 
@@ -99,8 +101,14 @@ def is_part_folder(path: Path) -> bool:
 
 
 def read_parts_manifest(folder: Path) -> PartsManifest:
-    """Return the manifest of a folder of parts."""
-    return read_document(folder / MANIFEST, PartsManifest, hint="delete the folder and embed again")
+    """Return the manifest of a folder of parts; its numbers are compared before anything is counted by them."""
+    hint = "delete the folder and embed again"
+    manifest = read_document(folder / MANIFEST, PartsManifest, hint=hint)
+    rows = [file.rows for file in manifest.inputs]
+    if min(rows, default=-1) < 0 or sum(rows) != manifest.rows or not 0 < manifest.shards <= max(manifest.rows, 1):
+        problem = f"{manifest.shards:,} shards of {manifest.rows:,} rows, and inputs of {sum(rows):,}"
+        raise CheckFailedError(f"{folder / MANIFEST}: {problem}; {hint}")
+    return manifest
 
 
 def counted_inputs(folder: Path, names: Sequence[str], settings: EmbedSettings, shards: int) -> list[InputFile]:
@@ -137,8 +145,9 @@ def part_name(shard: int, shards: int) -> str:
 
 def parts_in(folder: Path, shards: int) -> list[int]:
     """Return the shards whose parts exist."""
-    names = {path.name for path in folder.iterdir()}
-    return [shard for shard in range(shards) if part_name(shard, shards) in names]
+    numbers = [_PART.fullmatch(path.name) for path in folder.iterdir()]
+    found = sorted({int(number[1]) for number in numbers if number})
+    return [shard for shard in found if shard < shards and (folder / part_name(shard, shards)).exists()]
 
 
 def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedReport | None:

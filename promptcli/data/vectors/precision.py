@@ -118,6 +118,8 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         [[-1.0, 1.0], [1.0, -1.0]]
     """
     form = look_up("precision", precision, PRECISIONS)
+    if hasattr(vectors, "detach"):  # torch's own, on a GPU, say, or to be differentiated
+        vectors = vectors.detach().float().cpu().numpy()
     if np.asarray(vectors).dtype.kind not in "fiub":
         raise UsageError("vectors are not numbers; give (n, d), e.g. what `encode` returns")
     vectors = np.asarray(vectors, dtype=np.float32)
