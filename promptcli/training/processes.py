@@ -4,15 +4,19 @@ Every process computes the loss of the complete batch, and only its own vectors 
 process's gradient.
 """
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from promptcli.errors import UsageError
+from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
+from promptcli.notes import note
+from promptcli.training.launch import environment_of, launch
 
 
 class Processes:
@@ -45,8 +49,9 @@ class Processes:
         if self.number == 1:
             return rows
         bounds = self._bounds(total)
-        padded = self.accelerator.pad_across_processes(rows.detach().to(self.device), dim=0)
-        gathered = torch.split(self.accelerator.gather(padded).to(rows.device), len(padded))
+        with _together(self.number):
+            padded = self.accelerator.pad_across_processes(rows.detach().to(self.device), dim=0)
+            gathered = torch.split(self.accelerator.gather(padded).to(rows.device), len(padded))
         joined = [vectors[: stop - start] for vectors, (start, stop) in zip(gathered, bounds, strict=True)]
         joined[self.index] = rows
         return torch.cat(joined)
@@ -55,7 +60,8 @@ class Processes:
         """Return the sum over the processes, without gradient."""
         if self.number == 1:
             return value.detach()
-        summed: Tensor = self.accelerator.reduce(value.detach().clone(), "sum")
+        with _together(self.number):
+            summed: Tensor = self.accelerator.reduce(value.detach().clone(), "sum")
         return summed
 
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -64,19 +70,45 @@ class Processes:
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            parameter.grad = self.accelerator.reduce(parameter.grad, "sum")
+            with _together(self.number):
+                parameter.grad = self.accelerator.reduce(parameter.grad, "sum")
 
     def wait(self) -> None:
-        self.accelerator.wait_for_everyone()
+        with _together(self.number):
+            self.accelerator.wait_for_everyone()
 
     def _bounds(self, total: int) -> list[tuple[int, int]]:
         edges = np.linspace(0, total, self.number + 1).astype(int).tolist()
         return list(itertools.pairwise(edges))
 
 
+@contextlib.contextmanager
+def _together(number: int) -> Iterator[None]:
+    """Say in one line that the other processes are not there, or have ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        if number == 1 or is_out_of_memory(error):
+            raise
+        said = one_line(error, 120)
+        raise PromptcliError(f"another process of the {number} has ended or was never there ({said})") from None
+
+
 def start_processes(device: str, *, mixed: bool) -> Processes:
     """Join the other processes of this launch, each on its own device."""
-    accelerator = Accelerator(cpu=device == "cpu")
+    launched = launch(os.environ)
+    if launched.left_behind:
+        note(f"{launched.left_behind} is set, but no complete launch of several processes: this one trains alone")
+    if launched.number > 1:
+        note(f"process {launched.index} of {launched.number} meets the others at {launched.address}")
+    with environment_of(launched), _together(launched.number):
+        accelerator = Accelerator(cpu=device == "cpu", mixed_precision="no")
+    accelerator.gradient_accumulation_steps = 1  # whatever a launcher's variables say
+    if accelerator.num_processes != launched.number:
+        raise UsageError(
+            f"of {launched.number} processes only {accelerator.num_processes} would train together; start them with"
+            " `accelerate launch` or `torchrun`, which set LOCAL_RANK"
+        )
     if accelerator.num_processes > 1 and device != "cpu":
         device = str(accelerator.device)
     return Processes(accelerator, device=device, mixed=mixed)

@@ -302,7 +302,8 @@ class Request:
         return start_processes(device, mixed=mixed)
 
     @kept_random_states()
-    def train(self) -> Trained:
+    def train(self, processes: Processes | None = None) -> Trained:
+        """Train in these processes, or in those of this launch."""
         registry, name, saved_as = open_registry(), self.name, self.name or self.method
         if name is not None:
             registry.check_free(name, force=self.force or self.resume)
@@ -317,7 +318,7 @@ class Request:
             development, *others = [development_task(task) for task in dict.fromkeys([on, *scored])]
         folder = registry.run_folder(saved_as)
         replaces = self.force or (name is not None and name in registry.names())
-        processes = self.start_processes()  # before the backbone: each may have its own device
+        processes = processes or self.start_processes()  # before the backbone: each may have its own device
         with contextlib.ExitStack() as stack:
             if name is None:
                 folder = stack.enter_context(temporary_folder()) / saved_as

@@ -15,6 +15,7 @@ from promptcli.models.loading import open_registry
 from promptcli.models.registry import Registry
 from promptcli.notes import note
 from promptcli.storage.runs import RunFolder
+from promptcli.training.processes import Processes
 from promptcli.training.run import Request, Setting, Trained
 
 _BEGIN_AGAIN = "`force` starts it again, or give another `name`"
@@ -51,7 +52,7 @@ def run_trials(request: Request, trials: Sequence[Mapping[str, Setting]], name: 
                 given=request.given(),
             )
         processes.wait()
-        runs = _run_all(registry, requests, trials, name)
+        runs = _run_all(registry, requests, trials, name, processes)
         if processes.is_main:
             if not replaces and name in registry.names():
                 raise UsageError(
@@ -93,7 +94,11 @@ def _discard(registry: Registry, trial_names: Sequence[str]) -> None:
 
 
 def _run_all(
-    registry: Registry, requests: Sequence[Request], trials: Sequence[Mapping[str, Setting]], name: str
+    registry: Registry,
+    requests: Sequence[Request],
+    trials: Sequence[Mapping[str, Setting]],
+    name: str,
+    processes: Processes,
 ) -> list[Trained]:
     finished = set(registry.names())
     runs: list[Trained] = []
@@ -105,7 +110,7 @@ def _run_all(
                 runs.append(Trained(registry.load(request.name)))
             else:
                 begun = RunFolder(registry.run_folder(request.name)).begun
-                runs.append(dataclasses.replace(request, resume=request.resume and begun).train())
+                runs.append(dataclasses.replace(request, resume=request.resume and begun).train(processes))
     except KeyboardInterrupt as stopped:
         stopped.args = (f"`resume` continues the runs of {name!r}, `force` starts them again",)
         raise

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,10 @@ from promptcli.cli.options import (
     value_typed,
 )
 from promptcli.cli.signatures import Flag, command_of
+from promptcli.cli.stopping import ended_by_signals
 from promptcli.errors import UsageError
 from promptcli.training import train as library
+from promptcli.training.launch import launch
 from promptcli.training.methods import METHODS, all_settings, find_method
 
 if TYPE_CHECKING:
@@ -94,7 +97,8 @@ def train(
     if dry_run:
         _print_settings(_settings(run, trials[0]), as_json=json)
         return
-    runs = [run(**trials[0])] if len(trials) == 1 else library.train_several(**run.keywords, trials=trials)
+    with ended_by_signals(launch(os.environ).number > 1):
+        runs = [run(**trials[0])] if len(trials) == 1 else library.train_several(**run.keywords, trials=trials)
     best = max(runs, key=lambda trained: trained.chosen_by)
     if not best.is_main:
         return

@@ -1,0 +1,83 @@
+"""What the environment says of the other processes of a run: ``accelerate launch``, ``torchrun`` and MPI set it.
+
+A launcher's variables stay behind in interactive shells and batch jobs; a process that has only some of them is alone.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from promptcli.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Family:
+    """The variables of one launcher."""
+
+    size: str  #: number of processes
+    rank: str  #: number of this process, from 0
+    local_rank: str  #: the same on its machine
+
+
+FAMILIES = (
+    Family("WORLD_SIZE", "RANK", "LOCAL_RANK"),
+    Family("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
+    Family("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    Family("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
+)
+_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
+_ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The processes that this one was started with."""
+
+    number: int = 1
+    index: int = 0
+    address: str = ""  #: where they meet
+    left_behind: str = ""  #: the variable that tells of others, without what is needed to find them
+
+
+def launch(environ: Mapping[str, str]) -> Launch:
+    """Return the processes that the environment tells of; refuse values that are no numbers."""
+    for family in FAMILIES:
+        number = _number(family.size, environ)
+        if number < 2:
+            continue
+        if not environ.get(family.rank) or not environ.get(_ADDRESS):
+            return Launch(left_behind=f"{family.size}={number}")
+        rank = _number(family.rank, environ)
+        for name in (family.local_rank, _PORT):
+            _number(name, environ)
+        if rank >= number:
+            raise UsageError(f"{family.rank}={rank} is no process of {family.size}={number}; {_unset(family.rank)}")
+        return Launch(number, rank, f"{environ[_ADDRESS]}:{environ.get(_PORT, '29500')}")
+    return Launch()
+
+
+@contextlib.contextmanager
+def environment_of(launched: Launch) -> Iterator[None]:
+    """Hide the variables from libraries that would look for other processes, if there are none."""
+    hidden = {} if launched.number > 1 else {name: os.environ.pop(name) for name in _variables() if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def _variables() -> list[str]:
+    ranks = [name for family in FAMILIES for name in (family.size, family.rank, family.local_rank)]
+    return [*ranks, *_LOCAL_SIZES]
+
+
+def _number(name: str, environ: Mapping[str, str]) -> int:
+    value = environ.get(name) or "0"
+    if not (value.isascii() and value.isdigit()):
+        raise UsageError(f"the variable {name} is {value!r}, not a number of processes or a port; {_unset(name)}")
+    return int(value)
+
+
+def _unset(name: str) -> str:
+    return f"start with `accelerate launch` or `torchrun`, or without it: env -u {name} promptcli train ..."
