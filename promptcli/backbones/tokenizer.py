@@ -5,6 +5,7 @@ cuts the pieces says it. BERT's own is read from its files without transformers,
 anything unusual in them is left to transformers.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -13,7 +14,7 @@ import string
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from promptcli.errors import UsageError
+from promptcli.errors import PromptcliError, UsageError, one_line
 from promptcli.storage.documents import parse_json, shown
 
 _UNK, _SEP, _PAD, _CLS, _MASK = "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"
@@ -125,6 +126,18 @@ def unpack(packed: bytes) -> list[int]:
     return array(_INTEGER, packed).tolist()
 
 
+@contextlib.contextmanager
+def tokenizing() -> Iterator[None]:
+    """Turn a panic of the library, which is no ``Exception``, into one line; a pattern may go on for ever, say."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        why = one_line(error, 100)
+        raise PromptcliError(f"the tokenizer of the model fails at a text ({why}); leave the text out") from None
+
+
 class PieceTokenizer:
     """Text pieces to token ids; ``owner`` is kind and name, for messages.
 
@@ -182,7 +195,8 @@ class PieceTokenizer:
 
     def _whole(self, pieces: list[str]) -> list[bytes]:
         try:
-            encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
+            with tokenizing():
+                encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
         except TypeError:  # how the library refuses half of a surrogate pair
             wrong = next(piece for piece in pieces if piece.encode("utf-8", "replace").decode() != piece)
             raise UsageError(f"{shown(wrong)} is not text: not all of it is UTF-8") from None

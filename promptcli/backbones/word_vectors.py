@@ -22,7 +22,7 @@ from torch import Tensor
 from promptcli.backbones.backbone import TABLE, Backbone, Provenance
 from promptcli.backbones.checking import TABLE_MATRICES, TABLE_ROWS, opening, read_config
 from promptcli.backbones.states import Batch, HiddenStates, Needs
-from promptcli.backbones.tokenizer import PieceTokenizer, pack
+from promptcli.backbones.tokenizer import PieceTokenizer, pack, tokenizing
 from promptcli.data.files import open_file, open_text
 from promptcli.errors import UsageError
 from promptcli.notes import note
@@ -75,7 +75,8 @@ class TableTokenizer(WordTokenizer):
 
     def packed(self, pieces: Sequence[str]) -> list[bytes]:
         """Return the ids of every sentence's tokens, packed, without those that have no row in the table."""
-        encoded = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
+        with tokenizing():
+            encoded = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
         return [pack([token for token in encoding.ids if token != self.unk] or [self.pad]) for encoding in encoded]
 
 

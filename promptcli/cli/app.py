@@ -30,6 +30,7 @@ from promptcli.cli.options import RUNTIME, Runtime
 from promptcli.cli.signatures import expand
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
 from promptcli.notes import offline, showing
+from promptcli.serving.worker import computing
 
 
 class Commands(TyperGroup):
@@ -250,6 +251,8 @@ def _run(words: list[str]) -> NoReturn:
             _drop(sys.stderr)
     finally:
         signal.signal(signal.SIGTERM, before)
+    if computing():  # for requests that a server has dropped: C++ code, which nothing else ends
+        os._exit(code)
     sys.exit(code)
 
 

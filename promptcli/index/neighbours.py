@@ -49,7 +49,9 @@ def dups(index: VectorIndex, threshold: float) -> list[list[Hit]]:
     groups = np.split(rows[order], np.flatnonzero(np.diff(label[order])) + 1)
     large = sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), group[0]))
     vectors = map(index.vectors, large)
-    return [index.hits(group, np.minimum(units @ units[0], 1)) for group, units in zip(large, vectors, strict=True)]
+    return [
+        list(index.hits(group, np.minimum(units @ units[0], 1))) for group, units in zip(large, vectors, strict=True)
+    ]
 
 
 def _neighbours(

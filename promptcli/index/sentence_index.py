@@ -12,7 +12,7 @@ from promptcli.errors import UsageError
 from promptcli.index.inputs import documents_of, encoder_of, origin_of
 from promptcli.index.neighbours import dups
 from promptcli.index.rows import ArrayRows, Hit
-from promptcli.index.stored import Reading, StoredIndex, load, save
+from promptcli.index.stored import Reading, Stamp, StoredIndex, load, save, stamp_of
 from promptcli.index.vector_index import TARGET, VectorIndex
 from promptcli.models import loading as encoders
 from promptcli.models.entries import utc_now
@@ -136,6 +136,26 @@ class SentenceIndex:
             UsageError: The folder holds an index, unless ``force``, or other files.
         """
         save(Path(folder), self._stored, force=force)
+
+    def replaced_by(self) -> Stamp | None:
+        """Return the stamp of the index that has taken this one's place in its folder; None: none has."""
+        if self._stored.folder is None:
+            return None
+        stamp = stamp_of(self._stored.folder)
+        return None if stamp == self._stored.stamp else stamp
+
+    def read_again(self) -> "SentenceIndex":
+        """Return the index that is in the folder now, with the same encoder.
+
+        Raises:
+            CheckFailedError: A file is damaged.
+            UsageError: Another model has built it.
+        """
+        assert self._stored.folder is not None
+        stored = load(self._stored.folder)
+        if documents_of(stored.origin, self.encoder).fingerprint != stored.origin.fingerprint:
+            raise UsageError(f"another model has built {stored.folder}; start the server again")
+        return SentenceIndex(stored, self.encoder)
 
     @classmethod
     def load(cls, folder: str | Path, encoder: "Model | None" = None) -> "SentenceIndex":

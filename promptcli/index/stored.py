@@ -5,9 +5,10 @@ Every change writes a new folder, to which the segments that do not change are l
 
 import contextlib
 import itertools
+import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from promptcli.storage.files import check_name, real_path, write_text
 from promptcli.storage.folders import StoredFile, check_files, link_file, list_files, read_folder, write_folder
 from promptcli.storage.locks import hold
 
+#: What changes when another index takes the place of one.
+Stamp = tuple[int, int, int]
 #: The manifest, the rows that are deleted, and FAISS's index as trained, without rows.
 MANIFEST, DELETED, TRAINED = "index.json", "deleted.npy", "trained.faiss"
 _LOCK = ".lock"
@@ -72,6 +75,8 @@ class StoredIndex:
     synced: bool = False  #: Whether its rows are those of files, see ``sync``.
     odd: Sequence[str] = ()  #: Columns that a note has named as texts for few of their cells.
     reading: Reading | None = None  #: None: it is older than passages, and has the lines of texts as rows.
+    folder: Path | None = None  #: Where it was read; None if it was made in memory.
+    stamp: Stamp | None = None  #: Of the folder then.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,11 +245,12 @@ def change(folder: Path, *, memory: int | None = None, begun: IndexManifest | No
 
 def load(folder: Path) -> StoredIndex:
     """Open an index; its segments are memory-mapped."""
-    return read_folder(real_path(folder), _load)
+    stored = read_folder(real_path(folder), _load)
+    return replace(stored, folder=folder.absolute())  # a link may lead to another index later
 
 
 def _load(folder: Path) -> StoredIndex:
-    manifest = read_manifest(folder)
+    stamp, manifest = stamp_of(folder), read_manifest(folder)
     try:
         trained = TRAINED in manifest.files
         index = VectorIndex(
@@ -269,7 +275,16 @@ def _load(folder: Path) -> StoredIndex:
         with contextlib.suppress(UsageError):  # without bm25s its vectors are searched
             index.counted = Lexical.read(folder, index.live())
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
-    return StoredIndex(index, origin, manifest.created, manifest.synced, manifest.odd, manifest.reading)
+    return StoredIndex(index, origin, manifest.created, manifest.synced, manifest.odd, manifest.reading, stamp=stamp)
+
+
+def stamp_of(folder: Path) -> Stamp | None:
+    """Return the stamp of the index in a folder; None if there is none, as in the middle of a replacement."""
+    try:
+        manifest = os.stat(folder / MANIFEST)
+    except OSError:
+        return None
+    return manifest.st_ino, manifest.st_mtime_ns, manifest.st_size
 
 
 def read_manifest(folder: Path) -> IndexManifest:

@@ -273,12 +273,18 @@ class VectorIndex:
             where: Condition that answers fulfil, such as ``year > 2020 and lang = "en"``; see ``where.Condition``.
             among: What ``allowed`` returned for it, if it is known.
         """
+        allowed = self.allowed(where) if among is None else among
+        return [list(self.hits(*answer)) for answer in self.ranked(queries, k, words, allowed)]
+
+    def ranked(
+        self, queries: Floats | None, k: int, words: Sequence[str] | None = None, allowed: Mask | None = None
+    ) -> list[Answer]:
+        """Return rows and scores of the k nearest of each query; see ``search`` and ``allowed``."""
         if not isinstance(k, int | np.integer) or k < 1:
             raise UsageError(f"k is {k!r}; give an integer, at least 1")
         if queries is not None and (queries.ndim != 2 or queries.shape[1] != self.width):
             raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
         units = None if queries is None else unit_rows(queries, "queries")
-        allowed = self.allowed(where) if among is None else among
 
         def rank(count: int) -> list[Answer]:
             depth = count if units is None or words is None else max(count, DEPTH)
@@ -288,7 +294,7 @@ class VectorIndex:
                 return [joined(*rankings, count) for rankings in zip(nearest, lexical, strict=True)]
             return nearest or lexical or []
 
-        return [self.hits(*answer) for answer in (self._best_parts(rank, k) if self.split else rank(k))]
+        return self._best_parts(rank, k) if self.split else rank(k)
 
     def _best_parts(self, rank: Callable[[int], list[Answer]], k: int) -> list[Answer]:
         count = min(_PARTS * k, self.rows)
@@ -371,21 +377,15 @@ class VectorIndex:
             merged.append((rows[order], scores[order]))
         return merged
 
-    def hits(self, rows: RowNumbers, scores: Floats) -> list[Hit]:
-        """Return rows and their scores, best first, as hits."""
+    def hits(self, rows: RowNumbers, scores: Floats) -> Iterator[Hit]:
+        """Yield rows and their scores, best first, as hits."""
         ids, texts = self.labels.column("id"), self.labels.column("text") if self.has_texts else None
         cells = self.labels.column(CELLS) if CELLS in self.labels.column_names else None
         # cell by cell: Table.take takes 50 ms for ten of nine million rows
-        return [
-            Hit(
-                rank,
-                ids[row].as_py(),
-                None if texts is None else texts[row].as_py(),
-                score,
-                None if cells is None else shown_cells(cells[row].as_py() or ()),
-            )
-            for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1)
-        ]
+        for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1):
+            text = None if texts is None else texts[row].as_py()
+            columns = None if cells is None else shown_cells(cells[row].as_py() or ())
+            yield Hit(rank, ids[row].as_py(), text, score, columns)
 
     def vectors(self, rows: RowNumbers) -> Floats:
         """Return the unit vectors (m, d) of m rows, in the precision that the index keeps."""

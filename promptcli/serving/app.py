@@ -1,11 +1,13 @@
 """The ASGI application: OpenAI's embeddings and models, search, similarity, the page, and rules for every request."""
 
+import asyncio
 import base64
 import functools
 import hashlib
 import hmac
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,16 +23,24 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from promptcli.data.vectors.formats import Floats
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import Encoded
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, UsageError, short_line
+from promptcli.index.rows import Mask
+from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import warn
-from promptcli.serving.service import RequestError, Service
-from promptcli.serving.settings import LOOPBACK
+from promptcli.serving.service import HELD, RequestError, Service
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 
+#: Queries that are ranked at a time: requests take turns, and end when their clients have gone.
+_QUERIES = 64
+#: Bytes of an answer that are handed to the connection at a time; what the client has not taken stays here.
+_PIECE = 1 << 16
+#: Most characters of a number of a vector in JSON, and in base64, and those around a vector.
+_FLOAT, _BASE64, _ROW = 22, 16 / 3, 60
 #: Most hits of a query.
 _MOST_HITS = 1000
 #: On every answer.
@@ -90,14 +100,19 @@ async def embeddings(service: Service, request: Request) -> Response:
     encoder = service.model(body.model)
     texts = service.texts(body.input, "input")
     width = _width(encoder, body.dimensions)
+    number = _BASE64 if body.encoding_format == "base64" else _FLOAT
+    size = round(len(texts) * (width * number + _ROW))
+    service.check_answer(size, "input", "give fewer texts, or the encoding_format base64")
+    service.hold(request, size)
     if body.input_type is not None:
         encoder = service.in_role(encoder, body.input_type)
     encoded = await service.encode(request, encoder, texts)
     vectors = encoded.vectors[:, :width]
     vectors = unit(vectors) if service.normalize else vectors
-    rows: list[Any] = vectors.tolist()
     if body.encoding_format == "base64":
-        rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
+        rows: list[Any] = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
+    else:  # one by one: Python's numbers take many times the memory of their text
+        rows = [msgspec.Raw(msgspec.json.encode(row.tolist())) for row in vectors]
     data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
     tokens = int(encoded.tokens.sum())
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
@@ -148,21 +163,57 @@ async def search(service: Service, request: Request) -> Response:
         raise RequestError(400, f"k {body.k} is not allowed; give 1 to {_MOST_HITS:,}", param="k")
     if body.hybrid and body.lexical:
         raise RequestError(400, "hybrid and lexical are two rankings; give one", param="hybrid")
-    index = service.index(body.index)
+    index = await service.index(request, body.index)
     encoded = None if body.lexical else await service.encode(request, index.queries, queries)
-    vectors = None if encoded is None else encoded.vectors
-    words = queries if body.hybrid or body.lexical else None
-    found = await service.work(request, lambda: index.vectors.search(vectors, body.k, words=words, where=body.where))
-    results = []
-    for query, nearest in zip(queries, found, strict=True):
-        hits = [
-            {"rank": rank, "id": hit.id, "text": hit.text, "score": hit.score}
-            | ({} if hit.columns is None else {"columns": hit.columns})
-            for rank, hit in enumerate(nearest, 1)
-            if body.min_score is None or hit.score >= body.min_score
-        ]
-        results.append({"query": query, "hits": hits})
+    asked = _Asked(index.vectors, body, queries, None if encoded is None else encoded.vectors)
+    if body.where is not None:
+        asked.allowed = await service.work(request, lambda go_on: index.vectors.allowed(body.where, go_on))
+    results = list[msgspec.Raw]()
+    size = 0
+    for start in range(0, len(queries), _QUERIES):
+        room = (service.settings.max_answer_mib << 20) - size
+        found = await service.work(request, lambda go_on, start=start, room=room: asked.results(start, room))  # type: ignore[misc]
+        size += sum(map(len, found))
+        service.hold(request, sum(map(len, found)))
+        done = start + len(found)
+        service.check_answer(size, "k", f"it was after {done:,} of {len(queries):,} queries; give fewer, or a lower k")
+        results += map(msgspec.Raw, found)
     return answer({"results": results}, headers=_headers(index.queries, encoded))
+
+
+@dataclass
+class _Asked:
+    """The queries of a request to an index."""
+
+    index: VectorIndex
+    body: SearchRequest
+    queries: list[str]
+    vectors: Floats | None  #: of the queries; None: they are ranked by words alone
+    allowed: Mask | None = None  #: rows that may be answers
+
+    def results(self, start: int, room: int) -> list[bytes]:
+        """Return results of the next queries as JSON; no more are made once they have more than ``room`` bytes."""
+        some = slice(start, start + _QUERIES)
+        queries = self.queries[some]
+        vectors = None if self.vectors is None else self.vectors[some]
+        words = queries if self.body.hybrid or self.body.lexical else None
+        results = []
+        for query, nearest in zip(queries, self.index.ranked(vectors, self.body.k, words, self.allowed), strict=True):
+            hits = list[msgspec.Raw]()
+            for hit in self.index.hits(*nearest):
+                if self.body.min_score is not None and hit.score < self.body.min_score:
+                    continue
+                shown: dict[str, Any] = {"rank": hit.rank, "id": hit.id, "text": hit.text, "score": hit.score}
+                if hit.columns is not None:
+                    shown["columns"] = hit.columns
+                hits.append(msgspec.Raw(msgspec.json.encode(shown)))
+                room -= len(hits[-1])
+                if room < 0:
+                    break
+            results.append(msgspec.json.encode({"query": query, "hits": hits}))
+            if room < 0:
+                break
+        return results
 
 
 async def similarity(service: Service, request: Request) -> Response:
@@ -182,7 +233,10 @@ async def similarity(service: Service, request: Request) -> Response:
 async def health(service: Service, request: Request) -> Response:
     """Answer ``GET /health``; the requests in progress include this one."""
     names = {"models": list(service.models), "indexes": list(service.indexes)}
-    return answer({"status": "ok", **names, "requests": service.in_work, "waiting_texts": service.batcher.waiting})
+    work = {"requests": service.in_work, "waiting_texts": service.batcher.waiting}
+    if service.connections is not None:
+        work["connections"] = len(service.connections)
+    return answer({"status": "ok", **names, **work})
 
 
 async def page(service: Service, request: Request) -> Response:
@@ -226,7 +280,7 @@ def make_app(service: Service) -> ASGIApp:
         Route(path, functools.partial(handler, service), methods=[method]) for (method, path), handler in ROUTES.items()
     ]
     # a browser reaches a server on its own machine by these names; another name is a web site's that points here
-    hosts = LOOPBACK if service.settings.host in LOOPBACK else ("*",)
+    hosts = service.settings.loopback_names() or ("*",)
     allowed = [f"[{host}]" if ":" in host else host for host in hosts]
     trusted = Middleware(TrustedHostMiddleware, allowed_hosts=allowed, www_redirect=False)
     handlers = dict.fromkeys((HTTPException, *_STATUSES), _error)
@@ -248,7 +302,7 @@ async def _error(request: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """Checks the key and the number of requests, adds headers, and logs failures."""
+    """Checks the key and the number of requests, adds headers, sends answers in pieces, and logs failures."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
@@ -265,7 +319,11 @@ class _Guard:
                 headers.setdefault("Content-Security-Policy", _POLICY)
                 if self._service.stopping:
                     headers["Connection"] = "close"
-            await send(message)
+            body, start = message.get("body", b""), 0
+            while len(body) - start > _PIECE:  # the next one is sent once the client has taken most of the last
+                await send({**message, "body": body[start : start + _PIECE], "more_body": True})
+                start += _PIECE
+            await send({**message, "body": body[start:]} if start else message)
 
         self._service.in_work += 1
         try:
@@ -274,10 +332,14 @@ class _Guard:
                 await self._app(scope, receive, sending)
             else:
                 await (await _error(Request(scope), refusal))(scope, receive, sending)
+        except asyncio.CancelledError:
+            self._service.dropped += 1
+            raise
         except Exception as error:  # ``_error`` has answered it
             warn(f"{scope['path']} failed: {type(error).__name__}: {error}")
         finally:
             self._service.in_work -= 1
+            self._service.held -= scope.pop(HELD, 0)
 
     def _refusal(self, scope: Scope) -> RequestError | None:
         if scope["path"] in _OPEN:
@@ -286,7 +348,7 @@ class _Guard:
         if wanted is not None and not hmac.compare_digest(given.encode(), wanted):
             message = "wrong or missing API key; send Authorization: Bearer KEY"
             return RequestError(401, message, headers={"WWW-Authenticate": "Bearer"})
-        if self._service.in_work > self._service.settings.max_requests:
+        if self._service.in_work > self._service.most_requests:
             message = "the server is busy; try again"
             return RequestError(429, message, code="too_many_requests", headers={"Retry-After": "1"})
         return None

@@ -1,27 +1,20 @@
 """Serving models and indexes over HTTP until a signal."""
 
 import socket
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from promptcli.errors import PromptcliError, UsageError, require
 from promptcli.notes import note
 from promptcli.recipe import Choice
-from promptcli.serving.settings import LOOPBACK, ServeSettings
+from promptcli.serving.settings import ServeSettings
 from promptcli.storage.files import real_path
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
     from promptcli.index.sentence_index import SentenceIndex
     from promptcli.models.loading import Model
-
-#: Seconds after a signal in which connections are still accepted, each closed after its answer.
-_CLOSING_SECONDS = 0.3
-#: Seconds after that in which accepted requests are answered.
-_DRAIN_SECONDS = 60
 
 
 def serve(
@@ -36,7 +29,7 @@ def serve(
     """Serve embeddings through an API compatible with OpenAI's, search and similarity, and a page at /.
 
     If the environment variable PROMPTCLI_API_KEY is set, requests must send it as a bearer token. After SIGTERM or
-    Ctrl-C accepted requests are answered; a second signal ends at once.
+    Ctrl-C accepted requests are answered, for at most 50 seconds; a second signal ends at once.
 
     Args:
         models: Names of models and recipes, recipe files, folders or hub ids; requests name them as they are written
@@ -58,37 +51,27 @@ def serve(
     names = [real_path(Path(folder)).name for folder in indexes]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two indexes are called {twice[0]!r}; rename the folder of one")
-    import uvicorn
-
     from promptcli.serving.app import make_app
+    from promptcli.serving.connections import DRAIN_SECONDS, make_server
     from promptcli.serving.service import Service
-
-    class Server(uvicorn.Server):
-        """Uvicorn's server; a signal first lets clients end their connections, so that no request is lost."""
-
-        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            self.force_exit, service.stopping = service.stopping, True
-            threading.Timer(_CLOSING_SECONDS, setattr, (self, "should_exit", True)).start()
 
     settings = settings or ServeSettings()
     with _listen(settings) as listening:  # before the models are loaded
         models = models or ("mini",)
         opened = _models(models)
         searched = _indexes(indexes, opened, next((each for each in models if isinstance(each, Choice)), Choice()))
-        if key is None and settings.host not in LOOPBACK:
+        if key is None and not settings.loopback_names():
             note(f"no API key: anyone who can reach {settings.host} can use it (set PROMPTCLI_API_KEY)")
         service = Service(opened, searched, settings, normalize=normalize, key=key, threads=threads)
-        quiet: dict[str, Any] = {"log_config": None, "log_level": "critical", "access_log": False}
-        app = make_app(service)
-        config = uvicorn.Config(app, http="h11", ws="none", timeout_graceful_shutdown=_DRAIN_SECONDS, **quiet)
+        server = make_server(make_app(service), service)
         shown = ", ".join([*opened, *(f"index {name}" for name in searched)])
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         note(f"serving {shown} at http://{host}:{listening.getsockname()[1]}")
-        server = Server(config)
         server.run([listening])
     if server.force_exit:
         raise PromptcliError("ended at once; requests in work were dropped")
-    note("stopped")
+    dropped = service.dropped
+    note(f"stopped; requests not answered within {DRAIN_SECONDS} seconds: {dropped:,}" if dropped else "stopped")
 
 
 def _listen(settings: ServeSettings) -> socket.socket:

@@ -5,9 +5,9 @@ import dataclasses
 import functools
 import itertools
 import re
+import threading
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -21,14 +21,22 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.errors import PromptcliError, one_line
 from promptcli.index.factory import faiss
 from promptcli.index.sentence_index import SentenceIndex
+from promptcli.index.stored import Stamp
+from promptcli.notes import warn
 from promptcli.recipe import ROLES
 from promptcli.serving.settings import ServeSettings
+from promptcli.serving.worker import Worker
+
+#: In a request's scope: bytes that it holds, see ``Service.hold``.
+HELD = "promptcli.held"
 
 Result = TypeVar("Result")
 Body = TypeVar("Body", bound=msgspec.Struct)
 
 #: Seconds in which a request's body must arrive.
 _BODY_SECONDS = 60.0
+#: Bytes of bodies and answers of all requests in work, above which further ones are refused.
+_MOST_HELD = 512 << 20
 #: Characters of a library's message that an answer repeats.
 _MESSAGE = 200
 #: Characters of a round; a text counts ``_PER_TEXT`` more, and ``_LONGEST`` at most, because models cut longer ones.
@@ -63,6 +71,10 @@ class _Job:
     encoded: list[Encoded] = field(default_factory=list)
 
 
+#: A request and one of its texts.
+_Turn = tuple[_Job, str]
+
+
 class Batcher:
     """Encodes on one thread; requests that wait at the same time share batches.
 
@@ -72,7 +84,7 @@ class Batcher:
     def __init__(self, settings: ServeSettings) -> None:
         self._settings = settings
         self._queue: asyncio.Queue[_Job] = asyncio.Queue()
-        self._thread = ThreadPoolExecutor(1, "promptcli-encoding")
+        self._thread = Worker()
         self._running: asyncio.Task[None] | None = None  #: lives while texts wait
         self.waiting = 0  #: texts that no round has taken
         self.rounds = 0  #: so far
@@ -97,20 +109,30 @@ class Batcher:
         while round_ := self._next_round():
             self.rounds += 1
             for encoder, turns in round_.items():
-                texts, jobs = [text for _, text in turns], [job for job, _ in turns]
-                try:
-                    encoding = asyncio.get_running_loop().run_in_executor(self._thread, encoder.encode_report, texts)
-                    encoded = await encoding
-                except Exception as error:
-                    for job in jobs:
-                        if not job.result.done():
-                            job.result.set_exception(error)
+                if await self._encode(encoder, turns) is None:
                     continue
-                _hand_out(encoded, jobs)
+                for job in dict.fromkeys(job for job, _ in turns):  # one of them is at fault; the others are answered
+                    alone = [turn for turn in turns if turn[0] is job]
+                    if error := await self._encode(encoder, alone):
+                        _fail(job, error)
 
-    def _next_round(self) -> dict[Encoder, list[tuple[_Job, str]]]:
+    async def _encode(self, encoder: Encoder, turns: "list[_Turn]") -> Exception | None:
+        """Encode texts and hand out their rows; return what was raised instead."""
+        texts, jobs = [text for _, text in turns], [job for job, _ in turns]
+        try:
+            encoding = asyncio.get_running_loop().run_in_executor(self._thread, encoder.encode_report, texts)
+            encoded = await encoding
+        except Exception as error:
+            if len(set(jobs)) > 1:
+                return error
+            _fail(jobs[0], error)
+            return None
+        _hand_out(encoded, jobs)
+        return None
+
+    def _next_round(self) -> "dict[Encoder, list[_Turn]]":
         """Take texts from the queue by encoder, one of each request in turn; cancelled requests leave it."""
-        round_: dict[Encoder, list[tuple[_Job, str]]] = defaultdict(list)
+        round_: dict[Encoder, list[_Turn]] = defaultdict(list)
         room = ROUND
         while room > 0 and not self._queue.empty():
             job = self._queue.get_nowait()
@@ -124,6 +146,11 @@ class Batcher:
             if job.taken < len(job.texts):
                 self._queue.put_nowait(job)
         return round_
+
+
+def _fail(job: _Job, error: Exception) -> None:
+    if not job.result.done():
+        job.result.set_exception(error)
 
 
 def _hand_out(encoded: Encoded, jobs: Sequence[_Job]) -> None:
@@ -162,10 +189,16 @@ class Service:
             assert encoder.fingerprint and encoder.width  # computed before the first request
         self.stopping = False  #: connections are closed after their answer
         self.in_work = 0  #: requests
+        self.most_requests = self.settings.max_requests  #: in work; the server lowers it if it has few descriptors
+        self.dropped = 0  #: requests that were not answered when the server stopped
+        self.held = 0  #: bytes of bodies and answers in memory
+        self.connections: Collection[Any] | None = None  #: that are open, if the server tells
+        self._renewing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._refused: dict[str, Stamp | None] = {}  #: stamps of indexes that could not be read anew
         self.batcher = Batcher(self.settings)
         # FAISS keeps the number of threads for each thread that calls it
         prepare = None if threads is None else functools.partial(faiss.omp_set_num_threads, threads)
-        self._thread = ThreadPoolExecutor(1, "promptcli-searching", prepare)
+        self._thread = Worker(prepare)
         self.in_role = functools.cache(_in_role)  #: one encoder for each role, so that requests share batches
 
     def model(self, name: str | None) -> Encoder:
@@ -177,14 +210,46 @@ class Service:
             raise RequestError(404, message, param="model", code="model_not_found")
         return self.models[name]
 
-    def index(self, name: str | None) -> SentenceIndex:
-        """Return the index of that name; None: the first."""
+    async def index(self, request: Request, name: str | None) -> SentenceIndex:
+        """Return the index of that name as its folder holds it now; None: the first."""
         if name is None and self.indexes:
-            return next(iter(self.indexes.values()))
+            name = next(iter(self.indexes))
         if name not in self.indexes:
             valid = f"valid: {', '.join(self.indexes)}" if self.indexes else "start the server with an index"
             raise RequestError(404, f"index {name!r} is not served; {valid}", param="index", code="index_not_found")
+        if self._is_replaced(name):
+            async with self._renewing[name]:
+                if self._is_replaced(name):  # no request before this one has read it
+                    await self._renew(request, name)
         return self.indexes[name]
+
+    def _is_replaced(self, name: str) -> bool:
+        replaced = self.indexes[name].replaced_by()
+        return replaced is not None and replaced != self._refused.get(name)
+
+    async def _renew(self, request: Request, name: str) -> None:
+        """Read an index that another has replaced; if that fails, the old one goes on answering."""
+        index, stamp = self.indexes[name], self.indexes[name].replaced_by()
+        try:
+            self.indexes[name] = await self.work(request, lambda go_on: index.read_again())
+        except (PromptcliError, OSError) as error:
+            self._refused[name] = stamp
+            warn(f"index {name} has changed and cannot be read; the old one is searched: {one_line(error)}")
+
+    def hold(self, request: Request, size: int) -> None:
+        """Count bytes that a request holds until it is answered; refuse it if all of them together are too many."""
+        others = self.held - request.scope.get(HELD, 0)
+        request.scope[HELD] = request.scope.get(HELD, 0) + size
+        self.held += size
+        if others and self.held > _MOST_HELD:
+            message = f"the server is busy: bodies and answers of {self.held >> 20} MiB are in work; try again"
+            raise RequestError(429, message, code="too_many_bytes", headers={"Retry-After": "1"})
+
+    def check_answer(self, size: int, param: str, cure: str) -> None:
+        """Refuse an answer of more bytes than a request may ask for."""
+        if size > self.settings.max_answer_mib << 20:
+            message = f"the answer is larger than {self.settings.max_answer_mib} MiB; {cure}"
+            raise RequestError(400, message, param=param, code="answer_too_large")
 
     async def read(self, request: Request, kind: type[Body]) -> Body:
         body = bytearray()
@@ -192,6 +257,7 @@ class Service:
             async with asyncio.timeout(_BODY_SECONDS):
                 async for chunk in request.stream():
                     body += chunk
+                    self.hold(request, len(chunk))
                     if len(body) > self.settings.max_body_mib << 20:
                         message = f"the body is larger than {self.settings.max_body_mib} MiB; send fewer texts"
                         raise RequestError(413, message, code="body_too_large")
@@ -229,9 +295,23 @@ class Service:
     async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
         return await _unless_left(request, self.batcher.encode(encoder, texts))
 
-    async def work(self, request: Request, function: Callable[[], Result]) -> Result:
-        """Return a function's result, computed on the thread of searches."""
-        return await _unless_left(request, asyncio.get_running_loop().run_in_executor(self._thread, function))
+    async def work(self, request: Request, function: Callable[[Callable[[], None]], Result]) -> Result:
+        """Return a function's result, computed on the thread of searches.
+
+        The function gets another, which raises once nobody waits for the result: the client has gone, or the server
+        has stopped.
+        """
+        left = threading.Event()
+
+        def go_on() -> None:
+            if left.is_set():
+                raise ClientDisconnect
+
+        try:
+            loop = asyncio.get_running_loop()
+            return await _unless_left(request, loop.run_in_executor(self._thread, function, go_on))
+        finally:
+            left.set()
 
 
 def _refusal_of(error: msgspec.ValidationError, path: str, kind: type[msgspec.Struct]) -> str:

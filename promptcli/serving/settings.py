@@ -1,10 +1,13 @@
 """Settings of a server: where it listens, and its limits. Light: the command line reads it for its help."""
 
+import contextlib
+import ipaddress
+import socket
 from dataclasses import dataclass
 
 from promptcli.settings import check_bounds, setting
 
-#: Addresses that only this machine reaches.
+#: Names by which a browser reaches a server that only this machine reaches.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _LIMITS = "Limits"
 
@@ -23,6 +26,34 @@ class ServeSettings:
     max_texts: int = setting(2048, "Texts of a request (OpenAI's limit).", min=1, panel=_LIMITS)
     max_characters: int = setting(100_000, "Characters of a text.", min=1, panel=_LIMITS)
     max_body_mib: int = setting(8, "Mebibytes of a request's body.", min=1, panel=_LIMITS)
+    max_answer_mib: int = setting(64, "Mebibytes of an answer.", min=1, panel=_LIMITS)
+    max_connections: int = setting(
+        1024, "Open connections; fewer if the limit of descriptors is low (`ulimit -n`).", min=4, panel=_LIMITS
+    )
 
     def __post_init__(self) -> None:
         check_bounds(self)
+
+    def loopback_names(self) -> tuple[str, ...]:
+        """Return the names of the host if only this machine reaches it, in whatever way its address is written."""
+        host = self.host.lower()
+        if host in LOOPBACK:
+            return LOOPBACK
+        addresses = _addresses(host)
+        plain = [getattr(address, "ipv4_mapped", None) or address for address in addresses]
+        if not plain or not all(address.is_loopback for address in plain):
+            return ()
+        return tuple(dict.fromkeys([*LOOPBACK, host, *map(str, addresses)]))
+
+
+def _addresses(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Return the addresses of a host; none if it is not known. Only names are asked for."""
+    with contextlib.suppress(ValueError):
+        return [ipaddress.ip_address(host.partition("%")[0])]
+    with contextlib.suppress(OSError, ValueError):  # 127.1, 0x7f000001
+        return [ipaddress.ip_address(socket.inet_aton(host))]
+    try:
+        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, ValueError):  # ValueError: not a host name
+        return []
+    return [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found]

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import shutil
 
 import numpy as np
@@ -16,7 +17,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.seam import NAME, SeamCall, attention, seam_fault
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.template import Template
-from promptcli.errors import NotFoundError, UsageError
+from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.notes import offline
 from promptcli.recipe import Recipe
 from tests.reference import plain
@@ -164,6 +165,19 @@ def test_checkpoints_without_a_head_refuse_what_needs_it(tmp_path):
         build_encoder(recipe).encode(["fine without the head"])
         with pytest.raises(UsageError, match="has no masked-LM head"):
             build_encoder(recipe.replace(transforms=("topk-tokens:3",)))
+
+
+def test_a_pattern_of_a_tokenizer_that_goes_on_for_ever_is_one_line(tmp_path):
+    save_tiny("roberta", tmp_path)
+    path = tmp_path / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    endless = {"type": "Split", "pattern": {"Regex": "(?:q|qq|qqq)+z"}, "behavior": "Isolated", "invert": False}
+    tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [tokenizer["pre_tokenizer"], endless]}
+    path.write_text(json.dumps(tokenizer))
+    backbone = load_backbone(str(tmp_path))
+    with pytest.raises(PromptcliError, match=r"tokenizer of the model fails at a text \(Onig") as failed:
+        backbone.tokenizer.encode(["a cat", "q" * 45 + " z"])
+    assert "\n" not in str(failed.value)
 
 
 def test_pickled_weights_are_refused(tmp_path):

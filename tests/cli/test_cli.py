@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ import promptcli
 from promptcli.cli import console
 from promptcli.cli.app import command
 from promptcli.errors import LONGEST_MESSAGE, CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.serving.worker import Worker, computing
 from tests.embed_running import refused
 from tests.processes import Program
 
@@ -50,6 +53,27 @@ def test_every_error_is_one_line_and_its_exit_code(error, code, run, monkeypatch
     ran = run("similarity", "one", "two")
     assert (ran.code, ran.out) == (code, "")
     assert ran.err == "promptcli: what was given and what is allowed\n"
+
+
+def test_a_process_ends_though_a_server_s_thread_still_computes(run, monkeypatch):
+    ended = []
+
+    def end(code):
+        ended.append(code)
+        raise SystemExit(code)
+
+    monkeypatch.setattr("promptcli.cli.app.os._exit", end)
+    go, worker = threading.Event(), Worker()
+    computed = worker.submit(go.wait)
+    while not computing():
+        time.sleep(0)
+    assert run("config", "nosuch.key").code == 2 and ended == [2]
+    go.set()
+    computed.result()
+    worker.submit(int).result()
+    while computing():
+        time.sleep(0)
+    assert run("config", "nosuch.key").code == 2 and ended == [2]
 
 
 def test_python_dash_m_runs_it_and_imports_nothing_from_the_current_folder(tmp_path):

@@ -90,13 +90,21 @@ _SIGNS = st.text(
     st.sampled_from('a cat,"\t;\r\x0b\x0c\x1a\0:.é\ufeff\u2028😀0123456789-') | st.characters(), max_size=30
 )
 
+#: Long runs of one sign: the time of a pattern that goes back grows with their square.
+_RUNS = st.builds(
+    lambda sign, number, end: sign * number + end,
+    st.sampled_from(["1", " ", ".", "-", '"', '""', ",", "\t", "/", "1,", "a"]),
+    st.sampled_from([500, 30_000]),
+    st.sampled_from(["", "x", '"', " z"]),
+)
+
 
 @st.composite
 def any_text(draw: Any, content: bytes) -> bytes:
     """Lines of text and of anything else; other encodings, line ends and marks."""
     if draw(st.booleans()):
         return draw(any_bytes(content))
-    lines = [*content.decode().splitlines()[: draw(st.integers(0, 3))], *draw(st.lists(_SIGNS, max_size=4))]
+    lines = [*content.decode().splitlines()[: draw(st.integers(0, 3))], *draw(st.lists(_SIGNS | _RUNS, max_size=4))]
     end = draw(st.sampled_from(["\n", "\r\n", "\r", "\n\n"]))
     text = end.join(lines) + draw(st.sampled_from(["", end]))
     return draw(st.sampled_from([b"", b"", b"\xef\xbb\xbf", b"\x1f\x8b"])) + text.encode(

@@ -26,7 +26,7 @@ INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
 #: A sound body of every route that takes one.
 BODIES = {
     "/v1/embeddings": {"model": "tiny", "input": SENTENCES[:2], "encoding_format": "float", "dimensions": 16},
-    "/search": {"query": ["a cat"], "index": "some", "k": 2, "min_score": 0.1},
+    "/search": {"query": ["a cat"], "index": "some", "k": 2, "min_score": 0.1, "where": "id >= 0"},
     "/similarity": {"a": SENTENCES[:2], "b": SENTENCES[2:4], "model": "tiny"},
 }
 MIB = 1 << 20
@@ -78,6 +78,31 @@ def test_whatever_a_body_holds(path, client):
     for name in (name for name, value in BODIES[path].items() if isinstance(value, str)):
         assert holds(client, path, json.dumps({**BODIES[path], name: "x" * 3000}).encode()) in (200, 400, 404)
     assert holds(client, path, json.dumps(BODIES[path]).encode()) == 200
+
+
+#: Parts of a condition, among them those that take long to read if a pattern goes back.
+PARTS = st.sampled_from(
+    [
+        *"id text = != <= > in like is null and or not ( ) , true 1e9 -0.5 'a' \"%_%\" `a b` ` ' \" . é \0".split(" "),
+        *("9" * 9000 + "x", "." * 9000, "'" + "''" * 4000, "%a" * 90, "id=1 or " * 600, "not " * 2000, "(" * 5000),
+    ]
+)
+
+
+def test_whatever_a_condition_holds(client):
+    @settings(
+        max_examples=max(INPUTS // 50, 30),
+        derandomize=not INPUTS,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.lists(PARTS, max_size=9).map(" ".join) | st.lists(PARTS, max_size=5).map("".join) | st.text(max_size=40))
+    def check(condition):
+        body = json.dumps({**BODIES["/search"], "where": condition}).encode("utf-8", "replace")
+        assert holds(client, "/search", body) in (200, 400)
+
+    check()
 
 
 @pytest.mark.parametrize("name", LARGE)

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
+from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 
 from promptcli.data.rows import cells_array
@@ -287,6 +288,22 @@ def test_every_answer_carries_the_headers_that_keep_a_browser_safe(client):
         assert "access-control-allow-origin" not in headers
 
 
+@pytest.mark.parametrize(
+    "host", ["127.0.0.2", "127.1", "0:0:0:0:0:0:0:1", "2130706433", "::ffff:127.0.0.1", "LocalHost"]
+)
+def test_every_spelling_of_a_loopback_address_keeps_other_names_out(served, host):
+    own = f"[{host}]" if ":" in host else host
+    with opened(Service(*served, ServeSettings(host=host))) as client:
+        assert client.get("/v1/models", headers={"Host": "evil.example:8000"}).status_code == 400
+        for name in (own, f"{own}:8000", "127.0.0.1:8000", "localhost"):
+            assert client.get("/health", headers={"Host": name}).status_code == 200, name
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "fe80::1%lo"])
+def test_what_other_machines_reach_is_no_loopback_address(host):
+    assert ServeSettings(host=host).loopback_names() == ()
+
+
 def test_another_sites_name_for_this_machine_is_turned_away(client, served):
     assert client.get("/v1/models", headers={"Host": "evil.example:8000"}).status_code == 400
     for name in ("localhost:8000", "127.0.0.1", "[::1]:8000"):
@@ -323,6 +340,168 @@ def test_vectors_that_are_not_finite_fail_alone(served, encoder, monkeypatch):
     good, bad = asyncio.run(ask(Service(*served)))
     assert np.isfinite(good.vectors).all()
     assert isinstance(bad, PromptcliError) and "not finite" in str(bad)
+
+
+class PanicException(BaseException):
+    """As Rust's libraries raise it: no ``Exception``."""
+
+
+def test_a_panic_costs_its_own_request_a_500_and_the_others_nothing(served, monkeypatch, caplog):
+    real = Encoder.encode_report
+
+    def panic(self, sentences, **options):
+        if "bad" in sentences:
+            raise PanicException("retry limit")
+        return real(self, sentences, **options)
+
+    async def ask(service):
+        async with asking(service) as client, held(service) as go:
+            both = [posted(client, ["good"] * 3), posted(client, ["good", "bad"])]
+            await until_waiting(service, 5)
+            go()
+            return await asyncio.gather(*both)
+
+    service = Service(*served)
+    monkeypatch.setattr(Encoder, "encode_report", panic)
+    good, bad = asyncio.run(ask(service))
+    assert good.status_code == 200 and error(bad, 500)["type"] == "server_error"
+    assert caplog.messages == ["/v1/embeddings failed: RuntimeError: PanicException: retry limit"]
+    assert (service.in_work, service.held, service.batcher.waiting) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("/search", {"query": ["x"] * 200, "k": 6}, "queries; give fewer, or a lower k"),
+        ("/search", {"query": "x", "k": 6}, None),
+        ("/v1/embeddings", {"model": "wide", "input": ["x"] * 3000, "encoding_format": "float"}, "fewer texts"),
+        ("/v1/embeddings", {"model": "wide", "input": ["x"] * 3000, "encoding_format": "base64"}, None),
+    ],
+)
+def test_an_answer_has_a_limit(encoder, path, body, says):
+    long = SentenceIndex.build([f"{text} {'x' * 2000}" for text in SENTENCES[:6]], encoder)
+    limits = ServeSettings(max_answer_mib=1, max_texts=3000)
+    with opened(Service({"wide": encoder}, {"long": long}, limits)) as client:
+        response = client.post(path, json=body)
+        if says is None:
+            assert len(response.content) < 1 << 20 and response.status_code == 200
+        else:
+            refused = error(response, 400)
+            assert says in refused["message"] and "1 MiB" in refused["message"]
+            assert refused["code"] == "answer_too_large"
+
+
+def test_no_more_is_made_of_an_answer_than_its_limit(encoder, monkeypatch):
+    made, real = [], VectorIndex.hits
+
+    def count(self, *arguments):
+        for hit in real(self, *arguments):
+            made.append(hit)
+            yield hit
+
+    monkeypatch.setattr(VectorIndex, "hits", count)
+    long = SentenceIndex.build([f"{text} {'x' * 400_000}" for text in SENTENCES[:6]], encoder)
+    with opened(Service({"tiny": encoder}, {"long": long}, ServeSettings(max_answer_mib=1))) as client:
+        error(client.post("/search", json={"query": ["x"] * 100, "k": 6}), 400)
+    assert len(made) == 3, "of 600; the third does not fit"
+
+
+def test_a_long_answer_waits_for_its_client_to_read(served):
+    service, sent = Service(*served), []
+    body = json.dumps({"model": "tiny", "input": SENTENCES * 60}).encode()
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def ask():
+        go, third = asyncio.Event(), asyncio.Event()
+
+        async def receive():
+            return messages.pop() if messages else await asyncio.Future()
+
+        async def send(message):
+            sent.append(message)
+            if len(sent) == 3:
+                third.set()
+                await go.wait()
+
+        headers = [(b"host", b"127.0.0.1")]
+        scope = {"type": "http", "method": "POST", "path": "/v1/embeddings", "headers": headers, "query_string": b""}
+        asked = asyncio.create_task(make_app(service)(scope, receive, send))
+        await third.wait()
+        assert service.in_work == 1 and service.held > len(body)
+        go.set()
+        await asked
+
+    asyncio.run(ask())
+    _, *pieces = sent
+    assert max(len(piece["body"]) for piece in pieces) <= 1 << 16
+    assert [piece.get("more_body", False) for piece in pieces] == [*[True] * (len(pieces) - 1), False]
+    assert len(json.loads(b"".join(piece["body"] for piece in pieces))["data"]) == len(SENTENCES) * 60
+    assert (service.in_work, service.held) == (0, 0)
+
+
+def test_bodies_and_answers_in_work_have_a_limit_together(served, monkeypatch):
+    monkeypatch.setattr(serving, "_MOST_HELD", 5000)
+    service = Service(*served)
+
+    async def ask():
+        async with asking(service) as client, held(service) as go:
+            first = posted(client, ["x" * 3000])
+            await until_waiting(service, 1)
+            refused = await posted(client, ["x" * 3000])
+            go()
+            return refused, await first, await posted(client, ["x" * 9000])
+
+    refused, *answers = asyncio.run(ask())
+    assert error(refused, 429)["code"] == "too_many_bytes"
+    assert [response.status_code for response in answers] == [200, 200], "one alone may hold more"
+    assert service.held == 0
+
+
+# An index that changes
+
+
+def test_an_index_is_searched_as_its_folder_holds_it(encoder, other, tmp_path, caplog):
+    folder, link = tmp_path / "lines", tmp_path / "link"
+    SentenceIndex.build(SENTENCES[:3], encoder).save(folder)
+    link.symlink_to(folder)
+    indexes = {name: SentenceIndex.load(path, encoder) for name, path in (("lines", folder), ("link", link))}
+    with opened(Service({"tiny": encoder}, indexes)) as client:
+
+        def texts(name="lines"):
+            [result] = client.post("/search", json={"query": "x", "index": name, "k": 99}).json()["results"]
+            return {hit["text"] for hit in result["hits"]}
+
+        assert texts() == texts("link") == set(SENTENCES[:3])
+        SentenceIndex.build(SENTENCES[3:7], encoder).save(folder, force=True)
+        assert texts() == texts("link") == set(SENTENCES[3:7])
+        SentenceIndex.build(SENTENCES[7:], encoder).save(tmp_path / "new")
+        link.unlink()
+        link.symlink_to(tmp_path / "new")
+        assert texts("link") == set(SENTENCES[7:])
+        SentenceIndex.build(SENTENCES, other).save(folder, force=True)
+        assert texts() == texts() == set(SENTENCES[3:7]) and "another model" in caplog.text
+        (folder / "index.json").write_text("{")
+        assert texts() == texts() == set(SENTENCES[3:7]) and len(caplog.messages) == 2
+        SentenceIndex.build(SENTENCES[:1], encoder).save(tmp_path / "one")
+        folder.rename(tmp_path / "gone")
+        assert texts() == set(SENTENCES[3:7])
+        (tmp_path / "one").rename(folder)
+        assert texts() == set(SENTENCES[:1]) and len(caplog.messages) == 2
+
+
+def test_an_index_that_changes_is_read_once_for_all_requests(encoder, tmp_path, monkeypatch):
+    read, real = [], SentenceIndex.read_again
+    SentenceIndex.build(SENTENCES[:3], encoder).save(tmp_path / "lines")
+    service = Service({"tiny": encoder}, {"lines": SentenceIndex.load(tmp_path / "lines", encoder)})
+    SentenceIndex.build(SENTENCES[3:7], encoder).save(tmp_path / "lines", force=True)
+    monkeypatch.setattr(SentenceIndex, "read_again", lambda self: read.append(self) or real(self))
+
+    async def ask():
+        async with asking(service) as client:
+            answers = await asyncio.gather(*(client.post("/search", json={"query": "x", "k": 9}) for _ in range(5)))
+        return [len(answer.json()["results"][0]["hits"]) for answer in answers]
+
+    assert asyncio.run(ask()) == [4] * 5 and len(read) == 1
 
 
 # Requests together
@@ -439,3 +618,27 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
     monkeypatch.setattr(Encoder, "encode_report", keep)
     assert asyncio.run(ask()) == 200 and encoded == ["held", "stays"]
     assert service.in_work == 0
+
+
+def test_a_search_whose_client_has_left_ends_at_its_next_comparison(served):
+    service, began, ended = Service(*served), threading.Event(), threading.Event()
+
+    def endless(go_on):
+        began.set()
+        try:
+            while True:
+                go_on()
+        finally:
+            ended.set()
+
+    async def ask():
+        async def receive():
+            while not began.is_set():
+                await asyncio.sleep(0)
+            return {"type": "http.disconnect"}
+
+        with pytest.raises(ClientDisconnect):
+            await service.work(Request({"type": "http"}, receive), endless)
+
+    asyncio.run(ask())
+    assert ended.wait(60)

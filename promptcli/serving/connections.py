@@ -1,0 +1,154 @@
+"""Connections under clients that ask for nothing or never read, and the end of a server after a signal."""
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+import threading
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from promptcli.notes import warn
+from promptcli.serving.service import Service
+
+#: Seconds in which the head of a request must arrive, after the connection or the answer before.
+_HEAD_SECONDS = 30.0
+#: Seconds after which a client that takes nothing of its answer is cut off.
+_UNREAD_SECONDS = 30.0
+#: Seconds after a signal in which connections are still accepted, each closed after its answer.
+_CLOSING_SECONDS = 0.3
+#: Seconds after that in which accepted requests are answered; the process has ended 60 seconds after the signal.
+DRAIN_SECONDS = 50
+#: Descriptors that are left to files: indexes that are read anew, and libraries that are loaded late.
+_FILES = 32
+#: Connections that are accepted at a time; asyncio makes room for them only afterwards, out of ``_FILES``.
+_AT_A_TIME = 16
+_BACKLOG = 2048
+_LEAST = 4
+
+
+class Connections(ServerState):
+    """The open connections, of which there are at most ``most``."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self._warned = False
+
+    def make_room(self, new: "Connection") -> None:
+        """If there are too many, close the one that has waited longest for a request; the new one if none waits."""
+        if len(self.connections) <= self.most:
+            return
+        connected = [each for each in self._ours() if not each.transport.is_closing()]
+        if len(connected) <= self.most:
+            return
+        waiting = [each for each in connected if each.waiting]
+        min(waiting, key=lambda each: each.since, default=new).transport.abort()
+        self.warn(f"{self.most:,} connections are open, the most there may be")
+
+    def warn(self, why: str) -> None:
+        """Log once that connections are closed."""
+        if not self._warned:
+            self._warned = True
+            cure = "raise `max_connections`, or the limit of descriptors (`ulimit -n`)"
+            warn(f"{why}; those that have waited longest for a request are closed, without further lines; {cure}")
+
+    async def tidy(self) -> None:
+        """Close late connections, until cancelled."""
+        while True:
+            await asyncio.sleep(1)
+            for connection in self._ours():
+                connection.close_if_late()
+
+    def _ours(self) -> "list[Connection]":
+        return [each for each in self.connections if isinstance(each, Connection)]
+
+
+class Connection(H11Protocol):
+    """A connection; it is closed if no request arrives, and if its client does not read."""
+
+    server_state: Connections
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.since = self.loop.time()  #: The connection, or the end of the last answer.
+        self._unsent, self._taken = 0, self.since  #: Bytes that the client has not taken, and when it last took some.
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is no request in work."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.server_state.make_room(self)
+
+    def on_response_complete(self) -> None:
+        self.since = self.loop.time()
+        super().on_response_complete()
+
+    def close_if_late(self) -> None:
+        """Close the connection if its client has sent no request, or has taken nothing of its answer, for too long."""
+        now, unsent = self.loop.time(), self.transport.get_write_buffer_size()
+        if unsent != self._unsent or not unsent:
+            self._taken = now
+        self._unsent = unsent
+        silent = self.waiting and not unsent and now - self.since > _HEAD_SECONDS
+        if silent or now - self._taken > _UNREAD_SECONDS:
+            self.transport.abort()
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's server; a signal first lets clients end their connections, so that no request is lost."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, most: int) -> None:
+        super().__init__(config)
+        self._service = service
+        self.server_state = self._connections = Connections(most)
+        service.connections = self._connections.connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._handle)
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(_BACKLOG)  # asyncio has taken the number that it accepts at a time for this one, too
+        self._tidying = asyncio.create_task(self._connections.tidy())
+
+    def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if getattr(context.get("exception"), "errno", None) in (errno.EMFILE, errno.ENFILE):
+            self._connections.warn("all descriptors are in use")  # asyncio tries again every second
+        else:
+            loop.default_exception_handler(context)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit, self._service.stopping = self._service.stopping, True
+        closing = threading.Timer(_CLOSING_SECONDS, setattr, (self, "should_exit", True))
+        closing.daemon = True
+        closing.start()
+
+
+def make_server(app: Any, service: Service) -> Server:
+    """Return the server of an application; it has at most as many connections as descriptors allow."""
+    settings = service.settings
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    free = settings.max_connections
+    if allowed != resource.RLIM_INFINITY:
+        free = allowed - len(os.listdir("/dev/fd")) - _FILES
+    most = max(min(settings.max_connections, free), _LEAST)
+    service.most_requests = min(settings.max_requests, max(most // 2, 1))  # the others can be closed for new ones
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        backlog=_AT_A_TIME,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+    )
+    return Server(config, service, most)
