@@ -97,7 +97,8 @@ def _table(columns: Sequence[_Column], width: int, *, headed: bool) -> Table:
     for column, room in zip(columns, _widths(columns, width), strict=True):
         grid.add_column(Text(column.head), justify="right" if column.figures else "left", overflow="fold", width=room)
     for row in zip(*(column.cells for column in columns), strict=True):
-        grid.add_row(*map(Text, row))
+        if any(row):
+            grid.add_row(*map(Text, row))
     return grid
 
 

@@ -63,3 +63,9 @@ def test_maps_fit_the_terminal(width):
         assert max(map(len, plain)) <= width
         above = [line.removeprefix(heads).split() for line in plain if re.fullmatch(rf"{heads or ' '}[\d ]+", line)]
         assert [int(column) for columns in above for column in columns] == list(range(1, 31))
+
+
+def test_a_block_has_no_row_in_which_it_holds_nothing():
+    rows = [["1", "a name of some length", "12.34", "56.78"], ["", "plain", "1.23", ""]]
+    lines = shown(Grid(["", "name", "value", "correlation"], rows), 32)
+    assert [line.split() for line in lines[-2:]] == [["correlation"], ["1", "56.78"]]

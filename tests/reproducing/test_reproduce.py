@@ -139,7 +139,7 @@ def test_another_backbone_has_no_difference_and_every_row_stays(context):
     assert not any(row["difference"] or row["published"]["own"] for row in document["rows"])
     assert row_of(document, "GloVe embeddings avg")["not_measured"]["Avg"] == "needs backbone glove:FILE"
     reason = row_of(document, "prompt manual&OptiPrompt")["not_measured"]["STS12"]
-    assert reason == "training: add `train`"
+    assert reason == "training: `promptcli reproduce --train` does it"
     measured = row_of(document, "static avg")
     assert measured["not_measured"] == {"STS15": "no data: STS15", "STS16": "no data: STS16"}
     lines = list(row_lines(measured, document["columns"]))

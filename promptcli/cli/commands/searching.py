@@ -83,8 +83,9 @@ def _print_selection_bias(search: "Search", chosen: str, baseline: str) -> None:
     halves = search.cross_validation
     assert halves is not None
     show(
-        f"\nselection bias ({halves.choices} random splits): {halves.chosen:.2f} on the half that chose the {chosen},\n"
-        f"{halves.held_out:.2f} on the held-out half ({halves.gap:+.2f}), {halves.gain:+.2f} over {baseline} there;\n"
+        f"\nselection bias ({halves.choices} random splits): {halves.chosen:.2f} on the half that chose the {chosen},"
+        f" {halves.held_out:.2f} on the held-out half ({halves.gap:+.2f})\n"
+        f"gain over {baseline} on the held-out half: {halves.gain:+.2f}\n"
         f"the best {chosen} above was chosen in {halves.agreement:.0%} of the splits"
     )
 
