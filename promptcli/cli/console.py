@@ -74,7 +74,7 @@ def set_up_streams() -> None:
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal that stdout is; None if it is none."""
+    """Return the columns of the terminal; None if stdout is not a terminal."""
     return out.width if out.is_terminal else None
 
 

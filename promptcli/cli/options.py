@@ -217,7 +217,7 @@ class Runtime:
     device: str = setting("auto", "auto, cpu, cuda, cuda:1, mps.", panel=_PANEL)
     dtype: str = setting(
         "auto",
-        "auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (of a backend, whatever it loses). auto: float32 for"
+        "auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (of a backend, however inexact). auto: float32 for"
         " figures; bfloat16 for embed, index and serve if the hardware supports it; causal models as stored.",
         panel=_PANEL,
     )

@@ -318,7 +318,7 @@ def draw_uniformity(path: Path, results: Mapping[str, "Uniformity"], title: str)
         name_points(panel, {name: (result.uniformity, result.alignment) for name, result in results.items()})
 
 
-#: Where a name may stand at its point: offset in points, and the side of the text that is at the point.
+#: Places of a name at its point: the offset in points, and the side of the text that is next to the point.
 _PLACES = ((9, 0, "left"), (-9, 0, "right"), (0, 11, "center"), (0, -11, "center"), (9, 11, "left"), (9, -11, "left"))
 
 

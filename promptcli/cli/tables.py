@@ -19,7 +19,7 @@ Names = Mapping[Label, str]
 def table_names(labels: Collection[Label]) -> dict[Label, str]:
     """Return a short name of each encoder that no other one has: its model, its recipe, or both if they differ.
 
-    Of a model's path only the last part is shown, if that tells the models apart.
+    A path is cut to its last part if that tells the models apart.
     """
     rows, ends = Counter(label.model for label in labels), dict[str, set[str]]()
     for label in labels:

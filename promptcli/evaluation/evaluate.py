@@ -82,7 +82,7 @@ def evaluate(
     if baseline is not None and not any(isinstance(task, comparable) for task in loaded.tasks):
         raise UsageError("`compare` takes graded pairs, transfer tasks or retrieval; name one, or leave it out")
     if baseline is not None and not vectors and len(dict(rows)) == 1:
-        raise UsageError(f"`compare`: {baseline.recipe} is the only encoder; name another one, too")
+        raise UsageError(f"`compare`: {baseline.recipe} is the only encoder; name a second one")
     transfer = [task for task in loaded.tasks if isinstance(task, TransferTask)]
     named.note_examples(transfer)
     check_tasks(transfer, settings.training)

@@ -419,7 +419,9 @@ SYSTEMS: dict[str, RowKind] = {
         "seconds",
         backbone="none",
     ),
-    "trained": RowKind(_trained, "hours, GPU", "training: `promptcli reproduce --train` does it", lacks=_lacks_training, trains=True),
+    "trained": RowKind(
+        _trained, "hours, GPU", "training: `promptcli reproduce --train` does it", lacks=_lacks_training, trains=True
+    ),
     "vectors": RowKind(time="-", absent="another program's: `promptcli eval --vectors` scores {}.npy", backbone="none"),
     "list": RowKind(time="-", absent="a list of words, no figures: held in {}", backbone="none"),
 }

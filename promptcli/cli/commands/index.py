@@ -158,7 +158,7 @@ def _with_heading(hit: "Hit") -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text without control characters, and no more of it than a screen holds."""
+    """Return a text without control characters, cut to what a screen holds."""
     shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return "".join(character if character.isprintable() else " " for character in shown)
 

@@ -62,7 +62,7 @@ def reproduce(
 
 
 def _measure(reproductions: "Iterator[Reproduction]", *, as_json: bool) -> None:
-    """Print each table as it is measured, or the document of all; raise if none was measured."""
+    """Print each table when it is measured, or one document of all; raise if none was measured."""
     done = []
     for each in reproductions:
         note(each.message)

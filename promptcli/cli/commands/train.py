@@ -1,4 +1,4 @@
-"""`promptcli train`: a method on a backbone, into a model of your own."""
+"""`promptcli train`: train an encoder by a method and save it as a model."""
 
 import itertools
 import json
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from promptcli.training.run import Trained
 
 _many_option = partial(typer.Option, rich_help_panel="Several runs")
-#: Settings that are no axis of a sweep, and what to give instead.
+#: Settings that --sweep does not take, and what to give instead.
 _UNSWEPT = {"seed": "--seeds N", "template": "--prompt, a run for each"}
 
 _AllSettings = all_settings()
-#: Settings of many methods, which have options of their own.
+#: Settings of many methods, each with its own option.
 _OWN = ("batch_size", "learning_rate", "epochs", "steps", "max_length", "temperature", "template", "seed")
 
 
