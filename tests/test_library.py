@@ -70,6 +70,14 @@ def test_the_defaults_of_the_command_line_are_not_the_librarys(run, tiny_folder)
     assert pc.load("last-avg", device="cpu").recipe.backbone == "mini-bert"
 
 
+def test_keywords_of_sentence_transformers_may_be_none(tiny_folder):
+    encoder = pc.load("last-avg", backbone=str(tiny_folder("bert")), device="cpu")
+    for encode in (encoder.encode, encoder.encode_query, encoder.encode_document):
+        assert encode(["a cat"], pool=None, chunk_size=None).shape == (1, 16)
+    with pytest.raises(pc.UsageError, match=r"unknown argument of encode 'pool'; valid: sentences, .*, progress"):
+        encoder.encode(["a cat"], pool={"input": 1})
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(pc.NotFoundError, match=r"'minni'; did you mean mini\?.*mini, mini-static, static"):
         pc.load("minni", offline=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -70,7 +71,8 @@ class Backbone:
         self.causal: bool = self.family.causal  #: a token sees those before it only
         self.folder = folder  #: where its files are
         self._tensor_names = tensor_names
-        self._position_offset = (model.config.pad_token_id or 0) + 1 if self.family.pads_before_positions else 0
+        self._padding: int = model.config.pad_token_id or 0  #: id, by the configuration
+        self._position_offset = self._padding + 1 if self.family.pads_before_positions else 0
         #: Longest input in tokens, specials included.
         self.max_tokens: int = model.config.max_position_embeddings - self._position_offset
         if self.causal:
@@ -255,11 +257,19 @@ class Backbone:
 
     def _positions(self, batch: Batch) -> Tensor:
         positions = batch.positions
+        if positions is None and self._position_offset and batch.soft is None and _holds(batch, self._padding):
+            return self._positions_of_others(batch)
         if positions is None:
             positions = torch.arange(batch.ids.size(1), device=batch.ids.device).unsqueeze(0)
         if batch.prefix is not None:
             positions = positions + batch.prefix[0][0].size(-2)  # as the code of DCPCSE, and peft, count them
         return positions if batch.raw_positions else positions + self._position_offset
+
+    def _positions_of_others(self, batch: Batch) -> Tensor:
+        """Return the positions of tokens among which padding was typed, which RoBERTa does not count (n, t)."""
+        others = (batch.ids != self._padding).long()
+        before = 0 if batch.prefix is None else batch.prefix[0][0].size(-2)
+        return (others.cumsum(dim=1) + before) * others + self._padding
 
     def _tokens_of(self, batch: Batch) -> dict[str, Tensor]:
         if batch.soft is None:
@@ -316,6 +326,13 @@ class Backbone:
             raise UsageError(f"backbone {self.name!r} has no pooler weights for `cls-pooler`; take `last/cls`")
         dense: nn.Module = getattr(pooler, "dense", pooler)
         return lambda vectors: torch.tanh(dense(vectors.to(self.dtype))).float()
+
+
+def _holds(batch: Batch, padding: int) -> bool:
+    """Return whether an input may have a token of padding, typed by a user, beside those that fill it up."""
+    if batch.rows is None:
+        return True
+    return int(np.count_nonzero(batch.rows == padding)) > batch.rows.size - int(batch.host_lengths().sum())
 
 
 def _reads_slot_only(needs: Needs) -> bool:

@@ -179,6 +179,10 @@ class PieceTokenizer:
         self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
         self.splits_at_blanks = _splits_at_blanks(definition)  #: a word between spaces has the same ids everywhere
         self._added = {token["content"][:1] for token in definition["added_tokens"]}  # their first characters
+        added = "|".join(map(re.escape, _typed_tokens(definition))) or "(?!)"
+        self._added_token = re.compile(added)
+        #: After which the tokenizer would put a space: not at the end, before a space or before the next added token.
+        self._blank_after_added = re.compile(rf"(?:{added})(?!{added}|\s|\Z)")
         self._words: dict[str, bytes] = {}
         self._held = 0  # characters of the words kept
         #: Byte-level BPE: a word's leading space is part of its token (``Ġ``).
@@ -193,7 +197,13 @@ class PieceTokenizer:
         read = self._by_words if self.splits_at_blanks else self._whole
         return [ids for start in range(0, len(pieces), _SLICE) for ids in read(list(pieces[start : start + _SLICE]))]
 
+    def begins_with_added(self, text: str) -> bool:
+        """Return whether a text begins with an added token, before which the tokenizer puts no space."""
+        return self._added_token.match(text) is not None
+
     def _whole(self, pieces: list[str]) -> list[bytes]:
+        if self.segment_blank:
+            pieces = [self._blank_after_added.sub(r"\g<0> ", piece) for piece in pieces]
         try:
             with tokenizing():
                 encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
@@ -304,6 +314,12 @@ def _made(definition: dict[str, Any], model: Any) -> Tokenizer:
     tokenizer: Tokenizer = Tokenizer.from_str(json.dumps({**definition, **left_out, "model": model_of_added}))
     tokenizer.model = model
     return tokenizer
+
+
+def _typed_tokens(definition: Mapping[str, Any]) -> list[str]:
+    """Return the added tokens that are found anywhere in a text and take nothing that follows, longest first."""
+    added = [token for token in definition["added_tokens"] if not token["single_word"] and not token["rstrip"]]
+    return sorted((token["content"] for token in added), key=len, reverse=True)
 
 
 def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int, ...]]:

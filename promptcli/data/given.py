@@ -20,16 +20,19 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def check_arguments(function: Function) -> Function:
     """Decorate a public function: an unknown keyword, and text where a number belongs, are a ``UsageError``.
 
-    Parameters that also take other types than plain ones (sentences, models) are left to the function.
+    Parameters that also take other types than plain ones (sentences, models) are left to the function. One that is
+    declared with ``**others: None`` takes unknown keywords whose value is None.
     """
-    parameters = inspect.signature(function).parameters
+    parameters = dict(inspect.signature(function).parameters)
+    kinds = {parameter.kind: name for name, parameter in parameters.items()}
+    further = parameters.pop(kinds.get(inspect.Parameter.VAR_KEYWORD, ""), None)
     named = [name for name in parameters if name != "self"]
-    further = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
 
     @functools.wraps(function)
     def checked(*args: Any, **options: Any) -> Any:
-        for name in options:
-            if name not in parameters and not further:
+        for name, value in options.items():
+            taken = further is not None and (further.annotation is not None or value is None)
+            if name not in parameters and not taken:
                 raise unknown(f"argument of {function.__name__}", name, named)
         for name, value in (*zip(parameters, args, strict=False), *options.items()):
             if name in parameters:

@@ -191,6 +191,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         truncate_dim: int | None = None,
         device: str | torch.device | None = None,
         progress: Progress = silent,
+        **others: None,
     ) -> np.ndarray | Tensor:
         """Return the vectors of n sentences, (n, d) float32, or of a single one, (d,).
 
@@ -210,6 +211,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             truncate_dim: Keep the first k numbers of a vector, before it is scaled.
             device: Encode on another device than the encoder's.
             progress: Called with the number of sentences newly done.
+            others: Further arguments of sentence-transformers (``pool``, ``chunk_size``), which may be None only.
 
         Raises:
             UsageError: A sentence is not a string; with its index and type.

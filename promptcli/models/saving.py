@@ -62,8 +62,10 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
     save_weights(encoder.backbone, folder, rows=rows, output_hidden_states=layered)
     save_tokenizer(encoder.backbone, folder, definition, encoder.max_length)
     compared = _compare_ids(encoder, folder)
-    limits = {"max_seq_length": encoder.max_length, "do_lower_case": False}
-    (folder / "sentence_bert_config.json").write_text(to_json(limits), encoding="utf-8")
+    reading: dict[str, Any] = {"max_seq_length": encoder.max_length, "do_lower_case": False}
+    if encoder.backbone.family.pooler and encoder.backbone.model.pooler is None:
+        reading["model_args"] = {"add_pooling_layer": False}  # else a random one is made there, with a warning
+    (folder / "sentence_bert_config.json").write_text(to_json(reading), encoding="utf-8")
     listed = [{"idx": 0, "name": "0", "path": "", "type": f"{_MODELS}Transformer"}]
     for number, module in enumerate(modules, 1):
         path = f"{number}_{module.kind}"

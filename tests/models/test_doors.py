@@ -113,6 +113,10 @@ def test_evaluators_and_utilities_of_sentence_transformers_take_an_encoder():
     queries = evaluation.InformationRetrievalEvaluator({"q": SENTENCES[0]}, {"a": SENTENCES[0]}, {"q": {"a"}})(encoder)
     assert queries["cosine_accuracy@1"] == 1
     assert library.util.paraphrase_mining(encoder, [SENTENCES[0], SENTENCES[0]])[0][0] == pytest.approx(1)
+    from datasets import Dataset
+
+    rows = Dataset.from_dict({"anchor": SENTENCES[:2], "positive": SENTENCES[1:]})
+    assert len(library.util.mine_hard_negatives(rows, encoder, num_negatives=1, verbose=False)) == 2
     assert encoder.get_embedding_dimension() == encoder.get_sentence_embedding_dimension() == 256
 
 

@@ -89,6 +89,15 @@ def test_every_family_with_a_template_and_layers(family, tiny_backbone, tmp_path
     check(PROMPT.replace(pooling="first-last/mask"), tiny_backbone(family), tmp_path)
 
 
+@pytest.mark.parametrize("family", ["bert", *FAMILIES])
+def test_the_module_asks_for_the_layers_that_the_folder_has(family, tiny_backbone, tmp_path):
+    encoder = build_encoder(Recipe(pooling="last/avg"), backbone=tiny_backbone(family))
+    export_sentence_transformers(Entry("tiny", encoder.recipe), encoder, tmp_path)
+    given = json.loads((tmp_path / "sentence_bert_config.json").read_text()).get("model_args", {})
+    _, report = AutoModel.from_pretrained(tmp_path, output_loading_info=True, **given)
+    assert (report["missing_keys"], report["unexpected_keys"]) == (set(), set())
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_causal_models_are_read_at_their_last_token(family, tiny_backbone, tmp_path):
     check(RECIPES["prompteol"].replace(pooling="layer--2/last-token"), tiny_backbone(family), tmp_path)

@@ -1,6 +1,7 @@
 """The models that people type first: folders of their files and configurations load equal to sentence-transformers."""
 
 import importlib.util
+import itertools
 import json
 import pickle
 import shutil
@@ -61,6 +62,29 @@ def test_a_published_model_is_read_as_it_says(folder, name):
     for encode in ("encode", "encode_query", "encode_document"):
         assert close(getattr(ours, encode)(TEXTS), getattr(theirs, encode)(TEXTS))
     assert (ours.max_seq_length, dict(ours.prompts)) == (theirs.max_seq_length, theirs.prompts)
+
+
+@pytest.mark.parametrize("name", [name for name, model in MODELS.items() if not model.lower])
+def test_special_tokens_may_be_typed(folder, name):
+    """Those of a model whose texts are lower-cased stay special in sentence-transformers, unlike in the reference."""
+    path = folder(name)
+    tokens = [token["content"] for token in json.loads((path / "tokenizer.json").read_text())["added_tokens"]]
+    forms = (
+        "a {} cat",
+        "{}",
+        "a{}cat",
+        "a {}cat",
+        "{}cat",
+        "{} cat",
+        "the cat {} {} a dog",
+        "the cat{}{}dog",
+        "cat {} ",
+    )
+    texts = ["", *(form.replace("{}", token) for form in forms for token in tokens)]
+    ours = pc.load(path, device="cpu", dtype="float32").encode(texts)
+    theirs = sentence_transformers_folder.vectors(path, texts)
+    far = np.abs(ours - theirs).max(axis=1) > 1e-4 * np.abs(theirs).max()
+    assert list(itertools.compress(texts, far)) == []
 
 
 def edited(folder, path, file, changes):

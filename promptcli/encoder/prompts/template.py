@@ -92,11 +92,18 @@ class Template:
         rule = rule or PLAIN
         pieces = []
         for sentence in sentences:
-            text = sentence.strip() if rule.strips else sentence.removeprefix(self._added)
+            text = sentence.strip() if rule.strips else sentence
             if period:
                 text = with_period(text)
-            pieces.append(self._before + rule.change(text) + self._after)
+            text = rule.change(text) + self._after
+            pieces.append(text if self._needs_no_blank(text) else self._before + text)
         return pieces
+
+    def _needs_no_blank(self, text: str) -> bool:
+        """Return whether a text begins the input and is one to which the tokenizer itself would add no space."""
+        if not self._added or self._before != self._added:
+            return False
+        return not text or text.startswith(" ") or self._tokenizer.begins_with_added(text)
 
     def check_room(self, max_length: int) -> None:
         if self.length >= max_length:
