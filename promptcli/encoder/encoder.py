@@ -175,7 +175,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     def encode(
         self, sentences: str | Sequence[str], prompt_name: str | None = ..., prompt: str | None = ..., **options: Any
     ) -> np.ndarray: ...
-    @check_arguments  # type: ignore[misc]
+    @check_arguments
     def encode(
         self,
         sentences: str | Sequence[str],
