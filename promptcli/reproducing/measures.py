@@ -126,8 +126,11 @@ def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementCo
             encoder = Encoder(system.transfer, encoder.backbone, encoder.tensors())
         embedded = evaluator.embed_tasks([encoder], tasks, [Label(context.backbone_name, system.row.label)])
         scores = evaluator.score_vectors(embedded, tasks)
-        figures = {score.task: rounded(score.value, [score.task]) for score in scores}
-        yield {**figures, "transfer": rounded(evaluator.average(scores), list(figures))}
+        figures = {score.task: rounded(score.value, [score.task], score.ci95) for score in scores}
+        draws = statistics.resampled_mean_of_means([score.by_example for score in scores])
+        low, high = statistics.interval(draws)
+        average = rounded(evaluator.average(scores), list(figures), (100 * low, 100 * high))
+        yield {**figures, "transfer": average}
 
 
 _CORPUS = ["corpus"]
@@ -499,11 +502,24 @@ def _row(planned: PlannedRow, context: MeasurementContext, present: Mapping[str,
         "recipe_id": None if system is None or recipe is None else recipe_id(system),
         "recipe": None if recipe is None else {**recipe.to_dict(), "backbone": None},
         "fitted": system is not None and bool(_TEXTS & system.identity.keys()),
+        "fitted_on": None if system is None else _fitted_on(system, context),
+        "head": None if recipe is None else split_spec(recipe.pooling.partition("/ditto")[2])[1],
         "published": published,
         "figures": planned.figures,
         "difference": _differences(row, planned.figures, same) if own else {},
         "not_measured": planned.lacks,
     }
+
+
+def _fitted_on(system: MeasuredSystem, context: MeasurementContext) -> str | None:
+    """Return the name of the text that a system was fitted or trained on."""
+    if "corpus" in system.identity:
+        return str(context.corpus_facts["name"])
+    if "triplets" in system.identity:
+        return str(context.example_facts("triplets")["name"])
+    if "examples" in system.identity:
+        return str(context.example_facts(examples_kind(system.row, context))["name"])
+    return None
 
 
 def _same_tasks(row: PublishedRow, column: str, present: Sequence[str]) -> float | None:

@@ -46,7 +46,7 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
 
 def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
     """Yield the lines of one row: measured, its intervals, published, the difference, or the reason."""
-    label = row["method"] if row["setting"] == "learning-free" else f"{row['method']} ({row['setting']})"
+    label = _label(row)
     shown = {column: row["figures"][column] for column in columns if column in row["figures"]}
     if shown:
         values = {column: figure["value"] for column, figure in shown.items()}
@@ -65,6 +65,19 @@ def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]
     if row["difference"]:
         cells = [_text(column, row["difference"].get(column), "+") for column in columns]
         yield TableLine("difference", "difference", cells)
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    """Return a row's method, its setting, and what it was made with here: a head, a text."""
+    label = row["method"] if row["setting"] == "learning-free" else f"{row['method']} ({row['setting']})"
+    if not row["figures"]:
+        return str(label)
+    head, text = row.get("head"), row.get("fitted_on")  # which older files of results do not have
+    if head is not None:
+        label += f", head {head}"
+    if text is not None:
+        label += f", {'trained' if row['run'].startswith('trained:') else 'fitted'} on {text}"
+    return str(label)
 
 
 def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:

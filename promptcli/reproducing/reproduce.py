@@ -1,6 +1,7 @@
 """The papers' tables measured again. Imports nothing heavy: the command line reads it."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.recipe import Choice
-from promptcli.reproducing.published import Texts, published_tables
+from promptcli.reproducing.published import Texts, published_tables, same_backbone
 
 if TYPE_CHECKING:
     from promptcli.backbones.backbone import Backbone
@@ -41,6 +42,7 @@ def reproduce(
     paper: bool = False,
     train: bool = False,
     seeds: int = 1,
+    head: str | None = None,
     texts: Texts = Texts(),  # noqa: B008 - frozen
     data_dir: str | Path | None = None,
     output: str | Path = "results",
@@ -54,6 +56,8 @@ def reproduce(
         paper: Measure every row on the backbone that it was published for, unless one is given.
         train: Train the rows that need it.
         seeds: Runs of each of them; one run has seed 42, several 0, 1, ...
+        head: Of Ditto's rows, e.g. 1-9, or a model that `ditto-search --name` saved. Default: the published one, which
+            only published backbones and mini-bert have.
         texts: The data that rows are fitted, counted and trained on.
         data_dir: SentEval folder of the tasks; without it they come from the hub.
         output: Folder of the result files.
@@ -67,7 +71,10 @@ def reproduce(
 
     if seeds > 1 and not train:
         raise UsageError(f"`seeds` {seeds} is for rows that are trained; give `train`, too")
+    if head is not None and paper:
+        raise UsageError("`head` is of one backbone, and `paper` measures several; give `backbone` instead of `paper`")
     choice = _choice(backbone)
+    chosen = None if head is None else _head_of(head, choice.model or choice.backbone)
     wanted = wanted_tables(tables, choice.model, choice.backbone, paper=paper, train=train)
     runs = () if not train else (42,) if seeds == 1 else range(seeds)
 
@@ -77,7 +84,7 @@ def reproduce(
             if name not in contexts:
                 on = dataclasses.replace(choice, model=name)
                 with tasks_from(data_dir):
-                    contexts[name] = open_context(on, texts, seeds=runs, fresh=force)
+                    contexts[name] = open_context(on, texts, seeds=runs, head=chosen, fresh=force)
             context = contexts[name]
             try:
                 document = measure_table(table, context)
@@ -110,6 +117,7 @@ def open_context(
     texts: Texts = Texts(),  # noqa: B008 - frozen
     *,
     seeds: Sequence[int] = (),
+    head: str | None = None,
     fresh: bool = False,
 ) -> "MeasurementContext":
     """Return the context of measurements on a backbone; a ``fresh`` one takes no figure from the cache."""
@@ -137,7 +145,32 @@ def open_context(
         data_dir=folder,
         texts=texts,
         seeds=tuple(seeds),
+        head=head,
     )
+
+
+_HEAD = re.compile(r"(?:(?:[\w-]+/)?ditto:)?(\d+-\d+)")
+
+
+def _head_of(text: str, backbone: str) -> str:
+    """Return a head of a backbone that is given by its numbers, or by a model that reads it."""
+    from promptcli.models.loading import open_registry
+
+    written = _HEAD.fullmatch(text)
+    if written is not None:
+        return written[1]
+    registry = open_registry()
+    if text not in registry.names():
+        models = ", ".join(registry.names())
+        raise NotFoundError(f"`head` {text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are: {models}")
+    recipe = registry.card(text).recipe
+    read = _HEAD.fullmatch(recipe.pooling)
+    if read is None:
+        search = "`promptcli ditto-search --name NAME` saves one"
+        raise UsageError(f"`head`: model {text!r} reads {recipe.pooling}, no head; {search}")
+    if not same_backbone(recipe.backbone, backbone):
+        raise UsageError(f"`head`: model {text!r} is on {recipe.backbone}; give `backbone` {recipe.backbone}")
+    return read[1]
 
 
 def _choice(backbone: str | Choice | None) -> Choice:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from promptcli.data.senteval import tasks_from
 from promptcli.data.sources import TrainingExamples, fitting_sentences, training_examples
 from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.encoder.encoder import Encoder, tuned_weights
+from promptcli.encoder.pooling.ditto import KNOWN_HEADS
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.published import PublishedRow, Texts, same_backbone, short_name
@@ -63,6 +65,7 @@ class MeasurementContext:
     data_dir: Path | None = None  #: SentEval folder, or None for the hub
     texts: Texts = field(default_factory=Texts)  #: data that rows are fitted, counted and trained on
     seeds: Sequence[int] = ()  #: of the runs of every trained row; none: such rows are left out
+    head: str | None = None  #: of Ditto's rows; None: the published one of the backbone
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
     _examples: dict[str, TrainingExamples] = field(default_factory=dict, init=False)
 
@@ -392,17 +395,32 @@ def _lacks_recipe(row: PublishedRow, context: MeasurementContext) -> str | None:
     return None if row.argument in RECIPES else f"not built here: {row.argument}"
 
 
+def _lacks_head(row: PublishedRow, context: MeasurementContext) -> str | None:
+    needed = RECIPES[row.argument].pooling.endswith("/ditto") and context.head is None
+    name = context.backbone.name
+    if not needed or name in KNOWN_HEADS:
+        return None
+    return f"needs a head: give `head`; `promptcli ditto-search --model {shlex.quote(name)}` finds one"
+
+
 def _on(recipe: Recipe, context: MeasurementContext) -> Recipe:
     return recipe.replace(backbone=context.backbone.name).explicit()
 
 
-_named = _encodes(lambda name: RECIPES[name])
+def _named(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    """Return the recipe of that name, Ditto's with the head that is given, if any."""
+    recipe = RECIPES[row.argument]
+    if context.head is not None and recipe.pooling.endswith("/ditto"):
+        recipe = recipe.replace(pooling=f"{recipe.pooling}:{context.head}")
+    return _plain(recipe, row, context)
+
+
 _pooled = _encodes(lambda pooling: Recipe(pooling=pooling))
 
 #: By the kind that rows are of.
 SYSTEMS: dict[str, RowKind] = {
-    "recipe": RowKind(_named),
-    "own": RowKind(_named, backbone="own"),
+    "recipe": RowKind(_named, lacks=_lacks_head),
+    "own": RowKind(_named, backbone="own", lacks=_lacks_head),
     "pooling": RowKind(_pooled),
     "tied": RowKind(_pooled, lacks=_lacks_tie(True)),
     "untied": RowKind(_pooled, lacks=_lacks_tie(False)),

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -15,12 +16,15 @@ from promptcli.analysis.sentence import compare_with_tfidf
 from promptcli.backbones.loading import load_backbone
 from promptcli.data.demo import SENTENCES
 from promptcli.encoder.encoder import build_encoder
+from promptcli.errors import PromptcliError
 from promptcli.evaluation.evaluator import average, evaluate
-from promptcli.recipe import RECIPES
+from promptcli.models.entries import Entry
+from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing import measures
 from promptcli.reproducing.measures import MEASURE_OF, measure_table
 from promptcli.reproducing.published import Texts, find_tables, published_tables
 from promptcli.reproducing.report import caption, heads, read_results, results_page, row_lines, table_page
+from promptcli.reproducing.reproduce import _head_of
 from promptcli.reproducing.systems import FORMS, SYSTEMS, MeasurementContext
 from promptcli.storage.cache import Cache
 from promptcli.training.fits import fit_recipe
@@ -64,11 +68,11 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
     few = tmp_path / "few.txt"
     few.write_text("\n".join(DEMO[:40]) + "\n")
 
-    def make(name="tiny", *, data_dir=senteval, fresh=False, corpus=few, seeds=(), triplets=None, **files):
+    def make(name="tiny", *, data_dir=senteval, fresh=False, corpus=few, seeds=(), head=None, triplets=None, **files):
         load = (lambda: load_backbone(str(tiny_folder("bert")))) if seeds else (lambda: tiny_backbone("bert"))
         texts = Texts(str(corpus), triplets and str(triplets), files.get("labelled"), files.get("definitions"))
         cache = Cache(tmp_path / "figures", fresh=fresh)
-        return MeasurementContext(name, load, data_dir=data_dir, texts=texts, cache=cache, seeds=seeds)
+        return MeasurementContext(name, load, data_dir=data_dir, texts=texts, cache=cache, seeds=seeds, head=head)
 
     return make
 
@@ -176,9 +180,49 @@ def test_heads_of_another_backbone_go_by_rank(context, examples):
     assert diagonal != other["rows"][0]["figures"]["diagonal-pearson"]
 
 
+def test_dittos_rows_take_a_head(context, tiny_folder):
+    without = measure_table(table("ditto/1"), context())
+    reason = row_of(without, "static Ditto")["not_measured"]["Avg"]
+    assert reason.startswith("needs a head: give `head`; `promptcli ditto-search --model ")
+    document = measure_table(table("ditto/1"), context(head="2-3"))
+    for states in ("static", "last", "first-last"):
+        row = row_of(document, f"{states} Ditto", "bert-base-uncased")
+        assert (row["recipe"]["pooling"], row["head"]) == (f"{states}/ditto:2-3", "2-3")
+        assert next(row_lines(row, document["columns"])).label == f"{states} Ditto, head 2-3"
+        assert row["figures"]["Avg"]["value"]
+    other = measure_table(table("ditto/1"), context(head="1-1"))  # not taken from the cache
+    values = [row_of(each, "last Ditto")["figures"]["Avg"]["value"] for each in (document, other)]
+    assert values[0] != values[1]
+    reason = row_of(measure_table(table("ditto/1"), context(head="9-1")), "last Ditto")["not_measured"]["Avg"]
+    assert "head '9-1' does not exist" in reason
+
+
+@pytest.mark.parametrize(
+    ("given", "backbone", "expected"),
+    [
+        ("1-9", "x", "1-9"),
+        ("ditto:1-9", "x", "1-9"),
+        ("last/ditto:1-9", "x", "1-9"),
+        ("searched", "mini-bert", "3-2"),
+        ("searched", "x", "model 'searched' is on mini-bert; give `backbone` mini-bert"),
+        ("mini", "mini-bert", "model 'mini' reads last/mask, no head"),
+        ("nobody", "x", "'nobody' is neither LAYER-HEAD, e.g. 1-9, nor a model; there are: mini"),
+    ],
+)
+def test_a_head_is_given_by_its_numbers_or_by_a_model(given, backbone, expected, registry):
+    registry.save(Entry("searched", Recipe(pooling="first-last/ditto:3-2")))
+    if re.fullmatch(r"\d-\d", expected):
+        assert _head_of(given, backbone) == expected
+        return
+    with pytest.raises(PromptcliError, match=re.escape(expected)):
+        _head_of(given, backbone)
+
+
 def test_fitted_rows_name_what_they_were_fitted_on(context):
     document = measure_table(table("ditto/1"), context())
     row = row_of(document, "first-last TF-IDF")
+    assert next(row_lines(row, document["columns"])).label == "first-last TF-IDF, fitted on few.txt"
+    assert next(row_lines(row_of(document, "last avg"), document["columns"])).label == "last avg"
     assert row["fitted"] and row["figures"]["Avg"]["value"] and document["corpus"]["name"] == "few.txt"
     assert row_of(document, "BERT-flow")["figures"]["Avg"]["value"]
     sbert = [row for row in document["rows"] if row["run"].startswith("own:")]
@@ -224,6 +268,10 @@ def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_bac
     first, second = (row_of(document, f"{name} embedding") for name in ("Avg. BERT", "BERT-[CLS]"))
     found = [row["figures"][name]["value"] for row in (first, second) for name in ("SST-2", "TREC")]
     assert found == [score.value for score in scores]
+    for row in (first, second):
+        for name in ("SST-2", "TREC", "transfer"):
+            low, high = row["figures"][name]["ci95"]
+            assert low <= row["figures"][name]["value"] <= high
     assert first["figures"]["transfer"]["value"] == pytest.approx(np.mean(found[:2]), abs=1e-4)
     assert first["not_measured"] == {name: f"no data: {name}" for name in NOT_THERE}
     assert document["missing"] == list(first["not_measured"]) and heads(document)[-1] == "Avg (2 of 7)"
