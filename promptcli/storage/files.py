@@ -1,7 +1,7 @@
 """Files that a name holds completely or not at all: written aside, synced and renamed.
 
 What is being written lies in a hidden folder next to its place, which its writer has locked: it is a killed process's
-if nobody has.
+if nobody has. Only its owner may look into it. What is finished has the mode of what it replaces, else the umask's.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def _new_folder(target: Path, ended: contextlib.ExitStack) -> Path:
     while True:
         path = target.with_name(f".{_shortened(target.name)}.{secrets.token_hex(4)}.tmp")
         ended.callback(delete, path)
-        path.mkdir()
+        path.mkdir(mode=0o700)
         with contextlib.suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY)
             ended.callback(os.close, descriptor)
@@ -55,12 +56,19 @@ def atomic_path(target: Path, *, replace: bool = True) -> Iterator[Path]:
     with temporary_folder(target) as folder:
         path = folder / target.name
         yield path
+        keep_mode(target, path)
         sync(path)
         if replace:
             os.replace(path, target)
         else:
             _place(path, target)
         sync(target.parent)
+
+
+def keep_mode(old: Path, new: Path) -> None:
+    """Let a new file or folder be read by those who may read the old one, if there is one: what is private stays so."""
+    with contextlib.suppress(FileNotFoundError):
+        new.chmod(stat.S_IMODE(new.stat().st_mode) & ~0o777 | old.stat().st_mode & 0o777)
 
 
 def _place(path: Path, target: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.storage.documents import shown
-from promptcli.storage.files import check_name, delete, remove_leftovers, sha256, sync, temporary_folder
+from promptcli.storage.files import check_name, delete, keep_mode, remove_leftovers, sha256, sync, temporary_folder
 from promptcli.storage.locks import hold_folder, is_at
 from promptcli.storage.paths import inside
 
@@ -38,8 +38,11 @@ def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> I
     ``check`` may refuse, at the last moment, what other processes have put there in the meantime.
     """
     restore(target)
-    with temporary_folder(target) as path:
+    with temporary_folder(target) as outer:
+        path = outer / target.name
+        path.mkdir()
         yield path
+        keep_mode(target, path)
         for written in (*path.rglob("*"), path):
             sync(written)
         with hold_folder(target.parent):

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,8 +18,11 @@ from promptcli.errors import CheckFailedError, PromptcliError
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
     """Write tensors of any device and layout."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    path.touch()
+    mode = path.stat().st_mode
     with disk_errors(path):
         save_file(plain, path, metadata=None if metadata is None else dict(metadata))
+    path.chmod(stat.S_IMODE(mode))  # safetensors lets only the owner read its files, whatever the umask
 
 
 def load_tensors(path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError) -> dict[str, Tensor]:
