@@ -115,6 +115,10 @@ def config_file(environ: Mapping[str, str]) -> Path:
     return program_folder(environ, "user_config_dir") / "config.toml"
 
 
+#: What to do where the program's folder may not be written.
+ANOTHER_HOME = "name another folder: PROMPTCLI_HOME=/a/folder"
+
+
 def program_folder(environ: Mapping[str, str], kind: str) -> Path:
     """Return ``PROMPTCLI_HOME``, else the platform's folder of a kind, e.g. ``user_data_dir``."""
     home = environ.get("PROMPTCLI_HOME")

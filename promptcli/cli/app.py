@@ -31,6 +31,7 @@ from promptcli.cli.signatures import expand
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
 from promptcli.notes import offline, showing
 from promptcli.serving.worker import computing
+from promptcli.settings import ANOTHER_HOME, program_folder
 
 
 class Commands(TyperGroup):
@@ -270,6 +271,8 @@ def _ending(error: Any) -> tuple[int, str] | None:
     if isinstance(error, OSError):
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT):
             return 2, f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path"
+        if error.filename and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            return 2, f"{str(error.filename)!r} may not be opened or written ({error.strerror}); {_elsewhere(error)}"
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         what = f"disk full: {error.filename or 'the output'} could not be written" if full else str(error)
         return 1, f"{what}; {_UNCHANGED}"
@@ -280,6 +283,13 @@ def _ending(error: Any) -> tuple[int, str] | None:
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2, ""
     return (2, _usage_line(error)) if hasattr(error, "format_message") else None
+
+
+def _elsewhere(error: OSError) -> str:
+    """Return what to give in the place of a file that may not be written."""
+    homes = [program_folder(os.environ, kind) for kind in ("user_data_dir", "user_config_dir")]
+    ours = any(Path(os.fsdecode(error.filename)).is_relative_to(home) for home in homes)
+    return ANOTHER_HOME if ours else "give another path"
 
 
 def _usage_line(error: Any) -> str:

@@ -13,8 +13,8 @@ from promptcli.errors import NotFoundError, UsageError, did_you_mean
 from promptcli.models import entries
 from promptcli.models.entries import BACKBONE, MANIFEST, TENSORS, Entry
 from promptcli.recipe import Recipe
-from promptcli.settings import BARE
-from promptcli.storage.files import remove_folder, temporary_folder
+from promptcli.settings import ANOTHER_HOME, BARE
+from promptcli.storage.files import is_writable, remove_folder, temporary_folder
 from promptcli.storage.folders import clean_up, folders_with, link_file, list_files, read_folder, write_folder
 from promptcli.storage.locks import hold
 
@@ -49,6 +49,8 @@ class Registry:
             raise UsageError(f"{name!r} is not a name for a model; use up to 100 of A-Z a-z 0-9 . _ -, no dot first")
         if name in SHIPPED:
             raise UsageError(f"model {name!r} is shipped with promptcli and is not replaced; choose another name")
+        if not is_writable(self._models):
+            raise UsageError(f"models are kept in {self._home}, which may not be written; {ANOTHER_HOME}")
         if (self._models / name / MANIFEST).is_file() and not force:
             raise UsageError(f"model {name!r} exists; give another `name`, or `force`")
 

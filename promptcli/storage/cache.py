@@ -1,6 +1,7 @@
 """Results cached on disk by everything that determines them; a damaged file counts as absent."""
 
 import contextlib
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -14,7 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import promptcli
-from promptcli.storage.files import atomic_path, write_text
+from promptcli.notes import note
+from promptcli.storage.files import atomic_path, is_writable, write_text
 from promptcli.storage.tensors import save_tensors
 
 Value = TypeVar("Value")
@@ -36,18 +38,27 @@ class Cache:
         return None if document is None else document["kept"]
 
     def put(self, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-        write_text(self._new(key, ".json"), json.dumps({"key": key, "kept": values}, ensure_ascii=False) + "\n")
+        if self._is_kept:
+            write_text(self._new(key, ".json"), json.dumps({"key": key, "kept": values}, ensure_ascii=False) + "\n")
 
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
         return self._read(key, ".safetensors", load_file)
 
     def put_tensors(self, key: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        with atomic_path(self._new(key, ".safetensors")) as temporary:
-            save_tensors(tensors, temporary)
+        if self._is_kept:
+            with atomic_path(self._new(key, ".safetensors")) as temporary:
+                save_tensors(tensors, temporary)
 
     def table(self, key: Mapping[str, Any]) -> "CosineTable":
         """Return the table of cosines of a key: everything that determines a cosine but the template and the pair."""
-        return CosineTable(self._path(key, ".jsonl"), json.dumps(key, sort_keys=True))
+        return CosineTable(self._path(key, ".jsonl"), json.dumps(key, sort_keys=True), kept=self._is_kept)
+
+    @functools.cached_property
+    def _is_kept(self) -> bool:
+        if not is_writable(self._folder):
+            note(f"{self._folder} may not be written: what is computed is not kept for the next time")
+            return False
+        return True
 
     def _read(self, key: Mapping[str, Any], suffix: str, read: Callable[[Path], Value]) -> Value | None:
         path = self._path(key, suffix)
@@ -72,8 +83,8 @@ class Cache:
 class CosineTable:
     """Cosines by template and subset of the pairs, a line each; a line that a kill cut short is skipped."""
 
-    def __init__(self, path: Path, heading: str) -> None:
-        self._path, self._heading = path, heading
+    def __init__(self, path: Path, heading: str, *, kept: bool = True) -> None:
+        self._path, self._heading, self._kept = path, heading, kept
         self._rows: dict[tuple[str, str], list[float]] = {}
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
         for line in lines:
@@ -93,6 +104,8 @@ class CosineTable:
         """Append the cosines of a template on these pairs."""
         row = {"template": template, "pairs": _subset(pairs), "cosines": cosines.tolist()}
         self._rows[template, row["pairs"]] = row["cosines"]
+        if not self._kept:
+            return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # the line feed first ends a line that a kill cut short; one write, so that processes do not mix their lines
         start = "" if self._path.exists() else self._heading

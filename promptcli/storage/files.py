@@ -111,6 +111,12 @@ def check_name(path: Path, *, option: str = "`output`") -> None:
     real_path(path)
 
 
+def is_writable(folder: Path) -> bool:
+    """Return whether files may be put into a folder, which may still have to be made."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return os.access(there, os.W_OK | os.X_OK)
+
+
 def real_path(path: Path) -> Path:
     """Return a path without symbolic links; refuse a link to itself."""
     resolved = Path(os.path.realpath(path))

@@ -1,5 +1,6 @@
 """The entrance: help, version, exit codes, one-line errors, tables."""
 
+import errno
 import functools
 import json
 import os
@@ -74,6 +75,19 @@ def test_a_process_ends_though_a_server_s_thread_still_computes(run, monkeypatch
     while computing():
         time.sleep(0)
     assert run("config", "nosuch.key").code == 2 and ended == [2]
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize(("name", "remedy"), [("/elsewhere/x", "give another path"), ("x", "PROMPTCLI_HOME=/a/folder")])
+def test_what_may_not_be_written_is_named_with_what_to_give(name, remedy, number, run, monkeypatch, home):
+    def fail(*_, **__):
+        raise OSError(number, os.strerror(number), os.path.join(home, name))
+
+    monkeypatch.setattr("promptcli.models.loading.open_registry", fail)
+    ran = run("similarity", "one", "two")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"promptcli: '{os.path.join(home, name)}' may not be opened or written (")
+    assert remedy in ran.err and "Errno" not in ran.err
 
 
 def test_python_dash_m_runs_it_and_imports_nothing_from_the_current_folder(tmp_path):

@@ -65,6 +65,15 @@ def test_existing_name_is_refused_unless_forced(registry):
     assert_same(registry.load("white"), fitted(fill=2.0))
 
 
+def test_a_home_that_may_not_be_written_is_named_before_the_work(registry, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(
+        UsageError, match=r"models are kept in .*, which may not be written; .*PROMPTCLI_HOME=/a/folder"
+    ):
+        registry.check_free("new")
+    assert registry.names() == [*SHIPPED]
+
+
 @pytest.mark.parametrize("name", ["", ".hidden", "..", "a/b", "a b", "ä", "a\n", "x" * 101, ".white.old"])
 def test_bad_names_are_refused(registry, name):
     with pytest.raises(UsageError, match="not a name"):

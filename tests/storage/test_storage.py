@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, Us
 from promptcli.models.entries import Entry
 from promptcli.recipe import Recipe
 from promptcli.settings import SettingsFile
+from promptcli.storage.cache import Cache
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import atomic_path, check_output, remove_leftovers, temporary_folder, write_text
 from promptcli.storage.locks import claim, hold, hold_folder, try_lock
@@ -334,3 +336,16 @@ def test_a_log_is_cut_to_the_state(tmp_path):
     truncate_log(path, 2)
     assert read_log(path, Line) == [Line(1, 2.5), Line(2)]
     assert read_log(tmp_path / "none", Line) == []
+
+
+def test_a_cache_that_may_not_be_written_keeps_nothing_and_says_so_once(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", "promptcli")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    cache = Cache(tmp_path / "cache")
+    cache.put({"a": 1}, {"value": 2})
+    cache.put_tensors({"a": 1}, {})
+    table = cache.table({"a": 1})
+    table.put("[X]", np.arange(2), np.ones(2))
+    assert cache.get({"a": 1}) is None and len(table) == 1 and not os.listdir(tmp_path)
+    [said] = caplog.messages
+    assert said.startswith(f"{tmp_path / 'cache'} may not be written: what is computed is not kept")
