@@ -246,7 +246,7 @@ def change(folder: Path, *, memory: int | None = None, begun: IndexManifest | No
 def load(folder: Path) -> StoredIndex:
     """Open an index; its segments are memory-mapped."""
     stored = read_folder(real_path(folder), _load)
-    return replace(stored, folder=folder.absolute())  # a link may lead to another index later
+    return replace(stored, folder=Path(folder).absolute())  # a link may lead to another index later
 
 
 def _load(folder: Path) -> StoredIndex:

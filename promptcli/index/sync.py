@@ -3,7 +3,7 @@
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -314,5 +314,21 @@ def _apply(held: StoredIndex, rows: dict[Row, None], folder: Path, opener: "Call
         index.add(inputs.spooled(documents, _batches(new), folder, len(new)))
     if index.masked.sum() > index.rows:
         index.compact()
-    counts = f"{counted(len(added), 'row')} added, {len(removed):,} removed, {len(rows) - len(added):,} unchanged"
-    note(counts + (f"; {counted(len(moved), 'row')} of those added had a stored vector" if moved else ""))
+    note(_changes(before, rows, changed))
+
+
+def _changes(before: Iterable[Row], rows: Iterable[Row], changed: Container[str]) -> str:
+    """Return how many rows a sync changed; ``changed`` holds the ids of their lines."""
+    added, removed, unchanged = Counter[str](), Counter[str](), 0
+    for name, text, _ in rows:
+        if re.sub(PART, "", name) in changed:
+            added[text] += 1
+        else:
+            unchanged += 1
+    for name, text, _ in before:
+        if re.sub(PART, "", name) in changed:
+            removed[text] += 1
+    renamed = (added & removed).total()
+    first = f"{renamed:,} renamed (same text, new path or columns), " if renamed else ""
+    new, gone = added.total() - renamed, removed.total() - renamed
+    return f"rows: {first}{new:,} added, {gone:,} removed, {unchanged:,} unchanged"

@@ -52,7 +52,7 @@ def test_a_changed_folder_gives_the_index_of_a_fresh_build(folder, encoder, capl
     monkeypatch.setattr(sync, "_batches", lambda rows: encoded.extend(text for _, text, _ in rows) or batches(rows))
     pc.sync_index("idx", ["notes"], encoder)
     assert encoded == ["A new line.", "Two dogs played.", "Another file."]
-    assert "8 rows added, 7 removed, 0 unchanged; 5 rows of those added had a stored vector" in caplog.text
+    assert "rows: 5 renamed (same text, new path or columns), 3 added, 2 removed, 0 unchanged" in caplog.text
     pc.sync_index("fresh", ["notes"], encoder, rows="lines")
     synced = answers(load(folder / "idx").index, encoder)
     assert synced == answers(load(folder / "fresh").index, encoder)

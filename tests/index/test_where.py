@@ -213,7 +213,7 @@ def test_sync_carries_columns_and_encodes_no_text_again_when_only_they_change(tm
     assert ids('id like "notes%"') == ["notes.md:1"]
     (tmp_path / "t.csv").write_text(TABLE.replace("2022", "1999"))
     pc.sync_index("idx", ["t.csv", "notes.md"], encoder)
-    assert "1 row added, 1 removed, 3 unchanged; 1 row of those added had a stored vector" in caplog.text
+    assert "rows: 1 renamed (same text, new path or columns), 0 added, 0 removed, 3 unchanged" in caplog.text
     assert ids("year > 2020") == ["t.csv:3"]
     pc.sync_index("idx", ["t.csv", "notes.md"], encoder)
     assert "4 rows, unchanged" in caplog.text
