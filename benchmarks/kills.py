@@ -91,7 +91,9 @@ CASES = {
     "index-rebuild": Case(
         (*_INDEX, "--force"), before=(("index", "build", "other.txt", "-o", "index", "--factory", "HNSW4", *_SMALL),)
     ),
-    "index-add": Case(("index", "add", "index", "other.txt", "--offline", "-q"), before=(_INDEX,), twice=True),
+    "index-add": Case(
+        tuple("index add index other.txt --allow-duplicates --offline -q".split()), before=(_INDEX,), twice=True
+    ),
     "index-upsert": Case(
         tuple("index add --replace index news.tsv --id-field id --text-field text --offline -q".split()),
         before=(_KEYED,),
@@ -104,7 +106,7 @@ CASES = {
         before=(("index", "sync", "index", "text.txt", *_SMALL),),
     ),
     "index-sync-all": Case(
-        ("index", "sync", "index", "text.txt", "long.txt", "pairs.tsv:sentence1", "-q"),
+        ("index", "sync", "index", "text.txt", "long.txt", "pairs.tsv:sentence1", "--yes", "-q"),
         before=(("index", "sync", "index", "rows.tsv", "text.txt", "--split", "--lexical", *_SMALL),),
     ),
     "embed-parts": Case(_PARTS),

@@ -1,7 +1,8 @@
 """What passages are worth: questions about the project's guides, searched by passages and line by line.
 
-README.md and the guides are wrapped at 80 columns into a temporary folder. Each question has one right section, named
-by its file and heading. An answer is right if most of its lines stand in that section.
+README.md and the guides are wrapped at 80 columns into a temporary folder, of which an index is made in both ways. Each
+question has one right section, named by its file and heading. An answer is right if most of its lines stand in that
+section. The second figure counts no answer that is only the section's heading: it shows where to read, and no more.
 
     python benchmarks/passages.py --model mini --model mini-static
 """
@@ -13,7 +14,7 @@ import textwrap
 from pathlib import Path
 
 import promptcli as pc
-from promptcli.index.file_search import Line
+from promptcli.index.rows import Hit
 
 ROOT = Path(__file__).parent.parent
 #: Written from the commands' help texts, not for reading.
@@ -59,26 +60,26 @@ QUESTIONS = [
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--model", action="append", help="repeatable; default: mini and mini-static")
-    arguments.add_argument(
-        "--misses", action="store_true", help="print the questions without a right answer among five"
-    )
+    arguments.add_argument("--misses", action="store_true", help="print the questions without a right answer")
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        guides = Path(folder)
+        guides = Path(folder, "guides")
+        guides.mkdir()
         write_guides(guides)
-        sections = [section_of(guides / file, heading) for _, file, heading in QUESTIONS]
         for model in given.model or ("mini", "mini-static"):
-            encoder = pc.load(model)
             for rows in ("lines", "passages"):
-                places = [
-                    place_of(
-                        pc.search(question, [guides], max(FOUND), model=encoder, rows=rows), guides / file, section
-                    )
-                    for (question, file, _), section in zip(QUESTIONS, sections, strict=True)
-                ]
-                shares = [sum(place <= most for place in places) / len(places) for most in FOUND]
-                recalls = ", ".join(f"recall@{most} {share:.3f}" for most, share in zip(FOUND, shares, strict=True))
-                print(f"{model:12} {rows:9} {recalls}")
+                index = Path(folder, f"{Path(model).name}-{rows}")
+                count = pc.sync_index(index, [guides], model, rows=rows).rows
+                answers = list(pc.search_index(index, [question for question, *_ in QUESTIONS], max(FOUND)))
+                figures = list[str]()
+                for headings in (True, False):
+                    places = [
+                        place_of(hits, guides / file, heading, headings=headings)
+                        for (_, hits), (_, file, heading) in zip(answers, QUESTIONS, strict=True)
+                    ]
+                    shares = [sum(place <= most for place in places) / len(places) for most in FOUND]
+                    figures.append(", ".join(f"@{most} {share:.3f}" for most, share in zip(FOUND, shares, strict=True)))
+                print(f"{model:12} {rows:9} {count:6,} rows  recall {figures[0]}; without headings {figures[1]}")
                 for (question, *_), place in zip(QUESTIONS, places, strict=True):
                     if given.misses and place > max(FOUND):
                         print(f"    {question}")
@@ -137,12 +138,18 @@ def section_of(file: Path, heading: str) -> range:
     return range(start, ends[0] if ends else len(lines) + 1)
 
 
-def place_of(hits: list[Line], file: Path, section: range) -> int:
-    """Return the rank of the first answer from a section, or one beyond the last."""
+def place_of(hits: list[Hit], file: Path, heading: str, *, headings: bool) -> int:
+    """Return the rank of the first answer from a section, or one beyond the last.
+
+    With ``headings`` a heading alone is an answer.
+    """
+    section = section_of(file, heading)
     for rank, hit in enumerate(hits, 1):
-        lines = range(hit.line, hit.end_line + 1)
+        place = re.fullmatch(r"(.*):(\d+)(?:-(\d+))?(?:#\d+)?", str(hit.id))
+        assert place is not None
+        lines = range(int(place[2]), int(place[3] or place[2]) + 1)
         inside = len(range(max(lines.start, section.start), min(lines.stop, section.stop)))
-        if Path(hit.file) == file and 2 * inside > len(lines):
+        if place[1] == str(file) and 2 * inside > len(lines) and (headings or lines[-1] > section.start):
             return rank
     return max(FOUND) + 1
 

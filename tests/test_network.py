@@ -45,8 +45,8 @@ LINES = {
     "index build": f"index build mine.txt -o index --force {TINY}",
     "index sync": "index sync mirror mine.txt",
     "search": "search 'a cat' mine.txt",
-    "index add": """index add index mine.txt -q
-        index add --replace index mine.tsv --text-field sentence1 --id-field sentence1 -q""",
+    "index add": """index add index mine.txt --allow-duplicates -q
+        index add --replace index mine.tsv --text-field sentence1 --id-field sentence1 --allow-duplicates -q""",
     "index delete": "index delete index # -q",
     "index compact": "index compact index -q",
     "index search": "index search index 'a cat' -q",

@@ -12,6 +12,7 @@ from promptcli.storage.files import check_output, write_text
 _FOLDER = Path(__file__).parents[1] / "shipped" / "demo"
 #: Varied sentences, one a line.
 SENTENCES = _FOLDER / "sentences.txt"
+NOTES = _FOLDER / "notes.md"
 #: Words and their meanings, a table.
 DEFINITIONS = _FOLDER / "definitions.tsv"
 #: How figures on the demo pairs name their text.
@@ -32,7 +33,7 @@ _SENTENCES, _MORE, _STEP, _TRIPLETS = 500, 50, 7, 128
 
 
 def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, str]:
-    """Write small example files, for the commands of the README: sentences, a table, graded pairs, triplets.
+    """Write small example files, for the commands of the README: sentences, a table, notes, graded pairs, triplets.
 
     Args:
         folder: Where to write; created if it is missing. Default: the current folder.
@@ -54,6 +55,7 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
     tables = {
         "sentences.txt": (f"{_SENTENCES:,} sentences, one a line", "\n".join(lines[:_SENTENCES]) + "\n"),
         "more.csv": (f"{_MORE} more, with an id", _table(("id", "text"), more, ",")),
+        "notes.md": ("wrapped notes with headings", NOTES.read_text(encoding="utf-8")),
         "pairs.tsv": (
             f"{len(graded):,} pairs graded from 0 to 5",
             _table(("sentence1", "sentence2", "score"), graded, "\t"),

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,8 +40,7 @@ class Line:
     after: tuple[str, ...]  #: lines below
 
 
-@dataclass(frozen=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     """A row of a file that is compared."""
 
     file: str

@@ -2,7 +2,7 @@
 
 from tests.embed_running import refused
 
-NAMES = ["more.csv", "pairs.tsv", "sentences.txt", "triplets.csv"]
+NAMES = ["more.csv", "notes.md", "pairs.tsv", "sentences.txt", "triplets.csv"]
 
 
 def test_the_files_are_written_once(run, tmp_path, monkeypatch):
