@@ -38,9 +38,15 @@ class Preparation:
     def apply(self, lines: Iterable[str]) -> list[str]:
         """Return the prepared sentences; empty lines are not counted."""
         full = (line for line in lines if line.strip())
-        taken = _draw(full, self.sample, self.seed) if self.sample else itertools.islice(full, self.first)
-        cut = (" ".join(line.split()[: self.words or None]) for line in taken)
-        return [line.lower() if self.lower else line for line in cut]
+        if self.sample:
+            taken = _draw(full, self.sample, self.seed)
+        else:
+            taken = list(itertools.islice(full, self.first))
+        prepared = []
+        for line in taken:
+            text = " ".join(line.split()[: self.words or None])
+            prepared.append(text.lower() if self.lower else text)
+        return prepared
 
 
 def _draw(lines: Iterator[str], count: int, seed: int) -> list[str]:
@@ -97,7 +103,8 @@ def sentence_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str]) -
     The vectors of a window of sentences are held at a time. A sentence counts as often as it occurs.
     """
     check_enough(len(sentences))
-    means, cut = [MeanCosine() for _ in encoders], [0] * len(encoders)
+    means = [MeanCosine() for _ in encoders]
+    cut = [0] * len(encoders)
     with working("anisotropy", len(sentences)) as advance:
         for start in range(0, len(sentences), _WINDOW):
             window = sentences[start : start + _WINDOW]
@@ -160,8 +167,10 @@ def measure_uniformity(encoders: Sequence[Encoder], tasks: Sequence[STSTask]) ->
     with working("uniformity", 2 * len(first)) as advance:
         encoded = encode_together(encoders, [*first, *second], progress=advance)
     results = []
-    for vectors in (unit(each.vectors) for each in encoded):
-        aligned = alignment(*(side[positive] for side in np.split(vectors, 2)))
+    for of_encoder in encoded:
+        vectors = unit(of_encoder.vectors)
+        first_vectors, second_vectors = np.split(vectors, 2)
+        aligned = alignment(first_vectors[positive], second_vectors[positive])
         results.append(Uniformity(aligned, uniformity(vectors), int(positive.sum()), len(vectors)))
     return results
 

@@ -63,22 +63,28 @@ def predict_mask_tokens(
     plain = Encoder(recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {})
     option = ":code" if denoising.raw_positions else ""
     denoised = Encoder(plain.recipe.replace(denoise=f"hidden{option}"), backbone, {})
-    both = encode_together([plain, denoised], sentences)  # one pass serves both
-    state, difference = (torch.from_numpy(encoded.vectors).to(backbone.device) for encoded in both)
+    of_plain, of_denoised = encode_together([plain, denoised], sentences)  # one pass serves both
+    state = torch.from_numpy(of_plain.vectors).to(backbone.device)
+    difference = torch.from_numpy(of_denoised.vectors).to(backbone.device)
     with torch.inference_mode():
-        lists = [
-            _best(backbone, head.to_logits(head.to_hidden(state)), count),
-            _best(backbone, PLACES[denoising.place](head, state, state - difference), count),
-        ]
-    return [
-        MaskTokens(sentence, plain_guesses, denoised_guesses, bool(cut))
-        for sentence, plain_guesses, denoised_guesses, cut in zip(sentences, *lists, both[0].truncated, strict=True)
-    ]
+        plain_logits = head.to_logits(head.to_hidden(state))
+        denoised_logits = PLACES[denoising.place](head, state, state - difference)
+    plain_guesses = _best(backbone, plain_logits, count)
+    denoised_guesses = _best(backbone, denoised_logits, count)
+    results = []
+    for row, sentence in enumerate(sentences):
+        is_cut = bool(of_plain.truncated[row])
+        results.append(MaskTokens(sentence, plain_guesses[row], denoised_guesses[row], is_cut))
+    return results
 
 
 def _best(backbone: Backbone, logits: Tensor, count: int) -> list[list[Guess]]:
+    """Return the ``count`` most probable tokens of each row of logits (n, v)."""
     probabilities, ids = logits.softmax(-1).topk(count, dim=-1)
-    return [
-        [Guess(backbone.tokenizer.text(token), value) for token, value in zip(tokens, values, strict=True)]
-        for tokens, values in zip(ids.tolist(), probabilities.tolist(), strict=True)
-    ]
+    rows = []
+    for tokens, values in zip(ids.tolist(), probabilities.tolist(), strict=True):
+        guesses = []
+        for token, value in zip(tokens, values, strict=True):
+            guesses.append(Guess(backbone.tokenizer.text(token), value))
+        rows.append(guesses)
+    return rows

@@ -41,18 +41,22 @@ def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.f
     The raw count times idf, the sentence's vector over its distinct terms scaled to length 1: gensim's defaults, used
     for the published weights. Special tokens, in every sentence, weigh 0.
     """
-    _, place, counts = np.unique(np.asarray(row), return_inverse=True, return_counts=True)
-    terms = counts * np.asarray(idf, dtype=np.float64)[np.unique(np.asarray(row))]
+    distinct, place, counts = np.unique(np.asarray(row), return_inverse=True, return_counts=True)
+    terms = counts * np.asarray(idf, dtype=np.float64)[distinct]
     length = float(np.sqrt((terms**2).sum()))
-    weights: NDArray[np.float64] = (terms / length if length > 0 else terms)[place]
+    if length > 0:
+        terms = terms / length
+    weights: NDArray[np.float64] = terms[place]
     return weights
 
 
 def correlate(values: NDArray[np.floating], weights: NDArray[np.float64]) -> Correlation:
     """Correlate values of tokens (t,), e.g. a head's diagonals, with the TF-IDF weights (t,) of the same tokens."""
-    a, b = values.astype(np.float64) - values.mean(dtype=np.float64), weights - weights.mean()
+    a = values.astype(np.float64) - values.mean(dtype=np.float64)
+    b = weights - weights.mean()
     norms = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    return Correlation(float((a * b).sum() / norms) if norms > 0 else 0.0, statistics.spearman(values, weights))
+    pearson = float((a * b).sum() / norms) if norms > 0 else 0.0
+    return Correlation(pearson, statistics.spearman(values, weights))
 
 
 def plain_encoder(backbone: Backbone) -> Encoder:
@@ -103,7 +107,7 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     pooling = f"last/ditto:{head}" if head else "last/ditto"
     encoder = Encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
     name = encoder.pooling.weights.spec.removeprefix("ditto:")
-    layer, number = (int(number) - 1 for number in name.split("-"))
+    layer, number = (int(part) - 1 for part in name.split("-"))
     ids = tokenize(encoder, sentence)
     batch = make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():
@@ -161,7 +165,8 @@ def check_mask(backbone: Backbone) -> int:
 
 def _impact(backbone: Backbone, row: Tensor, advance: Advance) -> Tensor:
     """Return the impact matrix (N, N) of token ids (N + 2,) without waiting for the device."""
-    mask, count = check_mask(backbone), len(row) - 2
+    mask = check_mask(backbone)
+    count = len(row) - 2  # N
     alone = torch.zeros(count, backbone.width, dtype=torch.float64, device=backbone.device)
     matrix = torch.zeros(count, count, dtype=torch.float64, device=backbone.device)
     single = torch.arange(count, device=row.device).expand(2, -1)
@@ -213,9 +218,21 @@ def compare_with_tfidf(
         for row in torch.split(ids, lengths):
             columns.append(_impact(backbone, row, lambda done: None).mean(0))
             advance(1)
-    means = np.split(torch.cat(columns).cpu().numpy(), np.cumsum([length - 2 for length in lengths])[:-1])
-    weights = [tfidf_weights(tokens, idf)[1:-1] for tokens in rows]
-    inside = [correlate(*sides) for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]
-    mean = Correlation(*np.mean([[each.pearson, each.spearman] for each in inside] or [[0.0, 0.0]], axis=0).tolist())
-    together = np.concatenate(means), np.concatenate(weights)
-    return ImpactStudy(correlate(*together), mean, *together, len(rows), left_out)
+    by_row = [column.cpu().numpy() for column in columns]
+    weights_by_row = [tfidf_weights(tokens, idf)[1:-1] for tokens in rows]
+    inside = []
+    for row_means, row_weights in zip(by_row, weights_by_row, strict=True):
+        if len(row_means) > 1:
+            inside.append(correlate(row_means, row_weights))
+    means = np.concatenate(by_row)
+    weights = np.concatenate(weights_by_row)
+    return ImpactStudy(correlate(means, weights), _mean(inside), means, weights, len(rows), left_out)
+
+
+def _mean(correlations: Sequence[Correlation]) -> Correlation:
+    """Return the mean of some correlations; 0 of none."""
+    if not correlations:
+        return Correlation(0.0, 0.0)
+    pearson = float(np.mean([each.pearson for each in correlations]))
+    spearman = float(np.mean([each.spearman for each in correlations]))
+    return Correlation(pearson, spearman)

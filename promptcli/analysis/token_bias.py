@@ -3,6 +3,7 @@
 The paper does not state its projection; here it is the first two principal components.
 """
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,13 +66,17 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
         "subword": np.where(subword, "continues a word", "starts a word"),
         "case": np.where(capital, "with a capital", "no capital"),
     }
-    labels = {bias: named for bias, named in labels.items() if (named != named[0]).any()}  # one group says nothing
-    groups = [
-        TokenGroup(bias, name, int((named == name).sum()), tuple(points[named == name].mean(0).tolist()))
-        for bias, named in labels.items()
-        for name in dict.fromkeys(named[np.argsort(-counts, kind="stable")].tolist())
-    ]
-    between = {bias: _between(points, named) for bias, named in labels.items()}
+    groups: list[TokenGroup] = []
+    between: dict[str, float] = {}
+    by_frequency = np.argsort(-counts, kind="stable")
+    for bias, named in labels.items():
+        names = list(dict.fromkeys(named[by_frequency].tolist()))
+        if len(names) == 1:  # one group says nothing
+            continue
+        between[bias] = _between(points, named)
+        for name in names:
+            inside = points[named == name]
+            groups.append(TokenGroup(bias, name, len(inside), tuple(inside.mean(0).tolist())))
     return TokenBias(variance, between, groups, points, counts, subword, capital)
 
 
@@ -119,14 +124,18 @@ def _bands(counts: NDArray[np.int64]) -> NDArray[np.str_]:
     """Name each token's band of frequency, by its rank among the tokens that occur."""
     ranks = np.empty(len(counts), np.int64)
     ranks[np.argsort(-counts, kind="stable")] = np.arange(1, len(counts) + 1)
-    names = [f"{low + 1:,} to {high:,}" for low, high in zip((0, *_BANDS), _BANDS, strict=False)]
-    names += [f"beyond {_BANDS[-1]:,}"]
+    names = [f"{low + 1:,} to {high:,}" for low, high in itertools.pairwise((0, *_BANDS))]
+    names.append(f"beyond {_BANDS[-1]:,}")
     named = np.array(names)[np.searchsorted(_BANDS, ranks)]
     return np.where(counts == 0, "never", named)
 
 
 def _between(points: NDArray[np.float64], named: NDArray[np.str_]) -> float:
     """Return the share of the points' squared distances from their mean that the groups' means explain."""
-    total = np.square(points - points.mean(0)).sum()
-    groups = [points[named == name] for name in np.unique(named)]
-    return float(sum(len(group) * np.square(group.mean(0) - points.mean(0)).sum() for group in groups) / total)
+    mean = points.mean(0)
+    total = np.square(points - mean).sum()
+    explained = 0.0
+    for name in np.unique(named):
+        group = points[named == name]
+        explained += len(group) * np.square(group.mean(0) - mean).sum()
+    return float(explained / total)

@@ -77,18 +77,21 @@ def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
         chunks = chunks_of_phase(plan, corpus, index)
         while seen < phase.until * plan.tokens:
             templated = lines is not None and kinds.random() < plan.templated
-            step = Step(number, seen, next(lines if lines and templated else chunks), phase.dropout, templated)
+            spans = next(lines if lines and templated else chunks)
+            step = Step(number, seen, spans, phase.dropout, templated)
             yield step
-            number, seen = number + 1, seen + step.tokens
+            number += 1
+            seen += step.tokens
 
 
 def chunks_of_phase(plan: Plan, corpus: Corpus, index: int) -> Iterator[np.ndarray]:
     """Yield the spans of each batch of a phase, (n, 2), without end."""
     lengths = plan.phases[index].lengths
     for epoch in itertools.count():
-        rng = np.random.default_rng([plan.seed, _CUT, index, epoch])
-        spans = corpus.chunks(lengths, plan.positions - 2, rng)
-        yield from _epoch(plan, spans, np.random.default_rng([plan.seed, _ORDER, index, epoch]))
+        cuts = np.random.default_rng([plan.seed, _CUT, index, epoch])
+        order = np.random.default_rng([plan.seed, _ORDER, index, epoch])
+        spans = corpus.chunks(lengths, plan.positions - 2, cuts)
+        yield from _epoch(plan, spans, order)
 
 
 def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
@@ -96,7 +99,8 @@ def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
     extra = max(len(before) + len(after) for before, after in corpus.templates)
     spans = corpus.lines(min(LONGEST_LINE, plan.positions - 2 - extra))
     for epoch in itertools.count():
-        yield from _epoch(plan, spans, np.random.default_rng([plan.seed, _ORDER, _LINES, epoch]), extra)
+        order = np.random.default_rng([plan.seed, _ORDER, _LINES, epoch])
+        yield from _epoch(plan, spans, order, extra)
 
 
 def _epoch(plan: Plan, spans: np.ndarray, rng: np.random.Generator, extra: int = 0) -> Iterator[np.ndarray]:
@@ -197,20 +201,27 @@ def predict_words(step: Step, plan: Plan, corpus: Corpus) -> Batch:
     starts = np.arange(len(ids)) * ids.shape[1]
     words = np.concatenate([places + first for places, first in zip(sentences, starts, strict=True)])
     known = words[ids.ravel()[words] >= len(SPECIALS)]
-    places, gold = hide(ids, known if len(known) else words, step, plan)
-    bags = [_weighed(corpus, corpus.tokens[start:end]) for start, end in step.spans.tolist()]
-    filled = [row for row, (content, _) in enumerate(bags) if len(content)]  # lines without content teach nothing
-    owners = np.repeat(np.arange(len(filled)), [len(bags[row][0]) for row in filled])
-    content, weights = (np.concatenate([_NONE, *(bags[row][at] for row in filled)]) for at in (0, 1))
+    if len(known):
+        words = known
+    places, gold = hide(ids, words, step, plan)
+    filled: list[int] = []  # rows; lines without content teach nothing
+    contents, weights = [_NONE], [_NONE.astype(np.float64)]
+    for line, (start, end) in enumerate(step.spans.tolist()):
+        content, weight = _weighed(corpus, corpus.tokens[start:end])
+        if len(content):
+            filled.append(line)
+            contents.append(content)
+            weights.append(weight)
+    owners = np.repeat(np.arange(len(filled)), [len(content) for content in contents[1:]])
     return Batch(
-        ids,
-        real,
-        begins(step, plan, real.sum(axis=1)),
-        np.concatenate([places, (starts + at_mask)[filled]]),
-        gold,
-        owners,
-        content.astype(np.int64),
-        (weights / max(len(filled), 1)).astype(np.float32),
+        ids=ids,
+        real=real,
+        begins=begins(step, plan, real.sum(axis=1)),
+        places=np.concatenate([places, (starts + at_mask)[filled]]),
+        gold=gold,
+        owners=owners,
+        words=np.concatenate(contents).astype(np.int64),
+        weights=(np.concatenate(weights) / max(len(filled), 1)).astype(np.float32),
     )
 
 

@@ -62,8 +62,11 @@ class Corpus:
             pairs = np.unique(line * size + self.tokens[begin : int(ends[-1])].astype(np.int64))
             lines_with += np.bincount(pairs % size, minlength=size)
         information = np.log(len(self.ends) / (lines_with + 1)).clip(0).astype(np.float32)
-        information[np.argsort(-lines_with, kind="stable")[:_FUNCTION_PIECES]] = 0
-        information[[not any(map(str.isalpha, piece)) for piece in self.pieces]] = 0
+        most_frequent = np.argsort(-lines_with, kind="stable")[:_FUNCTION_PIECES]
+        information[most_frequent] = 0
+        for number, piece in enumerate(self.pieces):
+            if not any(map(str.isalpha, piece)):
+                information[number] = 0
         information[: len(SPECIALS)] = 0
         return information
 

@@ -59,8 +59,9 @@ class Start:
         vocabulary = folder / "vocab.txt"
         text = vocabulary.read_text(encoding="utf-8", errors="replace") if vocabulary.is_file() else ""
         start = cls(name, folder, {field: config.get(key) for field, key in _SHAPE.items()})
-        whole = all(type(value) in (int, bool) for value in start.shape.values())
-        if config.get("model_type") != "bert" or tuple(text.split("\n")[: len(SPECIALS)]) != SPECIALS or not whole:
+        has_shape = all(type(value) in (int, bool) for value in start.shape.values())
+        has_specials = tuple(text.split("\n")[: len(SPECIALS)]) == SPECIALS
+        if config.get("model_type") != "bert" or not has_shape or not has_specials:
             raise start._other()
         return start
 
@@ -111,7 +112,8 @@ def sinusoids(positions: int, width: int) -> Tensor:
     """Return sines and cosines, (positions, d) (Vaswani et al. 2017, 3.5), scaled to BERT's own random start."""
     pairs = torch.arange((width + 1) // 2)
     angles = torch.arange(positions)[:, None] * _WAVELENGTH ** (-2 * pairs / width)
-    return torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :width] * (_PLAIN_SPREAD * 2**0.5)
+    waves = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
+    return waves[:, :width] * (_PLAIN_SPREAD * 2**0.5)
 
 
 def ppmi_svd(corpus: Corpus, vocab_size: int, width: int, seed: int) -> np.ndarray:
@@ -147,7 +149,8 @@ def _cooccurrences(corpus: Corpus, vocab_size: int) -> Any:
         lines = line_of[start : start + _SLICE]
         for distance in range(1, _WINDOW + 1):
             first, second = tokens[:-distance], tokens[distance:]
-            counted = (lines[:-distance] == lines[distance:]) & (first >= len(SPECIALS)) & (second >= len(SPECIALS))
+            same_line = lines[:-distance] == lines[distance:]
+            counted = same_line & (first >= len(SPECIALS)) & (second >= len(SPECIALS))
             weights = np.full(int(counted.sum()), 1 / distance, np.float32)
             total = total + sp.csr_matrix((weights, (first[counted], second[counted])), shape=total.shape)
     return (total + total.T).tocsr()
