@@ -12,6 +12,7 @@ import pyarrow as pa
 from promptcli.data.dialect import CELLS, ID, TEXT, Fields, format_of, split_columns
 from promptcli.data.files import check_file, open_file, open_text
 from promptcli.data.rows import Cells, cells_array, open_rows
+from promptcli.data.vectors import readable
 from promptcli.embedding.passages import WAYS, Passage, has_passages, passages_of
 from promptcli.errors import NotFoundError, UsageError, unknown
 from promptcli.notes import note
@@ -96,7 +97,12 @@ def _single(number: int, text: str) -> Passage:
 
 def place_cells(file: str, passage: Passage) -> Cells:
     """Return the columns that tell where a passage stands."""
-    columns = {"file": file, "line": str(passage.line), "end_line": str(passage.end_line), "heading": passage.heading}
+    columns = {
+        "file": readable(file),
+        "line": str(passage.line),
+        "end_line": str(passage.end_line),
+        "heading": passage.heading,
+    }
     return tuple((name, cell) for name, cell in columns.items() if cell)
 
 

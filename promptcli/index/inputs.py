@@ -20,7 +20,7 @@ from promptcli.data.files import STANDARD
 from promptcli.data.given import check_encodable
 from promptcli.data.rows import BATCH, Batch, cells_array, open_rows, windows
 from promptcli.data.rows import Rows as FileOfRows
-from promptcli.data.vectors import Manifest, VectorManifest, holds_vectors, names_apart, read_vectors
+from promptcli.data.vectors import Manifest, VectorManifest, holds_vectors, names_apart, read_vectors, readable
 from promptcli.data.vectors.formats import ParquetRows, open_sink
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
@@ -106,7 +106,7 @@ class RowFiles:
         batches = itertools.chain([first], source.batches)
         if has_passages(head, self.file, self.rows):
             lines = (line for batch in batches for line in batch.column(TEXT).to_pylist())
-            yield from _passage_batches(str(self.file), passages_of(lines, head, self.file, documents))
+            yield from _passage_batches(readable(str(self.file)), passages_of(lines, head, self.file, documents))
         else:
             yield from Splitter(documents).batches(batches) if self.split else batches
 

@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from promptcli.data.dialect import CELLS, ID, NONE, TEXT, Fields, split_columns
 from promptcli.data.files import skipped_files, state_of
+from promptcli.data.given import is_unicode
 from promptcli.data.rows import BATCH, Batch, Cells, cells_array
+from promptcli.data.vectors import readable
 from promptcli.embedding.passages import AUTO, LINES
 from promptcli.embedding.splitting import PART, Splitter
 from promptcli.errors import UsageError, counted
@@ -224,6 +226,12 @@ class _Work:
         for file, in_folder in find_files(files).items():
             path = split_columns(file)[0]
             if target in real_path(Path(path)).parents:
+                continue
+            if not is_unicode(file):  # an id is text
+                reason = f"{readable(file)}: its name is not UTF-8; rename it"
+                if not in_folder:
+                    raise UsageError(reason)
+                unreadable.append(reason)
                 continue
             before = state_of(path)
             read = reader.read(file, unreadable if in_folder else None)

@@ -125,3 +125,18 @@ def test_embed_keeps_a_line_a_row_and_says_that_a_file_looks_wrapped(folder, enc
     caplog.clear()
     pc.embed("notes/list.txt", "l.npy", encoder)
     assert "looks wrapped" not in caplog.text
+
+
+def test_a_name_that_is_not_utf8_is_named_where_an_id_needs_it(folder, encoder, caplog):
+    caplog.set_level("INFO", logger="promptcli")
+    odd = folder / "notes" / "\udcff.md"
+    odd.write_text("A dog barks.\n")
+    pc.sync_index("idx", ["notes"], encoder)
+    assert "skipped 1 file" in caplog.text and "\\xff.md" in caplog.text
+    with pytest.raises(UsageError, match=r"\\xff\.md: its name is not UTF-8; rename it"):
+        pc.sync_index("idx", [odd], encoder, yes=True)
+    [found] = pc.search("A dog barks.", [odd], model=encoder, where="line = 1")
+    assert found.text == "A dog barks."
+    pc.build_index(odd, "built", encoder)
+    [(_, [hit])] = pc.search_index("built", ["dog"], 1, model=encoder)
+    assert hit.id.endswith("\\xff.md:1")
