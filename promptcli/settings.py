@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args
 
 from promptcli.errors import UsageError, unknown
-from promptcli.storage.documents import read_document, to_json
+from promptcli.storage.documents import read_document, shown, to_json
 from promptcli.storage.files import write_text
 from promptcli.storage.locks import hold_folder
 
@@ -123,13 +123,22 @@ def program_folder(environ: Mapping[str, str], kind: str) -> Path:
     """Return ``PROMPTCLI_HOME``, else the platform's folder of a kind, e.g. ``user_data_dir``."""
     home = environ.get("PROMPTCLI_HOME")
     if home:
-        return expand_user(home)
+        return _readable(expand_user(home))
     import platformdirs
 
     try:
-        return Path(getattr(platformdirs, kind)("promptcli", appauthor=False))
+        return _readable(Path(getattr(platformdirs, kind)("promptcli", appauthor=False)))
     except (RuntimeError, KeyError):
         raise UsageError("this user has no home folder; say where files may go: PROMPTCLI_HOME=/a/folder") from None
+
+
+def _readable(folder: Path) -> Path:
+    """Return the program's folder; refuse a name that the libraries of tensors and indexes cannot open."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"the program's folder, {shown(str(folder))}, is not UTF-8; {ANOTHER_HOME}") from None
+    return folder
 
 
 def expand_user(path: str) -> Path:

@@ -115,11 +115,20 @@ def test_paper_is_the_setting_of_the_papers(run):
     refused(run("eval", "cls", "--paper", "--offline", "-q"), 3)
 
 
-@pytest.mark.parametrize("folder", ["~nobody-of-this-name/models", "/dev/null/models"])
-def test_a_home_that_cannot_be_is_one_line(folder, run, monkeypatch):
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("~nobody-of-this-name/models", "give the full path"),
+        ("/dev/null/models", "Not a directory"),
+        ("/dev/null", "File exists"),
+        ("home\udcff", "is not UTF-8; name another folder: PROMPTCLI_HOME"),
+    ],
+)
+def test_a_home_that_cannot_be_is_one_line(folder, said, run, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PROMPTCLI_HOME", folder)
-    ran = run("models", "alias", "a", "mini")
-    assert ran.code in (1, 2) and ran.err.count("\n") == 1
+    refused(run("config", "backbone", "mini-bert"), 2, said)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_user_without_a_home_is_told_to_name_one(run, monkeypatch):

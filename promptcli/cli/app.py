@@ -269,7 +269,7 @@ def _ending(error: Any) -> tuple[int, str] | None:
     if isinstance(error, BrokenPipeError):
         return 1, ""
     if isinstance(error, OSError):
-        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT):
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EEXIST):
             return 2, f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path"
         if error.filename and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
             return 2, f"{str(error.filename)!r} may not be opened or written ({error.strerror}); {_elsewhere(error)}"

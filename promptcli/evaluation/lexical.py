@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.data.vectors.formats import Floats
-from promptcli.errors import require
+from promptcli.errors import CheckFailedError, one_line, require
 
 Numbers = NDArray[np.int64]
 
@@ -55,7 +55,13 @@ class Lexical:
     def read(cls, folder: Path, rows: Numbers) -> "Lexical":
         """Open its files, memory-mapped."""
         bm25s = load_library()
-        return cls(bm25s.BM25.load(folder, mmap=True, show_progress=False, verbosity=0, **FILES), rows)
+        try:
+            model = bm25s.BM25.load(folder, mmap=True, show_progress=False, verbosity=0, **FILES)
+            if model.scores["num_docs"] != len(rows) or not isinstance(model.vocab_dict, dict):
+                raise ValueError(f"they are not of {len(rows):,} rows")
+        except Exception as error:  # whatever its files say
+            raise _damaged(error, str(folder)) from None
+        return cls(model, rows)
 
     def rank(self, query: str, k: int, allowed: NDArray[np.bool_] | None) -> tuple[Numbers, Floats]:
         """Return the k rows with the highest scores, above 0, best first; equal scores by row."""
@@ -65,7 +71,10 @@ class Lexical:
         known = [self._model.vocab_dict[word] for word in asked if word in self._model.vocab_dict]
         if not known:
             return np.empty(0, np.int64), np.empty(0, np.float32)
-        scores = self._model.get_scores_from_ids(known)
+        try:
+            scores = self._model.get_scores_from_ids(known)
+        except (LookupError, ValueError, TypeError, ArithmeticError) as error:
+            raise _damaged(error, "this index") from None
         if allowed is not None:
             scores[~allowed[self._rows]] = 0
         places = np.flatnonzero(scores > 0)
@@ -73,6 +82,11 @@ class Lexical:
             places = places[scores[places] >= np.partition(scores[places], -k)[-k]]
         places = places[np.lexsort((places, -scores[places]))][:k]
         return self._rows[places], scores[places]
+
+
+def _damaged(error: Exception, name: str) -> CheckFailedError:
+    reason = one_line(error, 100) or type(error).__name__
+    return CheckFailedError(f"the words of {name} are damaged ({reason}): `promptcli index compact` counts them again")
 
 
 def load_library() -> Any:

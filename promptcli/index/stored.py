@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 import promptcli
-from promptcli.errors import CheckFailedError, NotFoundError, UsageError
+from promptcli.data.given import is_unicode
+from promptcli.errors import CheckFailedError, NotFoundError, UsageError, one_line
 from promptcli.evaluation.lexical import WORD_RULE, Lexical, load_library
 from promptcli.index.column_types import columns_of, odd_columns
 from promptcli.index.factory import Effort, Recall, faiss, make
@@ -36,6 +37,14 @@ MANIFEST, DELETED, TRAINED = "index.json", "deleted.npy", "trained.faiss"
 _LOCK = ".lock"
 _OURS = re.compile(rf"{MANIFEST}|{DELETED}|{TRAINED}|segment-\d+\.(faiss|arrow)|lexical[\w-]*\.(json|npy)|\..*")
 _HINT = "build it again: `promptcli index build FILE -o DIR --force`"
+
+
+def _real_path(folder: Path) -> Path:
+    """Return the folder of an index without links; refuse one that FAISS and Arrow cannot open by its name."""
+    real = real_path(folder)
+    if not is_unicode(str(real)):
+        raise UsageError(f"index {shown(str(real))}: FAISS and Arrow need a name in UTF-8; give another folder")
+    return real
 
 
 @dataclass(frozen=True)
@@ -174,7 +183,7 @@ def _note_odd(stored: StoredIndex) -> list[str]:
 
 def check_target(folder: Path, *, force: bool) -> None:
     """Refuse a folder in which no index may be built, before any work is done."""
-    check_name(real_path(folder))
+    check_name(_real_path(folder))
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -204,7 +213,7 @@ def create(folder: Path, *, force: bool = False, instead: IndexManifest | None =
             raise _changed(folder)
 
     check()
-    folder = real_path(folder)
+    folder = _real_path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as locks:
         there = (folder / MANIFEST).exists()
@@ -225,7 +234,7 @@ def change(folder: Path, *, memory: int | None = None, begun: IndexManifest | No
     ``memory`` is the number of bytes that the process may take for new segments; None: no limit. ``begun`` is the index
     that the work was begun on: one of another encoder, or of other rows than those of files, is refused.
     """
-    folder = real_path(folder)
+    folder = _real_path(folder)
     read_manifest(folder)
     _check_ours(folder)
     with hold(folder / _LOCK):
@@ -245,7 +254,7 @@ def change(folder: Path, *, memory: int | None = None, begun: IndexManifest | No
 
 def load(folder: Path) -> StoredIndex:
     """Open an index; its segments are memory-mapped."""
-    stored = read_folder(real_path(folder), _load)
+    stored = read_folder(_real_path(folder), _load)
     return replace(stored, folder=Path(folder).absolute())  # a link may lead to another index later
 
 
@@ -264,8 +273,8 @@ def _load(folder: Path) -> StoredIndex:
             split=manifest.split,
             lexical=manifest.lexical,
         )
-    except (RuntimeError, ValueError, OSError) as error:
-        raise CheckFailedError(f"{folder} is damaged: {error}; {_HINT}") from None
+    except (RuntimeError, ValueError, OSError, LookupError, TypeError) as error:
+        raise CheckFailedError(f"{folder} is damaged: {one_line(error)}; {_HINT}") from None
     if manifest.lexical and manifest.word_rule != WORD_RULE:
         index.outdated_words = (
             f"{folder} has the words of an earlier version; they are counted again for each command:"
@@ -289,7 +298,7 @@ def stamp_of(folder: Path) -> Stamp | None:
 
 def read_manifest(folder: Path) -> IndexManifest:
     """Return the manifest of an index, after a look at the sizes of its files."""
-    return read_folder(real_path(folder), _read_manifest)
+    return read_folder(_real_path(folder), _read_manifest)
 
 
 def _read_manifest(folder: Path) -> IndexManifest:

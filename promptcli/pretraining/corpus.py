@@ -3,8 +3,10 @@
 A chunk is a run of complete lines, [CLS] before and [SEP] after it; of unrelated lines, one line.
 """
 
+import contextlib
 import functools
 import itertools
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ import numpy as np
 from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype, train_vocabulary
 from promptcli.data.dialect import Fields
 from promptcli.data.rows import open_rows
+from promptcli.errors import UsageError, one_line
 from promptcli.notes import working
 from promptcli.storage.files import atomic_path
 
@@ -145,6 +148,23 @@ def make_corpus(
                     unrelated_from = lines
         with atomic_path(folder / "lines.npz") as temporary, temporary.open("wb") as out:
             np.savez(out, ends=np.concatenate(ends), unrelated_from=unrelated_from)
-    tokens = np.memmap(folder / "tokens.bin", dtype=dtype, mode="r")
-    with np.load(folder / "lines.npz", allow_pickle=False) as stored:
-        return Corpus(tokens, stored["ends"], int(stored["unrelated_from"]), vocabulary.pieces, templates)
+    with damage_named(folder):
+        tokens = np.memmap(folder / "tokens.bin", dtype=dtype, mode="r")
+        with np.load(folder / "lines.npz", allow_pickle=False) as stored:
+            bounds, unrelated_from = stored["ends"], int(stored["unrelated_from"])
+        rising = bounds.dtype == np.int64 and bounds.ndim == 1 and (np.diff(bounds, prepend=0) >= 0).all()
+        if not rising or bounds[-1] != len(tokens) or not 0 <= unrelated_from <= len(bounds):
+            raise ValueError(f"lines.npz is not of the {len(tokens):,} tokens")
+        if tokens.max() >= vocabulary.size:
+            raise ValueError(f"tokens.bin has tokens beyond the {vocabulary.size:,} of the vocabulary")
+    return Corpus(tokens, bounds, unrelated_from, vocabulary.pieces, templates)
+
+
+@contextlib.contextmanager
+def damage_named(folder: Path) -> Iterator[None]:
+    """Turn what NumPy raises about the files of a run into one line."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        reason = one_line(error, 100)
+        raise UsageError(f"files in {folder} are damaged ({reason}); delete the folder and start again") from None

@@ -21,7 +21,7 @@ from promptcli.backbones.checking import read_config
 from promptcli.backbones.pretrained import locate, weight_files
 from promptcli.backbones.vocabulary import SPECIALS
 from promptcli.errors import UsageError
-from promptcli.pretraining.corpus import Corpus
+from promptcli.pretraining.corpus import Corpus, damage_named
 from promptcli.pretraining.plan import Plan
 from promptcli.storage.files import atomic_path, sha256
 from promptcli.storage.tensors import load_tensors
@@ -105,7 +105,11 @@ def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor:
         vectors = ppmi_svd(corpus, plan.vocab_size, plan.width, plan.seed)
         with atomic_path(path) as temporary, temporary.open("wb") as out:
             np.save(out, vectors, allow_pickle=False)
-    return torch.from_numpy(np.load(path))
+    with damage_named(folder):
+        vectors = np.load(path, allow_pickle=False)
+        if vectors.shape != (plan.vocab_size, plan.width) or vectors.dtype != np.float32:
+            raise ValueError(f"start.npy holds {vectors.dtype} of shape {vectors.shape}")
+    return torch.from_numpy(vectors)
 
 
 def sinusoids(positions: int, width: int) -> Tensor:

@@ -105,9 +105,12 @@ def check_output(path: Path, *, force: bool, option: str = "`output`") -> None:
 
 
 def check_name(path: Path, *, option: str = "`output`") -> None:
-    """Refuse an output whose name is too long, and a symbolic link to itself."""
+    """Refuse an output whose name is too long or below a file, and a symbolic link to itself."""
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise UsageError(f"{option} {path.name[:40]}...: the name has more than {LONGEST_NAME} bytes; shorten it")
+    above = next((folder for folder in path.parents if os.path.exists(folder)), path.parent)
+    if os.path.isfile(above):
+        raise UsageError(f"{option} {path}: {above} is a file; give a place in a folder")
     real_path(path)
 
 

@@ -4,9 +4,10 @@ The state is one safetensors file: weights, the optimiser's moments and the posi
 from the settings and the number of the step, so no generator's state is stored.
 """
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,19 +136,30 @@ def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch
                 steps = torch.tensor(float(metadata["step"]), device=device)
                 optimizer.state[parameter] = {"step": steps, **moments}
             return Position(int(metadata["step"]), int(metadata["seen"]), float(metadata["seconds"]))
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise UsageError(f"{path} is damaged ({one_line(error, 200)}); delete {path.parent} and start again") from None
 
 
 def read_log(path: Path, kind: type[Report], until: float = math.inf) -> list[Report]:
     """Return the reports of a log, up to a step; a line that a kill cut short is left out."""
-    return [convert(json.loads(line), kind) for line in _lines(path, until)]
+    with _damage_named(path):
+        return [convert(json.loads(line), kind) for line in _lines(path, until)]
 
 
 def truncate_log(path: Path, until: int) -> None:
     """Remove the reports after a step."""
     if path.is_file():
-        write_text(path, "".join(_lines(path, until)))
+        with _damage_named(path):
+            lines = _lines(path, until)
+        write_text(path, "".join(lines))
+
+
+@contextlib.contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise UsageError(f"{path} is damaged ({one_line(error, 100)}); delete {path.parent} and start again") from None
 
 
 def _lines(path: Path, until: float) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
@@ -61,6 +62,13 @@ def test_queries_get_the_buckets_of_the_rows_and_are_clipped():
     assert np.array_equal(queries.ranges, rows.ranges)
     inside = np.clip(ORIGINAL[:2] * 3, rows.ranges[0], rows.ranges[1])
     assert np.abs(queries.restore() - inside).max() <= np.ptp(rows.ranges, axis=0).max() / 255
+
+
+def test_a_tensor_that_is_differentiated_is_quantized_as_its_numbers():
+    tensor = torch.tensor(ORIGINAL, requires_grad=True)
+    for vectors in (tensor, tensor.half()):
+        numbers = vectors.detach().float().numpy()
+        assert np.array_equal(pc.quantize(vectors, "int8").matrix, pc.quantize(numbers, "int8").matrix)
 
 
 @pytest.mark.parametrize(

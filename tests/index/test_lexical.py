@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import promptcli as pc
-from promptcli.errors import UsageError
-from promptcli.evaluation.lexical import Lexical, joined
+from promptcli.errors import CheckFailedError, UsageError
+from promptcli.evaluation.lexical import FILES, Lexical, joined
 from promptcli.index.indexing import compact_index
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import StoredIndex, change, load, save
@@ -117,6 +117,21 @@ def test_a_changed_index_has_the_words_of_its_rows(tmp_path):
         names = [*(f"r{row}" for row in range(20, 50)), "new"]
         assert {hit.id for hit in hits} == {name for name, score in zip(names, expected, strict=True) if score > 0}
         assert [hit.score for hit in hits] == pytest.approx(sorted(filter(None, expected), reverse=True), abs=1e-5)
+
+
+@pytest.mark.parametrize("file", sorted(FILES.values()))
+@pytest.mark.parametrize("damage", ["zeros", "cut", "other"])
+def test_damaged_words_are_one_line(file, damage, tmp_path):
+    folder = tmp_path / "idx"
+    save(folder, StoredIndex(build(random_texts(50)), ORIGIN, "now"))
+    content = (folder / file).read_bytes()
+    damaged = {"zeros": bytes(len(content)), "cut": content[: len(content) // 2], "other": b"[1, 2]"}[damage]
+    (folder / file).write_bytes(damaged)
+    manifest = json.loads((folder / "index.json").read_text())
+    manifest["files"][file]["size"] = len(damaged)
+    (folder / "index.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckFailedError, match="damaged"):
+        load(folder).index.search(None, 5, words=["cat naps"])
 
 
 def test_texts_without_words_have_no_answers():

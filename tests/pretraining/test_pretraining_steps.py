@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -11,12 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, train_vocabulary
-from promptcli.errors import OutOfMemoryError
+from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, token_dtype, train_vocabulary
+from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.pretraining.batches import mask, steps
-from promptcli.pretraining.corpus import Corpus
+from promptcli.pretraining.corpus import Corpus, make_corpus
 from promptcli.pretraining.plan import LONG, SHORT, Plan
-from promptcli.pretraining.start import ppmi_svd
+from promptcli.pretraining.start import make_start, ppmi_svd
 from promptcli.pretraining.trainer import Trainer
 
 
@@ -139,6 +140,24 @@ def test_a_batch_that_memory_does_not_hold_is_one_line(monkeypatch):
     monkeypatch.setattr(trainer.model, "loss", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
     with pytest.raises(OutOfMemoryError, match="lower `batch_tokens`"):
         trainer.gradients(step, mask(step, plan, corpus))
+
+
+@pytest.mark.parametrize("file", ["lines.npz", "tokens.bin", "start.npy"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"\x93NUMPY\x01\x00v\x00{", b"\xff" * 64])
+def test_damaged_files_of_a_run_are_one_line(file, content, tmp_path):
+    vocabulary = SimpleNamespace(size=9, pieces=())
+    np.array([1, 2, 3], token_dtype(9)).tofile(tmp_path / "tokens.bin")
+    np.savez(tmp_path / "lines.npz", ends=np.array([1, 3]), unrelated_from=2)
+    np.save(tmp_path / "start.npy", np.zeros((9, 4), np.float32))
+
+    def read():
+        make_corpus(tmp_path, [], vocabulary)
+        return make_start(tmp_path, None, SimpleNamespace(vocab_size=9, width=4))
+
+    assert read().shape == (9, 4)
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(UsageError, match=r"are damaged .* delete the folder and start again"):
+        read()
 
 
 def test_one_text_has_one_vocabulary():

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -28,7 +29,8 @@ from promptcli.storage.cache import Cache
 from promptcli.storage.documents import read_document, to_json
 from promptcli.storage.files import atomic_path, check_output, remove_leftovers, temporary_folder, write_text
 from promptcli.storage.locks import claim, hold, hold_folder, try_lock
-from promptcli.storage.runs import RunFolder, read_log, truncate_log
+from promptcli.storage.runs import RunFolder, load_state, read_log, truncate_log
+from promptcli.storage.tensors import save_tensors
 from tests import processes
 
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -223,6 +225,8 @@ def test_an_output_is_a_new_file_or_takes_force(tmp_path):
         ("pipe", UsageError, "pipe"),
         (".", UsageError, "a folder"),
         ("nowhere/a.toml", NotFoundError, "nowhere"),
+        ("file/a.toml", UsageError, "file is a file; give a place in a folder"),
+        ("file/deeper/a.toml", UsageError, "file is a file; give a place in a folder"),
         ("n" * 201, UsageError, "200 bytes"),
         ("loop", UsageError, "leads to itself"),
     ],
@@ -230,6 +234,7 @@ def test_an_output_is_a_new_file_or_takes_force(tmp_path):
 def test_where_no_file_can_be_written(name, error, message, force, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     os.symlink("loop", tmp_path / "loop")
+    (tmp_path / "file").touch()
     with pytest.raises(error, match=message):
         check_output(tmp_path / name, force=force)
 
@@ -336,6 +341,27 @@ def test_a_log_is_cut_to_the_state(tmp_path):
     truncate_log(path, 2)
     assert read_log(path, Line) == [Line(1, 2.5), Line(2)]
     assert read_log(tmp_path / "none", Line) == []
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "1", "{}", '{"step": null}', '{"step": "1"}', "[" * 100_000, "\0"])
+def test_a_damaged_log_is_one_line(line, tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text(f'{{"step": 1}}\n{line}\n')
+    for use in (lambda: truncate_log(path, 2), lambda: read_log(path, dict, 2)):
+        with pytest.raises(UsageError, match=r"log.jsonl is damaged .* and start again"):
+            use()
+    assert path.read_text() == f'{{"step": 1}}\n{line}\n'
+
+
+@pytest.mark.parametrize("step", [None, "one"])
+@pytest.mark.parametrize("shape", [(3,), (2, 2)])
+def test_a_state_of_other_weights_is_one_line(step, shape, tmp_path):
+    weight = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.AdamW([weight])
+    tensors = {f"{kind}.w": torch.zeros(shape) for kind in ("weight", "exp_avg", "exp_avg_sq")}
+    save_tensors(tensors, tmp_path / "state.safetensors", {"seen": "1", **({"step": step} if step else {})})
+    with pytest.raises(UsageError, match=r"state.safetensors is damaged .* and start again"):
+        load_state(tmp_path / "state.safetensors", {"w": weight}, optimizer)
 
 
 def test_a_cache_that_may_not_be_written_keeps_nothing_and_says_so_once(tmp_path, monkeypatch, caplog):
