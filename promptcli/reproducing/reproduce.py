@@ -66,6 +66,7 @@ def reproduce(
     Yields:
         The tables on their backbones, as they are measured; a failure does not end the others.
     """
+    from promptcli.encoder.pooling import build_pooling
     from promptcli.reproducing.measures import measure_table, wanted_tables
     from promptcli.reproducing.report import write_result
 
@@ -86,6 +87,8 @@ def reproduce(
                 with tasks_from(data_dir):
                     contexts[name] = open_context(on, texts, seeds=runs, head=chosen, fresh=force)
             context = contexts[name]
+            if chosen is not None:
+                build_pooling(f"last/ditto:{chosen}", context.backbone, {})  # refuses a head that does not exist
             try:
                 document = measure_table(table, context)
             except PromptcliError as error:

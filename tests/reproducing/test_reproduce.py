@@ -30,6 +30,7 @@ from promptcli.storage.cache import Cache
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method
 from promptcli.training.run import TrainingRun
+from tests.embed_running import refused
 from tests.senteval import write_pairs, write_transfer
 
 ROOT = Path(__file__).parents[2]
@@ -195,6 +196,11 @@ def test_dittos_rows_take_a_head(context, tiny_folder):
     assert values[0] != values[1]
     reason = row_of(measure_table(table("ditto/1"), context(head="9-1")), "last Ditto")["not_measured"]["Avg"]
     assert "head '9-1' does not exist" in reason
+
+
+def test_a_head_that_does_not_exist_is_refused(run, home):
+    refused(run("reproduce", "ditto/2", "--head", "9-9"), 2, "head '9-9' does not exist", "1-1 to 4-8")
+    refused(run("reproduce", "ditto/2", "--head", "1-2", "--paper"), 2, "--head is of one backbone", "--backbone")
 
 
 @pytest.mark.parametrize(
