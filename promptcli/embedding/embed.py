@@ -200,7 +200,8 @@ def embed_parts(
     from promptcli.data.rows import read_range
     from promptcli.data.vectors import EmbedSettings
     from promptcli.data.vectors import part_folder as parts_of
-    from promptcli.storage.files import remove_folder, remove_leftovers
+    from promptcli.storage.files import remove_leftovers
+    from promptcli.storage.locks import in_use
 
     folder, settings = Path(folder), EmbedSettings(text_field, id_field, normalize, precision)
     if shard is not None and not 0 <= shard < shards:
@@ -215,7 +216,7 @@ def embed_parts(
         note(f"reading {remote} over the network")
     names = find_inputs([str(file) for file in files])
     if force and parts_of.is_part_folder(folder):
-        remove_folder(folder)
+        parts_of.remove_parts(folder)
     inputs = parts_of.counted_inputs(folder, names, settings, shards)
 
     from promptcli.embedding import parts
@@ -237,6 +238,7 @@ def embed_parts(
         job = parts.PartJob(folder, manifest, inputs, entry, devices[0], is_offline(), encoder if alone else None)
         del encoder  # the workers need its memory
         with (
+            in_use(folder / parts_of.MANIFEST),
             if_interrupted("finished parts are kept; run the same command to continue"),
             working("embed", sum(stop - first for first, stop in map(manifest.bounds, missing))) as advance,
         ):

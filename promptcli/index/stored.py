@@ -207,16 +207,16 @@ def create(folder: Path, *, force: bool = False, instead: IndexManifest | None =
     """
 
     def check() -> None:
-        if instead is None:
-            check_target(folder, force=force)
-        elif read_manifest(folder) != instead:
-            raise _changed(folder)
+        if instead is not None or not (force or there):
+            check_unchanged(folder, instead)
+        check_target(folder, force=force or instead is not None)
 
+    check_target(folder, force=force or instead is not None)
+    there = (folder / MANIFEST).exists()
     check()
     folder = _real_path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as locks:
-        there = (folder / MANIFEST).exists()
         if there:
             locks.enter_context(hold(folder / _LOCK))
         with write_folder(folder, check=check) as new:
@@ -312,8 +312,15 @@ def _read_manifest(folder: Path) -> IndexManifest:
     return manifest
 
 
+def check_unchanged(folder: Path, begun: IndexManifest | None) -> None:
+    """Refuse a folder if its index is not the one that the work was begun with, or None."""
+    there = (folder / MANIFEST).exists()
+    if there != (begun is not None) or (there and read_manifest(folder) != begun):
+        raise _changed(folder)
+
+
 def _changed(folder: Path) -> UsageError:
-    return UsageError(f"another process changed {folder} in the meantime; run the same command again")
+    return UsageError(f"another process made or changed the index in {folder} meanwhile; run the same command again")
 
 
 def _keep_lock(folder: Path, new: Path) -> None:

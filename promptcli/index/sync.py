@@ -106,6 +106,7 @@ def sync_index(
     if manifest is None or work.begins_again:
         documents = work.encoder().in_role("document", report=True)
         encoded = inputs.spooled(documents, _batches(list(work.rows)), folder, len(work.rows))
+        stored.check_unchanged(folder, manifest)
         with stored.create(folder, instead=manifest) as writer:
             index = VectorIndex.build(
                 encoded, memory=room, store=writer.segment, split=work.split, lexical=work.lexical

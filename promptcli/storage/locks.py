@@ -82,6 +82,27 @@ def _wait(acquired: Callable[[float], bool], what: Path, patience: float) -> Non
 
 
 @contextlib.contextmanager
+def in_use(file: Path) -> Iterator[None]:
+    """Let others see, while the block runs, that a file is in use, and what it describes. Many may use one."""
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_in_use(file: Path) -> bool:
+    """Return whether another process uses a file."""
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        return try_lock(descriptor) is False
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
 def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
     """Hold the lock file ``lock``, which is gone afterwards; refuse at once, by the holder's name, if it is held."""
     descriptor = _claimed(lock, what, remedy)

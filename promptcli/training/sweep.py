@@ -43,6 +43,8 @@ def run_trials(request: Request, trials: Sequence[Mapping[str, Setting]], name: 
             stack.enter_context(run.claimed(f"the training of {name!r}", "give another `name`"))
             if request.force and not request.resume and sweep.begun:
                 _discard(registry, trial_names)
+            elif not sweep.begun:
+                _check_free(registry, trial_names, name)
             sweep.open(
                 {**described, **_places(request, described), "trials": trials},
                 resume=request.resume,
@@ -81,6 +83,12 @@ def _places(request: Request, described: Mapping[str, Any]) -> dict[str, Any]:
 
 def _absolute(name: str) -> str:
     return os.path.abspath(name) if os.path.exists(split_columns(name)[0]) else name
+
+
+def _check_free(registry: Registry, trial_names: Sequence[str], name: str) -> None:
+    """Refuse models that have the names of trials and are none: they would be taken for some, and removed."""
+    for taken in sorted(set(trial_names) & set(registry.names())):
+        raise UsageError(f"model {taken!r} has the name of a run of {name!r}; give another `name`, or remove the model")
 
 
 def _discard(registry: Registry, trial_names: Sequence[str]) -> None:

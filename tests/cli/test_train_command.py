@@ -475,3 +475,12 @@ def test_a_model_that_appears_while_one_is_trained_is_kept_or_replaced(force, ru
         assert registry.load("t").recipe == entry.recipe
         assert run("train", "--resume", "t", "--offline").code == 0
     assert "trained" in registry.card("t").provenance
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+@pytest.mark.parametrize("more", [[], ["--force"]])
+def test_a_users_own_model_is_not_taken_for_a_run_of_a_sweep(more, run, options, registry):
+    own = registry.save(dataclasses.replace(registry.load("mini-static"), name="two.run-2"))
+    words = ["train", "simcse", *options, "--seeds", 2, "--name", "two", "-q", *more]
+    refused(run(*words), 2, "model 'two.run-2' has the name of a run of 'two'")
+    assert registry.load("two.run-2").created == own.created and not registry.run_folder("two.sweep").exists()

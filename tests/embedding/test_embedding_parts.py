@@ -136,6 +136,22 @@ def test_force_begins_again(tmp_path, texts):
     assert np.allclose(np.linalg.norm(next(PartFolder(tmp_path / "out").blocks()).vectors, axis=1), 1)
 
 
+def test_force_does_not_begin_again_what_another_process_is_making(tmp_path, texts, monkeypatch):
+    """The other process begins in the middle of a part."""
+    encode, others = FakeEncoder.encode_windows, []
+
+    def in_the_meantime(encoder, *given, **named):
+        if not others:
+            others.append(None)
+            with pytest.raises(UsageError, match="another process is making its parts; wait until it ends"):
+                embed(tmp_path / "out", texts, normalize=True, force=True)
+            assert embed(tmp_path / "out", texts, shard=1).made == [1]  # parts of the same folder are not refused
+        return encode(encoder, *given, **named)
+
+    monkeypatch.setattr(FakeEncoder, "encode_windows", in_the_meantime)
+    assert embed(tmp_path / "out", texts).finished and others
+
+
 def test_half_floats(tmp_path, texts):
     embed(tmp_path / "out", texts, precision="float16")
     vectors = np.concatenate([block.vectors for block in PartFolder(tmp_path / "out").blocks()])

@@ -215,7 +215,7 @@ def test_models_that_differ_are_named(tmp_path):
 
 @pytest.mark.parametrize("force", [False, True])
 def test_a_running_build_outlives_another_build_and_a_change_of_that_index(force, tmp_path):
-    folder, refused = tmp_path / "idx", pytest.raises(UsageError, match="holds an index; replace it with `force`")
+    folder, refused = tmp_path / "idx", pytest.raises(UsageError, match="another process made or changed")
     with contextlib.nullcontext() if force else refused:
         with create(folder, force=force) as writer:
             save(folder, stored(seed=1, n=10))

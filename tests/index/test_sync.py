@@ -122,8 +122,6 @@ def test_an_index_that_another_process_makes_in_the_meantime_is_not_replaced(syn
 
     (folder / "table.txt").write_text("built by hand\n")
     monkeypatch.setattr(sync, "_batches", meanwhile)
-    with pytest.raises(
-        UsageError, match="holds an index; replace it with `force`" if not synced else "another process"
-    ):
+    with pytest.raises(UsageError, match="another process made or changed the index in idx"):
         pc.sync_index("idx", ["notes"], other if synced else encoder)
     assert load(folder / "idx").index.rows == 1 and not load(folder / "idx").synced

@@ -21,8 +21,8 @@ from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_a
 from promptcli.data.vectors.formats import ABOUT, ParquetRows
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.storage.documents import convert, parse_json, read_document, shown, to_json
-from promptcli.storage.files import check_name, write_text
-from promptcli.storage.locks import hold_folder
+from promptcli.storage.files import check_name, remove_folder, write_text
+from promptcli.storage.locks import hold_folder, is_in_use
 
 MANIFEST = "_manifest.json"
 
@@ -136,6 +136,13 @@ def begin_folder(folder: Path, manifest: PartsManifest) -> PartsManifest:
     begun = read_parts_manifest(folder)
     begun.check_same(manifest, folder)
     return begun
+
+
+def remove_parts(folder: Path) -> None:
+    """Delete a folder of parts, so that it is begun again; refuse one that another process is at work on."""
+    if is_in_use(folder / MANIFEST):
+        raise UsageError(f"{folder}: another process is making its parts; wait until it ends, or give a new folder")
+    remove_folder(folder)
 
 
 def part_name(shard: int, shards: int) -> str:
