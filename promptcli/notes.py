@@ -5,7 +5,6 @@ Warnings, e.g. before the network is used, are shown by Python even if no loggin
 """
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -34,20 +33,9 @@ def _set(variable: ContextVar[Value], value: Value) -> Iterator[None]:
         variable.reset(before)
 
 
-def offline(wanted: bool = True) -> AbstractContextManager[None]:
+def without_network(wanted: bool = True) -> AbstractContextManager[None]:
     """Forbid the network in the block if ``wanted``; a block inside cannot allow it again."""
     return _set(_OFFLINE, wanted or _OFFLINE.get())
-
-
-def obeys_offline(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Let a function's parameter ``offline`` forbid the network while it runs."""
-
-    @functools.wraps(function)
-    def obeying(*given: Given.args, **named: Given.kwargs) -> Result:
-        with offline(bool(named.get("offline"))):
-            return function(*given, **named)
-
-    return obeying
 
 
 def is_offline() -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from promptcli.data.senteval import reads_data_dir, senteval_folder
+from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
 from promptcli.settings import BARE
 
@@ -85,7 +85,6 @@ ANALYSES: dict[str, Analysis] = {
 }
 
 
-@reads_data_dir
 def analyze(
     name: str,
     model: "Model | Sequence[Model] | None" = None,
@@ -130,31 +129,32 @@ def analyze(
     from promptcli.evaluation.scores import Label
     from promptcli.models.loading import as_list
 
-    analysis = look_up("analysis", name, ANALYSES)
-    for setting in settings:
-        if setting not in analysis.settings:
-            raise unknown(f"setting of {name}", setting, analysis.settings)
-    content = _content(analysis.takes, BARE.corpus if on is None else on, text_field)
-    values: dict[str, Any] = {**analysis.settings, **settings}
-    if isinstance(corpus := values.get("corpus"), str):
-        values["corpus"] = fitting_sentences(corpus)
-    models = as_list(BARE.backbone if model is None else model)
-    opened, refused = open_candidates(dict(candidates_of(models)))
-    if refused and not (skip_unfit and opened):
-        raise next(iter(refused.values()))
-    module, _, function = analysis.run.partition(":")
-    run = getattr(importlib.import_module(f"promptcli.analysis.{module}"), function)
-    given = [] if content is None else [content]
-    encoders = [encoder for _, encoder in opened.values()]
-    results: list[Found] = (
-        [run(encoder.backbone, *given, **values) for encoder in encoders]
-        if analysis.of_backbone
-        else run(encoders, *given, **values)
-    )
-    if model is None or model is models[0]:
-        return results[0]
-    labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
-    return dict(zip(labels, results, strict=True))
+    with tasks_from(data_dir):
+        analysis = look_up("analysis", name, ANALYSES)
+        for setting in settings:
+            if setting not in analysis.settings:
+                raise unknown(f"setting of {name}", setting, analysis.settings)
+        content = _content(analysis.takes, BARE.corpus if on is None else on, text_field)
+        values: dict[str, Any] = {**analysis.settings, **settings}
+        if isinstance(corpus := values.get("corpus"), str):
+            values["corpus"] = fitting_sentences(corpus)
+        models = as_list(BARE.backbone if model is None else model)
+        opened, refused = open_candidates(dict(candidates_of(models)))
+        if refused and not (skip_unfit and opened):
+            raise next(iter(refused.values()))
+        module, _, function = analysis.run.partition(":")
+        run = getattr(importlib.import_module(f"promptcli.analysis.{module}"), function)
+        given = [] if content is None else [content]
+        encoders = [encoder for _, encoder in opened.values()]
+        results: list[Found] = (
+            [run(encoder.backbone, *given, **values) for encoder in encoders]
+            if analysis.of_backbone
+            else run(encoders, *given, **values)
+        )
+        if model is None or model is models[0]:
+            return results[0]
+        labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
+        return dict(zip(labels, results, strict=True))
 
 
 def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:

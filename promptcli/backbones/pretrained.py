@@ -21,7 +21,7 @@ from promptcli.backbones.lora import CONFIG, WEIGHTS, base_of, merge_lora, read_
 from promptcli.backbones.states import Batch, Needs
 from promptcli.backbones.tokenizer import PieceTokenizer, added_around, read_wordpiece
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
-from promptcli.notes import is_offline, note, offline, warn
+from promptcli.notes import is_offline, note, warn, without_network
 from promptcli.storage.files import sha256
 
 #: Backbones inside the package, by name.
@@ -122,7 +122,7 @@ def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | N
 def family_and_width(name: str) -> tuple[str, int]:
     """Return a backbone's family and the width of its hidden states, by its config.json alone."""
     what = f"backbone {name!r}"
-    with offline():
+    with without_network():
         folder, _ = locate(name)
         base = _base(what, folder)
     if base is not None:

@@ -29,7 +29,7 @@ from promptcli.cli.console import TYPED, progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime
 from promptcli.cli.signatures import expand
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
-from promptcli.notes import offline, showing
+from promptcli.notes import showing, without_network
 from promptcli.serving.worker import computing
 from promptcli.settings import ANOTHER_HOME, program_folder
 
@@ -99,7 +99,7 @@ class Command(TyperCommand):
         runtime.configure_libraries()
         RUNTIME.set(runtime)
         TYPED.set({parameter.name: _typed(parameter) for parameter in self.get_params(ctx)})
-        with offline(runtime.offline), showing(None if runtime.quiet else progress):
+        with without_network(runtime.offline), showing(None if runtime.quiet else progress):
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -44,19 +44,6 @@ def tasks_from(folder: str | Path | None) -> Iterator[None]:
         _FOLDER.reset(before)
 
 
-def reads_data_dir(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Let a function's parameter ``data_dir`` be the folder of the tasks that are named in all that it calls."""
-
-    @functools.wraps(function)
-    def reading(*args: Arguments.args, **named: Arguments.kwargs) -> Result:
-        folder = named.get("data_dir")
-        assert folder is None or isinstance(folder, str | Path)
-        with tasks_from(folder):
-            return function(*args, **named)
-
-    return reading
-
-
 def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
     """Return the folder that holds one of the folders ``inside``: the one given, or a usual one within it."""
     if not folder.is_dir():

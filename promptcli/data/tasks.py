@@ -28,7 +28,7 @@ from promptcli.data.task_table import (
     task_row,
 )
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
-from promptcli.notes import offline
+from promptcli.notes import without_network
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,9 @@ def load_any(folder: Path | None, names: Sequence[TaskName], protocol: str = "se
                 parts = row.read(root)
                 text = row.text or _text_of(row, parts)
             else:
-                with offline(unreachable):  # one wait for the network is enough; the others may still be in the cache
+                with without_network(
+                    unreachable
+                ):  # one wait for the network is enough; the others may still be in the cache
                     parts, text = _from_hub(name, row, rules)
         except NotFoundError as error:
             unreachable = unreachable or isinstance(error, UnreachableError)

@@ -27,7 +27,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.errors import CheckFailedError, PromptcliError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
-from promptcli.notes import Advance, offline
+from promptcli.notes import Advance, without_network
 from promptcli.recipe import Choice
 from promptcli.storage.files import atomic_path, remove_leftovers
 
@@ -65,7 +65,7 @@ class PartJob:
 
     def _open(self) -> Encoder:
         model = self.manifest.model
-        with offline(self.offline):
+        with without_network(self.offline):
             backend = str(model.get("backend", "torch"))
             encoder = loading.open_model(self.entry, device=self.device, dtype=str(model["dtype"]), backend=backend)
         if encoder.fingerprint != self.manifest.fingerprint:

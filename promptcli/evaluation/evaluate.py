@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptcli.data.senteval import reads_data_dir
+from promptcli.data.senteval import tasks_from
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 Tasks = str | Path | Sequence[str | Path]  #: tasks by their names, see ``evaluate``
 
 
-@reads_data_dir
 def evaluate(
     models: "Model | Sequence[Model]" = (),
     tasks: Tasks = (),
@@ -74,39 +73,41 @@ def evaluate(
     from promptcli.evaluation.scores import Evaluation, Score
     from promptcli.models.loading import as_list
 
-    loaded = named.load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
-    settings = EvalSettings(FAST if fast else FULL, SEED if seed is None else seed, Path(mteb_folder))
-    rows = named.candidates_of([*as_list(models), *([] if compare is None else [compare])])
-    baseline = None if compare is None else rows[-1][0]
-    comparable = STSTask | TransferTask | RetrievalTask
-    if baseline is not None and not any(isinstance(task, comparable) for task in loaded.tasks):
-        raise UsageError("`compare` takes graded pairs, transfer tasks or retrieval; name one, or leave it out")
-    if baseline is not None and not vectors and len(dict(rows)) == 1:
-        raise UsageError(f"`compare`: {baseline.recipe} is the only encoder; name a second one")
-    transfer = [task for task in loaded.tasks if isinstance(task, TransferTask)]
-    named.note_examples(transfer)
-    check_tasks(transfer, settings.training)
-    external = [read_embedded(Path(path), loaded.tasks) for path in dict.fromkeys(vectors)]
-    scores: dict[Label, list[Score]] = {each.label: score_vectors([each], loaded.tasks, settings) for each in external}
-    opened, refused = named.open_candidates(dict(rows))
-    if refused and not (skip_missing and (opened or external)):
-        raise next(iter(refused.values()))
-    scored, failed = named.score_models(opened, loaded.tasks, settings, strict=not skip_missing)
-    refused |= failed
-    if baseline is not None and baseline in refused:
-        raise refused[baseline]
-    if refused and not any(scored.values()) and not external:
-        raise next(iter(refused.values()))
-    evaluation = Evaluation(
-        scores | {label: scored.get(label, []) for label in dict(rows)}, loaded.tasks, loaded.missing
-    )
-    evaluation.refused = refused
-    named.note_cosines(evaluation)
-    evaluation.comparisons = compare_rows(evaluation.rows, baseline)
-    return evaluation
+    with tasks_from(data_dir):
+        loaded = named.load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
+        settings = EvalSettings(FAST if fast else FULL, SEED if seed is None else seed, Path(mteb_folder))
+        rows = named.candidates_of([*as_list(models), *([] if compare is None else [compare])])
+        baseline = None if compare is None else rows[-1][0]
+        comparable = STSTask | TransferTask | RetrievalTask
+        if baseline is not None and not any(isinstance(task, comparable) for task in loaded.tasks):
+            raise UsageError("`compare` takes graded pairs, transfer tasks or retrieval; name one, or leave it out")
+        if baseline is not None and not vectors and len(dict(rows)) == 1:
+            raise UsageError(f"`compare`: {baseline.recipe} is the only encoder; name a second one")
+        transfer = [task for task in loaded.tasks if isinstance(task, TransferTask)]
+        named.note_examples(transfer)
+        check_tasks(transfer, settings.training)
+        external = [read_embedded(Path(path), loaded.tasks) for path in dict.fromkeys(vectors)]
+        scores: dict[Label, list[Score]] = {
+            each.label: score_vectors([each], loaded.tasks, settings) for each in external
+        }
+        opened, refused = named.open_candidates(dict(rows))
+        if refused and not (skip_missing and (opened or external)):
+            raise next(iter(refused.values()))
+        scored, failed = named.score_models(opened, loaded.tasks, settings, strict=not skip_missing)
+        refused |= failed
+        if baseline is not None and baseline in refused:
+            raise refused[baseline]
+        if refused and not any(scored.values()) and not external:
+            raise next(iter(refused.values()))
+        evaluation = Evaluation(
+            scores | {label: scored.get(label, []) for label in dict(rows)}, loaded.tasks, loaded.missing
+        )
+        evaluation.refused = refused
+        named.note_cosines(evaluation)
+        evaluation.comparisons = compare_rows(evaluation.rows, baseline)
+        return evaluation
 
 
-@reads_data_dir
 def task_sentences(tasks: Tasks = (), *, data_dir: str | Path | None = None, protocol: str = "senteval") -> list[str]:
     """Return every sentence of tasks once, in order, for another program to embed: see ``vectors`` of ``evaluate``.
 
@@ -118,4 +119,5 @@ def task_sentences(tasks: Tasks = (), *, data_dir: str | Path | None = None, pro
     from promptcli.evaluation.candidates import load_named_tasks
     from promptcli.evaluation.evaluator import distinct_sentences
 
-    return distinct_sentences(load_named_tasks(tasks, protocol=protocol).tasks)
+    with tasks_from(data_dir):
+        return distinct_sentences(load_named_tasks(tasks, protocol=protocol).tasks)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptcli.notes import obeys_offline
+from promptcli.notes import without_network
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder
@@ -39,7 +39,6 @@ def save(encoder: "Encoder", folder: str | Path, *, force: bool = False) -> None
         write_card(temporary, entry, encoder.recipe, use=use)
 
 
-@obeys_offline
 def export(
     encoder: "Model",
     folder: str | Path,
@@ -71,10 +70,10 @@ def export(
     from promptcli.models import export as exporting
     from promptcli.models.loading import entry_of
 
-    return exporting.export(entry_of(encoder), to, Path(folder), base=base, int8=int8, force=force)
+    with without_network(offline):
+        return exporting.export(entry_of(encoder), to, Path(folder), base=base, int8=int8, force=force)
 
 
-@obeys_offline
 def import_model(
     source: str | Path,
     name: str,
@@ -107,7 +106,8 @@ def import_model(
     from promptcli.models import importing
     from promptcli.models.loading import open_registry
 
-    return importing.import_model(open_registry(), str(source), name, changes=changes, convert=convert, force=force)
+    with without_network(offline):
+        return importing.import_model(open_registry(), str(source), name, changes=changes, convert=convert, force=force)
 
 
 def push(encoder: "Model", repo: str, *, private: bool = False, revision: str | None = None) -> "Pushed":

@@ -23,7 +23,7 @@ from promptcli.models.loading import open_model
 from promptcli.models.onnx import export_onnx, export_openvino
 from promptcli.models.reading import read_folder
 from promptcli.models.saving import check_shareable, save_encoder, untuned
-from promptcli.notes import offline
+from promptcli.notes import without_network
 from promptcli.storage.documents import to_json
 from promptcli.storage.folders import atomic_folder
 from promptcli.storage.tensors import save_tensors
@@ -61,7 +61,7 @@ def _encode_with_st(folder: Path, probes: list[str]) -> np.ndarray:
         if (folder / MODULES).read_text(encoding="utf-8") == OUR_MODULE:
             from promptcli.models.st_module import as_sentence_transformer
 
-            with offline():
+            with without_network():
                 encoder = open_model(read_folder(str(folder), folder), device="cpu", dtype="stored")
             model = as_sentence_transformer(encoder)
         else:

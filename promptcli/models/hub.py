@@ -25,7 +25,7 @@ from promptcli.models.loading import open_model
 from promptcli.models.reading import read_folder
 from promptcli.models.registry import Registry
 from promptcli.models.saving import save_encoder
-from promptcli.notes import is_offline, is_shown, note, offline
+from promptcli.notes import is_offline, is_shown, note, without_network
 from promptcli.storage.files import temporary_folder
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or deletes others.
@@ -99,7 +99,7 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     save_encoder(entry, encoder, folder, backbone=backbone)
     vectors = encoder.encode(PROBES)
     del encoder  # memory may not hold two
-    with offline():
+    with without_network():
         written = open_model(read_folder(str(folder), folder), device="cpu", dtype="float32")
     if not np.array_equal(written.encode(PROBES), vectors):
         raise CheckFailedError(f"model {entry.name!r} gives other vectors after it was written; nothing was sent")

@@ -24,8 +24,7 @@ from promptcli.models.entries import Entry
 from promptcli.models.reading import read_model
 from promptcli.models.registry import Registry
 from promptcli.named_templates import has_mask
-from promptcli.notes import note, obeys_offline
-from promptcli.notes import offline as no_network
+from promptcli.notes import note, without_network
 from promptcli.recipe import RECIPES, Choice, Recipe
 from promptcli.settings import BARE, program_folder
 
@@ -48,7 +47,6 @@ def open_registry() -> Registry:
     return Registry(home_folder())
 
 
-@obeys_offline
 def load(
     choice: str | Path | Recipe | Entry = "mini",
     *,
@@ -100,18 +98,25 @@ def load(
         >>> pc.load("mini").encode(["A cat sleeps."]).shape
         (1, 256)
     """
-    given = {"backbone": backbone, "prompt": prompt, "pooling": pooling, "denoise": denoise, "max_length": max_length}
-    changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
-    if transforms is not None:
-        changes["transforms"] = tuple(transforms)
-    if revision is not None:
-        choice = f"{choice}@{revision}"
-    entry = changed(entry_of(choice), changes)
-    entry = entry if dim is None else first_numbers(entry, dim)
-    _note_unread_mask(entry, changes)
-    device = f"cuda:{device}" if isinstance(device, int) else str(device or "auto")
-    dtype = str(dtype or "stored").removeprefix("torch.")
-    return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows, calibration=calibration)
+    with without_network(offline):
+        given = {
+            "backbone": backbone,
+            "prompt": prompt,
+            "pooling": pooling,
+            "denoise": denoise,
+            "max_length": max_length,
+        }
+        changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+        if transforms is not None:
+            changes["transforms"] = tuple(transforms)
+        if revision is not None:
+            choice = f"{choice}@{revision}"
+        entry = changed(entry_of(choice), changes)
+        entry = entry if dim is None else first_numbers(entry, dim)
+        _note_unread_mask(entry, changes)
+        device = f"cuda:{device}" if isinstance(device, int) else str(device or "auto")
+        dtype = str(dtype or "stored").removeprefix("torch.")
+        return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows, calibration=calibration)
 
 
 def as_list(models: Model | Sequence[Model]) -> list[Model]:
@@ -176,7 +181,7 @@ def named(registry: Registry, text: str) -> Entry:
         return Entry(text, RECIPES["static-avg"].replace(backbone=text))
     mistyped = _mistyped(registry, text)
     try:
-        with no_network(bool(mistyped)):
+        with without_network(bool(mistyped)):
             return read_model(text)
     except NotFoundError as error:
         if is_folder or "/" in text:
@@ -256,7 +261,7 @@ def backbone_model(model: Model) -> Model:
     if name in registry.names() or is_recipe(registry, name):
         return model
     if mistyped := _mistyped(registry, name):
-        with no_network():
+        with without_network():
             try:
                 locate(name)
             except NotFoundError:

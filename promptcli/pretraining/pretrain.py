@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from promptcli.notes import obeys_offline
+from promptcli.notes import without_network
 
 Setting = str | int | float | bool  #: a value of a setting
 
@@ -18,7 +18,6 @@ class Pretrained:
     figures: dict[str, object]  #: parameters, steps, tokens, speed; JSON-ready
 
 
-@obeys_offline
 def pretrain(
     files: str | Path | Sequence[str | Path],
     output: str | Path,
@@ -67,24 +66,25 @@ def pretrain(
     from promptcli.pretraining.start import Start
     from promptcli.storage.files import sha256
 
-    known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]
-    for name in settings:
-        if name not in known:
-            raise unknown("setting", name, known)
-    if not settings.get("tokens"):
-        raise UsageError("give the budget of the run: `tokens` N")
-    begun = Start.open(start) if start else None
-    plan = Plan(**settings)  # type: ignore[arg-type]
-    if templates and plan.objective != BAGS:
-        raise UsageError(f"`templates` needs `objective` {BAGS}")
-    taught = Path(templates or DEFAULT_TEMPLATES) if plan.objective == BAGS else None
-    ordered = [files] if isinstance(files, str | Path) else files
-    corpus = [*(CorpusFile(Path(file)) for file in ordered), *(CorpusFile(Path(file), True) for file in unrelated)]
-    for file in [*corpus, *([CorpusFile(taught)] if taught else [])]:
-        next(file.lines(), None)  # wrong files are refused before the work
-    hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in corpus)
-    plan = dataclasses.replace(plan, files=hashes, templates=sha256(taught) if taught else "")
-    run = PretrainingRun(corpus, Path(output), begun.plan(plan) if begun else plan, begun, taught)
-    with kept_random_states():
-        figures = run.run(device, command=command, resume=resume)
-    return Pretrained(run.output, figures)
+    with without_network(offline):
+        known = [item.name for item in dataclasses.fields(Plan) if "help" in item.metadata]
+        for name in settings:
+            if name not in known:
+                raise unknown("setting", name, known)
+        if not settings.get("tokens"):
+            raise UsageError("give the budget of the run: `tokens` N")
+        begun = Start.open(start) if start else None
+        plan = Plan(**settings)  # type: ignore[arg-type]
+        if templates and plan.objective != BAGS:
+            raise UsageError(f"`templates` needs `objective` {BAGS}")
+        taught = Path(templates or DEFAULT_TEMPLATES) if plan.objective == BAGS else None
+        ordered = [files] if isinstance(files, str | Path) else files
+        corpus = [*(CorpusFile(Path(file)) for file in ordered), *(CorpusFile(Path(file), True) for file in unrelated)]
+        for file in [*corpus, *([CorpusFile(taught)] if taught else [])]:
+            next(file.lines(), None)  # wrong files are refused before the work
+        hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in corpus)
+        plan = dataclasses.replace(plan, files=hashes, templates=sha256(taught) if taught else "")
+        run = PretrainingRun(corpus, Path(output), begun.plan(plan) if begun else plan, begun, taught)
+        with kept_random_states():
+            figures = run.run(device, command=command, resume=resume)
+        return Pretrained(run.output, figures)

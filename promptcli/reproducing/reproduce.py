@@ -107,10 +107,10 @@ def overviews(
     texts: Texts = Texts(),  # noqa: B008 - frozen
 ) -> list[dict[str, Any]]:
     """Return the needs of every table and the number of its figures that can be measured here, offline; JSON-ready."""
-    from promptcli.notes import offline
+    from promptcli.notes import without_network
     from promptcli.reproducing.measures import overview
 
-    with offline():
+    with without_network():
         context = open_context(_choice(backbone), texts)
         return [overview(table, context) for table in published_tables().values()]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptcli.data.senteval import reads_data_dir, senteval_folder
+from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.errors import if_interrupted
 from promptcli.notes import note
 from promptcli.searching.search_settings import SEARCHED, SearchSettings, Setting
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from promptcli.searching.search import Search
 
 
-@reads_data_dir
 def search_heads(
     model: "Model | None" = None,
     on: "str | Path | STSTask | None" = None,
@@ -57,13 +56,13 @@ def search_heads(
     from promptcli.data.sources import fitting_sentences
     from promptcli.searching.search import rank_heads
 
-    saved, task = _saving(name, force), _development(on)
-    if isinstance(corpus, str | Path):
-        corpus = fitting_sentences(str(corpus))
-    return saved(rank_heads(_opened(model or BARE.backbone), task, corpus, states, top))
+    with tasks_from(data_dir):
+        saved, task = _saving(name, force), _development(on)
+        if isinstance(corpus, str | Path):
+            corpus = fitting_sentences(str(corpus))
+        return saved(rank_heads(_opened(model or BARE.backbone), task, corpus, states, top))
 
 
-@reads_data_dir
 def search_layers(
     model: "Model" = BARE.backbone,
     on: "str | Path | STSTask | None" = None,
@@ -96,11 +95,11 @@ def search_layers(
     """
     from promptcli.searching.search import rank_layers
 
-    saved, task = _saving(name, force), _development(on)
-    return saved(rank_layers(_opened(model), task, weights))
+    with tasks_from(data_dir):
+        saved, task = _saving(name, force), _development(on)
+        return saved(rank_layers(_opened(model), task, weights))
 
 
-@reads_data_dir
 def search_templates(
     model: "Model | None" = None,
     on: "str | Path | STSTask | None" = None,
@@ -134,13 +133,14 @@ def search_templates(
     """
     from promptcli.searching import template_search
 
-    settings = (settings or SearchSettings()).replace(**changes)
-    template_search.choose_mode(settings)
-    saved = _saving(name, force)
-    candidates = None if settings.candidates is None else template_search.read_candidates(settings.candidates)
-    task, backbone = _development(on), _opened(model or BARE.backbone).backbone
-    with if_interrupted("scored templates are kept; run the same command to continue"):
-        return saved(template_search.search_templates(backbone, task, settings, candidates))
+    with tasks_from(data_dir):
+        settings = (settings or SearchSettings()).replace(**changes)
+        template_search.choose_mode(settings)
+        saved = _saving(name, force)
+        candidates = None if settings.candidates is None else template_search.read_candidates(settings.candidates)
+        task, backbone = _development(on), _opened(model or BARE.backbone).backbone
+        with if_interrupted("scored templates are kept; run the same command to continue"):
+            return saved(template_search.search_templates(backbone, task, settings, candidates))
 
 
 def _opened(model: "Model") -> "Encoder":

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from promptcli.data.senteval import reads_data_dir
+from promptcli.data.senteval import tasks_from
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from promptcli.models.loading import Model, Sentences
 
 
-@reads_data_dir
 def fit(
     recipe: "Model",
     on: "Sentences" = "demo",
@@ -54,19 +53,19 @@ def fit(
     from promptcli.notes import note
     from promptcli.training.fits import fit_recipe
 
-    if name is not None:
-        open_registry().check_free(name, force=force)
-    wanted, where = entry_of(recipe).recipe, recipe if isinstance(recipe, Choice) else Choice()
-    pairs = None if select is None else development_task(str(select))
-    if isinstance(on, str | Path):
-        source, sentences = str(on), fitting_sentences(str(on), text_field=text_field)
-    else:
-        source, sentences = "a list", list(check_texts(on))
-    dtype = where.dtype or "stored"
-    fitted = fit_recipe(wanted, sentences, choose_by=pairs, source=source, device=where.device, dtype=dtype)
-    if name is not None:
-        register(fitted.encoder, name, force=force, **fitted.provenance)
-        note(
-            f"fitted on {fitted.provenance['fitted_on']['sentences']:,} sentences of {source}; saved as model {name!r}"
-        )
-    return fitted.encoder
+    with tasks_from(data_dir):
+        if name is not None:
+            open_registry().check_free(name, force=force)
+        wanted, where = entry_of(recipe).recipe, recipe if isinstance(recipe, Choice) else Choice()
+        pairs = None if select is None else development_task(str(select))
+        if isinstance(on, str | Path):
+            source, sentences = str(on), fitting_sentences(str(on), text_field=text_field)
+        else:
+            source, sentences = "a list", list(check_texts(on))
+        dtype = where.dtype or "stored"
+        fitted = fit_recipe(wanted, sentences, choose_by=pairs, source=source, device=where.device, dtype=dtype)
+        if name is not None:
+            register(fitted.encoder, name, force=force, **fitted.provenance)
+            count = fitted.provenance["fitted_on"]["sentences"]
+            note(f"fitted on {count:,} sentences of {source}; saved as model {name!r}")
+        return fitted.encoder

@@ -39,8 +39,7 @@ from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.models.entries import Entry
 from promptcli.models.loading import DEFAULT, open_model, open_registry
 from promptcli.models.registry import portable
-from promptcli.notes import note, silent, warn
-from promptcli.notes import offline as without_network
+from promptcli.notes import note, silent, warn, without_network
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE, PAPER
 from promptcli.storage.files import temporary_folder

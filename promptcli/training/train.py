@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from promptcli.errors import UsageError
-from promptcli.notes import obeys_offline
+from promptcli.notes import without_network
 from promptcli.recipe import Choice
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
 
-@obeys_offline
 def train(
     method: str | None = None,
     data: "TrainingData | None" = None,
@@ -72,15 +71,26 @@ def train(
     """
     from promptcli.training.run import Request
 
-    return _begun(
-        Request(
-            method or "", data, settings, backbone, start, supervised, paper, on, data_dir, name, tests, resume, force,
-            offline,
+    with without_network(offline):
+        request = Request(
+            method=method or "",
+            data=data,
+            changes=settings,
+            backbone=backbone,
+            start=start,
+            supervised=supervised,
+            paper=paper,
+            on=on,
+            data_dir=data_dir,
+            name=name,
+            tests=tests,
+            resume=resume,
+            force=force,
+            offline=offline,
         )
-    ).train()  # fmt: skip
+        return _begun(request).train()
 
 
-@obeys_offline
 def train_several(trials: Sequence[Mapping[str, Setting]], *, name: str, **given: Any) -> "list[Trained]":
     """Train with each of several changes of the settings; the best on the development pairs is kept.
 
@@ -94,12 +104,13 @@ def train_several(trials: Sequence[Mapping[str, Setting]], *, name: str, **given
     from promptcli.training.run import Request
     from promptcli.training.sweep import run_trials
 
-    fields = {field.name for field in dataclasses.fields(Request)} - {"changes"}
-    arguments = {field: given[field] for field in fields & given.keys()}
-    arguments["method"] = given.get("method") or ""
-    changes = {setting: value for setting, value in given.items() if setting not in fields}
-    request = Request(**{**arguments, "name": f"{name}.sweep", "changes": changes})
-    return run_trials(_begun(request), trials, name)
+    with without_network(bool(given.get("offline"))):
+        fields = {field.name for field in dataclasses.fields(Request)} - {"changes"}
+        arguments = {field: given[field] for field in fields & given.keys()}
+        arguments["method"] = given.get("method") or ""
+        changes = {setting: value for setting, value in given.items() if setting not in fields}
+        request = Request(**{**arguments, "name": f"{name}.sweep", "changes": changes})
+        return run_trials(_begun(request), trials, name)
 
 
 def is_begun(name: str) -> bool:

@@ -18,7 +18,7 @@ from promptcli.backbones.seam import NAME, SeamCall, attention, seam_fault
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
-from promptcli.notes import offline
+from promptcli.notes import without_network
 from promptcli.recipe import Recipe
 from tests.reference import plain
 from tests.tiny import FAMILIES, SENTENCES, save_tiny
@@ -201,7 +201,7 @@ def test_pickled_weights_are_refused(tmp_path):
 )
 def test_names_without_a_model(name, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with offline(), pytest.raises(NotFoundError, match=message):
+    with without_network(), pytest.raises(NotFoundError, match=message):
         load_backbone(name)
 
 

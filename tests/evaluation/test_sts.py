@@ -10,7 +10,7 @@ from promptcli.data.senteval import moses as tokenize
 from promptcli.data.task_table import PROTOCOLS, TASKS, TaskName, task_row
 from promptcli.data.tasks import Pairs, STSTask, fitting_task, load_tasks, task_names
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.notes import offline
+from promptcli.notes import without_network
 from tests.reading import write_table
 
 #: All splits of a task: to fit on.
@@ -287,7 +287,7 @@ def test_splits_of_the_hub_and_sets_that_cannot_be_read(local_sets):
 
 def test_offline_an_uncached_data_set_is_named_at_once(cache, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("asked the network"))
-    with offline():
+    with without_network():
         loaded = load_tasks(None, task_names(["STS12", "SICK-R"]))
     assert not loaded.tasks
     assert "mteb/sts12-sts is not in the cache (offline)" in loaded.missing["STS12"]

@@ -19,7 +19,7 @@ from promptcli.models.exchange import save
 from promptcli.models.importing import import_model
 from promptcli.models.loading import open_model
 from promptcli.models.reading import read_model
-from promptcli.notes import offline
+from promptcli.notes import without_network
 from promptcli.recipe import Recipe
 from tests.published import write, write_modules
 from tests.tiny import SENTENCES
@@ -159,7 +159,7 @@ def test_names_may_have_slashes_after_the_at(monkeypatch):
         raise FileNotFoundError
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
-    with offline(), pytest.raises(NotFoundError, match="not in the local cache"):
+    with without_network(), pytest.raises(NotFoundError, match="not in the local cache"):
         locate("owner/name@refs/pr/5")
     assert asked == [("owner/name", "refs/pr/5")]
 

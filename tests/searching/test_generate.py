@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGene
 from promptcli.backbones.t5 import load_t5
 from promptcli.data.demo import DEFINITIONS
 from promptcli.errors import NotFoundError, UsageError
-from promptcli.notes import offline, showing
+from promptcli.notes import showing, without_network
 from promptcli.recipe import MASK, SLOT
 from promptcli.searching import generate_t5
 from promptcli.searching.generate_t5 import FORMS, Definition, choose_definitions, read_definitions
@@ -168,7 +168,7 @@ def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
         (tmp_path / "pickled", UsageError, "a pickle can run code"),
         (tmp_path / "broken", UsageError, "not a T5"),
     ):
-        with offline(), pytest.raises(error, match=message):
+        with without_network(), pytest.raises(error, match=message):
             load_t5(str(folder))
 
 
