@@ -14,10 +14,12 @@ RAW = [
     "1" * 5000, "-" + "9" * 30, "1e999", "NaN", "-Infinity", '"\\ud800"', '"\\u0000"', "[" * 100_000, '{"a":' * 3000,
     "[" * 70 + "]" * 70, "0x10", "'x'", "", '{"a": 1, "a": 2}', '"' + "x" * 3000 + '"', "1.5e-320", "true", "1e400",
 ]  # fmt: skip
-WORDS = st.sampled_from([*"mini last/avg [X] [MASK] text .. / white demo bert f /dev/null".split(), "a\nb", "\u2028"])
+WORDS = st.sampled_from(
+    [*"mini last/avg [X] [MASK] text .. ../bert / white demo bert f /dev/null".split(), "a\nb", "\u2028"]
+)
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.integers(-2, 70) | st.floats() | st.text(max_size=8) | WORDS
-    | st.sampled_from([2**31, 2**63, -(2**63) - 1, 10**30, 1e308, 0.5])
+    | st.sampled_from([2**31, 10**15, 2**63, -(2**63) - 1, 10**30, 1e308, 0.5])
 )  # fmt: skip
 VALUES = st.recursive(
     SCALARS,
@@ -193,5 +195,16 @@ KINDS: dict[str, Kind] = {
     "import, modules": Kind("st/modules.json", any_json, (_IMPORT.format("st"),), ("home",)),
     "import, dense": Kind("st/2_Dense/config.json", any_json, (_IMPORT.format("st"),), ("home",)),
     "LoRA": Kind("lora/adapter_config.json", any_json, _ADAPTER, ("home",)),
+    "parts, manifest": Kind("parts/_manifest.json", any_json, ("index build parts -o out/ix -q",)),
+    "index, manifest": Kind("index/index.json", any_json, ("index search index one --offline -q", "index info index")),
+    "weights in parts": Kind("sharded/model.safetensors.index.json", any_json, (_IMPORT.format("sharded"),), ("home",)),
+    "promptcli folder": Kind(
+        "shared/promptcli.json",
+        any_json,
+        (_IMPORT.format("shared"), "similarity one two -m ./shared --offline -q"),
+        ("home",),
+    ),
+    "parquet, dictionary": Kind("dictionary.parquet", any_bytes, _READ, _SAVING),
+    "xz": Kind("text.txt.xz", any_bytes, _READ, _SAVING),
     "word vectors": Kind("words.txt", any_text, (_WORDS,)),
 }

@@ -5,6 +5,7 @@ PROMPTCLI_FUZZ is the number of inputs in all, drawn anew each time; without it 
 
 import functools
 import json
+import lzma
 import os
 import shlex
 import shutil
@@ -16,7 +17,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from promptcli.cli import app as entrance
 from promptcli.errors import LONGEST_MESSAGE
@@ -41,6 +42,7 @@ def sound(tmp_path_factory):
         _write_inputs(folder)
         for line in MADE:
             _call(line)
+        shutil.copytree(folder / "home" / "models" / "saved", folder / "shared")
         shutil.copytree(folder, folder.with_name("kept"))
         yield folder
 
@@ -55,6 +57,8 @@ def sound_home(sound, home, monkeypatch):
 MADE = (
     *(f"embed text.txt -o bare.{kind} {TINY}" for kind in ("npy", "parquet", "jsonl")),
     "models import st --name saved --offline -q",  # so that the registry exists
+    f"embed text.txt -o parts --shards 2 {TINY}",
+    f"index build text.txt -o index -m last-avg {TINY}",
     "config backbone bert",
 )
 
@@ -69,6 +73,10 @@ def _write_inputs(folder):
 
     save_tiny("bert", folder / "bert")
     shutil.copytree(folder / "bert", folder / "model")
+    shutil.copytree(folder / "bert", folder / "sharded")
+    weights = dict.fromkeys(load_file(folder / "bert" / "model.safetensors"), "model.safetensors")
+    listed = {"metadata": {}, "weight_map": weights}
+    (folder / "sharded" / "model.safetensors.index.json").write_text(json.dumps(listed))
     texts, numbers = SENTENCES[:4], range(4)
     pairs = [f"{one}\t{other}\t{number}\n" for one, other, number in zip(texts, SENTENCES[4:], numbers, strict=False)]
     rows = [{"text": text, "id": number, "a": "x", "b": "y", "c": number} for number, text in enumerate(texts)]
@@ -85,6 +93,9 @@ def _write_inputs(folder):
     }.items():
         write_named(folder, name, content)
     pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 2], pa.int32()), pa.array(texts[:3]))
+    pq.write_table(pa.table({"text": dictionary}), folder / "dictionary.parquet")
+    (folder / "text.txt.xz").write_bytes(lzma.compress((folder / "text.txt").read_bytes()))
     bench = folder / "senteval" / "STS" / "STSBenchmark"
     bench.mkdir(parents=True)
     lines = [f"main\tMSRvid\t2012\t{n}\t{n}.0\t{p.rpartition(chr(9))[0]}\n" for n, p in enumerate(pairs)]
