@@ -30,8 +30,8 @@ _COMPARISONS = {
 LONGEST, MOST_COMPARISONS = 10_000, 500
 #: Most characters of a pattern of ``like``: the time per character of a cell grows with it.
 LONGEST_PATTERN = 200
-#: Rows that are compared with a pattern before ``before_each`` is called again.
-_BLOCK = 4096
+#: Bytes of cells that are compared with a pattern before ``before_each`` is called again.
+_BLOCK = 1 << 18
 
 Value = str | float | bool
 #: Type of a value in a condition -> type of the columns that are compared with it; dates are texts there.
@@ -136,9 +136,10 @@ class Condition:
         if len(pattern) > LONGEST_PATTERN:
             raise self._refusal(f"a pattern has {len(pattern):,} characters; give at most {LONGEST_PATTERN}")
         blocks = [pa.array([], pa.bool_())]
-        for start in range(0, len(cells), _BLOCK):
+        block = max(_BLOCK * len(cells) // max(cells.nbytes, 1), 1)
+        for start in range(0, len(cells), block):
             self._before_each()
-            rows = pc.match_like(cells.slice(start, _BLOCK), pattern)
+            rows = pc.match_like(cells.slice(start, block), pattern)
             blocks += rows.chunks if isinstance(rows, pa.ChunkedArray) else [rows]
         return pa.chunked_array(blocks)
 

@@ -166,17 +166,16 @@ async def search(service: Service, request: Request) -> Response:
     index = await service.index(request, body.index)
     encoded = None if body.lexical else await service.encode(request, index.queries, queries)
     asked = _Asked(index.vectors, body, queries, None if encoded is None else encoded.vectors)
-    if body.where is not None:
-        asked.allowed = await service.work(request, lambda go_on: index.vectors.allowed(body.where, go_on))
     results = list[msgspec.Raw]()
     size = 0
     for start in range(0, len(queries), _QUERIES):
         room = (service.settings.max_answer_mib << 20) - size
-        found = await service.work(request, lambda go_on, start=start, room=room: asked.results(start, room))  # type: ignore[misc]
+        found = await service.work(request, functools.partial(asked.results, start, room))
         size += sum(map(len, found))
         service.hold(request, sum(map(len, found)))
         done = start + len(found)
-        service.check_answer(size, "k", f"it was after {done:,} of {len(queries):,} queries; give fewer, or a lower k")
+        fewer = f"give fewer than {done:,} queries, or a lower k" if done > 1 else "give a lower k"
+        service.check_answer(size, "k", fewer)
         results += map(msgspec.Raw, found)
     return answer({"results": results}, headers=_headers(index.queries, encoded))
 
@@ -189,10 +188,12 @@ class _Asked:
     body: SearchRequest
     queries: list[str]
     vectors: Floats | None  #: of the queries; None: they are ranked by words alone
-    allowed: Mask | None = None  #: rows that may be answers
+    allowed: Mask | None = None  #: rows that fulfil the condition; None: it has not been read, or there is none
 
-    def results(self, start: int, room: int) -> list[bytes]:
+    def results(self, start: int, room: int, go_on: Callable[[], None]) -> list[bytes]:
         """Return results of the next queries as JSON; no more are made once they have more than ``room`` bytes."""
+        if self.allowed is None:
+            self.allowed = self.index.allowed(self.body.where, go_on)
         some = slice(start, start + _QUERIES)
         queries = self.queries[some]
         vectors = None if self.vectors is None else self.vectors[some]

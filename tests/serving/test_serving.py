@@ -372,7 +372,7 @@ def test_a_panic_costs_its_own_request_a_500_and_the_others_nothing(served, monk
 @pytest.mark.parametrize(
     ("path", "body", "says"),
     [
-        ("/search", {"query": ["x"] * 200, "k": 6}, "queries; give fewer, or a lower k"),
+        ("/search", {"query": ["x"] * 200, "k": 6}, " queries, or a lower k"),
         ("/search", {"query": "x", "k": 6}, None),
         ("/v1/embeddings", {"model": "wide", "input": ["x"] * 3000, "encoding_format": "float"}, "fewer texts"),
         ("/v1/embeddings", {"model": "wide", "input": ["x"] * 3000, "encoding_format": "base64"}, None),
