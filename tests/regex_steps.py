@@ -2,6 +2,7 @@
 
 import functools
 import re
+import sys
 from collections.abc import Iterator
 
 #: Functions of ``re`` that try a match at one place; the others try one at every place.
@@ -31,6 +32,8 @@ class Steps:
     def of(self, text: str, called: set[str]) -> float:
         """Return the steps on a text, for the functions of ``re`` that are called."""
         self.start(text)
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(20_000)
         try:
             for function in called:
                 end = self.end(0, whole=function == "fullmatch")
@@ -40,10 +43,13 @@ class Steps:
                     end = self.end(start)
         except Endless:
             return float("inf")
+        finally:
+            sys.setrecursionlimit(before)
         return self._count
 
     def start(self, text: str) -> None:
         self._text, self._count = text, 0
+        self._groups = dict[int, str]()
 
     def end(self, at: int, *, whole: bool = False) -> int | None:
         """Return where the match that begins at a place ends, with ``whole`` that of the whole text; None: no match."""
@@ -82,7 +88,10 @@ class Steps:
         if kind in SINGLE:
             return at < len(self._text) and self.fits(nodes[place], self._text[at]) and rest(at + 1)
         if kind is C.SUBPATTERN:
-            return self._match(value[-1], 0, at, rest)
+            return self._match(value[-1], 0, at, lambda end: self._keep(value[0], at, end) and rest(end))
+        if kind is C.GROUPREF:
+            kept = self._groups.get(value, "")
+            return self._text.startswith(kept, at) and rest(at + len(kept))
         if kind is C.BRANCH:
             return any(self._match(branch, 0, at, rest) for branch in value[1])
         if kind in REPEATS:
@@ -98,6 +107,11 @@ class Steps:
             C.AT_END_STRING: (len(self._text),),
         }
         return (at in ends[value] if value in ends else at == 0) and rest(at)
+
+    def _keep(self, group: int | None, at: int, end: int) -> bool:
+        if group is not None:
+            self._groups[group] = self._text[at:end]
+        return True
 
     def _repeat(self, least: int, most: int, body, lazy: bool, at: int, then) -> bool:
         if len(body) == 1 and body[0][0] in SINGLE:

@@ -17,8 +17,8 @@ INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
 ROOT = Path(promptcli.__file__).parent
 #: Reads our own docstrings only.
 OURS = ("cli/signatures.py",)
-#: Files with patterns that are made when they run, of words of our own, and repeat nothing.
-OF_WORDS = ["data/senteval.py", "serving/app.py"]
+#: Files with patterns that are made when they run: words of ours or of a model, which repeat nothing.
+OF_WORDS = {"backbones/tokenizer.py", "data/senteval.py", "serving/app.py"}
 #: Repetitions; they are doubled and trebled.
 SHORT = 24
 #: Steps that the third part of the repetitions may cost more than the second.
@@ -73,7 +73,7 @@ def worst(steps, called):
 
 
 def test_every_pattern_is_looked_at():
-    assert len(FOUND) > 50 and MADE == OF_WORDS
+    assert len(FOUND) > 50 and set(MADE) == OF_WORDS
 
 
 @pytest.mark.parametrize(("place", "pattern", "flags", "called"), FOUND, ids=[place for place, *_ in FOUND])
@@ -115,7 +115,9 @@ def test_the_count_finds_patterns_that_go_back(pattern, function):
 
 @settings(max_examples=60, derandomize=True, database=None, deadline=None)
 @given(
-    st.sampled_from(["(a|ab)(c|bcd)(d*)", "a*?b{2,3}(?!c)", r"(?<=a)(?:[^\W\d]|\.)+$", r"(?:a+|b?)*c\Z"]),
+    st.sampled_from(
+        ["(a|ab)(c|bcd)(d*)", "a*?b{2,3}(?!c)", r"(?<=a)(?:[^\W\d]|\.)+$", r"(?:a+|b?)*c\Z", r"([ab])\1{1,}c*"]
+    ),
     st.text(st.sampled_from("aabbcd.1"), max_size=7),
 )
 def test_the_counter_matches_as_python_does(pattern, text):

@@ -33,7 +33,7 @@ _HEAD = 2000
 _MARKDOWN = (".md", ".markdown", ".mdx", ".rmd", ".qmd")
 _PARAGRAPHS = (*_MARKDOWN, ".rst")
 
-_HEADING = re.compile(r" {0,3}(#{1,6})\s+(.+?)\s*#*\s*$")
+_HEADING = re.compile(r" {0,3}(#{1,6})\s+(\S.*)")
 _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 #: A line of one sign, which makes the line above it a heading.
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
@@ -223,7 +223,8 @@ class _Reader:
         """Return level and title of a heading that ends with a line, and how many lines ``above`` are part of it."""
         marked = _HEADING.match(line) if self._markdown else None
         if marked is not None:
-            return len(marked[1]), marked[2], 0
+            title = marked[2].rstrip()
+            return len(marked[1]), title.rstrip("#").rstrip() or title, 0  # it may end with a row of #
         underline = _UNDERLINE.match(line)
         title = above[-1].rstrip() if above else ""
         if underline is None or not title or title[0].isspace() or _OWN_LINE.match(title) or _UNDERLINE.match(title):
