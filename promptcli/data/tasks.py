@@ -252,9 +252,8 @@ def load_any(folder: Path | None, names: Sequence[TaskName], protocol: str = "se
                 parts = row.read(root)
                 text = row.text or _text_of(row, parts)
             else:
-                with without_network(
-                    unreachable
-                ):  # one wait for the network is enough; the others may still be in the cache
+                # one wait for the network is enough; the others may still be in the cache
+                with without_network(unreachable):
                     parts, text = _from_hub(name, row, rules)
         except NotFoundError as error:
             unreachable = unreachable or isinstance(error, UnreachableError)

@@ -145,8 +145,8 @@ class Trained:
         return {**facts, "better": self.better, "below": list(self.below), "scores": scores}
 
 
-@dataclass(frozen=True)
-class Request:
+@dataclass(frozen=True, kw_only=True)
+class TrainingJob:
     """The arguments of ``train``."""
 
     method: str
@@ -173,21 +173,41 @@ class Request:
         """How the model that the run starts from reads sentences."""
         return open_registry().card(self.start).recipe if self.start else None
 
-    def chosen(self) -> tuple[Method, str, TrainingData, STSTask | str | Path]:
-        form = find_method(self.method, supervised=self.supervised)
-        base = self.where.model
-        if base is None and self.start_reads is not None:
-            base = self.start_reads.backbone
-        if base is None and self.paper and form.paper:
-            base = PAPER.backbone if PAPER.backbone in form.paper else next(iter(form.paper))
-        base = base or self.where.backbone
-        if self.paper and base not in form.paper:
-            published = f"only for: {', '.join(form.paper)}" if form.paper else "leave it out"
-            raise UsageError(f"`paper`: no settings of {form.name} are published for backbone {base!r}; {published}")
-        data, on = self.data, PAPER.development if self.paper or self.data_dir is not None else BARE.development
-        if data is None:
-            data = (_TRIPLETS if self.supervised else PAPER.corpus) if self.paper else BARE.corpus
-        return form, base, data, self.on or on
+    def resolve(self) -> tuple[Method, str, TrainingData, STSTask | str | Path]:
+        """Return the method, the backbone, the data and the development task: those given, or their defaults."""
+        method = find_method(self.method, supervised=self.supervised)
+        backbone = self._backbone(method)
+        if self.paper and backbone not in method.paper:
+            published = f"only for: {', '.join(method.paper)}" if method.paper else "leave it out"
+            raise UsageError(
+                f"`paper`: no settings of {method.name} are published for backbone {backbone!r}; {published}"
+            )
+        return method, backbone, self._data(), self._development()
+
+    def _backbone(self, method: Method) -> str:
+        if self.where.model is not None:
+            return self.where.model
+        if self.start_reads is not None:
+            return self.start_reads.backbone
+        if self.paper and PAPER.backbone in method.paper:
+            return PAPER.backbone
+        if self.paper and method.paper:
+            return next(iter(method.paper))
+        return self.where.backbone
+
+    def _data(self) -> TrainingData:
+        if self.data is not None:
+            return self.data
+        if not self.paper:
+            return BARE.corpus
+        return _TRIPLETS if self.supervised else PAPER.corpus
+
+    def _development(self) -> STSTask | str | Path:
+        if self.on:
+            return self.on
+        if self.paper or self.data_dir is not None:
+            return PAPER.development
+        return BARE.development
 
     def examples(self, data: TrainingData) -> TrainingExamples:
         """Return the examples; their columns decide whether the method is supervised."""
@@ -242,8 +262,8 @@ class Request:
             "changes": dict(self.changes),
         }
 
-    def resumed(self, folder: Path) -> "Request":
-        """Return the request with what is not given as the run in ``folder`` was begun with."""
+    def resumed(self, folder: Path) -> "TrainingJob":
+        """Return the job with what is not given as the run in ``folder`` was begun with."""
         given = RunFolder(folder).given
         if not given:
             return self
@@ -274,7 +294,7 @@ class Request:
         )
 
     def describe(self) -> dict[str, Any]:
-        form, base, data, on = self.chosen()
+        form, base, data, on = self.resolve()
         if self.data is not None and not is_fetched(self.data):
             form = find_method(self.method, supervised=self.examples(self.data).supervised)
         in_force, family = self.settings(form, base), _family(form, base)
@@ -308,7 +328,7 @@ class Request:
             registry.check_free(name, force=self.force or self.resume)
         elif self.resume:
             raise UsageError("which run should be resumed? give its `name`")
-        form, base, data, on = self.chosen()
+        form, base, data, on = self.resolve()
         begun = None if self.start is None else _read_start(self.start, self.method, base)
         examples = self.examples(data)
         form = find_method(self.method, supervised=examples.supervised)
@@ -340,7 +360,7 @@ class Request:
                 note(f"using {base} and {chosen}; `paper` uses the papers' backbone and data")
             run.report()
             steps_of(settings, examples.sizes)
-            entry = self._resumable(run, loaded, saved_as, folder, processes)
+            entry = self._run_in_folder(run, loaded, saved_as, folder, processes)
             if processes.is_main and name is not None:
                 if not replaces and name in registry.names():
                     raise UsageError(
@@ -353,7 +373,7 @@ class Request:
             _warn_if_below(trained)
         return trained
 
-    def _resumable(
+    def _run_in_folder(
         self, run: "TrainingRun", backbone: Backbone, name: str, folder: Path, processes: Processes
     ) -> Entry:
         """Return the entry; the run's folder is kept for ``resume`` if the run is stopped."""
@@ -367,7 +387,7 @@ class Request:
             )
         processes.wait()
         try:
-            return run.entry(backbone, name, folder, processes)
+            return run.train_and_score(backbone, name, folder, processes)
         except KeyboardInterrupt as stopped:
             stopped.args = (f"`resume` continues the run of {name!r}, {again}",) if self.name else ()
             raise
@@ -520,7 +540,7 @@ class TrainingRun:
         encoder = open_model(entry, device=str(plain.device), dtype="float32")
         return evaluate([encoder], [self.development], labels=[Label(DEFAULT, DEFAULT)])
 
-    def entry(self, backbone: Backbone, name: str, folder: Path, processes: Processes) -> Entry:
+    def train_and_score(self, backbone: Backbone, name: str, folder: Path, processes: Processes) -> Entry:
         """Train in a run's folder, and score the result next to the untrained encoder."""
         method, settings, family = self.method, self.settings, backbone.provenance.family
         recipe = method.recipe(backbone.name, family, settings)

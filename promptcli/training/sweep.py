@@ -16,45 +16,45 @@ from promptcli.models.registry import Registry
 from promptcli.notes import note
 from promptcli.storage.runs import RunFolder
 from promptcli.training.processes import Processes
-from promptcli.training.run import Request, Setting, Trained
+from promptcli.training.run import Setting, Trained, TrainingJob
 
 _BEGIN_AGAIN = "`force` starts it again, or give another `name`"
 
 
-def run_trials(request: Request, trials: Sequence[Mapping[str, Setting]], name: str) -> list[Trained]:
+def run_trials(job: TrainingJob, trials: Sequence[Mapping[str, Setting]], name: str) -> list[Trained]:
     """Train every trial as a model ``NAME.run-N``; then keep the best one as NAME, and remove the others.
 
     A sweep that was stopped finds the models of its finished trials.
     """
     registry = open_registry()
     trial_names = [f"{name}.run-{number}" for number in range(1, len(trials) + 1)]
-    requests = [
-        dataclasses.replace(request, name=trial_name, changes={**request.changes, **changes})
+    jobs = [
+        dataclasses.replace(job, name=trial_name, changes={**job.changes, **changes})
         for trial_name, changes in zip(trial_names, trials, strict=True)
     ]
-    described, *_ = [trial.describe() for trial in requests]  # which refuses wrong values of all trials
-    registry.check_free(name, force=request.force or request.resume)
-    replaces = request.force or name in registry.names()
+    described, *_ = [trial.describe() for trial in jobs]  # which refuses wrong values of all trials
+    registry.check_free(name, force=job.force or job.resume)
+    replaces = job.force or name in registry.names()
     sweep = RunFolder(registry.run_folder(f"{name}.sweep"))
-    processes = request.start_processes()
+    processes = job.start_processes()
     with contextlib.ExitStack() as stack:
         if processes.is_main:
             run = RunFolder(registry.run_folder(name))  # a single run of that name is kept out, too
             stack.enter_context(run.claimed(f"the training of {name!r}", "give another `name`"))
-            if request.force and not request.resume and sweep.begun:
+            if job.force and not job.resume and sweep.begun:
                 _discard(registry, trial_names)
             elif not sweep.begun:
                 _check_free(registry, trial_names, name)
             sweep.open(
-                {**described, **_places(request, described), "trials": trials},
-                resume=request.resume,
+                {**described, **_places(job, described), "trials": trials},
+                resume=job.resume,
                 name=Path(name),
                 elsewhere=_BEGIN_AGAIN,
-                force=request.force,
-                given=request.given(),
+                force=job.force,
+                given=job.given(),
             )
         processes.wait()
-        runs = _run_all(registry, requests, trials, name, processes)
+        runs = _run_all(registry, jobs, trials, name, processes)
         if processes.is_main:
             if not replaces and name in registry.names():
                 raise UsageError(
@@ -69,9 +69,9 @@ def run_trials(request: Request, trials: Sequence[Mapping[str, Setting]], name: 
     return runs
 
 
-def _places(request: Request, described: Mapping[str, Any]) -> dict[str, Any]:
+def _places(job: TrainingJob, described: Mapping[str, Any]) -> dict[str, Any]:
     """Return the files of a description as they are named from every folder."""
-    given = request.given()
+    given = job.given()
     backbone = portable_name(described["backbone"])
     return {
         "data": described["data"] if given["data"] is None else list(map(_absolute, given["data"])),
@@ -103,7 +103,7 @@ def _discard(registry: Registry, trial_names: Sequence[str]) -> None:
 
 def _run_all(
     registry: Registry,
-    requests: Sequence[Request],
+    jobs: Sequence[TrainingJob],
     trials: Sequence[Mapping[str, Setting]],
     name: str,
     processes: Processes,
@@ -111,14 +111,14 @@ def _run_all(
     finished = set(registry.names())
     runs: list[Trained] = []
     try:
-        for request, changes in zip(requests, trials, strict=True):
-            assert request.name is not None
+        for job, changes in zip(jobs, trials, strict=True):
+            assert job.name is not None
             note(f"run {len(runs) + 1} of {len(trials)}: {shown(changes)}")
-            if request.name in finished:
-                runs.append(Trained(registry.load(request.name)))
+            if job.name in finished:
+                runs.append(Trained(registry.load(job.name)))
             else:
-                begun = RunFolder(registry.run_folder(request.name)).begun
-                runs.append(dataclasses.replace(request, resume=request.resume and begun).train(processes))
+                begun = RunFolder(registry.run_folder(job.name)).begun
+                runs.append(dataclasses.replace(job, resume=job.resume and begun).train(processes))
     except KeyboardInterrupt as stopped:
         stopped.args = (f"`resume` continues the runs of {name!r}, `force` starts them again",)
         raise

@@ -12,7 +12,7 @@ from promptcli.recipe import Choice
 if TYPE_CHECKING:
     from promptcli.data.sources import TrainingData
     from promptcli.data.tasks import STSTask
-    from promptcli.training.run import Request, Trained
+    from promptcli.training.run import Trained, TrainingJob
 
 Setting = str | int | float | bool | tuple[str, ...]  #: a value of a setting
 
@@ -69,10 +69,10 @@ def train(
         >>> pc.train("dcpcse", steps=100).encoder.encode(["A cat sleeps."]).shape  # doctest: +SKIP
         (1, 256)
     """
-    from promptcli.training.run import Request
+    from promptcli.training.run import TrainingJob
 
     with without_network(offline):
-        request = Request(
+        job = TrainingJob(
             method=method or "",
             data=data,
             changes=settings,
@@ -88,7 +88,7 @@ def train(
             force=force,
             offline=offline,
         )
-        return _begun(request).train()
+        return _begun(job).train()
 
 
 def train_several(trials: Sequence[Mapping[str, Setting]], *, name: str, **given: Any) -> "list[Trained]":
@@ -101,16 +101,16 @@ def train_several(trials: Sequence[Mapping[str, Setting]], *, name: str, **given
         name: Name of the model.
         given: The other arguments of ``train``; with ``resume`` they and the trials may be those of the stopped runs.
     """
-    from promptcli.training.run import Request
+    from promptcli.training.run import TrainingJob
     from promptcli.training.sweep import run_trials
 
     with without_network(bool(given.get("offline"))):
-        fields = {field.name for field in dataclasses.fields(Request)} - {"changes"}
+        fields = {field.name for field in dataclasses.fields(TrainingJob)} - {"changes"}
         arguments = {field: given[field] for field in fields & given.keys()}
         arguments["method"] = given.get("method") or ""
         changes = {setting: value for setting, value in given.items() if setting not in fields}
-        request = Request(**{**arguments, "name": f"{name}.sweep", "changes": changes})
-        return run_trials(_begun(request), trials, name)
+        job = TrainingJob(**{**arguments, "name": f"{name}.sweep", "changes": changes})
+        return run_trials(_begun(job), trials, name)
 
 
 def is_begun(name: str) -> bool:
@@ -135,19 +135,17 @@ def begun_trials(name: str) -> list[dict[str, Setting]]:
     return trials
 
 
-def _begun(request: "Request") -> "Request":
-    """Return a request for a run that is resumed with all that the run was begun with."""
+def _begun(job: "TrainingJob") -> "TrainingJob":
+    """Return a job for a run that is resumed with all that the run was begun with."""
     from promptcli.models.loading import open_registry
 
-    if request.resume and request.name is not None:
-        request = request.resumed(open_registry().run_folder(request.name))
-    if not request.method and request.resume and request.name is not None:
-        raise UsageError(
-            f"no unfinished run of {request.name.removesuffix('.sweep')!r}; leave out `resume` to start one"
-        )
-    if not request.method:
+    if job.resume and job.name is not None:
+        job = job.resumed(open_registry().run_folder(job.name))
+    if not job.method and job.resume and job.name is not None:
+        raise UsageError(f"no unfinished run of {job.name.removesuffix('.sweep')!r}; leave out `resume` to start one")
+    if not job.method:
         raise UsageError("give a method, e.g. `promptcli train simcse`; only a run that is resumed needs none")
-    return request
+    return job
 
 
 def training_settings(
@@ -171,6 +169,17 @@ def training_settings(
         >>> pc.training_settings("dcpcse", batch_size=32)["batch_size"]
         32
     """
-    from promptcli.training.run import Request
+    from promptcli.training.run import TrainingJob
 
-    return Request(method, data, settings, backbone, start, supervised, paper, on, data_dir).describe()
+    job = TrainingJob(
+        method=method,
+        data=data,
+        changes=settings,
+        backbone=backbone,
+        start=start,
+        supervised=supervised,
+        paper=paper,
+        on=on,
+        data_dir=data_dir,
+    )
+    return job.describe()
