@@ -102,11 +102,11 @@ def test_bare_commands_say_what_they_assume(run, tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text("a dog runs\nthe red house\n")
     ran = run("embed", lines, "--offline")
-    assert ran.err.count("assumed: mini") == 1
-    assert "assumed" not in run("embed", lines, "--force", "--model", "cls", "--offline").err
+    assert ran.err.count("using the default model mini") == 1
+    assert "default model" not in run("embed", lines, "--force", "--model", "cls", "--offline").err
     ran = run("eval", "--model", "cls", "--offline")
     assert ran.code == 0
-    assert "assumed: our own demo pairs" in ran.err
+    assert "using the shipped demo pairs" in ran.err
     assert ran.out.splitlines()[2].split() == ["demo"]
 
 

@@ -68,7 +68,7 @@ def test_the_figure_is_the_plain_one_and_nothing_else_is_encoded(
     ("name", "code", "message"),
     [
         ("short.npy", 2, "distinct sentences of STS12, STS14"),
-        ("other.parquet", 2, "row 1 is of"),
+        ("other.parquet", 2, "row 1 is the vector of"),
         ("nan.npy", 2, "row 3 holds a NaN or an infinity"),
         ("none.npy", 3, "cannot be opened"),
         ("whole.npy", 2, "floating-point numbers of shape (n, d)"),
