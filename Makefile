@@ -24,7 +24,7 @@ test: install
 # Hostile inputs, drawn anew each time: make fuzz FUZZ=1000 for fewer.
 FUZZ ?= 10000
 fuzz: install
-	PROMPTCLI_FUZZ=$(FUZZ) $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/fuzz
+	PROMPTCLI_FUZZ=$(FUZZ) $(BIN)/python -m pytest -n 2 --dist worksteal -q tests/fuzz tests/test_patterns.py
 
 demo: install
 	@sh examples/demo.sh $(BIN)/promptcli
