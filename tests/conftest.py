@@ -101,7 +101,7 @@ def registry(home: Path) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def without_network() -> Iterator[list[str]]:
+def no_network() -> Iterator[list[str]]:
     """Fail a test in which anything tried to leave this machine, even where a library swallowed the refusal.
 
     A test that means to try clears the list.

@@ -205,7 +205,7 @@ def test_a_name_like_none_of_ours_is_looked_for_on_the_hub(name, online, no_wait
     no_network.clear()
 
 
-def test_the_suite_has_without_network(no_network):
+def test_the_suite_has_no_network(no_network):
     for host in ("example.org", "192.0.2.1"):
         with pytest.raises(OSError, match="unreachable"):
             socket.create_connection((host, 80))

@@ -93,6 +93,8 @@ class Started:
         while True:
             try:
                 self.connect().close()
+            except ConnectionResetError:  # the socket was closed while it connected
+                continue
             except ConnectionRefusedError:
                 return
 

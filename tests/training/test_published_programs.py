@@ -26,7 +26,7 @@ from tests.tiny import SENTENCES
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("paper", [True, False])
-def test_a_dry_run_reads_no_weights_and_without_network(monkeypatch, name, paper):
+def test_a_dry_run_reads_no_weights_and_no_network(monkeypatch, name, paper):
     def loaded(*arguments, **options):
         raise AssertionError("a dry run loads nothing")
 
