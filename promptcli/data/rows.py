@@ -58,7 +58,7 @@ BATCH, _CHARACTERS = 4096, 1 << 20
 #: Columns of a table, at most.
 _COLUMNS = 10_000
 #: Rows of a Parquet file read at once.
-_FEW = 64
+_FEW = 128
 #: What to do with a file of others that unpacks to too much.
 _UNPACK = "write it again, uncompressed and without a dictionary"
 #: Type of a Parquet column -> bytes of a value.
@@ -450,9 +450,10 @@ def _few_rows(file: Any, name: str, **options: Any) -> Iterator[Batch]:
     """
     unpacked, packed = 0, _size_of(file)
     for batch in read_batches(file, _FEW, **options):
-        step = BATCH if batch.nbytes <= _CHARACTERS else 1
-        for row in range(0, len(batch), step):
-            piece = _without_dictionaries(batch.slice(row, step))
+        pieces = [batch]
+        if batch.nbytes > _CHARACTERS:
+            pieces = [batch.slice(row, 1) for row in range(len(batch))]
+        for piece in map(_without_dictionaries, pieces):
             unpacked += piece.nbytes
             check_unpacked(name, unpacked, packed, _UNPACK)
             yield piece
@@ -462,6 +463,8 @@ def _without_dictionaries(batch: Batch) -> Batch:
     """Return a batch with the values themselves where Arrow has numbers of values in a dictionary."""
     import pyarrow as pa
 
+    if not any(map(pa.types.is_dictionary, batch.schema.types)):
+        return batch
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -485,7 +488,7 @@ def _batches(rows: _Numbered, columns: Columns, with_cells: bool, name: str) -> 
             values.append({column: value for column, value in (row or {}).items() if column not in in_file})
         numbers.append(number)
         cells.append(values)
-        size += sum(len(str(value)) for value in values)
+        size += sum(map(len, map(str, values)))
         if len(cells) == BATCH or size >= _CHARACTERS:
             yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
             numbers, cells, size = [], [], 0
