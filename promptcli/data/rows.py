@@ -58,7 +58,7 @@ BATCH, _CHARACTERS = 4096, 1 << 20
 #: Columns of a table, at most.
 _COLUMNS = 10_000
 #: Rows of a Parquet file read at once.
-_FEW = 128
+_FEW = 64
 #: What to do with a file of others that unpacks to too much.
 _UNPACK = "write it again, uncompressed and without a dictionary"
 #: Type of a Parquet column -> bytes of a value.
