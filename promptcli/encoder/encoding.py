@@ -161,10 +161,8 @@ def encode_together(
 def _distinct(sentences: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """Return the distinct sentences in order of appearance, and the place (n,) of each sentence among them."""
     place_of: dict[str, int] = {}
-    places = np.empty(len(sentences), np.int64)
-    for row, sentence in enumerate(sentences):
-        places[row] = place_of.setdefault(sentence, len(place_of))
-    return list(place_of), places
+    places = [place_of.setdefault(sentence, len(place_of)) for sentence in sentences]
+    return list(place_of), np.array(places, np.int64)
 
 
 def _mean(encoder: Encodes, members: Sequence[Encoded]) -> Encoded:
