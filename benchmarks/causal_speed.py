@@ -1,12 +1,13 @@
 """A causal model's sentences a second, next to transformers' own batches of equal size, in turns.
 
-promptcli eval --task STS-B --data-dir DATA --list-sentences > sentences.txt
-python benchmarks/causal_speed.py MODEL sentences.txt [--sentences 512] [--batch 32] [--dtype bfloat16]
+promptcli eval --task STS-B --data-dir DATA --list-sentences > sentences.txt python
+benchmarks/causal_speed.py MODEL sentences.txt [--sentences 512] [--batch 32] [--dtype bfloat16]
     [--backend openvino]
 
-The peer reads the same filled templates in the order of the file, padded to the longest of a batch, and takes the last
-token of the last layer. Both compute in the same precision, with the same threads; processor time stands next to the
-clock, since that is what a busy machine leaves comparable.
+The peer reads the same filled templates in the order of the file, padded to the longest of a batch,
+and takes the last token of the last layer. Both compute in the same precision, with the same
+threads; processor time stands next to the clock, since that is what a busy machine leaves
+comparable.
 """
 
 import argparse
@@ -34,7 +35,9 @@ class Peer:
         """Return the last token's states (n, d)."""
         vectors = []
         for start in range(0, len(texts), self.batch):
-            inputs = self.tokenizer(texts[start : start + self.batch], padding=True, return_tensors="pt")
+            inputs = self.tokenizer(
+                texts[start : start + self.batch], padding=True, return_tensors="pt"
+            )
             states = self.model(**inputs, use_cache=False).last_hidden_state
             last = inputs["attention_mask"].sum(1) - 1
             vectors.append(states[torch.arange(len(states)), last].float().numpy())

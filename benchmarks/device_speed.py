@@ -1,12 +1,16 @@
-"""Embedding, head search and training on one device: sentences a second, share of its matrix rate, share of time busy.
+"""Embedding, head search and training on one device: sentences a second, share of its matrix rate,
+share of time busy.
 
-    python benchmarks/device_speed.py [--model 12x768] [--device auto] [--batch 256] [--steps 40] [--lines 200000]
+    python benchmarks/device_speed.py [--model 12x768] [--device auto] [--batch 256] [--steps 40]
+    [--lines 200000]
 
-The backbone is random with mini's vocabulary (12x768: BERT-base but for it); the sentences are the demo's, numbered, so
-that all differ. A forward pass is counted as 24 d^2 operations a token and layer, a training step as three of them;
-attention's own products and heads are left out, so the shares are a little too low. They are of the rate at which the
-device multiplies matrices in that precision, measured over 20 products. Busy is the share of the time in which a GPU
-ran a kernel, by torch's profiler, in a short run of its own. Training's products are bfloat16 where the device has it.
+The backbone is random with mini's vocabulary (12x768: BERT-base but for it); the sentences are the
+demo's, numbered, so that all differ. A forward pass is counted as 24 d^2 operations a token and
+layer, a training step as three of them; attention's own products and heads are left out, so the
+shares are a little too low. They are of the rate at which the device multiplies matrices in that
+precision, measured over 20 products. Busy is the share of the time in which a GPU ran a kernel, by
+torch's profiler, in a short run of its own. Training's products are bfloat16 where the device has
+it.
 """
 
 import argparse
@@ -57,8 +61,8 @@ def matrix_rate(device: str, dtype: torch.dtype, shape: tuple[int, int, int]) ->
     Args:
         device: A torch device.
         dtype: Of the operands, which are random.
-        shape: (rows, inner, columns) of the product. The median of some runs counts, each of several products, so that
-            the wait for a GPU at its end counts little.
+        shape: (rows, inner, columns) of the product. The median of some runs counts, each of
+            several products, so that the wait for a GPU at its end counts little.
     """
     rows, inner, columns = shape
     a = torch.randn(rows, inner, device=device).to(dtype)
@@ -86,14 +90,22 @@ def busy_share(work: Callable[[], object], device: str) -> str:
     return f"{busy / 1e6 / seconds:.2f}"
 
 
-def training(name: str, folder: str, device: str, lines: list[str], batch: int) -> Callable[[int], None]:
-    """Return what trains so many steps by one method: both views, clipping and optimiser, as ``train`` does."""
+def training(
+    name: str, folder: str, device: str, lines: list[str], batch: int
+) -> Callable[[int], None]:
+    """Return what trains so many steps by one method: both views, clipping and optimiser, as
+    ``train`` does.
+    """
     method = find_method(name, supervised=False)
     learner = Learner(
-        method, method.small.replace(batch_size=batch, max_length=32), load_backbone(folder, device=device)
+        method,
+        method.small.replace(batch_size=batch, max_length=32),
+        load_backbone(folder, device=device),
     )
     mixed = choose_dtype("auto", device) == torch.bfloat16
-    trainer = Trainer(learner, Processes(Accelerator(cpu=device == "cpu"), device=device, mixed=mixed))
+    trainer = Trainer(
+        learner, Processes(Accelerator(cpu=device == "cpu"), device=device, mixed=mixed)
+    )
     trainable = learner.trainable()
     trainer.optimizer = OPTIMIZERS["adamw"](trainable, 1e-5, 0.0)
 
@@ -108,7 +120,9 @@ def training(name: str, folder: str, device: str, lines: list[str], batch: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="12x768")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--batch", type=int, default=256)
@@ -120,27 +134,43 @@ def main() -> None:
     demo = SENTENCES.read_text(encoding="utf-8").splitlines()
     lines = [f"{demo[row % len(demo)]} {row // len(demo)}" for row in range(given.lines)]
     shape = (8192, width, 4 * width)
-    rates = {dtype: matrix_rate(device, dtype, shape) for dtype in {torch.float32, choose_dtype("auto", device)}}
+    rates = {
+        dtype: matrix_rate(device, dtype, shape)
+        for dtype in {torch.float32, choose_dtype("auto", device)}
+    }
     with tempfile.TemporaryDirectory() as temporary:
         folder = str(random_backbone(given.model, Path(temporary)))
         few = lines[:2000]
         lengths = [min(len(row), 30) + 2 for row in load_backbone(folder).tokenizer.encode(few)]
-        forward = 24 * width**2 * layers * sum(lengths) / len(few) / 1e9  # 10^9 operations a sentence
+        forward = (
+            24 * width**2 * layers * sum(lengths) / len(few) / 1e9
+        )  # 10^9 operations a sentence
         print(
-            f"{given.model} on {device}; {', '.join(f'{dtype}: {rate:.0f} GFLOP/s' for dtype, rate in rates.items())}"
+            f"{given.model} on {device};"
+            f" {', '.join(f'{dtype}: {rate:.0f} GFLOP/s' for dtype, rate in rates.items())}"
         )
-        print("| work | sentences/s | share of the matrix rate | busy |\n|---|---|---|---|", flush=True)
+        print(
+            "| work | sentences/s | share of the matrix rate | busy |\n|---|---|---|---|",
+            flush=True,
+        )
         usual = str(choose_dtype("auto", device)).removeprefix("torch.")
-        for dtype in dict.fromkeys([usual, *(["tf32"] if device.startswith("cuda") else []), "float32"]):
+        for dtype in dict.fromkeys(
+            [usual, *(["tf32"] if device.startswith("cuda") else []), "float32"]
+        ):
             recipe = Recipe(backbone=folder, pooling="first-last/avg", max_length=32)
             encoder = build_encoder(recipe, device=device, dtype=dtype)
             encoder.encode(few)
             pace = len(lines) / seconds_of(lambda: encoder.encode(lines), device)  # noqa: B023
             with tf32_products():
-                rate = matrix_rate(device, torch.float32, shape) if dtype == "tf32" else rates[encoder.backbone.dtype]
+                rate = (
+                    matrix_rate(device, torch.float32, shape)
+                    if dtype == "tf32"
+                    else rates[encoder.backbone.dtype]
+                )
             busy = busy_share(lambda: encoder.encode(lines[:20_000]), device)  # noqa: B023
             print(
-                f"| embed, {encoder.provenance['dtype']} | {pace:.0f} | {pace * forward / rate:.2f} | {busy} |",
+                f"| embed, {encoder.provenance['dtype']} | {pace:.0f} | {pace * forward / rate:.2f}"
+                f" | {busy} |",
                 flush=True,
             )
         task, recipe = development_task("demo:dev"), Recipe(backbone=folder)
@@ -153,7 +183,11 @@ def main() -> None:
             run(_WARM)
             pace = given.batch * given.steps / seconds_of(lambda: run(given.steps), device)  # noqa: B023
             busy = busy_share(lambda: run(_WARM), device)  # noqa: B023
-            print(f"| train {name}, two views | {pace:.0f} | {pace * 6 * forward / rate:.2f} | {busy} |", flush=True)
+            print(
+                f"| train {name}, two views | {pace:.0f} | {pace * 6 * forward / rate:.2f} |"
+                f" {busy} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

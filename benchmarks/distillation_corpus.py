@@ -2,8 +2,9 @@
 
     python benchmarks/distillation_corpus.py --data FOLDER -o sentences.txt
 
-FOLDER holds ``senteval`` and the files below, whose sources are named in ``NOTICE``. A sentence is left out if its
-letters and digits, or its words in any order, are those of a sentence of an STS or SICK set in ``senteval``.
+FOLDER holds ``senteval`` and the files below, whose sources are named in ``NOTICE``. A sentence is
+left out if its letters and digits, or its words in any order, are those of a sentence of an STS or
+SICK set in ``senteval``.
 """
 
 import argparse
@@ -46,23 +47,57 @@ def lines(path: Path, errors: str = "strict") -> list[str]:
 
 def test_sentences(folder: Path) -> set[str | tuple[str, ...]]:
     """Return every field of STS and SICK by its characters and by its words."""
-    files = [path for pattern in ("STS/**/*", "SICK/*") for path in folder.glob(pattern) if path.is_file()]
-    fields = {field for path in files for line in lines(path, "replace") for field in line.rstrip("\r").split("\t")}
-    return {form for field in fields if len(field) > 8 for form in (characters(field), bag_of_words(field))}
+    files = [
+        path
+        for pattern in ("STS/**/*", "SICK/*")
+        for path in folder.glob(pattern)
+        if path.is_file()
+    ]
+    fields = {
+        field
+        for path in files
+        for line in lines(path, "replace")
+        for field in line.rstrip("\r").split("\t")
+    }
+    return {
+        form
+        for field in fields
+        if len(field) > 8
+        for form in (characters(field), bag_of_words(field))
+    }
 
 
 def groups(folder: Path, draw: random.Random) -> Iterator[tuple[str, list[str]]]:
     """Yield each source's name and its sentences."""
     for name, tables in _TABLES.items():
-        rows = [(line.split("\t"), columns) for path, columns in tables.items() for line in lines(folder / path)[1:]]
-        yield name, [fields[column] for fields, columns in rows for column in columns if column < len(fields)]
+        rows = [
+            (line.split("\t"), columns)
+            for path, columns in tables.items()
+            for line in lines(folder / path)[1:]
+        ]
+        yield (
+            name,
+            [
+                fields[column]
+                for fields, columns in rows
+                for column in columns
+                if column < len(fields)
+            ],
+        )
     yield "WordNet examples", lines(folder / "corpus/wordnet_examples.txt")
     yield (
         "WordNet glosses",
-        [line.split("\t")[1] for line in lines(folder / "glosses/common_words.tsv") if "\t" in line],
+        [
+            line.split("\t")[1]
+            for line in lines(folder / "glosses/common_words.tsv")
+            if "\t" in line
+        ],
     )
     wikipedia = [
-        line for file in _ENGLISH_WIKIPEDIA for line in lines(folder / "corpus" / file) if 15 < len(line) < 130
+        line
+        for file in _ENGLISH_WIKIPEDIA
+        for line in lines(folder / "corpus" / file)
+        if 15 < len(line) < 130
     ]
     draw.shuffle(wikipedia)
     yield "Wikipedia", wikipedia[:_WIKIPEDIA]
@@ -70,7 +105,9 @@ def groups(folder: Path, draw: random.Random) -> Iterator[tuple[str, list[str]]]
 
 def main() -> None:
     """Write the file, and say what each source gave and lost."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
@@ -87,7 +124,10 @@ def main() -> None:
                 dropped += 1
             else:
                 corpus.append(sentence)
-        print(f"{name}: {len(corpus) - before:,} sentences, {dropped:,} of STS or SICK left out", file=sys.stderr)
+        print(
+            f"{name}: {len(corpus) - before:,} sentences, {dropped:,} of STS or SICK left out",
+            file=sys.stderr,
+        )
     draw.shuffle(corpus)
     given.output.write_text("\n".join(corpus) + "\n", encoding="utf-8")
 

@@ -1,12 +1,15 @@
-"""Seconds of ``ditto-search``'s one pass next to one plain encoding and next to one pass per head, in the same run.
+"""Seconds of ``ditto-search``'s one pass next to one plain encoding and next to one pass per head,
+in the same run.
 
-    python benchmarks/ditto_search.py [--data-dir FOLDER] [--on TASK] [--rounds 3] [--backbones mini-bert]
+    python benchmarks/ditto_search.py [--data-dir FOLDER] [--on TASK] [--rounds 3] [--backbones
+    mini-bert]
 
-All encode the same distinct sentences of the same development set in float32 on the processor. ``plain`` is one
-encoding with first-last/avg. ``one pass`` makes the cosines of all L*h heads on static, last and first-last states;
-``search`` ranks them, too: intervals, cross-validation, TF-IDF correlation. ``pass per head`` encodes and scores
-``first-last/ditto:l-h`` for one head after another, on first-last states alone; with ``--naive-heads K`` only K heads
-are run and the time is scaled to L*h. Rounds are interleaved; medians are printed, and how far the cosines are apart.
+All encode the same distinct sentences of the same development set in float32 on the processor.
+``plain`` is one encoding with first-last/avg. ``one pass`` makes the cosines of all L*h heads on
+static, last and first-last states; ``search`` ranks them, too: intervals, cross-validation, TF-IDF
+correlation. ``pass per head`` encodes and scores ``first-last/ditto:l-h`` for one head after
+another, on first-last states alone; with ``--naive-heads K`` only K heads are run and the time is
+scaled to L*h. Rounds are interleaved; medians are printed, and how far the cosines are apart.
 """
 
 import argparse
@@ -35,14 +38,24 @@ from promptcli.searching.head_pass import head_cosines
 from promptcli.searching.searches import SEARCHED, search_heads
 
 
-def contestants(backbone: str, task: STSTask, naive_heads: int | None) -> tuple[dict[str, Callable[[], Any]], float]:
-    """Return the runs by name, plain encoding first, and by what to multiply the naive one's seconds."""
+def contestants(
+    backbone: str, task: STSTask, naive_heads: int | None
+) -> tuple[dict[str, Callable[[], Any]], float]:
+    """Return the runs by name, plain encoding first, and by what to multiply the naive one's
+    seconds.
+    """
     plain = build_encoder(Recipe(backbone=backbone), device="cpu", dtype="float32")
     loaded = plain.backbone
     pairs, sentences, corpus = task.pairs(), distinct_sentences([task]), fitting_sentences("demo")
     row_of = {sentence: row for row, sentence in enumerate(sentences)}
-    sides = [np.array([row_of[sentence] for sentence in side]) for side in (pairs.first, pairs.second)]
-    names = [f"{layer + 1}-{head + 1}" for layer in range(loaded.n_layers) for head in range(loaded.n_heads)]
+    sides = [
+        np.array([row_of[sentence] for sentence in side]) for side in (pairs.first, pairs.second)
+    ]
+    names = [
+        f"{layer + 1}-{head + 1}"
+        for layer in range(loaded.n_layers)
+        for head in range(loaded.n_heads)
+    ]
     tried = names[:: max(1, len(names) // naive_heads)][:naive_heads] if naive_heads else names
 
     def per_head() -> dict[str, np.ndarray]:
@@ -68,11 +81,15 @@ def contestants(backbone: str, task: STSTask, naive_heads: int | None) -> tuple[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--on", help="default: STS-B:dev with --data-dir, else demo:dev")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--backbones", default="mini-bert", help="names or folders, separated by commas")
+    parser.add_argument(
+        "--backbones", default="mini-bert", help="names or folders, separated by commas"
+    )
     parser.add_argument("--naive-heads", type=int)
     given = parser.parse_args()
     with tasks_from(given.data_dir):
@@ -86,9 +103,17 @@ def main() -> None:
             for run, work in runs.items():
                 start = time.perf_counter()
                 results[run] = work()
-                seconds[run].append((time.perf_counter() - start) * (scale if run == "pass per head" else 1))
-                print(f"{backbone} round {number + 1} {run}: {seconds[run][-1]:.2f} s", file=sys.stderr)
-        apart = max(np.abs(results["one pass"][name] - row).max() for name, row in results["pass per head"].items())
+                seconds[run].append(
+                    (time.perf_counter() - start) * (scale if run == "pass per head" else 1)
+                )
+                print(
+                    f"{backbone} round {number + 1} {run}: {seconds[run][-1]:.2f} s",
+                    file=sys.stderr,
+                )
+        apart = max(
+            np.abs(results["one pass"][name] - row).max()
+            for name, row in results["pass per head"].items()
+        )
         plain = statistics.median(seconds["plain"])
         for run in runs:
             median = statistics.median(seconds[run])

@@ -1,10 +1,13 @@
-"""Does a backbone that never saw dropout lose under SimCSE? Same training, several backbones, one table.
+"""Does a backbone that never saw dropout lose under SimCSE? Same training, several backbones, one
+table.
 
-    python benchmarks/dropout_views.py CORPUS DATA_DIR --backbones mini-bert,FOLDER [--steps 150] [--seeds 0]
+    python benchmarks/dropout_views.py CORPUS DATA_DIR --backbones mini-bert,FOLDER [--steps 150]
+    [--seeds 0]
 
-Unsupervised SimCSE in its plainest form (two dropout views of a sentence, InfoNCE at temperature 0.05, dense+tanh head
-while training): 128 sentences a step, [CLS] at learning rate 1e-4 and the last layer's mean at 2e-5, linear decay.
-Figures: Spearman x 100 on the STS-B development set, before and after. A diagnosis, not the tool's own training.
+Unsupervised SimCSE in its plainest form (two dropout views of a sentence, InfoNCE at temperature
+0.05, dense+tanh head while training): 128 sentences a step, [CLS] at learning rate 1e-4 and the
+last layer's mean at 2e-5, linear decay. Figures: Spearman x 100 on the STS-B development set,
+before and after. A diagnosis, not the tool's own training.
 """
 
 import argparse
@@ -56,12 +59,16 @@ def train(folder, target, pooling, lines, steps, seed):
         for group in optimizer.param_groups:
             group["lr"] = RUNS[pooling] * (1 - step / steps)
         batch = chosen[step * BATCH : (step + 1) * BATCH]
-        inputs = tokenizer(batch * 2, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt")
+        inputs = tokenizer(
+            batch * 2, padding=True, truncation=True, max_length=LENGTH, return_tensors="pt"
+        )
         with torch.autocast("cpu", dtype=torch.bfloat16):
             states = model.base_model(**inputs).last_hidden_state
             vectors = head(pool(states, inputs["attention_mask"], pooling)).float()
         first, second = torch.nn.functional.normalize(vectors, dim=1).chunk(2)
-        loss = torch.nn.functional.cross_entropy(first @ second.T / TEMPERATURE, torch.arange(BATCH))
+        loss = torch.nn.functional.cross_entropy(
+            first @ second.T / TEMPERATURE, torch.arange(BATCH)
+        )
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -71,14 +78,20 @@ def train(folder, target, pooling, lines, steps, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=Path)
     parser.add_argument("data_dir", type=Path)
     parser.add_argument("--backbones", default="mini-bert")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--seeds", default="0")
     arguments = parser.parse_args()
-    lines = [line.strip() for line in arguments.corpus.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [
+        line.strip()
+        for line in arguments.corpus.read_text(encoding="utf-8").splitlines()
+        if line.strip()
+    ]
     with tasks_from(arguments.data_dir):
         task = development_task("STS-B:dev")
     for name in arguments.backbones.split(","):
@@ -89,10 +102,19 @@ def main():
                 with tempfile.TemporaryDirectory() as target:
                     train(folder, target, pooling, lines, arguments.steps, seed)
                     after = score(target, pooling, task)
-                row = {"backbone": name, "pooling": pooling, "seed": seed, "before": before, "after": after}
+                row = {
+                    "backbone": name,
+                    "pooling": pooling,
+                    "seed": seed,
+                    "before": before,
+                    "after": after,
+                }
                 print(
                     json.dumps(
-                        {key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()}
+                        {
+                            key: round(value, 2) if isinstance(value, float) else value
+                            for key, value in row.items()
+                        }
                     ),
                     flush=True,
                 )

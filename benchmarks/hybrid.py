@@ -1,15 +1,20 @@
-"""Search by vectors, by words (BM25) and by both: how often the right row is found, for paraphrases, names and codes.
+"""Search by vectors, by words (BM25) and by both: how often the right row is found, for
+paraphrases, names and codes.
 
     python benchmarks/hybrid.py --data DATA --model mini
 
-Each set has up to 2,000 queries and the rows that they are to find, one for each query, among up to 20,000:
+Each set has up to 2,000 queries and the rows that they are to find, one for each query, among up to
+20,000:
 
-- paraphrases: the first text of a pair asks for the second, among the second texts of all pairs; of an
-  image's captions only this one counts;
-- names: two or more capitalised words in a row, which only one sentence of Wikipedia's has, ask for that sentence;
-- codes: an identifier (``KX-4831-QB``) asks for the one sentence into which it was put; every sentence has another.
+- paraphrases: the first text of a pair asks for the second, among the second texts of all pairs; of
+  an image's captions only this one counts;
+- names: two or more capitalised words in a row, which only one sentence of Wikipedia's has, ask for
+  that sentence;
+- codes: an identifier (``KX-4831-QB``) asks for the one sentence into which it was put; every
+  sentence has another.
 
-Figures are accuracy@1 and nDCG@10 x 100, over the index's own answers (exact vectors; BM25 with k1 1.5 and b 0.75).
+Figures are accuracy@1 and nDCG@10 x 100, over the index's own answers (exact vectors; BM25 with k1
+1.5 and b 0.75).
 """
 
 import argparse
@@ -23,7 +28,11 @@ from promptcli.index.vector_index import VectorIndex
 from promptcli.models.loading import open_model
 
 QUERIES, ROWS = 2_000, 20_000
-PAIRS = {"questions": "questions_quora.tsv", "headlines": "headlines.tsv", "captions": "captions_coco.tsv"}
+PAIRS = {
+    "questions": "questions_quora.tsv",
+    "headlines": "headlines.tsv",
+    "captions": "captions_coco.tsv",
+}
 
 
 def main() -> None:
@@ -32,7 +41,9 @@ def main() -> None:
     parser.add_argument("--model", default="mini")
     options = parser.parse_args()
     encoder = open_model(options.model, dtype="auto")
-    print(f"| {options.model} | queries | rows | vectors | words | both |\n|---|---|---|---|---|---|")
+    print(
+        f"| {options.model} | queries | rows | vectors | words | both |\n|---|---|---|---|---|---|"
+    )
     for name, (queries, rows) in sets(options.data).items():
         vectors = encoder.in_role("document").encode(rows)
         index = VectorIndex.build(ArrayRows(vectors, range(len(rows)), rows), "Flat", lexical=True)
@@ -56,20 +67,31 @@ def sets(data: Path) -> dict[str, tuple[dict[str, str], list[str]]]:
     for name, file in PAIRS.items():
         lines = (data / "pairs" / file).read_text(encoding="utf-8").splitlines()[1:]
         pairs = dict(line.split("\t")[:2] for line in lines if line.count("\t") >= 1)
-        pairs = {first: second for first, second in pairs.items() if first.strip() and second.strip()}
+        pairs = {
+            first: second for first, second in pairs.items() if first.strip() and second.strip()
+        }
         rows = list(dict.fromkeys(pairs.values()))[:ROWS]
         known = set(rows)
-        asked = drawn.sample([one for one, other in pairs.items() if other in known and one not in known], QUERIES)
+        asked = drawn.sample(
+            [one for one, other in pairs.items() if other in known and one not in known], QUERIES
+        )
         made[f"paraphrases: {name}"] = {first: pairs[first] for first in asked}, rows
-    lines = (data / "corpus" / "enwiki_contrastive_250k.txt").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (data / "corpus" / "enwiki_contrastive_250k.txt").read_text(encoding="utf-8").splitlines()
+    )
     sentences = drawn.sample(list(dict.fromkeys(lines)), ROWS)
     named: dict[str, list[str]] = {}
     for sentence in sentences:
         for found in set(re.findall(r"(?<=[a-z,] )(?:[A-Z][a-z]+ )+[A-Z][a-z]+", sentence)):
             named.setdefault(found, []).append(sentence)
     whole = "\n".join(sentences)
-    single = {name: rows[0] for name, rows in named.items() if len(rows) == 1 and whole.count(name) == 1}
-    made["names"] = {name: single[name] for name in drawn.sample(sorted(single), QUERIES)}, sentences
+    single = {
+        name: rows[0] for name, rows in named.items() if len(rows) == 1 and whole.count(name) == 1
+    }
+    made["names"] = (
+        {name: single[name] for name in drawn.sample(sorted(single), QUERIES)},
+        sentences,
+    )
     coded = {code(drawn): sentence for sentence in sentences}
     rows = [f"{sentence[:-1]} ({name})." for name, sentence in coded.items()]
     right = dict(zip(coded, rows, strict=True))

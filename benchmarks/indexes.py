@@ -1,13 +1,15 @@
-"""Measure indexes of 100,000 to 10 million vectors: building, opening, searching, next to raw FAISS and usearch.
+"""Measure indexes of 100,000 to 10 million vectors: building, opening, searching, next to raw FAISS
+and usearch.
 
     python benchmarks/indexes.py make FOLDER --rows 1000000 --kind text --corpus lines.txt
     python benchmarks/indexes.py run FOLDER --memory 4GB
     python benchmarks/indexes.py peer FOLDER --python /path/with/usearch/bin/python
 
-``make`` writes Parquet parts of 256-wide vectors and 200 queries that are not among them: ``random`` ones, or ``text``:
-sentences of a corpus encoded by a model, two mixed for each vector, with noise. ``run`` builds by the command
-line, opens and searches, each in a process of its own, so that its peak memory is its own; exact neighbours come from
-comparing all rows. Everything is printed as JSON lines.
+``make`` writes Parquet parts of 256-wide vectors and 200 queries that are not among them:
+``random`` ones, or ``text``: sentences of a corpus encoded by a model, two mixed for each vector,
+with noise. ``run`` builds by the command line, opens and searches, each in a process of its own, so
+that its peak memory is its own; exact neighbours come from comparing all rows. Everything is
+printed as JSON lines.
 """
 
 import argparse
@@ -64,9 +66,13 @@ def make(given: argparse.Namespace) -> None:
     for part in range(parts):
         rows = range(part * PART, min(given.rows, (part + 1) * PART))
         matrix = pa.FixedSizeListArray.from_arrays(pa.array(some(len(rows)).reshape(-1)), WIDTH)
-        table = pa.table({"id": [f"row-{row}" for row in rows], "text": [f"text {row}" for row in rows]})
+        table = pa.table(
+            {"id": [f"row-{row}" for row in rows], "text": [f"text {row}" for row in rows]}
+        )
         path = folder / f"part-{part:05}-of-{parts:05}.parquet"
-        pq.write_table(table.append_column("embedding", matrix), path, compression="none", row_group_size=8192)
+        pq.write_table(
+            table.append_column("embedding", matrix), path, compression="none", row_group_size=8192
+        )
     size = sum(path.stat().st_size for path in folder.iterdir())
     say(step="make", rows=given.rows, kind=given.kind, parts=parts, bytes=size)
 
@@ -74,8 +80,24 @@ def make(given: argparse.Namespace) -> None:
 def run(given: argparse.Namespace) -> None:
     """Build, open and search, each in a process of its own."""
     index = given.folder / "index"
-    command = [sys.executable, "-m", "promptcli", "index", "build", str(given.folder / "parts"), "-o", str(index)]
-    command += ["--force", "--json", "--memory", given.memory, "--target-recall", str(given.target_recall)]
+    command = [
+        sys.executable,
+        "-m",
+        "promptcli",
+        "index",
+        "build",
+        str(given.folder / "parts"),
+        "-o",
+        str(index),
+    ]
+    command += [
+        "--force",
+        "--json",
+        "--memory",
+        given.memory,
+        "--target-recall",
+        str(given.target_recall),
+    ]
     command += ["--model", given.model, *(["--factory", given.factory] if given.factory else [])]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -106,7 +128,11 @@ def open_once(given: argparse.Namespace) -> None:
     opened = time.perf_counter()
     stored.index.search(np.load(given.folder / "queries.npy")[:1], 10)
     done = time.perf_counter()
-    seconds = {"importing": imported - start, "opening": opened - imported, "searching": done - opened}
+    seconds = {
+        "importing": imported - start,
+        "opening": opened - imported,
+        "searching": done - opened,
+    }
     say(step="open", peak_mb=peak(), **{name: round(value, 3) for name, value in seconds.items()})
 
 
@@ -117,7 +143,11 @@ def truth(given: argparse.Namespace, queries: np.ndarray) -> np.ndarray:
         from promptcli.data.vectors.formats import ParquetRows
         from promptcli.index.factory import faiss
 
-        scores, rows, start = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64), 0
+        scores, rows, start = (
+            np.empty((len(queries), 0), np.float32),
+            np.empty((len(queries), 0), np.int64),
+            0,
+        )
         for block in ParquetRows(sorted((given.folder / "parts").iterdir())).blocks():
             more, found = faiss.knn(queries, block.vectors, 10, metric=faiss.METRIC_INNER_PRODUCT)
             scores, rows = np.hstack([scores, more]), np.hstack([rows, start + found])
@@ -146,7 +176,9 @@ def search(given: argparse.Namespace) -> None:
     ways = {"ours": lambda some: index.search(some, 10), "alone": alone}
     took: dict[str, list[float]] = {name: [] for name in ways}
     answers = [index.search(query[None], 10)[0] for query in queries]
-    for number, query in enumerate(queries):  # whoever comes second finds the rows in the processor's cache
+    for number, query in enumerate(
+        queries
+    ):  # whoever comes second finds the rows in the processor's cache
         for name in sorted(ways, reverse=number % 2 == 1):
             start = time.perf_counter()
             ways[name](query[None])
@@ -158,7 +190,9 @@ def search(given: argparse.Namespace) -> None:
         work()
         batches.append(len(queries) / (time.perf_counter() - start))
     found = [{int(str(hit.id).removeprefix("row-")) for hit in hits} for hits in answers]
-    recall = np.mean([len(one & set(rows.tolist())) / 10 for one, rows in zip(found, exact, strict=True)])
+    recall = np.mean(
+        [len(one & set(rows.tolist())) / 10 for one, rows in zip(found, exact, strict=True)]
+    )
     say(
         step="search",
         recall_at_10=round(float(recall), 4),
@@ -188,11 +222,18 @@ def peer(given: argparse.Namespace) -> None:
         index.add(np.arange(row, row + len(matrix)), matrix, threads=given.threads)
         row += len(matrix)
     index.save(str(given.folder / "usearch.index"))
-    say(step="usearch build", seconds=round(time.perf_counter() - start, 1), peak_mb=peak(), rows=row)
+    say(
+        step="usearch build",
+        seconds=round(time.perf_counter() - start, 1),
+        peak_mb=peak(),
+        rows=row,
+    )
     start = time.perf_counter()
     view = Index.restore(str(given.folder / "usearch.index"), view=True)
     opened, took, recall = time.perf_counter() - start, [], []
-    for query, exact in zip(np.load(given.folder / "queries.npy"), np.load(given.folder / "truth.npy"), strict=True):
+    for query, exact in zip(
+        np.load(given.folder / "queries.npy"), np.load(given.folder / "truth.npy"), strict=True
+    ):
         start = time.perf_counter()
         found = view.search(query, 10).keys
         took.append(time.perf_counter() - start)
@@ -215,7 +256,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--kind", choices=["random", "text"], default="random")
     parser.add_argument("--corpus", type=Path, help="Sentences, one a line, for --kind text.")
-    parser.add_argument("--sentences", type=int, default=100_000, help="Lines of the corpus that are encoded.")
+    parser.add_argument(
+        "--sentences", type=int, default=100_000, help="Lines of the corpus that are encoded."
+    )
     parser.add_argument("--model", default="mini-static")
     parser.add_argument("--memory", default="4GB")
     parser.add_argument("--factory")

@@ -2,8 +2,9 @@
 
     PYTHONPATH=. python benchmarks/interop.py [TOOL ...]
 
-Prints the rows of the table in docs/interop.md: recipe, tool and version, lowest cosine, command. Needs the tools.
-Learned and fitted numbers are random here: what is compared is whether they arrive.
+Prints the rows of the table in docs/interop.md: recipe, tool and version, lowest cosine, command.
+Needs the tools. Learned and fitted numbers are random here: what is compared is whether they
+arrive.
 """
 
 import json
@@ -49,7 +50,8 @@ def load(folder):
     return lambda texts: numpy.array(list(model.embed(texts)))"""
 _OPENVINO = """import numpy, openvino, tokenizers
 def load(folder):
-    model = openvino.Core().compile_model(folder + '/openvino_model.xml', 'CPU', {'INFERENCE_PRECISION_HINT': 'f32'})
+    graph = folder + '/openvino_model.xml'
+    model = openvino.Core().compile_model(graph, 'CPU', {'INFERENCE_PRECISION_HINT': 'f32'})
     tokenizer = tokenizers.Tokenizer.from_file(folder + '/tokenizer.json')
     def encode(texts):
         rows = [numpy.array([tokenizer.encode(text).ids]) for text in texts]
@@ -62,13 +64,18 @@ def averages(model, folder):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     def encode(texts):
         with torch.inference_mode():
-            given = [tokenizer(text, return_tensors='pt', truncation=True, max_length=480) for text in texts]
-            return torch.stack([model.eval()(**one).last_hidden_state[0].mean(0) for one in given]).numpy()
+            model.eval()
+            means = []
+            for text in texts:
+                given = tokenizer(text, return_tensors='pt', truncation=True, max_length=480)
+                means.append(model(**given).last_hidden_state[0].mean(0))
+            return torch.stack(means).numpy()
     return encode
 """
 _PEFT = f"""{_HIDDEN}from peft import PeftModel
 BASE = {str(SHIPPED["mini-bert"])!r}
-load = lambda folder: averages(PeftModel.from_pretrained(AutoModel.from_pretrained(BASE), folder), BASE)"""
+def load(folder):
+    return averages(PeftModel.from_pretrained(AutoModel.from_pretrained(BASE), folder), BASE)"""
 _MERGED = f"{_HIDDEN}load = lambda folder: averages(AutoModel.from_pretrained(folder), folder)"
 #: Encoders of this table alone, in the words of a recipe; their numbers are random.
 LEARNED = {
@@ -86,8 +93,18 @@ ARROWS = {
         "sentence-transformers",
         "sentence-transformers",
         _ST.format(""),
-        ["last-avg", "first-last-avg", "cls", "prompt", "static-avg", "a middle layer", "whitening",
-         "soft template", "tanh head", "tuned backbone"],
+        [
+            "last-avg",
+            "first-last-avg",
+            "cls",
+            "prompt",
+            "static-avg",
+            "a middle layer",
+            "whitening",
+            "soft template",
+            "tanh head",
+            "tuned backbone",
+        ],
     ),
     "sentence-transformers, trust_remote_code": (
         "sentence-transformers",
@@ -99,14 +116,27 @@ ARROWS = {
         "onnx",
         "onnxruntime",
         _ORT,
-        ["first-last-avg", "first-last-ditto", "prompt", "prompt-denoised", "deep prefix", "soft template", "whitening",
-         "tanh head"],
+        [
+            "first-last-avg",
+            "first-last-ditto",
+            "prompt",
+            "prompt-denoised",
+            "deep prefix",
+            "soft template",
+            "whitening",
+            "tanh head",
+        ],
     ),
-    "OpenVINO": ("openvino", "openvino", _OPENVINO, ["first-last-ditto", "prompt-denoised", "deep prefix"]),
+    "OpenVINO": (
+        "openvino",
+        "openvino",
+        _OPENVINO,
+        ["first-last-ditto", "prompt-denoised", "deep prefix"],
+    ),
     "fastembed": ("onnx", "fastembed", _FASTEMBED, ["first-last-ditto", "prompt"]),
     "peft": ("peft", "peft", _PEFT, ["deep prefix", "LoRA"]),
     "transformers": ("merged", "transformers", _MERGED, ["tuned backbone", "LoRA"]),
-}  # fmt: skip
+}
 #: Folders of sentence-transformers that are read again.
 IMPORTED = ("last-avg", "cls", "whitening", "tanh head", "tuned backbone")
 _READ = """
@@ -126,10 +156,17 @@ def made(name: str) -> Entry:
     backbone = load_backbone("mini-bert")
     tensors = random_numbers(recipe, backbone)
     generator = torch.Generator().manual_seed(0)
-    weights = {key: value for key, value in backbone.model.state_dict().items() if value.is_floating_point()}
+    weights = {
+        key: value
+        for key, value in backbone.model.state_dict().items()
+        if value.is_floating_point()
+    }
     if name == "tuned backbone":
         whole = backbone.model.state_dict()
-        noisy = {key: value + 0.01 * torch.randn(value.shape, generator=generator) for key, value in weights.items()}
+        noisy = {
+            key: value + 0.01 * torch.randn(value.shape, generator=generator)
+            for key, value in weights.items()
+        }
         tensors |= {TUNED + key: noisy.get(key, value) for key, value in whole.items()}
     if name == "LoRA":
         tensors[f"{TUNED}lora_alpha"] = torch.tensor(16.0)
@@ -137,7 +174,9 @@ def made(name: str) -> Entry:
             if key.endswith("query.weight"):
                 for part, shape in (("A", (8, value.size(1))), ("B", (value.size(0), 8))):
                     numbers = 0.05 * torch.randn(shape, generator=generator)
-                    tensors[f"{TUNED}{key.removesuffix('.weight')}.lora_{part}.default.weight"] = numbers
+                    tensors[f"{TUNED}{key.removesuffix('.weight')}.lora_{part}.default.weight"] = (
+                        numbers
+                    )
     return Entry(name, recipe, tensors)
 
 
@@ -157,7 +196,9 @@ def main() -> None:
                 base = "owner/mini-bert" if target == "peft" else None
                 export(entry, target, Path(folder), base=base)
             given = json.dumps([list(PROBES), folders, work])
-            subprocess.run([sys.executable, "-c", loader + _READ], input=given, text=True, check=True)
+            subprocess.run(
+                [sys.executable, "-c", loader + _READ], input=given, text=True, check=True
+            )
             for number, (recipe, entry) in enumerate(entries.items()):
                 theirs = np.load(f"{work}/{number}.npy")
                 encoder = open_model(entry, device="cpu", dtype="stored")
@@ -167,11 +208,17 @@ def main() -> None:
                 model = "MODEL" if recipe in LEARNED else recipe
                 option = " --base OWNER/NAME" if base else ""
                 command = f"`promptcli export {model} -o FOLDER --to {target}{option}`"
-                print(f"| {recipe} | {tool} {version(package)} | {cosine:.7f} | {command} |", flush=True)
+                print(
+                    f"| {recipe} | {tool} {version(package)} | {cosine:.7f} | {command} |",
+                    flush=True,
+                )
                 if tool == "sentence-transformers" and recipe in IMPORTED:
                     cosine = lowest_cosine(imported(Path(folders[number])), theirs)
                     command = "`promptcli models import FOLDER --name NAME`"
-                    print(f"| {recipe}, in | {tool} {version(package)} | {cosine:.7f} | {command} |", flush=True)
+                    print(
+                        f"| {recipe}, in | {tool} {version(package)} | {cosine:.7f} | {command} |",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

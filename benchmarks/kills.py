@@ -1,19 +1,22 @@
-"""Kill commands at random moments, run them again, and compare what they leave with an unbroken run.
+"""Kill commands at random moments, run them again, and compare what they leave with an unbroken
+run.
 
     python benchmarks/kills.py --kills 1000 --log kills.jsonl
     python benchmarks/kills.py --kills 40 --only embed-npy,index-build --seed 7
 
-Every kill is SIGKILL, SIGTERM or SIGINT, half of them at a random time from the first moment in which Python can answer
-to just after the end, half before a random file event (a file opened for writing, a rename, an fsync, ...). The
-promises: a stopped command ends with 137, 143 or 130 (or 0, if it was done). Stopped by SIGTERM or SIGINT it prints one
-line and leaves no temporary file. The same command run again, or with ``--resume``, ends well and prints what an
-unbroken run prints. The disk is then, file by file, that of an unbroken run, but for times of day, durations, locks,
-and the temporary files of a killed process, which are deleted after a day. If doing a thing twice is not doing it once
-(``index add``), the disk may also be that of two unbroken runs.
+Every kill is SIGKILL, SIGTERM or SIGINT, half of them at a random time from the first moment in
+which Python can answer to just after the end, half before a random file event (a file opened for
+writing, a rename, an fsync, ...). The promises: a stopped command ends with 137, 143 or 130 (or 0,
+if it was done). Stopped by SIGTERM or SIGINT it prints one line and leaves no temporary file. The
+same command run again, or with ``--resume``, ends well and prints what an unbroken run prints. The
+disk is then, file by file, that of an unbroken run, but for times of day, durations, locks, and the
+temporary files of a killed process, which are deleted after a day. If doing a thing twice is not
+doing it once (``index add``), the disk may also be that of two unbroken runs.
 
-A command is run in a fork of a process that has loaded all it imports: the same code without seconds of imports. One
-kill in ``--real-every`` is of a process of its own, imports included. Each kill is a line of ``--log``; what is in the
-log already is not done again, so that after a repair only the lines of the commands concerned need be taken out.
+A command is run in a fork of a process that has loaded all it imports: the same code without
+seconds of imports. One kill in ``--real-every`` is of a process of its own, imports included. Each
+kill is a line of ``--log``; what is in the log already is not done again, so that after a repair
+only the lines of the commands concerned need be taken out.
 """
 
 import argparse
@@ -43,25 +46,44 @@ SIGNALS = {"KILL": signal.SIGKILL, "TERM": signal.SIGTERM, "INT": signal.SIGINT}
 CODES = {"KILL": 137, "TERM": 143, "INT": 130}
 INTERRUPTED = tuple(
     f"promptcli: interrupted; {left}"
-    for left in ("nothing was changed", "no results were saved", "finished", "scored templates", "--resume continues")
+    for left in (
+        "nothing was changed",
+        "no results were saved",
+        "finished",
+        "scored templates",
+        "--resume continues",
+    )
 )
 #: What differs from run to run of the same command, and may.
 CLOCKS = {"created", "seconds", "minutes", "tokens_per_second", "rate", "updated", "made"}
 #: Lines that two runs of one command may write differently, on stdout or into a text file.
 TIMED = re.compile(
-    rf"- Tokens seen:|- Matrix products|- Command:|({'|'.join(sorted(CLOCKS))})\b|.*\bseconds\b|.* \d+ s\b"
+    rf"- Tokens seen:|- Matrix products|- Command:|({'|'.join(sorted(CLOCKS))})\b|.*\bseconds\b|.*"
+    r" \d+ s\b"
 )
-#: What a killed process may leave: temporary files, deleted after a day, and those in the system's temporary folder.
+#: What a killed process may leave: temporary files, deleted after a day, and those in the system's
+#: temporary folder.
 LEFTOVER = re.compile(r"(^|/)\.[^/]*\.([0-9a-f]{8}\.tmp|old)(/|$)|^tmp/")
 #: Audit events of Python that change a disk; ``open`` only for writing.
-EVENTS = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "shutil.rmtree", "open", "fsync"}
+EVENTS = {
+    "os.rename",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "os.truncate",
+    "os.link",
+    "shutil.rmtree",
+    "open",
+    "fsync",
+}
 
 
 @dataclass(frozen=True)
 class Case:
     """A command and how it goes on after a kill.
 
-    ``again`` is added to the command when it is run again; ``resume`` instead, where an unfinished run is there.
+    ``again`` is added to the command when it is run again; ``resume`` instead, where an unfinished
+    run is there.
     """
 
     words: tuple[str, ...]
@@ -77,42 +99,86 @@ _SMALL = ("--backbone", "../bert", "--offline", "--quiet")
 _PAIRS = ("--on", "pairs.tsv")
 _TRAIN = ("--batch-size", "8", "--epochs", "1", "--set", "eval-steps=3", *_PAIRS, *_SMALL)
 _INDEX = ("index", "build", "text.txt", "-o", "index", *_SMALL)
-_KEYED = ("index", "build", "rows.tsv", "--id-field", "id", "--text-field", "text", "-o", "index", *_SMALL)
+_KEYED = (
+    "index",
+    "build",
+    "rows.tsv",
+    "--id-field",
+    "id",
+    "--text-field",
+    "text",
+    "-o",
+    "index",
+    *_SMALL,
+)
 _DELETE = ("index", "delete", "index", "3", "5", "-q")
 _PARTS = ("embed", "text.txt", "-o", "parts", "--shards", "4", *_SMALL)
 _IMPORT = ("models", "import", "../bert", "--name", "foreign", "--offline", "-q")
-_FIT = ("fit", "--model", "whitening", "--transform", "whitening:4", "--on", "text.txt", "--name", "white", *_SMALL)
+_FIT = (
+    "fit",
+    "--model",
+    "whitening",
+    "--transform",
+    "whitening:4",
+    "--on",
+    "text.txt",
+    "--name",
+    "white",
+    *_SMALL,
+)
 CASES = {
     **{
-        f"embed-{kind}": Case(("embed", "text.txt", "-o", f"out.{kind}", *_SMALL), again=("--force",))
+        f"embed-{kind}": Case(
+            ("embed", "text.txt", "-o", f"out.{kind}", *_SMALL), again=("--force",)
+        )
         for kind in ("npy", "parquet", "jsonl")
     },
     "index-build": Case(_INDEX, again=("--force",)),
     "index-rebuild": Case(
-        (*_INDEX, "--force"), before=(("index", "build", "other.txt", "-o", "index", "--factory", "HNSW4", *_SMALL),)
+        (*_INDEX, "--force"),
+        before=(("index", "build", "other.txt", "-o", "index", "--factory", "HNSW4", *_SMALL),),
     ),
     "index-add": Case(
-        tuple("index add index other.txt --allow-duplicates --offline -q".split()), before=(_INDEX,), twice=True
+        tuple("index add index other.txt --allow-duplicates --offline -q".split()),
+        before=(_INDEX,),
+        twice=True,
     ),
     "index-upsert": Case(
-        tuple("index add --replace index news.tsv --id-field id --text-field text --offline -q".split()),
+        (
+            "index",
+            "add",
+            "--replace",
+            "index",
+            "news.tsv",
+            "--id-field",
+            "id",
+            "--text-field",
+            "text",
+            "--offline",
+            "-q",
+        ),
         before=(_KEYED,),
         twice=True,
     ),
     "index-delete": Case(_DELETE, before=(_INDEX,), done=2),
-    "index-compact": Case(("index", "compact", "index", "-q"), before=(_INDEX, _DELETE), twice=True),
+    "index-compact": Case(
+        ("index", "compact", "index", "-q"), before=(_INDEX, _DELETE), twice=True
+    ),
     "index-sync": Case(
         ("index", "sync", "index", "text.txt", "rows.tsv", "-q"),
         before=(("index", "sync", "index", "text.txt", *_SMALL),),
     ),
     "index-sync-all": Case(
         ("index", "sync", "index", "text.txt", "long.txt", "pairs.tsv:sentence1", "--yes", "-q"),
-        before=(("index", "sync", "index", "rows.tsv", "text.txt", "--split", "--lexical", *_SMALL),),
+        before=(
+            ("index", "sync", "index", "rows.tsv", "text.txt", "--split", "--lexical", *_SMALL),
+        ),
     ),
     "embed-parts": Case(_PARTS),
     "models-import": Case(_IMPORT, again=("--force",)),
     "models-reimport": Case(
-        (*_IMPORT, "--force"), before=(("models", "import", "../roberta", "--name", "foreign", "--offline", "-q"),)
+        (*_IMPORT, "--force"),
+        before=(("models", "import", "../roberta", "--name", "foreign", "--offline", "-q"),),
     ),
     "pull": Case(
         ("pull", "me/mine", "--name", "new", "-q"),
@@ -128,7 +194,10 @@ CASES = {
     "fit": Case(_FIT, again=("--force",)),
     **{
         f"train-{name}": Case(
-            ("train", name, "--data", data, *_TRAIN), again=("--force",), resume=("--resume",), long=True
+            ("train", name, "--data", data, *_TRAIN),
+            again=("--force",),
+            resume=("--resume",),
+            long=True,
         )
         for name, data in [
             *((name, "few.txt") for name in ("dcpcse", "simcse", "promptbert", "optiprompt")),
@@ -143,17 +212,19 @@ CASES = {
     ),
     "pretrain": Case(
         tuple(
-            "pretrain text.txt -o made --layers 1 --width 16 --heads 2 --vocab-size 200 --tokens 3200"
-            " --batch-tokens 128 --positions 64 --quiet".split()
+            "pretrain text.txt -o made --layers 1 --width 16 --heads 2 --vocab-size 200 --tokens"
+            " 3200 --batch-tokens 128 --positions 64 --quiet".split()
         ),
         resume=("--resume",),
         long=True,
     ),
     "ditto-search": Case(
-        ("ditto-search", "--corpus", "text.txt", "--name", "found", *_PAIRS, *_SMALL), again=("--force",)
+        ("ditto-search", "--corpus", "text.txt", "--name", "found", *_PAIRS, *_SMALL),
+        again=("--force",),
     ),
     "search-templates": Case(
-        ("search-templates", "--mode", "free", "--limit", "6", "--name", "found", *_PAIRS, *_SMALL), again=("--force",)
+        ("search-templates", "--mode", "free", "--limit", "6", "--name", "found", *_PAIRS, *_SMALL),
+        again=("--force",),
     ),
     "models-remove": Case(("models", "remove", "white"), before=(_FIT,), done=3),
     "config-set": Case(("config", "backbone", "../bert")),
@@ -166,10 +237,16 @@ def nothing() -> None:
 
 
 def launch(words, folder: Path, *, real: bool = False, watch=nothing, at_end=nothing) -> int:
-    """Start a command in ``folder``; return its process id. stdout and stderr go to files next to the folder."""
+    """Start a command in ``folder``.
+
+    Return its process id. stdout and stderr go to files next to the folder.
+    """
     environment = {"PROMPTCLI_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
     environment["TMPDIR"] = str(folder / "tmp")  # what a library leaves there is seen, too
-    out, err = (os.open(said(folder, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for name in ("out", "err"))
+    out, err = (
+        os.open(said(folder, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for name in ("out", "err")
+    )
     if real:
         command = [sys.executable, "-m", "promptcli", *words]
         streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
@@ -223,7 +300,9 @@ def on_events(act) -> None:
     """Call ``act`` before every file event of this process."""
 
     def audit(event, given):
-        if event in EVENTS and (event != "open" or (given[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
+        if event in EVENTS and (
+            event != "open" or (given[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        ):
             act()
 
     sys.addaudithook(audit)
@@ -252,7 +331,9 @@ def die_before_event(number: int, sent: int) -> None:
 def can_answer(process: int) -> bool:
     """Return whether a process has its own handler of SIGTERM, or has ended."""
     try:
-        caught = re.search(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+        caught = re.search(
+            r"^SigCgt:\s*(\w+)$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE
+        )
     except OSError:
         return True
     return caught is None or bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
@@ -270,21 +351,37 @@ def digest(path: Path) -> str:
     content = path.read_bytes()
     if path.suffix in (".json", ".jsonl") and not path.name.startswith("out."):
         lines = [content] if path.suffix == ".json" else content.splitlines()
-        content = json.dumps([timeless(json.loads(line)) for line in lines if line.strip()]).encode()
+        content = json.dumps(
+            [timeless(json.loads(line)) for line in lines if line.strip()]
+        ).encode()
     elif path.suffix == ".safetensors":  # its header may hold the time spent; the numbers follow it
         size = int.from_bytes(content[:8], "little")
-        header = {name: about for name, about in json.loads(content[8 : 8 + size]).items() if name != "__metadata__"}
+        header = {
+            name: about
+            for name, about in json.loads(content[8 : 8 + size]).items()
+            if name != "__metadata__"
+        }
         content = json.dumps(header).encode() + content[8 + size :]
     elif path.suffix == ".md":
-        content = b"\n".join(line for line in content.splitlines() if not TIMED.match(line.decode()))
+        content = b"\n".join(
+            line for line in content.splitlines() if not TIMED.match(line.decode())
+        )
     return hashlib.sha256(content).hexdigest()
 
 
 def left(folder: Path) -> dict[str, str]:
-    """Return every file and folder but locks with the hash of its content; of pictures, that they exist."""
-    paths = sorted(path for path in folder.rglob("*") if path.suffix != ".lock" and path.name != ".lock")
+    """Return every file and folder but locks with the hash of its content.
+
+    Of pictures, that they exist.
+    """
+    paths = sorted(
+        path for path in folder.rglob("*") if path.suffix != ".lock" and path.name != ".lock"
+    )
     return {
-        str(path.relative_to(folder)): "" if path.is_dir() or path.suffix == ".png" else digest(path) for path in paths
+        str(path.relative_to(folder)): (
+            "" if path.is_dir() or path.suffix == ".png" else digest(path)
+        )
+        for path in paths
     }
 
 
@@ -313,11 +410,19 @@ def serve_hub(sender) -> None:
 
 
 def start_hub() -> None:
-    """Start a stand-in for the hub, and let every command that is still to be loaded take it for the hub."""
+    """Start a stand-in for the hub, and let every command that is still to be loaded take it for
+    the hub.
+    """
     sys.path.insert(0, str(Path(__file__).parents[1]))
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    multiprocessing.get_context("fork").Process(target=serve_hub, args=(sender,), daemon=True).start()
-    os.environ |= {"HF_ENDPOINT": receiver.recv(), "HF_TOKEN": "hf_writer", "HF_HUB_DISABLE_XET": "1"}
+    multiprocessing.get_context("fork").Process(
+        target=serve_hub, args=(sender,), daemon=True
+    ).start()
+    os.environ |= {
+        "HF_ENDPOINT": receiver.recv(),
+        "HF_TOKEN": "hf_writer",
+        "HF_HUB_DISABLE_XET": "1",
+    }
 
 
 def make_inputs(root: Path) -> None:
@@ -336,10 +441,22 @@ def make_inputs(root: Path) -> None:
         "few.txt": sentences[:48],
         "long.txt": [" ".join(sentences[start : start + 30]) for start in (0, 30, 60)],
         "other.txt": sentences[200:260],
-        "pairs.tsv": ["sentence1\tsentence2\tscore", *(f"{pair}\t{n % 5}" for n, pair in enumerate(pairs))],
-        "rows.tsv": ["id\ttext", *(f"a{number}\t{text}" for number, text in enumerate(sentences[:60]))],
-        "news.tsv": ["id\ttext", *(f"a{number}\t{text}" for number, text in enumerate(sentences[60:90], 40))],
-        "labelled.tsv": ["premise\thypothesis\tlabel", *(f"{pair}\t{n % 3}" for n, pair in enumerate(pairs * 2))],
+        "pairs.tsv": [
+            "sentence1\tsentence2\tscore",
+            *(f"{pair}\t{n % 5}" for n, pair in enumerate(pairs)),
+        ],
+        "rows.tsv": [
+            "id\ttext",
+            *(f"a{number}\t{text}" for number, text in enumerate(sentences[:60])),
+        ],
+        "news.tsv": [
+            "id\ttext",
+            *(f"a{number}\t{text}" for number, text in enumerate(sentences[60:90], 40)),
+        ],
+        "labelled.tsv": [
+            "premise\thypothesis\tlabel",
+            *(f"{pair}\t{n % 3}" for n, pair in enumerate(pairs * 2)),
+        ],
     }.items():
         (made / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -378,7 +495,9 @@ def unbroken(name: str, root: Path) -> Unbroken:
 def load_what(words, start: Path, root: Path) -> None:
     """Import whatever a command imports, so that its forks need not."""
     shutil.copytree(start, root / "here")
-    code, _, err = run(words, root / "here", at_end=lambda: (root / "modules").write_text("\n".join(sys.modules)))
+    code, _, err = run(
+        words, root / "here", at_end=lambda: (root / "modules").write_text("\n".join(sys.modules))
+    )
     assert code == 0, f"{' '.join(words)}: {err}"
     for module in (root / "modules").read_text().splitlines():
         with contextlib.suppress(Exception):
@@ -403,7 +522,9 @@ def real_seconds(name: str, root: Path) -> float:
 
 @dataclass(frozen=True)
 class Kill:
-    """Which signal is sent when: before a file event, or so many seconds after the command can answer."""
+    """Which signal is sent when: before a file event, or so many seconds after the command can
+    answer.
+    """
 
     command: str
     number: int  #: of the command's kills
@@ -471,7 +592,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(CASES))
     parser.add_argument("--signals", default=",".join(SIGNALS))
     parser.add_argument("--real-every", type=int, default=20)
-    parser.add_argument("--log", type=Path, help="a line for every kill; those in it are not done again")
+    parser.add_argument(
+        "--log", type=Path, help="a line for every kill; those in it are not done again"
+    )
     parser.add_argument("--keep", type=Path, help="folder for what the first broken kill left")
     return parser.parse_args()
 
@@ -480,7 +603,11 @@ def main() -> None:
     """Kill, count, print."""
     given = options()
     names = given.only.split(",")
-    rows = [json.loads(line) for line in given.log.read_text().splitlines()] if given.log and given.log.exists() else []
+    rows = (
+        [json.loads(line) for line in given.log.read_text().splitlines()]
+        if given.log and given.log.exists()
+        else []
+    )
     known = {(row["command"], row["number"]) for row in rows}
     start_hub()
     from promptcli.cli import app
@@ -495,7 +622,10 @@ def main() -> None:
                 continue
             if name not in wholes:
                 wholes[name] = unbroken(name, root)
-                print(f"{name}: {wholes[name].seconds:.2f} s, {wholes[name].events} file events", flush=True)
+                print(
+                    f"{name}: {wholes[name].seconds:.2f} s, {wholes[name].events} file events",
+                    flush=True,
+                )
             kill = draw_kill(name, number, wholes[name], given, root)
             shutil.copytree(start_of(name, root), root / "here")
             why = broken(kill, root / "here", wholes[name])
@@ -521,9 +651,15 @@ def turns(names):
 
 def print_counts(rows) -> None:
     """Print how many kills there were of each kind, and how many broke a promise."""
-    kinds = Counter("own process" if row["real"] else "file event" if row["event"] else "time" for row in rows)
+    kinds = Counter(
+        "own process" if row["real"] else "file event" if row["event"] else "time" for row in rows
+    )
     print(f"{len(rows)} kills, {sum(bool(row['broken']) for row in rows)} broken promises")
-    for counts in (kinds, Counter(row["signal"] for row in rows), Counter(row["command"] for row in rows)):
+    for counts in (
+        kinds,
+        Counter(row["signal"] for row in rows),
+        Counter(row["command"] for row in rows),
+    ):
         print(", ".join(f"{name} {count}" for name, count in sorted(counts.items())))
 
 

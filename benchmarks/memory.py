@@ -2,7 +2,8 @@
 
     python benchmarks/memory.py CORPUS [--rows 20000 400000] [OPTIONS OF EMBED]
 
-A corpus of fewer lines is repeated. The peak is the resident set of the whole process, torch and model included.
+A corpus of fewer lines is repeated. The peak is the resident set of the whole process, torch and
+model included.
 """
 
 import argparse
@@ -17,7 +18,9 @@ from pathlib import Path
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path, help="text file, one sentence a line")
-    parser.add_argument("--rows", type=int, nargs=2, default=(20_000, 400_000), help="lines of the two runs")
+    parser.add_argument(
+        "--rows", type=int, nargs=2, default=(20_000, 400_000), help="lines of the two runs"
+    )
     parser.add_argument("--format", default=".npy", help="extension of the vector file")
     given, options = parser.parse_known_args()
     peaks = [peak(given.corpus, rows, given.format, options) for rows in given.rows]
@@ -32,7 +35,16 @@ def peak(corpus: Path, rows: int, kind: str, options: list[str]) -> int:
         text = Path(folder, "corpus.txt")
         with text.open("wb") as file:
             file.writelines(itertools.islice(repeated(corpus), rows))
-        command = [sys.executable, "-m", "promptcli", "embed", str(text), "-o", f"{folder}/v{kind}", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "promptcli",
+            "embed",
+            str(text),
+            "-o",
+            f"{folder}/v{kind}",
+            *options,
+        ]
         process = subprocess.Popen(command)
         _, status, usage = os.wait4(
             process.pid, 0

@@ -2,8 +2,9 @@
 
     python benchmarks/overhead.py CORPUS [--lines 60000] [--rounds 3]
 
-Each round runs ``promptcli embed`` in a fresh process in which two calls are timed from the inside: opening the encoder
-(imports and load) and encoding. overhead = (the whole command - open - encode) / encode; the median is printed.
+Each round runs ``promptcli embed`` in a fresh process in which two calls are timed from the inside:
+opening the encoder (imports and load) and encoding. overhead = (the whole command - open - encode)
+/ encode; the median is printed.
 """
 
 import argparse
@@ -48,7 +49,9 @@ print(json.dumps({"whole": time.perf_counter() - start, **spent}))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--lines", type=int, default=60_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -61,11 +64,20 @@ def main() -> None:
             command = [sys.executable, "-c", _TIMED, str(path)]
             ran = subprocess.run(command, check=True, capture_output=True, text=True)
             rounds.append(json.loads(ran.stdout.splitlines()[-1]))
-    overheads = [(took["whole"] - took["open"] - took["encode"]) / took["encode"] for took in rounds]
-    seconds = {f"{name}_s": round(statistics.median(took[name] for took in rounds), 2) for name in rounds[0]}
+    overheads = [
+        (took["whole"] - took["open"] - took["encode"]) / took["encode"] for took in rounds
+    ]
+    seconds = {
+        f"{name}_s": round(statistics.median(took[name] for took in rounds), 2)
+        for name in rounds[0]
+    }
     percent = round(100 * statistics.median(overheads), 2)
     each = [round(100 * overhead, 2) for overhead in overheads]
-    print(json.dumps({"lines": given.lines, "overhead_percent": percent, "each_round": each, **seconds}))
+    print(
+        json.dumps(
+            {"lines": given.lines, "overhead_percent": percent, "each_round": each, **seconds}
+        )
+    )
 
 
 if __name__ == "__main__":

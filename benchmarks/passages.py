@@ -1,8 +1,10 @@
-"""What passages are worth: questions about the project's guides, searched by passages and line by line.
+"""What passages are worth: questions about the project's guides, searched by passages and line by
+line.
 
-README.md and the guides are wrapped at 80 columns into a temporary folder, of which an index is made in both ways. Each
-question has one right section, named by its file and heading. An answer is right if most of its lines stand in that
-section. The second figure counts no answer that is only the section's heading: it shows where to read, and no more.
+README.md and the guides are wrapped at 80 columns into a temporary folder, of which an index is
+made in both ways. Each question has one right section, named by its file and heading. An answer is
+right if most of its lines stand in that section. The second figure counts no answer that is only
+the section's heading: it shows where to read, and no more.
 
     python benchmarks/passages.py --model mini --model mini-static
 """
@@ -24,18 +26,34 @@ FOUND = (1, 5)
 
 #: Question, file, heading of the section that answers it.
 QUESTIONS = [
-    ("how do I search a folder of notes without building anything first", "index.md", "Without an index"),
-    ("keep an index up to date when files in a directory change", "index.md", "Folders that change"),
+    (
+        "how do I search a folder of notes without building anything first",
+        "index.md",
+        "Without an index",
+    ),
+    (
+        "keep an index up to date when files in a directory change",
+        "index.md",
+        "Folders that change",
+    ),
     ("only return rows from after 2020 in English", "index.md", "Conditions on columns"),
     ("find product codes and surnames exactly", "index.md", "Names and codes"),
     ("remove rows from an index and free the disk space", "index.md", "Changing"),
     ("find sentences that are nearly the same", "index.md", "Near-duplicates"),
     ("which kind of FAISS index is chosen for a million rows", "index.md", "Index types"),
     ("my spreadsheet export has semicolons and decimal commas", "getting-started.md", "Your files"),
-    ("set a default data folder so that I need not type it", "getting-started.md", "Your own defaults"),
+    (
+        "set a default data folder so that I need not type it",
+        "getting-started.md",
+        "Your own defaults",
+    ),
     ("what does exit status 4 mean", "getting-started.md", "Exit codes"),
     ("use the server with the OpenAI Python package", "serve.md", "With OpenAI's clients"),
-    ("what happens when too many requests wait at the server", "serve.md", "Load, limits, stopping"),
+    (
+        "what happens when too many requests wait at the server",
+        "serve.md",
+        "Load, limits, stopping",
+    ),
     ("require an API key from clients", "serve.md", "Load, limits, stopping"),
     ("score vectors that another program has made", "evaluate.md", "Other programs' vectors"),
     ("evaluate sentiment classification with a linear classifier", "evaluate.md", "Transfer tasks"),
@@ -47,8 +65,16 @@ QUESTIONS = [
     ("load the model in sentence-transformers", "interop.md", "sentence-transformers"),
     ("upload my model so that others can download it", "interop.md", "The Hugging Face hub"),
     ("convert a model to ONNX", "interop.md", "ONNX, OpenVINO, fastembed"),
-    ("encode a large corpus on a cluster with job arrays", "scale.md", "Slurm, Kubernetes, Airflow"),
-    ("how much would it cost to embed a billion sentences", "scale.md", "What a billion sentences cost"),
+    (
+        "encode a large corpus on a cluster with job arrays",
+        "scale.md",
+        "Slurm, Kubernetes, Airflow",
+    ),
+    (
+        "how much would it cost to embed a billion sentences",
+        "scale.md",
+        "What a billion sentences cost",
+    ),
     ("store the embeddings in a Qdrant collection", "stores.md", "Qdrant"),
     ("make vector files smaller with int8 or binary codes", "stores.md", "Smaller vectors"),
     ("does it ever run code from a downloaded model", "security.md", "No foreign code"),
@@ -58,9 +84,15 @@ QUESTIONS = [
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--model", action="append", help="repeatable; default: mini and mini-static")
-    arguments.add_argument("--misses", action="store_true", help="print the questions without a right answer")
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument(
+        "--model", action="append", help="repeatable; default: mini and mini-static"
+    )
+    arguments.add_argument(
+        "--misses", action="store_true", help="print the questions without a right answer"
+    )
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         guides = Path(folder, "guides")
@@ -70,16 +102,28 @@ def main() -> None:
             for rows in ("lines", "passages"):
                 index = Path(folder, f"{Path(model).name}-{rows}")
                 count = pc.sync_index(index, [guides], model, rows=rows).rows
-                answers = list(pc.search_index(index, [question for question, *_ in QUESTIONS], max(FOUND)))
+                answers = list(
+                    pc.search_index(index, [question for question, *_ in QUESTIONS], max(FOUND))
+                )
                 figures = list[str]()
                 for headings in (True, False):
                     places = [
                         place_of(hits, guides / file, heading, headings=headings)
                         for (_, hits), (_, file, heading) in zip(answers, QUESTIONS, strict=True)
                     ]
-                    shares = [sum(place <= most for place in places) / len(places) for most in FOUND]
-                    figures.append(", ".join(f"@{most} {share:.3f}" for most, share in zip(FOUND, shares, strict=True)))
-                print(f"{model:12} {rows:9} {count:6,} rows  recall {figures[0]}; without headings {figures[1]}")
+                    shares = [
+                        sum(place <= most for place in places) / len(places) for most in FOUND
+                    ]
+                    figures.append(
+                        ", ".join(
+                            f"@{most} {share:.3f}"
+                            for most, share in zip(FOUND, shares, strict=True)
+                        )
+                    )
+                print(
+                    f"{model:12} {rows:9} {count:6,} rows  recall {figures[0]}; without headings"
+                    f" {figures[1]}"
+                )
                 for (question, *_), place in zip(QUESTIONS, places, strict=True):
                     if given.misses and place > max(FOUND):
                         print(f"    {question}")
@@ -89,11 +133,16 @@ def write_guides(folder: Path) -> None:
     """Write the guides, wrapped, into a folder."""
     for guide in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         if guide.name not in GENERATED:
-            (folder / guide.name).write_text(wrapped(guide.read_text(encoding="utf-8")), encoding="utf-8")
+            (folder / guide.name).write_text(
+                wrapped(guide.read_text(encoding="utf-8")), encoding="utf-8"
+            )
 
 
 def wrapped(markdown: str) -> str:
-    """Return Markdown with its paragraphs and list items wrapped; code and tables stay as they are."""
+    """Return Markdown with its paragraphs and list items wrapped.
+
+    Code and tables stay as they are.
+    """
     lines = list[str]()
     paragraph = list[str]()
     in_code = False
@@ -134,7 +183,9 @@ def section_of(file: Path, heading: str) -> range:
     """Return the numbers of the lines from a heading to the next one."""
     lines = file.read_text(encoding="utf-8").splitlines()
     start = lines.index(f"## {heading}") + 1
-    ends = [number for number, line in enumerate(lines, 1) if line.startswith("## ") and number > start]
+    ends = [
+        number for number, line in enumerate(lines, 1) if line.startswith("## ") and number > start
+    ]
     return range(start, ends[0] if ends else len(lines) + 1)
 
 
@@ -149,7 +200,11 @@ def place_of(hits: list[Hit], file: Path, heading: str, *, headings: bool) -> in
         assert place is not None
         lines = range(int(place[2]), int(place[3] or place[2]) + 1)
         inside = len(range(max(lines.start, section.start), min(lines.stop, section.stop)))
-        if place[1] == str(file) and 2 * inside > len(lines) and (headings or lines[-1] > section.start):
+        if (
+            place[1] == str(file)
+            and 2 * inside > len(lines)
+            and (headings or lines[-1] > section.start)
+        ):
             return rank
     return max(FOUND) + 1
 

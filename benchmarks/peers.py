@@ -1,11 +1,13 @@
 """Sentences per second and Spearman of one model in promptcli and in its peers, in one run.
 
-    python benchmarks/peers.py MODEL CORPUS --sts sts-dev.csv --peers PYTHON --folder FOLDER [--rounds 3] [--short]
+    python benchmarks/peers.py MODEL CORPUS --sts sts-dev.csv --peers PYTHON --folder FOLDER
+    [--rounds 3] [--short]
 
-MODEL is a folder of sentence-transformers. PYTHON has sentence-transformers, optimum-intel (with nncf) and fastembed,
-and need not have promptcli; a program that is missing is named and left out. Every program is a process of its own, all
-with the same number of threads and inputs of up to 512 tokens, and computes in turn while the others sleep. FOLDER
-keeps graphs: what the first run makes, the next finds. 8 bits are calibrated on 300 lines of CORPUS, by all.
+MODEL is a folder of sentence-transformers. PYTHON has sentence-transformers, optimum-intel (with
+nncf) and fastembed, and need not have promptcli; a program that is missing is named and left out.
+Every program is a process of its own, all with the same number of threads and inputs of up to 512
+tokens, and computes in turn while the others sleep. FOLDER keeps graphs: what the first run makes,
+the next finds. 8 bits are calibrated on 300 lines of CORPUS, by all.
 
 Texts: STS-B development sentences, lines of CORPUS, and its lines joined to some 500 tokens.
 """
@@ -35,10 +37,18 @@ def texts_of(corpus: Path, sts: Path, *, short: bool) -> dict[str, list[str]]:
     with sts.open(encoding="utf-8") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     first, second = ([row[column] for row in rows] for column in (5, 6))
-    long = [" ".join(lines[start : start + 16]) for start in range(2000, 2000 + 16 * 40 // share, 16)]
+    long = [
+        " ".join(lines[start : start + 16]) for start in range(2000, 2000 + 16 * 40 // share, 16)
+    ]
     wiki = lines[CALIBRATION : CALIBRATION + 600 // share]
     both = [*first, *second]
-    return {"calibrate": lines[:CALIBRATION], "sts": both[: 900 // share], "wiki": wiki, "long": long, "pairs": both}
+    return {
+        "calibrate": lines[:CALIBRATION],
+        "sts": both[: 900 // share],
+        "wiki": wiki,
+        "long": long,
+        "pairs": both,
+    }
 
 
 def ours(folder: Path, backend: str, dtype: str) -> Callable[[Path, dict[str, list[str]]], Encode]:
@@ -52,7 +62,9 @@ def ours(folder: Path, backend: str, dtype: str) -> Callable[[Path, dict[str, li
     return build
 
 
-def sentence_transformers(folder: Path, kind: str) -> Callable[[Path, dict[str, list[str]]], Encode]:
+def sentence_transformers(
+    folder: Path, kind: str
+) -> Callable[[Path, dict[str, list[str]]], Encode]:
     def build(model: Path, texts: dict[str, list[str]]) -> Encode:
         from sentence_transformers import SentenceTransformer
 
@@ -95,8 +107,12 @@ def fastembed(folder: Path) -> Callable[[Path, dict[str, list[str]]], Encode]:
     return build
 
 
-def programs(folder: Path) -> dict[str, tuple[bool, Callable[[Path, dict[str, list[str]]], Encode]]]:
-    """Return each program: whether it runs in the peers' Python, and what opens its encode function."""
+def programs(
+    folder: Path,
+) -> dict[str, tuple[bool, Callable[[Path, dict[str, list[str]]], Encode]]]:
+    """Return each program: whether it runs in the peers' Python, and what opens its encode
+    function.
+    """
     return {
         PEER: (True, sentence_transformers(folder, "torch")),
         f"{PEER}, openvino": (True, sentence_transformers(folder, "openvino")),
@@ -129,7 +145,10 @@ def work(name: str, folder: Path, given: argparse.Namespace) -> None:
         if kind == "pairs":
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
             with given.sts.open(encoding="utf-8") as file:
-                gold = [float(row[4]) for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+                gold = [
+                    float(row[4])
+                    for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+                ]
             cosines = (vectors[: len(gold)] * vectors[len(gold) :]).sum(1)
             answer.append(100 * float(spearmanr(cosines, gold).statistic))
         print(json.dumps(answer), file=answers, flush=True)
@@ -138,18 +157,35 @@ def work(name: str, folder: Path, given: argparse.Namespace) -> None:
 def prepare(given: Path, folder: Path) -> None:
     """Copy the model with its longest input set, and export the graph for fastembed."""
     model = shutil.copytree(given, folder / "model", dirs_exist_ok=True)
-    (model / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": MOST, "do_lower_case": False}))
+    (model / "sentence_bert_config.json").write_text(
+        json.dumps({"max_seq_length": MOST, "do_lower_case": False})
+    )
     tokenizer = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
     tokenizer["truncation"] = tokenizer["padding"] = None  # the model's own may cut at 128
     (model / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
     if not (folder / "onnx").exists():
-        export = [sys.executable, "-m", "promptcli", "export", str(model), "-o", str(folder / "onnx"), "--to", "onnx"]
+        export = [
+            sys.executable,
+            "-m",
+            "promptcli",
+            "export",
+            str(model),
+            "-o",
+            str(folder / "onnx"),
+            "--to",
+            "onnx",
+        ]
         subprocess.run(export, check=True)
 
 
 def start(given: argparse.Namespace, folder: Path) -> dict[str, subprocess.Popen]:
     """Return the processes of the programs that could be opened."""
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "NNCF_CI": "1", "CI": "true"}
+    environment = os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "NNCF_CI": "1",
+        "CI": "true",
+    }
     running = {}
     for name, (of_peers, _) in programs(folder).items():
         if name != PEER and given.only and not any(word in name for word in given.only):
@@ -158,17 +194,27 @@ def start(given: argparse.Namespace, folder: Path) -> dict[str, subprocess.Popen
         errors = folder / "errors.txt"
         with errors.open("w") as file:
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True, env=environment
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                env=environment,
             )
         if process.stdout.readline() == "ready\n":
             running[name] = process
         else:
-            print(f"{name}: left out, {errors.read_text(errors='replace').strip().splitlines()[-1:]}", flush=True)
+            print(
+                f"{name}: left out, {errors.read_text(errors='replace').strip().splitlines()[-1:]}",
+                flush=True,
+            )
     return running
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=Path)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--sts", type=Path, required=True)
@@ -176,7 +222,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--short", action="store_true", help="a fifth of the texts, to try it out")
-    parser.add_argument("--only", nargs="*", help="words of the programs to run; the first peer always does")
+    parser.add_argument(
+        "--only", nargs="*", help="words of the programs to run; the first peer always does"
+    )
     parser.add_argument("--program", help=argparse.SUPPRESS)
     given = parser.parse_args()
     folder: Path = given.folder.resolve()
@@ -191,21 +239,31 @@ def main() -> None:
         running[name].stdin.flush()
         return json.loads(running[name].stdout.readline())
 
-    sizes = {kind: len(texts) for kind, texts in texts_of(given.corpus, given.sts, short=given.short).items()}
+    sizes = {
+        kind: len(texts)
+        for kind, texts in texts_of(given.corpus, given.sts, short=given.short).items()
+    }
     kinds = ("sts", "wiki", "long")
     seconds = {(name, kind): [] for name in running for kind in kinds}
     for _ in range(given.rounds):
         for kind in kinds:
             for name in running:
                 seconds[name, kind].append(ask(name, kind))
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors; sentences a second, times {PEER}'s; in")
+    print(
+        f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors; sentences a second, times"
+        f" {PEER}'s; in"
+    )
     print("brackets the same by processor time; Spearman on STS-B dev", flush=True)
     print("| program | STS-B lengths | Wikipedia | 500 tokens | Spearman |\n|---|---|---|---|---|")
     for name in running:
         cells = []
         for kind in kinds:
-            wall, busy = (statistics.median(column) for column in zip(*seconds[name, kind], strict=True))
-            peer, peer_busy = (statistics.median(column) for column in zip(*seconds[PEER, kind], strict=True))
+            wall, busy = (
+                statistics.median(column) for column in zip(*seconds[name, kind], strict=True)
+            )
+            peer, peer_busy = (
+                statistics.median(column) for column in zip(*seconds[PEER, kind], strict=True)
+            )
             cells.append(f"{sizes[kind] / wall:,.0f}, {peer / wall:.2f} ({peer_busy / busy:.2f})")
         print(f"| {name} | {' | '.join(cells)} | {ask(name, 'pairs')[2]:.2f} |", flush=True)
     for process in running.values():

@@ -1,11 +1,13 @@
 """Readers next to writers, in real processes, and how many ever read a mixture of two writes.
 
-    TMPDIR=/dev/shm python benchmarks/races.py [--kind entry|index] [--writes 10000] [--reads 100000]
+    TMPDIR=/dev/shm python benchmarks/races.py [--kind entry|index] [--writes 10000] [--reads
+    100000]
         [--readers 2] [--minutes 30]
 
-One process replaces a registry entry or an index again and again; every number in a version is that version's number.
-The others read all the time and check that what they read is of one version. It ends when all writes and reads are
-done, or the minutes of a kind are over, and prints writes, reads, versions seen and mixtures, which must be 0.
+One process replaces a registry entry or an index again and again; every number in a version is that
+version's number. The others read all the time and check that what they read is of one version. It
+ends when all writes and reads are done, or the minutes of a kind are over, and prints writes,
+reads, versions seen and mixtures, which must be 0.
 """
 
 import argparse
@@ -29,7 +31,10 @@ class EntryThing:
         from promptcli.recipe import Recipe
 
         recipe = Recipe(max_length=8 + number)
-        tensors = {"mean": torch.full((4,), float(number)), "matrix": torch.full((4, 2), float(number))}
+        tensors = {
+            "mean": torch.full((4,), float(number)),
+            "matrix": torch.full((4, 2), float(number)),
+        }
         Registry(folder).save(Entry("raced", recipe, tensors, {"number": number}), force=True)
 
     def read(self, folder: Path) -> set[int]:
@@ -37,7 +42,9 @@ class EntryThing:
         from promptcli.models.registry import Registry
 
         entry = Registry(folder).load("raced")
-        numbers = {int(value) for tensor in entry.tensors.values() for value in tensor.flatten().tolist()}
+        numbers = {
+            int(value) for tensor in entry.tensors.values() for value in tensor.flatten().tolist()
+        }
         return numbers | {(entry.recipe.max_length or 0) - 8, entry.provenance["number"]}
 
 
@@ -82,7 +89,10 @@ def read_often(
     done: multiprocessing.synchronize.Event,
     results: "multiprocessing.Queue[tuple[int, int, int]]",
 ) -> None:
-    """Read until the writer is done, at least so often, or the time is over; put reads, versions seen, mixtures."""
+    """Read until the writer is done, at least so often, or the time is over.
+
+    Put reads, versions seen, mixtures.
+    """
     thing = THINGS[kind]()
     reads = mixtures = 0
     seen: set[int] = set()
@@ -109,7 +119,8 @@ def race(kind: str, writes: int, reads: int, readers: int, minutes: float) -> tu
         for process in processes:
             process.start()
         number = 0
-        # the writer goes on while the readers are short of their reads, so that all reads are next to writes
+        # the writer goes on while the readers are short of their reads, so that all reads are next
+        # to writes
         while (number < writes and time.time() < given[3]) or results.qsize() < readers:
             number += 1
             thing.write(folder, number)
@@ -137,11 +148,13 @@ def main() -> None:
     wrong = 0
     for kind in given.kind or THINGS:
         start = time.perf_counter()
-        reads, versions, mixtures = race(kind, given.writes, given.reads, given.readers, given.minutes)
+        reads, versions, mixtures = race(
+            kind, given.writes, given.reads, given.readers, given.minutes
+        )
         wrong += mixtures
         print(
-            f"{kind}: {reads:,} reads, {versions:,} versions seen by one reader, {mixtures} mixtures,"
-            f" {time.perf_counter() - start:.0f} s"
+            f"{kind}: {reads:,} reads, {versions:,} versions seen by one reader, {mixtures}"
+            f" mixtures, {time.perf_counter() - start:.0f} s"
         )
     raise SystemExit(1 if wrong else 0)
 

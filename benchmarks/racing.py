@@ -1,11 +1,15 @@
-"""What a race among templates saves against scoring every one on every pair, and what it loses; in one run.
+"""What a race among templates saves against scoring every one on every pair, and what it loses.
 
-    python benchmarks/racing.py [--data-dir SENTEVAL] [--on STS-B:dev] [--backbone NAME] [--candidates 512] [--orders 5]
+In one run.
 
-Every candidate of the packaged grammar's draw is scored on all pairs (exhaustive), without any cache. Then one race per
-order of the candidates, each with its own seed for the order of the pairs, also without cache. Printed for each: its
-cost as a share of the exhaustive search's, in tokens encoded and in seconds, and the loss: the exhaustive search's best
-figure minus that of the race's winner, in points (Spearman x 100). The last lines are the largest of each.
+    python benchmarks/racing.py [--data-dir SENTEVAL] [--on STS-B:dev] [--backbone NAME]
+    [--candidates 512] [--orders 5]
+
+Every candidate of the packaged grammar's draw is scored on all pairs (exhaustive), without any
+cache. Then one race per order of the candidates, each with its own seed for the order of the pairs,
+also without cache. Printed for each: its cost as a share of the exhaustive search's, in tokens
+encoded and in seconds, and the loss: the exhaustive search's best figure minus that of the race's
+winner, in points (Spearman x 100). The last lines are the largest of each.
 """
 
 import argparse
@@ -27,7 +31,9 @@ from promptcli.searching.template_search import draw, grammar_templates, publish
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--on")
     parser.add_argument("--backbone", default="mini-bert")
@@ -54,7 +60,10 @@ def main() -> None:
     ranked = sorted(values.values(), reverse=True)
     print(f"{options.backbone} on {task.label}, {scorer.size} pairs, {len(templates)} candidates")
     print(f"exhaustive: {values[best]:.2f} {best}   {seconds:.1f} s, {tokens:,} tokens")
-    print(f"figures: best {ranked[0]:.2f}, tenth {ranked[9]:.2f}, median {ranked[len(ranked) // 2]:.2f}")
+    print(
+        f"figures: best {ranked[0]:.2f}, tenth {ranked[9]:.2f}, median"
+        f" {ranked[len(ranked) // 2]:.2f}"
+    )
 
     rows = []
     for order in range(options.orders):
@@ -72,16 +81,23 @@ def main() -> None:
         }
         rows.append(row)
         print(
-            f"order {order}: {winner.value:.2f} {winner.choice}   cost {row['cost_tokens']:.1%} of tokens,"
-            f" {row['cost_seconds']:.1%} of seconds; loss {row['loss']:.2f}"
+            f"order {order}: {winner.value:.2f} {winner.choice}   cost {row['cost_tokens']:.1%} of"
+            f" tokens, {row['cost_seconds']:.1%} of seconds; loss {row['loss']:.2f}"
         )
     worst = {key: max(row[key] for row in rows) for key in ("cost_tokens", "cost_seconds", "loss")}
     print(
-        f"largest: cost {worst['cost_tokens']:.1%} of tokens, {worst['cost_seconds']:.1%} of seconds;"
-        f" loss {worst['loss']:.2f}"
+        f"largest: cost {worst['cost_tokens']:.1%} of tokens, {worst['cost_seconds']:.1%} of"
+        f" seconds; loss {worst['loss']:.2f}"
     )
     print(
-        json.dumps({"candidates": len(templates), "pairs": scorer.size, "exhaustive_seconds": seconds, "races": rows})
+        json.dumps(
+            {
+                "candidates": len(templates),
+                "pairs": scorer.size,
+                "exhaustive_seconds": seconds,
+                "races": rows,
+            }
+        )
     )
 
 

@@ -1,9 +1,11 @@
-"""A server under load next to ``embed`` on the same sentences: throughput, waiting times, and what a stop loses.
+"""A server under load next to ``embed`` on the same sentences: throughput, waiting times, and what
+a stop loses.
 
     python benchmarks/serve.py CORPUS --lines 4000 --rounds 3
 
-The clients are one process that writes prepared requests and reads answers without parsing them. Wall-clock figures
-mean something on an idle machine only; processor seconds, which are given too, on any.
+The clients are one process that writes prepared requests and reads answers without parsing them.
+Wall-clock figures mean something on an idle machine only; processor seconds, which are given too,
+on any.
 """
 
 import argparse
@@ -32,7 +34,9 @@ from promptcli.embedding.writing import embed_file
 
 def message(texts: list[str], model: str = "mini") -> bytes:
     body = json.dumps({"model": model, "input": texts, "encoding_format": "base64"}).encode()
-    return f"POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return (
+        f"POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
 
 
 class Client:
@@ -56,7 +60,9 @@ class Client:
 
 
 async def closed_loop(port: int, requests: list[bytes], clients: int) -> float:
-    """Return the seconds that some clients take for all requests, each asking again once it is answered."""
+    """Return the seconds that some clients take for all requests, each asking again once it is
+    answered.
+    """
     left = iter(requests)
 
     async def run() -> None:
@@ -80,7 +86,10 @@ async def alone(port: int, requests: list[bytes]) -> list[float]:
 
 
 async def open_loop(port: int, requests: list[bytes], rate: float, clients: int) -> list[float]:
-    """Return the seconds from when each request was due; they are due at random, ``rate`` a second."""
+    """Return the seconds from when each request was due.
+
+    They are due at random, ``rate`` a second.
+    """
     free: asyncio.Queue[Client] = asyncio.Queue()
     for _ in range(clients):
         free.put_nowait(Client(port))
@@ -101,8 +110,12 @@ async def open_loop(port: int, requests: list[bytes], rate: float, clients: int)
     return times
 
 
-async def stopped_under_load(server: psutil.Popen, port: int, requests: list[bytes], clients: int) -> tuple[int, int]:
-    """Return how many requests were answered and how many were not, of those sent, when SIGTERM comes in between."""
+async def stopped_under_load(
+    server: psutil.Popen, port: int, requests: list[bytes], clients: int
+) -> tuple[int, int]:
+    """Return how many requests were answered and how many were not, of those sent, when SIGTERM
+    comes in between.
+    """
     answered = lost = 0
     endless = itertools.cycle(requests)
 
@@ -130,7 +143,17 @@ async def stopped_under_load(server: psutil.Popen, port: int, requests: list[byt
 
 @contextlib.contextmanager
 def serving(threads: int):
-    command = [sys.executable, "-m", "promptcli", "serve", "--port", "0", "--threads", str(threads), "--offline"]
+    command = [
+        sys.executable,
+        "-m",
+        "promptcli",
+        "serve",
+        "--port",
+        "0",
+        "--threads",
+        str(threads),
+        "--offline",
+    ]
     with psutil.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         yield server, int(re.search(r":(\d+)$", next(server.stderr))[1])
         if server.poll() is None:
@@ -153,23 +176,31 @@ def at(share: float, times: list[float]) -> float:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--lines", type=int, default=4000)
     parser.add_argument("--texts", type=int, default=32, help="texts of a request")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--singles", type=int, default=2000, help="requests of one text, for the waiting times")
+    parser.add_argument(
+        "--singles", type=int, default=2000, help="requests of one text, for the waiting times"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     with given.corpus.open(encoding="utf-8") as file:
         lines = [line.strip() for line in itertools.islice(file, given.lines)]
-    many = [message(lines[start : start + given.texts]) for start in range(0, len(lines), given.texts)]
+    many = [
+        message(lines[start : start + given.texts]) for start in range(0, len(lines), given.texts)
+    ]
     single = [message([line]) for line in lines[: given.singles]]
     torch.set_num_threads(given.threads)
     encoder = pc.load("mini", dtype="auto")  # what `embed` and `serve` take
     embed(encoder, lines[:500])  # every shape has been met
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, {given.threads} threads")
+    print(
+        f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, {given.threads} threads"
+    )
     with serving(given.threads) as (server, port):
         asyncio.run(closed_loop(port, many[: given.clients], given.clients))
         shares = []
@@ -180,12 +211,16 @@ def main():
             used = sum(server.cpu_times()[:2]) - before
             shares.append((plain / seconds, cost / used))
             print(
-                f"round {number + 1}: embed {len(lines) / plain:,.0f} sentences/s, {cost:.1f} processor seconds;"
-                f" {given.clients} clients of {given.texts} texts {len(lines) / seconds:,.0f} sentences/s"
-                f" ({plain / seconds:.2f}), {used:.1f} processor seconds ({cost / used:.2f})"
+                f"round {number + 1}: embed {len(lines) / plain:,.0f} sentences/s, {cost:.1f}"
+                f" processor seconds; {given.clients} clients of {given.texts} texts"
+                f" {len(lines) / seconds:,.0f} sentences/s ({plain / seconds:.2f}), {used:.1f}"
+                f" processor seconds ({cost / used:.2f})"
             )
         wall, processor = (statistics.median(column) for column in zip(*shares, strict=True))
-        print(f"share of embed's throughput, median: {wall:.2f}; by processor seconds: {processor:.2f}")
+        print(
+            f"share of embed's throughput, median: {wall:.2f}; by processor seconds:"
+            f" {processor:.2f}"
+        )
         for number in range(given.rounds):
             first = asyncio.run(alone(port, single[:200]))
             top = len(single) / asyncio.run(closed_loop(port, single, given.clients))
@@ -194,12 +229,12 @@ def main():
             both = [*first, *again]
             print(
                 f"round {number + 1}, one text a request: alone median {at(0.5, both):.1f} ms, p99"
-                f" {at(0.99, both):.1f}; at most {top:,.0f} requests/s;"
-                f" at half of that median {at(0.5, half):.1f}, p90 {at(0.9, half):.1f}, p99 {at(0.99, half):.1f} ms"
+                f" {at(0.99, both):.1f}; at most {top:,.0f} requests/s; at half of that median"
+                f" {at(0.5, half):.1f}, p90 {at(0.9, half):.1f}, p99 {at(0.99, half):.1f} ms"
             )
             print(
-                f"  p99 at half load is {at(0.99, half) / at(0.5, both):.2f} times the median alone,"
-                f" {at(0.99, half) / at(0.99, both):.2f} times the p99 alone"
+                f"  p99 at half load is {at(0.99, half) / at(0.5, both):.2f} times the median"
+                f" alone, {at(0.99, half) / at(0.99, both):.2f} times the p99 alone"
             )
         answered, lost = asyncio.run(stopped_under_load(server, port, single, given.clients))
         print(f"SIGTERM under load: {answered:,} answered, {lost} lost, exit code {server.wait()}")

@@ -1,4 +1,5 @@
-"""The clients that people have, against a server of its own process: what they get is what ``encode`` gives.
+"""The clients that people have, against a server of its own process: what they get is what
+``encode`` gives.
 
 pip install openai langchain-openai llama-index-embeddings-openai-like
 python benchmarks/serve_clients.py
@@ -16,7 +17,12 @@ import numpy as np
 import promptcli as pc
 from promptcli.data.demo import SENTENCES
 
-TEXTS = [*SENTENCES.read_text(encoding="utf-8").splitlines()[:145], "", "ein kleines Boot", "cat " * 600]
+TEXTS = [
+    *SENTENCES.read_text(encoding="utf-8").splitlines()[:145],
+    "",
+    "ein kleines Boot",
+    "cat " * 600,
+]
 KEY = "a-key"
 
 
@@ -50,7 +56,9 @@ def openai_client(url: str) -> np.ndarray:
 
     async def together() -> list[np.ndarray]:
         async with openai.AsyncOpenAI(base_url=url, api_key=KEY) as waiting:
-            asked = [waiting.embeddings.create(model="mini", input=text or " ") for text in TEXTS[:40]]
+            asked = [
+                waiting.embeddings.create(model="mini", input=text or " ") for text in TEXTS[:40]
+            ]
             return [vectors_of(one)[0] for one in await asyncio.gather(*asked)]
 
     assert np.abs(np.stack(asyncio.run(together())) - vectors_of(made)[:40]).max() < 1e-5
@@ -61,7 +69,9 @@ def langchain_client(url: str) -> np.ndarray:
     """LangChain, told to send text."""
     from langchain_openai import OpenAIEmbeddings
 
-    client = OpenAIEmbeddings(model="mini", base_url=url, api_key=KEY, check_embedding_ctx_length=False, chunk_size=50)
+    client = OpenAIEmbeddings(
+        model="mini", base_url=url, api_key=KEY, check_embedding_ctx_length=False, chunk_size=50
+    )
     one, many = client.embed_query(TEXTS[0]), client.embed_documents(TEXTS)
     assert np.abs(np.array(one) - many[0]).max() < 1e-5
     return np.array(many)
@@ -85,7 +95,17 @@ CLIENTS = {"openai": openai_client, "langchain-openai": langchain_client,
 
 def main():
     wanted = pc.load("mini").encode(TEXTS)
-    command = [sys.executable, "-m", "promptcli", "serve", "--port", "0", "--dtype", "float32", "--offline"]
+    command = [
+        sys.executable,
+        "-m",
+        "promptcli",
+        "serve",
+        "--port",
+        "0",
+        "--dtype",
+        "float32",
+        "--offline",
+    ]
     environment = os.environ | {"PROMPTCLI_API_KEY": KEY}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as server:
         address = re.search(r"http://\S+", next(server.stderr))[0]
@@ -96,7 +116,8 @@ def main():
                 print(f"{name}: not installed, left out")
                 continue
             print(
-                f"{name} {version}: largest difference to encode {np.abs(client(address + '/v1') - wanted).max():.1e}"
+                f"{name} {version}: largest difference to encode"
+                f" {np.abs(client(address + '/v1') - wanted).max():.1e}"
             )
         server.terminate()
         assert server.wait() == 0, server.stderr.read()

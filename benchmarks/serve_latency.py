@@ -1,9 +1,11 @@
-"""Milliseconds of requests of one sentence: promptcli and sentence-transformers behind the same server, in one run.
+"""Milliseconds of requests of one sentence: promptcli and sentence-transformers behind the same
+server, in one run.
 
     python benchmarks/serve_latency.py MODEL CORPUS [--requests 300] [--rounds 3]
 
-MODEL is a folder of sentence-transformers. Every program is a server process of its own; one client asks one after the
-other, in rounds that alternate. The server is ``serve``'s, the program in it computes the vectors.
+MODEL is a folder of sentence-transformers. Every program is a server process of its own; one client
+asks one after the other, in rounds that alternate. The server is ``serve``'s, the program in it
+computes the vectors.
 """
 
 import argparse
@@ -50,7 +52,9 @@ def serve(program: str, model: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=Path)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--requests", type=int, default=300)
@@ -69,19 +73,25 @@ def main() -> None:
     ports = {}
     for program, server in servers.items():
         ports[program] = next(
-            int(found[1]) for line in server.stdout if (found := re.search(r"http://.*:(\d+)$", line))
+            int(found[1])
+            for line in server.stdout
+            if (found := re.search(r"http://.*:(\d+)$", line))
         )
         asyncio.run(alone(ports[program], [message([line], "encoder") for line in lines[:20]]))
     for number in range(given.rounds):
         requests = [
-            message([line], "encoder") for line in lines[number * given.requests : (number + 1) * given.requests]
+            message([line], "encoder")
+            for line in lines[number * given.requests : (number + 1) * given.requests]
         ]
         for program in PROGRAMS:
             times[program] += asyncio.run(alone(ports[program], requests))
     print("| program | median, ms | 99th percentile, ms | times the median |\n|---|---|---|---|")
     for program, taken in times.items():
         ratio = at(0.5, times["sentence-transformers"]) / at(0.5, taken)
-        print(f"| {program} | {at(0.5, taken):.1f} | {at(0.99, taken):.1f} | {ratio:.2f} |", flush=True)
+        print(
+            f"| {program} | {at(0.5, taken):.1f} | {at(0.99, taken):.1f} | {ratio:.2f} |",
+            flush=True,
+        )
         servers[program].terminate()
 
 

@@ -1,13 +1,15 @@
-"""Kill the making of a folder of parts at random moments, run the same command again, compare with an unbroken run.
+"""Kill the making of a folder of parts at random moments, run the same command again, compare with
+an unbroken run.
 
-    python benchmarks/shards.py --lines 20000 --shards 8 --kills 10
-    python benchmarks/shards.py --lines 1000000 --shards 64 --kills 100 --folder /dev/shm/shards --log shards.jsonl
+    python benchmarks/shards.py --lines 20000 --shards 8 --kills 10 python benchmarks/shards.py
+    --lines 1000000 --shards 64 --kills 100 --folder /dev/shm/shards --log shards.jsonl
 
-An unbroken run is made and timed first, and the same command again, which has nothing to do. Then the command is
-started, ended by SIGKILL with its workers at a random moment, and started again: so many times, from the first moment
-of Python on, so that the kills are spread over the parts; last of all it may end. Every file of the folder must have
-the bytes of the unbroken run's, with no file more. ``--alone`` makes parts by ``--shard I`` in random order, up to
-``--workers`` at once, as a Slurm array would. The text is ``--text`` over and over, numbered from its second time on.
+An unbroken run is made and timed first, and the same command again, which has nothing to do. Then
+the command is started, ended by SIGKILL with its workers at a random moment, and started again: so
+many times, from the first moment of Python on, so that the kills are spread over the parts; last of
+all it may end. Every file of the folder must have the bytes of the unbroken run's, with no file
+more. ``--alone`` makes parts by ``--shard I`` in random order, up to ``--workers`` at once, as a
+Slurm array would. The text is ``--text`` over and over, numbered from its second time on.
 """
 
 import argparse
@@ -25,9 +27,15 @@ from pathlib import Path
 
 
 def write_lines(path: Path, source: Path | None, lines: int) -> None:
-    sentences = ["A small boat lies at the quay.", "Prices fell.", "The cat sleeps on the warm roof of the old mill."]
+    sentences = [
+        "A small boat lies at the quay.",
+        "Prices fell.",
+        "The cat sleeps on the warm roof of the old mill.",
+    ]
     if source is not None:
-        sentences = [line for line in source.read_text(encoding="utf-8").splitlines() if line.strip()]
+        sentences = [
+            line for line in source.read_text(encoding="utf-8").splitlines() if line.strip()
+        ]
     with path.open("w", encoding="utf-8") as file:
         for number, sentence in enumerate(itertools.islice(itertools.cycle(sentences), lines)):
             file.write(f"{sentence} {number}\n" if number >= len(sentences) else f"{sentence}\n")
@@ -74,7 +82,14 @@ class Runs:
 
 
 def broken_run(
-    runs: Runs, folder: Path, shards: int, kills: int, start: float, longest: float, chance: random.Random, log
+    runs: Runs,
+    folder: Path,
+    shards: int,
+    kills: int,
+    start: float,
+    longest: float,
+    chance: random.Random,
+    log,
 ) -> int:
     """Kill one run after another; return how many were at work when they were killed.
 
@@ -90,7 +105,15 @@ def broken_run(
         time.sleep(after)
         working = runs.kill(process)
         spent += working
-        log({"kill": spent, "parts": more, "after": round(after, 3), "working": working, "whole": whole(folder)})
+        log(
+            {
+                "kill": spent,
+                "parts": more,
+                "after": round(after, 3),
+                "working": working,
+                "whole": whole(folder),
+            }
+        )
         if process.returncode > 0:
             sys.exit(f"the command ended with {process.returncode}")
         if not working:  # it was done before: begin anew, else the rest of the kills meets nothing
@@ -100,7 +123,10 @@ def broken_run(
 
 
 def alone_run(runs: Runs, folder: Path, given, longest: float, chance: random.Random, log) -> int:
-    """Make every part by a process of its own in random order; kill so many of them and give these out again."""
+    """Make every part by a process of its own in random order.
+
+    Kill so many of them and give these out again.
+    """
     waiting = list(range(given.shards))
     chance.shuffle(waiting)
     killed, working = 0, {}
@@ -124,7 +150,9 @@ def alone_run(runs: Runs, folder: Path, given, longest: float, chance: random.Ra
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lines", type=int, default=20_000)
     parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--kills", type=int, default=10)
@@ -133,7 +161,10 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="one process a shard, in random order")
     parser.add_argument("--text", type=Path, help="a file of sentences; else three of our own")
     parser.add_argument(
-        "--folder", type=Path, default=Path("shards-benchmark"), help="all is written here, and deleted"
+        "--folder",
+        type=Path,
+        default=Path("shards-benchmark"),
+        help="all is written here, and deleted",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="a line for each kill and one for the end")
@@ -158,7 +189,14 @@ def main() -> None:
         size = sum(path.stat().st_size for path in (given.folder / "whole").iterdir())
         work = max(seconds - start, 0.1)
         rate = round(given.lines / work)
-        log({"unbroken": round(seconds, 1), "start": round(start, 1), "lines_per_second": rate, "bytes": size})
+        log(
+            {
+                "unbroken": round(seconds, 1),
+                "start": round(start, 1),
+                "lines_per_second": rate,
+                "bytes": size,
+            }
+        )
         longest = work / given.shards
         folder, chance = given.folder / "broken", random.Random(given.seed)
         began = time.perf_counter()
@@ -166,11 +204,22 @@ def main() -> None:
             killed = alone_run(runs, folder, given, start + longest, chance, log)
         else:
             runs.command += crew
-            killed = broken_run(runs, folder, given.shards, given.kills, start, longest, chance, log)
+            killed = broken_run(
+                runs, folder, given.shards, given.kills, start, longest, chance, log
+            )
         found = digests(folder)
         same = found == wanted
-        differing = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
-        log({"killed": killed, "seconds": round(time.perf_counter() - began, 1), "same": same, "differing": differing})
+        differing = sorted(
+            name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)
+        )
+        log(
+            {
+                "killed": killed,
+                "seconds": round(time.perf_counter() - began, 1),
+                "same": same,
+                "differing": differing,
+            }
+        )
     finally:
         shutil.rmtree(given.folder)
     sys.exit(0 if same else 1)

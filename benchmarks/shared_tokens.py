@@ -1,9 +1,11 @@
-"""A template's first tokens computed once, next to computed with every sentence: a causal model of Qwen2's shape.
+"""A template's first tokens computed once, next to computed with every sentence: a causal model of
+Qwen2's shape.
 
 python benchmarks/shared_tokens.py [CORPUS] [--layers 4] [--sentences 256] [--recipe knowledge]
 
-Random weights (speed does not depend on them) and a byte-level vocabulary trained on the sentences. Medians of
-interleaved rounds; processor time next to the clock, since that is what a busy machine leaves comparable.
+Random weights (speed does not depend on them) and a byte-level vocabulary trained on the sentences.
+Medians of interleaved rounds; processor time next to the clock, since that is what a busy machine
+leaves comparable.
 """
 
 import argparse
@@ -29,9 +31,13 @@ def make(folder, sentences, layers):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     texts = [*sentences, *(RECIPES["knowledge"].prompt for _ in range(20))]
-    trainer = trainers.BpeTrainer(vocab_size=8000, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=8000, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet
+    )
     tokenizer.train_from_iterator(texts, trainer)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>").save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>").save_pretrained(
+        folder
+    )
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=tokenizer.get_vocab_size(),
@@ -72,8 +78,14 @@ def main():
                 processor[way].append(time.process_time() - used)
         Backbone.shared_tokens = shared
     once, each = vectors.values()
-    print(f"{len(sentences)} sentences of {np.mean(lengths):.1f} tokens, {len(encoder.prompt.shared)} of them shared")
-    print(f"largest difference {np.abs(once - each).max():.1e} (largest number {np.abs(each).max():.1f})")
+    print(
+        f"{len(sentences)} sentences of {np.mean(lengths):.1f} tokens, {len(encoder.prompt.shared)}"
+        " of them shared"
+    )
+    print(
+        f"largest difference {np.abs(once - each).max():.1e} (largest number"
+        f" {np.abs(each).max():.1f})"
+    )
     for name, seconds in (("clock", clock), ("processor", processor)):
         rates = {way: len(sentences) / statistics.median(times) for way, times in seconds.items()}
         one, other = rates.values()

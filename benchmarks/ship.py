@@ -19,7 +19,9 @@ from promptcli.storage.folders import write_folder
 
 def main() -> None:
     """Write the folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name")
     parser.add_argument("shipped", choices=SHIPPED)
     given = parser.parse_args()

@@ -1,11 +1,14 @@
-"""Sentences per second, promptcli next to sentence-transformers: same weights, same sentences, same machine, same run.
+"""Sentences per second, promptcli next to sentence-transformers: same weights, same sentences, same
+machine, same run.
 
-    python benchmarks/speed.py CORPUS [--lines 10000] [--rounds 3] [--models mini-bert,6x384,12x768] [--backends FOLDER]
+    python benchmarks/speed.py CORPUS [--lines 10000] [--rounds 3] [--models mini-bert,6x384,12x768]
+    [--backends FOLDER]
 
-The peer runs its defaults (float32, batches of 32). ``--backends`` adds ours on each backend, graphs kept in FOLDER and
-OpenVINO's own form of benchmark: an asynchronous queue for throughput, batches of 32 of the sorted sentences.
-``mini-bert`` is the shipped backbone; the others have random weights and its vocabulary: speed does not depend on what
-the weights are. Rounds are interleaved; medians are printed, and with ``--json FILE`` written.
+The peer runs its defaults (float32, batches of 32). ``--backends`` adds ours on each backend,
+graphs kept in FOLDER and OpenVINO's own form of benchmark: an asynchronous queue for throughput,
+batches of 32 of the sorted sentences. ``mini-bert`` is the shipped backbone; the others have random
+weights and its vocabulary: speed does not depend on what the weights are. Rounds are interleaved;
+medians are printed, and with ``--json FILE`` written.
 """
 
 import argparse
@@ -47,7 +50,9 @@ def openvino_form(folder: Path, graph: Path, precision: str) -> Callable[[list[s
 
     def encode(lines: list[str]) -> np.ndarray:
         order = np.argsort([-len(line) for line in lines], kind="stable")
-        vectors = np.empty((len(lines), compiled.output(0).partial_shape[1].get_length()), np.float32)
+        vectors = np.empty(
+            (len(lines), compiled.output(0).partial_shape[1].get_length()), np.float32
+        )
         jobs = openvino.AsyncInferQueue(compiled)
 
         def take(request, rows: np.ndarray) -> None:
@@ -57,7 +62,9 @@ def openvino_form(folder: Path, graph: Path, precision: str) -> Callable[[list[s
         for start in range(0, len(order), 32):
             rows = order[start : start + 32]
             texts = [lines[row] for row in rows]
-            batch = tokenizer(texts, padding=True, truncation=True, max_length=MAX_LENGTH, return_tensors="np")
+            batch = tokenizer(
+                texts, padding=True, truncation=True, max_length=MAX_LENGTH, return_tensors="np"
+            )
             jobs.start_async([batch["input_ids"], batch["attention_mask"]], rows)
         jobs.wait_all()
         return vectors
@@ -65,7 +72,9 @@ def openvino_form(folder: Path, graph: Path, precision: str) -> Callable[[list[s
     return encode
 
 
-def on_backends(recipe: Recipe, folder: Path, graphs: Path) -> dict[str, Callable[[list[str]], np.ndarray]]:
+def on_backends(
+    recipe: Recipe, folder: Path, graphs: Path
+) -> dict[str, Callable[[list[str]], np.ndarray]]:
     """Return ours on each backend that is installed, and OpenVINO's own form on the same graph."""
     found = {}
     runs = [(name, dtype) for name, backend in BACKENDS.items() for dtype in backend.dtypes]
@@ -76,14 +85,20 @@ def on_backends(recipe: Recipe, folder: Path, graphs: Path) -> dict[str, Callabl
         found[f"promptcli {name} {dtype}"] = encoder.encode
         if name == "openvino":
             (graph,) = graphs.glob(f"{encoder.fingerprint[:32]}-openvino-[0-9]*/openvino_model.xml")
-            found[f"OpenVINO's own form {dtype}"] = openvino_form(folder, graph, {"float32": "f32"}.get(dtype, "bf16"))
+            found[f"OpenVINO's own form {dtype}"] = openvino_form(
+                folder, graph, {"float32": "f32"}.get(dtype, "bf16")
+            )
     return found
 
 
-def contestants(folder: Path, backbone: str, graphs: Path | None) -> dict[str, Callable[[list[str]], np.ndarray]]:
+def contestants(
+    folder: Path, backbone: str, graphs: Path | None
+) -> dict[str, Callable[[list[str]], np.ndarray]]:
     """Return the encode functions by name, the peer first."""
     word = Transformer(str(folder), max_seq_length=MAX_LENGTH, model_args={"dtype": torch.float32})
-    peer = SentenceTransformer(modules=[word, Pooling(word.get_embedding_dimension(), "mean")], device="cpu")
+    peer = SentenceTransformer(
+        modules=[word, Pooling(word.get_embedding_dimension(), "mean")], device="cpu"
+    )
     recipe = Recipe(backbone=backbone, pooling="last/avg", max_length=MAX_LENGTH)
     ours = {"promptcli float32": build_encoder(recipe, device="cpu", dtype="float32")}
     if choose_dtype("auto", "cpu") is not torch.float32:
@@ -102,7 +117,9 @@ def lowest_cosine(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--lines", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -127,7 +144,10 @@ def main() -> None:
                     start = time.perf_counter()
                     vectors[run] = encode(lines)
                     seconds[run].append(time.perf_counter() - start)
-                    print(f"{name} round {number + 1} {run}: {len(lines) / seconds[run][-1]:.0f}/s", file=sys.stderr)
+                    print(
+                        f"{name} round {number + 1} {run}: {len(lines) / seconds[run][-1]:.0f}/s",
+                        file=sys.stderr,
+                    )
             peer = statistics.median(seconds["sentence-transformers"])
             for run in runs:
                 median = statistics.median(seconds[run])
@@ -136,7 +156,9 @@ def main() -> None:
                     "run": run,
                     "sentences_per_second": round(len(lines) / median),
                     "times_peer": round(peer / median, 2),
-                    "lowest_cosine_to_peer": round(lowest_cosine(vectors["sentence-transformers"], vectors[run]), 7),
+                    "lowest_cosine_to_peer": round(
+                        lowest_cosine(vectors["sentence-transformers"], vectors[run]), 7
+                    ),
                     "lines": len(lines),
                     "rounds": given.rounds,
                     "threads": torch.get_num_threads(),

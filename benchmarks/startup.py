@@ -1,9 +1,10 @@
-"""Seconds from typing a command to its end on ten lines, next to sentence-transformers and to importing torch alone.
+"""Seconds from typing a command to its end on ten lines, next to sentence-transformers and to
+importing torch alone.
 
 python benchmarks/startup.py [--rounds N]
 
-Every run is a process of its own; rounds are interleaved. The peer loads the same backbone and takes the mean of the
-last layer; it is left out where it is not installed.
+Every run is a process of its own; rounds are interleaved. The peer loads the same backbone and
+takes the mean of the last layer; it is left out where it is not installed.
 """
 
 import argparse
@@ -17,19 +18,24 @@ from pathlib import Path
 
 from promptcli.backbones.pretrained import SHIPPED
 
-LINES = "".join(f"Sentence number {number} says nothing that the others do not say.\n" for number in range(10))
+LINES = "".join(
+    f"Sentence number {number} says nothing that the others do not say.\n" for number in range(10)
+)
 PEER = """
 import sys
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Pooling, Transformer
 body = Transformer(sys.argv[1])
-model = SentenceTransformer(modules=[body, Pooling(body.get_word_embedding_dimension())], device="cpu")
+pooling = Pooling(body.get_word_embedding_dimension())
+model = SentenceTransformer(modules=[body, pooling], device="cpu")
 model.encode(open(sys.argv[2]).read().splitlines())
 """
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as made:
@@ -40,11 +46,25 @@ def main():
             "python -c 'import torch'": [*python, "-c", "import torch"],
             "promptcli --version": [*ours, "--version"],
             "promptcli embed": [*ours, "embed", lines, "-o", "{out}.npy"],
-            "promptcli embed -m mini-static": [*ours, "embed", lines, "-m", "mini-static", "-o", "{out}.npy"],
+            "promptcli embed -m mini-static": [
+                *ours,
+                "embed",
+                lines,
+                "-m",
+                "mini-static",
+                "-o",
+                "{out}.npy",
+            ],
             "promptcli similarity": [*ours, "similarity", "A man plays.", "Somebody plays."],
         }
         if importlib.util.find_spec("sentence_transformers"):
-            runs["sentence-transformers, encode"] = [*python, "-c", PEER, SHIPPED["mini-bert"], lines]
+            runs["sentence-transformers, encode"] = [
+                *python,
+                "-c",
+                PEER,
+                SHIPPED["mini-bert"],
+                lines,
+            ]
         seconds = {name: [] for name in runs}
         for number in range(rounds):
             for name, command in runs.items():
@@ -54,7 +74,9 @@ def main():
                 subprocess.run(words, check=True, capture_output=True)
                 seconds[name].append(time.perf_counter() - start)
     for name, taken in seconds.items():
-        print(f"{name:34} {statistics.median(taken):5.2f} s  ({min(taken):.2f} to {max(taken):.2f})")
+        print(
+            f"{name:34} {statistics.median(taken):5.2f} s  ({min(taken):.2f} to {max(taken):.2f})"
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Sentences per second of a static recipe with a fitted transform, next to model2vec with the very same table.
+"""Sentences per second of a static recipe with a fitted transform, next to model2vec with the very
+same table.
 
 pip install model2vec
 python benchmarks/static_speed.py CORPUS [--lines N] [--rounds N]
 
-The peer's table holds every token's row as the recipe turns it: zero where the recipe drops the token, else (x - mu) W.
-So both say the same of a sentence up to its length, which the lowest cosine shows. One thread each; interleaved rounds,
-each of other sentences.
+The peer's table holds every token's row as the recipe turns it: zero where the recipe drops the
+token, else (x - mu) W. So both say the same of a sentence up to its length, which the lowest cosine
+shows. One thread each; interleaved rounds, each of other sentences.
 """
 
 import argparse
@@ -28,20 +29,28 @@ def peer_of(encoder):
     """Return model2vec's model of a static, bias-free recipe with transforms."""
     tokens = encoder.backbone.tokenizer
     pieces = tokens.items()
-    kept = [token for token, ids in enumerate(encoder.pooling.weights._rewritten_tokens(tokens)) if ids == [token]]
+    kept = [
+        token
+        for token, ids in enumerate(encoder.pooling.weights._rewritten_tokens(tokens))
+        if ids == [token]
+    ]
     table = np.zeros((len(pieces), encoder.width), np.float32)
     rows = encoder.backbone.token_rows[kept].detach()
     for _, step in encoder.stages:
         rows = step(rows)
     table[kept] = rows.numpy()
-    tokenizer = Tokenizer(models.WordPiece({text: token for token, text in pieces.items()}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordPiece({text: token for token, text in pieces.items()}, unk_token="[UNK]")
+    )
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return StaticModel(table, tokenizer, max_length=None)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--lines", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
@@ -49,7 +58,9 @@ def main():
     with given.corpus.open(encoding="utf-8") as lines:
         read = itertools.islice(lines, given.lines * (given.rounds + 1))
         sentences = [line.rstrip("\n") for line in read]
-    parts = [sentences[start : start + given.lines] for start in range(0, len(sentences), given.lines)]
+    parts = [
+        sentences[start : start + given.lines] for start in range(0, len(sentences), given.lines)
+    ]
 
     recipe = pc.Recipe(pooling="static/unbiased", transforms=("whitening",))
     encoder = pc.fit(recipe, on=parts[0][:6000])
@@ -64,14 +75,19 @@ def main():
             start, wall = time.process_time(), time.perf_counter()
             vectors[name] = run(part)
             seconds[name].append((time.process_time() - start, time.perf_counter() - wall))
-    one, other = (made / np.linalg.norm(made, axis=1, keepdims=True).clip(1e-12) for made in vectors.values())
+    one, other = (
+        made / np.linalg.norm(made, axis=1, keepdims=True).clip(1e-12) for made in vectors.values()
+    )
     cosines = (one * other).sum(1)[np.linalg.norm(vectors["model2vec"], axis=1) > 0]
     print(f"rounds of {given.lines:,} sentences; lowest cosine of the last {cosines.min():.7f}")
     medians = {}
     for name, found in seconds.items():
         medians[name] = given.lines / statistics.median(cpu for cpu, _ in found[1:])
         wall = given.lines / statistics.median(clock for _, clock in found[1:])
-        print(f"{name:10} {medians[name]:8,.0f} sentences per second of processor time, {wall:8,.0f} of wall clock")
+        print(
+            f"{name:10} {medians[name]:8,.0f} sentences per second of processor time, {wall:8,.0f}"
+            " of wall clock"
+        )
     print(f"ratio {medians['promptcli'] / medians['model2vec']:.2f}")
 
 

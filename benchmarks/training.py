@@ -1,11 +1,14 @@
-"""Training steps next to plain ones: sentences per second, peak memory, same weights, sentences, batch, machine, run.
+"""Training steps next to plain ones: sentences per second, peak memory, same weights, sentences,
+batch, machine, run.
 
-    python benchmarks/training.py CORPUS [--models NAMES] [--batch 128] [--steps 12] [--rounds 3] [--dtype float32]
+    python benchmarks/training.py CORPUS [--models NAMES] [--batch 128] [--steps 12] [--rounds 3]
+    [--dtype float32]
 
-``dcpcse`` next to ``peft``: prefix tuning by peft on the transformers model, both views in one padded batch, the same
-head, loss, clipping and AdamW. ``promptbert`` next to ``simcse`` and ``plain simcse`` (transformers alone), by time per
-token of the sentence views (template tokens counted, the bias's not). Each run is a process of its own, so that its
-peak resident set is its own; rounds are interleaved, medians printed. The first two steps of each are not counted.
+``dcpcse`` next to ``peft``: prefix tuning by peft on the transformers model, both views in one
+padded batch, the same head, loss, clipping and AdamW. ``promptbert`` next to ``simcse`` and ``plain
+simcse`` (transformers alone), by time per token of the sentence views (template tokens counted, the
+bias's not). Each run is a process of its own, so that its peak resident set is its own; rounds are
+interleaved, medians printed. The first two steps of each are not counted.
 """
 
 import argparse
@@ -26,7 +29,9 @@ _WARM, _LENGTH, _TEMPERATURE, _PREFIX = 2, 32, 0.05, 16
 Gradients = Callable[[list[str]], None]
 
 
-def ours(name: str, folder: str, batch: int, mixed: bool) -> tuple[Gradients, list, Callable[[list[str]], int]]:
+def ours(
+    name: str, folder: str, batch: int, mixed: bool
+) -> tuple[Gradients, list, Callable[[list[str]], int]]:
     """Return what puts gradients in place, the parameters, and how many tokens a batch has."""
     from accelerate import Accelerator
 
@@ -43,12 +48,20 @@ def ours(name: str, folder: str, batch: int, mixed: bool) -> tuple[Gradients, li
     template = learner.views[0].template
 
     def tokens(lines: list[str]) -> int:
-        return 2 * sum(len(row) for row in template.splice(learner.backbone.tokenizer.packed(lines), 512).rows)
+        return 2 * sum(
+            len(row) for row in template.splice(learner.backbone.tokenizer.packed(lines), 512).rows
+        )
 
-    return lambda lines: [step.gradients(0, [lines])] and None, list(learner.trainable().values()), tokens
+    return (
+        lambda lines: [step.gradients(0, [lines])] and None,
+        list(learner.trainable().values()),
+        tokens,
+    )
 
 
-def plain(name: str, folder: str, batch: int, mixed: bool) -> tuple[Gradients, list, Callable[[list[str]], int]]:
+def plain(
+    name: str, folder: str, batch: int, mixed: bool
+) -> tuple[Gradients, list, Callable[[list[str]], int]]:
     """Return the same for transformers alone, with peft where a prefix is learned."""
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -66,14 +79,20 @@ def plain(name: str, folder: str, batch: int, mixed: bool) -> tuple[Gradients, l
     learning = [one for one in [*model.parameters(), *head.parameters()] if one.requires_grad]
 
     def gradients(lines: list[str]) -> None:
-        inputs = tokenizer(lines * 2, padding=True, truncation=True, max_length=_LENGTH, return_tensors="pt")
+        inputs = tokenizer(
+            lines * 2, padding=True, truncation=True, max_length=_LENGTH, return_tensors="pt"
+        )
         for one in learning:
             one.grad = None
         with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
-            states = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).last_hidden_state
+            states = model(
+                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
+            ).last_hidden_state
             vectors = head(states[:, 0]).float()
         first, second = torch.nn.functional.normalize(vectors, dim=1).chunk(2)
-        loss = torch.nn.functional.cross_entropy(first @ second.T / _TEMPERATURE, torch.arange(len(lines)))
+        loss = torch.nn.functional.cross_entropy(
+            first @ second.T / _TEMPERATURE, torch.arange(len(lines))
+        )
         loss.backward()
 
     def tokens(lines: list[str]) -> int:
@@ -104,11 +123,17 @@ def one_run(name: str, folder: str, lines: list[str], batch: int, steps: int, mi
             count += tokens(part)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     rate = batch / statistics.median(seconds)
-    print(json.dumps({"rate": rate, "token_us": 1e6 * sum(seconds) / count, "peak": peak, "loaded": loaded}))
+    print(
+        json.dumps(
+            {"rate": rate, "token_us": 1e6 * sum(seconds) / count, "peak": peak, "loaded": loaded}
+        )
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--models", default="mini-bert")
     parser.add_argument("--batch", type=int, default=128)
@@ -140,8 +165,20 @@ def main() -> None:
                     found[name].append(json.loads(ran.stdout.splitlines()[-1]))
                     print(f"{model} round {number + 1} {name}: {found[name][-1]}", file=sys.stderr)
             for name, rows in found.items():
-                median = {key: round(statistics.median(row[key] for row in rows), 2) for key in rows[0]}
-                print(json.dumps({"model": model, "run": name, "dtype": given.dtype, "batch": given.batch, **median}))
+                median = {
+                    key: round(statistics.median(row[key] for row in rows), 2) for key in rows[0]
+                }
+                print(
+                    json.dumps(
+                        {
+                            "model": model,
+                            "run": name,
+                            "dtype": given.dtype,
+                            "batch": given.batch,
+                            **median,
+                        }
+                    )
+                )
 
 
 if __name__ == "__main__":

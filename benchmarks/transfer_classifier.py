@@ -1,11 +1,14 @@
-"""Classifiers of transfer tasks next to SentEval's own loop and to a logistic regression trained to its optimum.
+"""Classifiers of transfer tasks next to SentEval's own loop and to a logistic regression trained to
+its optimum.
 
-    python benchmarks/transfer_classifier.py DATA [--task TREC] [--recipe first-last-ditto] [--backbone NAME] [--plain]
+    python benchmarks/transfer_classifier.py DATA [--task TREC] [--recipe first-last-ditto]
+    [--backbone NAME] [--plain]
 
-One task with a training and a test set (TREC, MRPC), one encoder. ``side by side`` is what `promptcli eval` does,
-``alone`` (with --plain) the same fits one after another with PyTorch's layer, loss and optimiser. ``optimum`` minimises
-the same loss, mean cross-entropy + decay/2 |W|^2, by L-BFGS, the bias free: what scikit-learn's
-LogisticRegression(C=1/(n*decay)) finds; its test accuracy is printed for every weight decay. Seconds: processor time.
+One task with a training and a test set (TREC, MRPC), one encoder. ``side by side`` is what
+`promptcli eval` does, ``alone`` (with --plain) the same fits one after another with PyTorch's
+layer, loss and optimiser. ``optimum`` minimises the same loss, mean cross-entropy + decay/2 |W|^2,
+by L-BFGS, the bias free: what scikit-learn's LogisticRegression(C=1/(n*decay)) finds; its test
+accuracy is printed for every weight decay. Seconds: processor time.
 """
 
 import argparse
@@ -25,7 +28,13 @@ from scipy.optimize import minimize
 
 from promptcli.data.tasks import load_transfer
 from promptcli.encoder.encoder import build_encoder
-from promptcli.evaluation.classifier import DECAYS, FULL, ClassifierSetting, cross_validated, stratified_folds
+from promptcli.evaluation.classifier import (
+    DECAYS,
+    FULL,
+    ClassifierSetting,
+    cross_validated,
+    stratified_folds,
+)
 from promptcli.evaluation.evaluator import embed_tasks, features, rows_of
 from promptcli.recipe import RECIPES
 from tests.reference.senteval_classifier import plain_cross_validated
@@ -48,7 +57,9 @@ def optimum(
         decayed = weights * decay
         decayed[-1] = 0
         gradient = inputs.T @ (np.exp(logs) - wanted) / len(labels) + decayed
-        return float(-logs[rows, labels].mean() + (weights * decayed).sum() / 2), gradient.ravel().astype(np.float64)
+        return float(
+            -logs[rows, labels].mean() + (weights * decayed).sum() / 2
+        ), gradient.ravel().astype(np.float64)
 
     start = np.zeros(inputs.shape[1] * classes)
     options = {"maxiter": most, "maxfun": 2 * most, "gtol": 1e-5, "ftol": 1e-10}
@@ -57,7 +68,9 @@ def optimum(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("--task", default="TREC", choices=["TREC", "MRPC"])
     parser.add_argument("--model", default="first-last-ditto")
@@ -70,13 +83,18 @@ def main() -> None:
     encoder = build_encoder(recipe, device="cpu", dtype="float32")
     (embedded,) = embed_tasks([encoder], [task])
     rows = rows_of([task])
-    splits = {split: (features(embedded.vectors, part, rows), part.labels) for split, part in task.splits.items()}
+    splits = {
+        split: (features(embedded.vectors, part, rows), part.labels)
+        for split, part in task.splits.items()
+    }
     (train, labels), (test_features, test_labels) = splits["train"], splits["test"]
     classes = int(labels.max()) + 1
 
     def told(run: str, start: float, **figures: Any) -> None:
         seconds = round(time.process_time() - start, 1)
-        print(json.dumps({"task": task.name, "run": run, **figures, "seconds": seconds}), flush=True)
+        print(
+            json.dumps({"task": task.name, "run": run, **figures, "seconds": seconds}), flush=True
+        )
 
     start = time.process_time()
     found = cross_validated(splits, ClassifierSetting(FULL, classes, SEED))
@@ -84,14 +102,25 @@ def main() -> None:
     if given.plain:
         start = time.process_time()
         test, dev = plain_cross_validated(
-            splits["train"], splits["test"], lambda some: stratified_folds(some, FULL.folds, SEED), FULL, classes, SEED
+            splits["train"],
+            splits["test"],
+            lambda some: stratified_folds(some, FULL.folds, SEED),
+            FULL,
+            classes,
+            SEED,
         )
         told("alone", start, test=test, dev=dev)
     for decay in DECAYS[::-1]:
         start = time.process_time()
         weights, iterations = optimum(train, labels, decay, classes, given.iterations)
         right = (test_features @ weights[:-1] + weights[-1]).argmax(1) == test_labels
-        told("optimum", start, test=round(100 * float(right.mean()), 2), decay=decay, iterations=iterations)
+        told(
+            "optimum",
+            start,
+            test=round(100 * float(right.mean()), 2),
+            decay=decay,
+            iterations=iterations,
+        )
 
 
 if __name__ == "__main__":

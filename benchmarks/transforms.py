@@ -1,10 +1,13 @@
-"""Every learning-free recipe with every linear transform: some corpora to fit on, two development sets to choose by.
+"""Every learning-free recipe with every linear transform: some corpora to fit on, two development
+sets to choose by.
 
-python benchmarks/transforms.py --data-dir SENTEVAL --corpora wiki.txt,nli.tsv,wordnet.txt > transforms.jsonl
+python benchmarks/transforms.py --data-dir SENTEVAL --corpora wiki.txt,nli.tsv,wordnet.txt >
+transforms.jsonl
 
-One JSON line a recipe, corpus, transform and development set: what was chosen and its figure there; its figures on the
-test sets, their mean and its 95% interval; those without the transform. They are the figures of `promptcli fit
---model R --transform T --on CORPUS --select SET` and `promptcli eval`, from vectors made once.
+One JSON line a recipe, corpus, transform and development set: what was chosen and its figure there;
+its figures on the test sets, their mean and its 95% interval; those without the transform. They are
+the figures of `promptcli fit --model R --transform T --on CORPUS --select SET` and `promptcli
+eval`, from vectors made once.
 """
 
 import argparse
@@ -21,7 +24,11 @@ from promptcli.data.tasks import load_tasks, task_names
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.encoder.transforms import build_transforms
-from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit_spectral, fit_whitening
+from promptcli.encoder.transforms.principal_axes import (
+    fit_all_but_the_top,
+    fit_spectral,
+    fit_whitening,
+)
 from promptcli.errors import WrongKindError
 from promptcli.evaluation import statistics
 from promptcli.recipe import RECIPES
@@ -32,18 +39,24 @@ TESTS = ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 
 
 def figures(vectors, tests, others, row_of):
-    """Return Spearman x 100 of each task, the mean of the tests, and the half width of its 95% interval."""
+    """Return Spearman x 100 of each task, the mean of the tests, and the half width of its 95%
+    interval.
+    """
     cosines, gold, found = [], [], {}
     for task in [*tests, *others]:
         pairs = task.pairs()
-        first, second = ([row_of[sentence] for sentence in side] for side in (pairs.first, pairs.second))
+        first, second = (
+            [row_of[sentence] for sentence in side] for side in (pairs.first, pairs.second)
+        )
         cosines.append(statistics.cosine(vectors[first], vectors[second]))
         gold.append(pairs.gold)
         found[task.label] = round(100 * statistics.spearman(cosines[-1], gold[-1]), 2)
     count = len(tests)
     if not tests:
         return found
-    ((low, high),) = statistics.average_intervals([row[None] for row in cosines[:count]], gold[:count])
+    ((low, high),) = statistics.average_intervals(
+        [row[None] for row in cosines[:count]], gold[:count]
+    )
     mean = round(float(np.mean([found[task.label] for task in tests])), 2)
     return {**found, "mean": mean, "half": round(50 * (high - low), 2)}
 
@@ -61,24 +74,34 @@ def chosen(name, vectors, task, row_of, backbone, tensors):
     """Return the candidate that is best on a development set, and its figure there."""
     found = {}
     for spec in CANDIDATES[name](vectors.shape[1]):
-        found[spec] = figures(apply(spec, vectors, backbone, tensors), [], [task], row_of)[task.label]
+        found[spec] = figures(apply(spec, vectors, backbone, tensors), [], [task], row_of)[
+            task.label
+        ]
     best = max(found, key=found.get)
     return best, found[best]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--corpora", required=True, help="files of sentences, parted by commas")
     parser.add_argument("--backbone", default="mini-bert")
-    parser.add_argument("--recipes", default=",".join(name for name in RECIPES if name not in ("whitening", "flow")))
+    parser.add_argument(
+        "--recipes", default=",".join(name for name in RECIPES if name not in ("whitening", "flow"))
+    )
     given = parser.parse_args()
 
     corpora = {Path(name).stem: fitting_sentences(name) for name in given.corpora.split(",")}
-    loaded = load_tasks(given.data_dir, task_names([*TESTS, *DEVELOPMENT, "demo"]), "senteval").tasks
+    loaded = load_tasks(
+        given.data_dir, task_names([*TESTS, *DEVELOPMENT, "demo"]), "senteval"
+    ).tasks
     tests = [task for task in loaded if task.label in TESTS]
     others = [task for task in loaded if task.label not in TESTS]
-    texts = [text for part in corpora.values() for text in part] + [s for task in loaded for s in task.sentences()]
+    texts = [text for part in corpora.values() for text in part] + [
+        s for task in loaded for s in task.sentences()
+    ]
     row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}
 
     encoders, backbone = {}, load_backbone(given.backbone)
@@ -89,7 +112,9 @@ def main():
         else:
             first = encoders.get((name, next(iter(corpora))))
             try:
-                encoders[name, corpus] = first or build_encoder(recipe, backbone=backbone, dtype="stored")
+                encoders[name, corpus] = first or build_encoder(
+                    recipe, backbone=backbone, dtype="stored"
+                )
             except WrongKindError:  # of causal models
                 continue
     distinct = list({id(encoder): encoder for encoder in encoders.values()}.values())
@@ -100,17 +125,31 @@ def main():
         own = vectors[[row_of[sentence] for sentence in corpora[corpus]]]
         tensors = {**fit_whitening(own), **fit_all_but_the_top(own), **fit_spectral(own)}
         plain = figures(vectors, tests, others, row_of)
-        print(json.dumps({"recipe": name, "corpus": corpus, "transform": None, "test": plain}), flush=True)
+        print(
+            json.dumps({"recipe": name, "corpus": corpus, "transform": None, "test": plain}),
+            flush=True,
+        )
         for transform, task in itertools.product(CANDIDATES, others):
-            if task.label in DEVELOPMENT and (transform in tensors_of(tensors) or corpus == next(iter(corpora))):
+            if task.label in DEVELOPMENT and (
+                transform in tensors_of(tensors) or corpus == next(iter(corpora))
+            ):
                 best, value = chosen(transform, vectors, task, row_of, backbone, tensors)
-                row = {"recipe": name, "corpus": corpus, "transform": transform, "by": task.label, "chosen": best}
+                row = {
+                    "recipe": name,
+                    "corpus": corpus,
+                    "transform": transform,
+                    "by": task.label,
+                    "chosen": best,
+                }
                 test = figures(apply(best, vectors, backbone, tensors), tests, others, row_of)
                 print(json.dumps({**row, "value": value, "test": test}), flush=True)
 
 
 def tensors_of(tensors):
-    """Return the transforms that have fitted numbers; of the others one corpus is as good as another."""
+    """Return the transforms that have fitted numbers.
+
+    Of the others one corpus is as good as another.
+    """
     return {name.partition(".")[0] for name in tensors}
 
 

@@ -17,7 +17,9 @@ Made by `make docs` from `promptcli COMMAND --help`; not written by hand.
 def page() -> str:
     """Return the page."""
     root = command()
-    runner = CliRunner(env={"COLUMNS": "80", "PROMPTCLI_BACKBONE": None, "PROMPTCLI_DATA_DIR": None})
+    runner = CliRunner(
+        env={"COLUMNS": "80", "PROMPTCLI_BACKBONE": None, "PROMPTCLI_DATA_DIR": None}
+    )
     parts = [HEAD]
     for words in [(), *sorted(path for path, _ in root.every())]:
         shown = runner.invoke(root, [*words, "--help"], prog_name="promptcli", color=False)

@@ -1,4 +1,5 @@
-"""Sort messages by topic after four examples of each: an encoder and scikit-learn's logistic regression.
+"""Sort messages by topic after four examples of each: an encoder and scikit-learn's logistic
+regression.
 
 python few_labels.py  (pip install scikit-learn)
 """

@@ -17,7 +17,12 @@ def main(file: str, threshold: str = "0.9") -> None:
     for group in index.dups(threshold=float(threshold)):
         first, *others = group
         dropped |= {hit.id for hit in others}
-        print(first.text, *(f"  {hit.score:.2f}  {hit.text}" for hit in others), sep="\n", file=sys.stderr)
+        print(
+            first.text,
+            *(f"  {hit.score:.2f}  {hit.text}" for hit in others),
+            sep="\n",
+            file=sys.stderr,
+        )
     print(*(line for number, line in enumerate(lines) if number not in dropped), sep="\n")
 
 

@@ -1,4 +1,5 @@
-"""Search your own notes by meaning: every paragraph of a folder's .md and .txt files is found by what it says.
+"""Search your own notes by meaning: every paragraph of a folder's .md and .txt files is found by
+what it says.
 
 python search_notes.py NOTES "what you look for"
 """
@@ -15,7 +16,9 @@ def paragraphs(folder: Path) -> dict[str, str]:
     for path in sorted(path for path in folder.rglob("*") if path.suffix in (".md", ".txt")):
         blocks = path.read_text(encoding="utf-8").split("\n\n")
         texts = [" ".join(block.split()) for block in blocks if block.strip()]
-        found |= {f"{path.relative_to(folder)}:{number}": text for number, text in enumerate(texts, 1)}
+        found |= {
+            f"{path.relative_to(folder)}:{number}": text for number, text in enumerate(texts, 1)
+        }
     return found
 
 

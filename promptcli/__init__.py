@@ -5,7 +5,8 @@
     >>> encoder.encode(["A cat sleeps.", "Two dogs play."]).shape
     (2, 256)
 
-The names of ``__all__`` are loaded when they are first used, so that importing promptcli takes no time.
+The names of ``__all__`` are loaded when they are first used, so that importing promptcli takes no
+time.
 """
 
 import importlib
@@ -19,14 +20,18 @@ __version__ = "0.1.0"
 #: Name -> its module, as the stub beside this file says.
 _MODULES = {
     name: module
-    for module, name in re.findall(r"^from (\S+) import (\w+)", Path(__file__).with_suffix(".pyi").read_text(), re.M)
+    for module, name in re.findall(
+        r"^from (\S+) import (\w+)", Path(__file__).with_suffix(".pyi").read_text(), re.M
+    )
 }
 __all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}")
+        raise AttributeError(
+            f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}"
+        )
     from promptcli.data.given import check_arguments
 
     value = getattr(importlib.import_module(_MODULES[name]), name)

@@ -1,4 +1,6 @@
-"""The public names and their modules: read by type checkers, and by ``__init__.py``, which loads them on first use."""
+"""The public names and their modules: read by type checkers, and by ``__init__.py``, which
+loads them on first use.
+"""
 
 from promptcli.analysis.analyze import analyze as analyze
 from promptcli.data.vectors import read_vectors as read_vectors

@@ -7,7 +7,9 @@ import sys
 
 
 def _open_closed_streams() -> None:
-    """Open a closed stdout or stderr, else the next file opened would be taken for it: writing to the first fails."""
+    """Open a closed stdout or stderr, else the next file opened would be taken for it: writing to
+    the first fails.
+    """
     for number, name, mode in ((1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, mode), number)
@@ -15,7 +17,9 @@ def _open_closed_streams() -> None:
 
 
 def _forget_current_folder() -> None:
-    """Import nothing more from the current folder, which ``python -m`` puts first, unless promptcli itself is there."""
+    """Import nothing more from the current folder, which ``python -m`` puts first, unless promptcli
+    itself is there.
+    """
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     with contextlib.suppress(OSError):  # the current folder may be deleted
         if not sys.flags.safe_path and sys.path[:1] == [os.getcwd()] != [ours]:
@@ -26,7 +30,9 @@ def main() -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
     _open_closed_streams()
     _forget_current_folder()
-    gc.set_threshold(50_000, 20, 20)  # tokens are millions of lists: Python's thresholds cost a fifth of the time
+    gc.set_threshold(
+        50_000, 20, 20
+    )  # tokens are millions of lists: Python's thresholds cost a fifth of the time
     from promptcli.children import safe_path
     from promptcli.cli.app import main as run
 

@@ -1,4 +1,6 @@
-"""Python processes that this one starts: they import nothing from the folder in which it runs, or from a model's."""
+"""Python processes that this one starts: they import nothing from the folder in which it runs, or
+from a model's.
+"""
 
 import contextlib
 import os
@@ -11,16 +13,19 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 def python_command(module: str, *arguments: str) -> list[str]:
     """Return the command line that runs a module of the package in a new interpreter.
 
-    Without ``-P`` the current folder comes first where ``-m`` and ``-c`` look for modules, Python's own and torch too.
+    Without ``-P`` the current folder comes first where ``-m`` and ``-c`` look for modules, Python's
+    own and torch too.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 @contextlib.contextmanager
 def safe_path() -> Iterator[None]:
-    """Start the block's processes with ``-P``, whoever writes their command lines: multiprocessing's begin with ``-c``.
+    """Start the block's processes with ``-P``, whoever writes their command lines:
+    multiprocessing's begin with ``-c``.
 
-    They get the module path of this process once they have started, so that a script's own modules are found.
+    They get the module path of this process once they have started, so that a script's own modules
+    are found.
     """
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"

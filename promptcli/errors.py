@@ -1,6 +1,7 @@
 """The errors a user may see, and their exit codes.
 
-A message is one line: the given value, the allowed ones, what to type next. Only the entrance prints it.
+A message is one line: the given value, the allowed ones, what to type next. Only the entrance
+prints it.
 """
 
 import contextlib
@@ -18,9 +19,14 @@ LONGEST_MESSAGE = 400  #: characters of the longest message
 
 
 def short_line(message: str) -> str:
-    """Return a message as one line; if it is too long (a file is quoted), its middle is left out."""
+    """Return a message as one line.
+
+    If it is too long (a file is quoted), its middle is left out.
+    """
     line = one_line(message)
-    return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 143]} … {line[-140:]}"
+    return (
+        line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 143]} … {line[-140:]}"
+    )
 
 
 def one_line(error: BaseException | str, most: int | None = None) -> str:
@@ -81,20 +87,25 @@ class OutOfMemoryError(PromptcliError, MemoryError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error is about memory: Python's, CUDA's, or torch's plain RuntimeError on a CPU."""
+    """Return whether an error is about memory: Python's, CUDA's, or torch's plain RuntimeError on a
+    CPU.
+    """
     named = type(error).__name__ == "OutOfMemoryError"  # torch's own, without loading torch
     return named or isinstance(error, MemoryError) or "can't allocate memory" in str(error)
 
 
 def unknown(kind: str, given: str, valid: Iterable[str]) -> UsageError:
-    """Return the error for a name that is not in a table, with the names that are and the nearest of them.
+    """Return the error for a name that is not in a table, with the names that are and the nearest
+    of them.
 
     Example:
         >>> print(unknown("method", "dcpse", ["simcse", "dcpcse"]))
         unknown method 'dcpse'; valid: simcse, dcpcse; did you mean dcpcse?
     """
     names = list(valid)
-    return UsageError(f"unknown {kind} {given!r}; valid: {', '.join(names)}{did_you_mean(given, names)}")
+    return UsageError(
+        f"unknown {kind} {given!r}; valid: {', '.join(names)}{did_you_mean(given, names)}"
+    )
 
 
 def look_up(kind: str, given: str, table: Mapping[str, Row]) -> Row:
@@ -112,7 +123,9 @@ def lacking(*names: str) -> list[str]:
 def require(*names: str, extra: str) -> None:
     """Refuse to run without libraries; ``extra`` brings them."""
     if missing := lacking(*names):
-        raise UsageError(f"this needs {', '.join(missing)}, not installed here: {install_command(extra)}")
+        raise UsageError(
+            f"this needs {', '.join(missing)}, not installed here: {install_command(extra)}"
+        )
 
 
 def install_command(extra: str) -> str:
@@ -137,7 +150,9 @@ def _distribution() -> str:
 
 
 def did_you_mean(given: str, valid: Iterable[str], *, likeness: float = 0.6) -> str:
-    """Return the end of a message that suggests the nearest name, or nothing if none has difflib's ``likeness``."""
+    """Return the end of a message that suggests the nearest name, or nothing if none has difflib's
+    ``likeness``.
+    """
     if len(given) > _LONGEST_NAME:  # difflib's time grows with the square
         return ""
     by_lower = {name.lower(): name for name in valid}

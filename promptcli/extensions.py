@@ -1,4 +1,6 @@
-"""Tables of rows by name, to which installed packages add rows of their own by entry points (docs/extending.md)."""
+"""Tables of rows by name, to which installed packages add rows of their own by entry points
+(docs/extending.md).
+"""
 
 import functools
 import glob
@@ -20,7 +22,8 @@ Row = TypeVar("Row")
 
 
 class Table(MutableMapping[str, Row], Generic[Row]):
-    """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``, loaded on first use.
+    """Rows by name: built-in ones, and those of the entry points ``promptcli.NAME``, loaded on
+    first use.
 
     Plug-ins that fail to load or reuse a name are skipped with a warning.
     """
@@ -67,10 +70,15 @@ class Table(MutableMapping[str, Row], Generic[Row]):
 
 @functools.cache
 def _entry_points() -> "dict[str, list[EntryPoint]]":
-    """Return the entry points of our groups; the metadata of other packages, which takes long, is not read."""
+    """Return the entry points of our groups.
+
+    The metadata of other packages, which takes long, is not read.
+    """
     points: dict[str, list[EntryPoint]] = {}
     for folder in dict.fromkeys(sys.path):
-        for path in glob.iglob(os.path.join(glob.escape(folder or "."), "*-info", "entry_points.txt")):
+        for path in glob.iglob(
+            os.path.join(glob.escape(folder or "."), "*-info", "entry_points.txt")
+        ):
             if f"[{_GROUP}" in Path(path).read_text(encoding="utf-8", errors="replace"):
                 from importlib.metadata import Distribution
 

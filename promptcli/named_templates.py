@@ -18,12 +18,18 @@ class NamedTemplate:
 
     text: str  #: with [X] and [MASK]
     source: str  #: paper and table, or what it is for
-    score: float | None = None  #: published STS-B development Spearman x 100 of bert-base-uncased without training
-    models: Mapping[str, str] = field(default_factory=dict)  #: texts of single models, by last part of name
+    score: float | None = (
+        None  #: published STS-B development Spearman x 100 of bert-base-uncased without training
+    )
+    models: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: texts of single models, by last part of name
 
 
 def templates_folder() -> Path:
-    """Return the folder of the template files: inside an installed package, or at the top of a source tree."""
+    """Return the folder of the template files: inside an installed package, or at the top of a
+    source tree.
+    """
     package = Path(__file__).parent
     packaged = package / "templates"
     return packaged if packaged.is_dir() else package.parent / "templates"
@@ -32,11 +38,14 @@ def templates_folder() -> Path:
 @functools.cache
 def named_templates() -> Mapping[str, NamedTemplate]:
     """Return the templates by name."""
-    return read_document(templates_folder() / "named.toml", dict[str, NamedTemplate], hint="install promptcli again")
+    return read_document(
+        templates_folder() / "named.toml", dict[str, NamedTemplate], hint="install promptcli again"
+    )
 
 
 def template_text(prompt: str, backbone: str = "") -> str:
-    """Return the text of a recipe's prompt: itself if it holds [X] or anything but a bare name, else the named one's.
+    """Return the text of a recipe's prompt: itself if it holds [X] or anything but a bare name,
+    else the named one's.
 
     Some templates have another text for the last part of a ``backbone``'s name (``opt-125m``).
     """
@@ -49,7 +58,10 @@ def template_text(prompt: str, backbone: str = "") -> str:
 
 
 def has_mask(prompt: str) -> bool:
-    """Return whether every template of a recipe's prompt has a mask; a name stands for its template."""
+    """Return whether every template of a recipe's prompt has a mask.
+
+    A name stands for its template.
+    """
     return all(MASK in _written_out(part) for part in prompt.split(" || "))
 
 

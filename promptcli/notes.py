@@ -1,7 +1,8 @@
 """Notes, warnings and progress from the library to its caller, and whether it may use the network.
 
-Notes go to the logger ``promptcli``: the command line shows them on stderr, a program by its own logging settings.
-Warnings, e.g. before the network is used, are shown by Python even if no logging is set up.
+Notes go to the logger ``promptcli``: the command line shows them on stderr, a program by its own
+logging settings. Warnings, e.g. before the network is used, are shown by Python even if no logging
+is set up.
 """
 
 import contextlib
@@ -16,8 +17,11 @@ Result = TypeVar("Result")
 Value = TypeVar("Value")
 
 LOG = logging.getLogger("promptcli")
-Advance = Callable[[float], None]  #: called with the number of steps just done, which may be a fraction
-#: Shows a stage of the work, with its name and number of steps (None: unknown), while its block runs.
+Advance = Callable[
+    [float], None
+]  #: called with the number of steps just done, which may be a fraction
+#: Shows a stage of the work, with its name and number of steps (None: unknown), while its block
+#: runs.
 Stage = Callable[[str, int | None], AbstractContextManager[Advance]]
 _STAGE: ContextVar[Stage | None] = ContextVar("promptcli_stage", default=None)
 _SILENT: ContextVar[bool] = ContextVar("promptcli_silent", default=False)
@@ -44,7 +48,10 @@ def is_offline() -> bool:
 
 
 def showing(stage: Stage | None) -> AbstractContextManager[None]:
-    """Show the stages of the work in the block by ``stage``, e.g. as progress bars; None shows nothing."""
+    """Show the stages of the work in the block by ``stage``, e.g. as progress bars.
+
+    None shows nothing.
+    """
     return _set(_STAGE, stage)
 
 
@@ -69,7 +76,9 @@ def describe(advance: Advance, text: str) -> None:
 
 @contextlib.contextmanager
 def silent(wanted: bool = True) -> Iterator[None]:
-    """Suppress notes and progress in the block if ``wanted``, e.g. in all processes of a run but one."""
+    """Suppress notes and progress in the block if ``wanted``, e.g. in all processes of a run but
+    one.
+    """
     with _set(_SILENT, wanted or _SILENT.get()), _set(_STAGE, None if wanted else _STAGE.get()):
         yield
 
@@ -86,7 +95,9 @@ def warn(message: str) -> None:
         LOG.warning("%s", message)
 
 
-def note_counts(rows: int, *, blank: int, truncated: int, zero: int = 0, limit: str = "the model's input") -> None:
+def note_counts(
+    rows: int, *, blank: int, truncated: int, zero: int = 0, limit: str = "the model's input"
+) -> None:
     """Report how many rows are empty, were cut, or have a zero vector."""
     for count, what in (
         (blank, "blank lines, which keep their rows"),

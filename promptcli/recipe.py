@@ -30,8 +30,8 @@ class Recipe:
 
     backbone: str = setting(
         "mini-bert",
-        "Pre-trained model: `mini-bert` (shipped), a local folder, or a hub id; `glove:FILE`: word vectors, for"
-        " static-avg.",
+        "Pre-trained model: `mini-bert` (shipped), a local folder, or a hub id; `glove:FILE`: word"
+        " vectors, for static-avg.",
     )
     prompt: str = setting(
         SLOT,
@@ -41,33 +41,40 @@ class Recipe:
     )
     period: bool | None = setting(
         None,
-        "Append '.' to a sentence that does not end in . ? \" ' (PromptBERT's evaluation), in other scripts"
-        " their own end mark."
-        " Default: on when the template has words of its own.",
+        "Append '.' to a sentence that does not end in . ? \" ' (PromptBERT's evaluation), in other"
+        " scripts their own end mark. Default: on when the template has words of its own.",
     )
     text_rule: str | None = setting(
         None,
-        "Rule for the sentence's own characters, after the period: `prompteol` (\" becomes ', a final ? a"
-        " full stop), `lower`, `as-typed` (white space around it stays). Default: none.",
+        "Rule for the sentence's own characters, after the period: `prompteol` (\" becomes ', a"
+        " final ? a full stop), `lower`, `as-typed` (white space around it stays). Default: none.",
     )
     pooling: str = setting(
         "",
-        "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`. States: static, last, first-last, last-two,"
-        " layer-K, attention, attention:A-B, mlm-head. Weights: avg, max, sqrt, weighted, cls, mask, last-token,"
-        " unbiased, tfidf, ditto, cnn. Default: last/mask if the prompt has a mask, else first-last/avg.",
+        "STATES/WEIGHTS, e.g. `last/mask`, `first-last/ditto:1-10`. States: static, last,"
+        " first-last, last-two, layer-K, attention, attention:A-B, mlm-head. Weights: avg, max,"
+        " sqrt, weighted, cls, mask, last-token, unbiased, tfidf, ditto, cnn. Default: last/mask if"
+        " the prompt has a mask, else first-last/avg.",
     )
     transforms: tuple[str, ...] = setting(
         (),
         "Transform of the vectors, in order; repeatable: `topk-tokens:200`, `whitening:256`,"
-        " `all-but-the-top:3`, `spectral:16-112`, embed-filter, flow, cls-pooler, projection, dense, normalize,"
-        " `truncate:64`.",
+        " `all-but-the-top:3`, `spectral:16-112`, embed-filter, flow, cls-pooler, projection,"
+        " dense, normalize, `truncate:64`.",
     )
-    denoise: str = setting("none", "Template denoising h - h_hat: none, or its place: hidden, head, logits.")
+    denoise: str = setting(
+        "none", "Template denoising h - h_hat: none, or its place: hidden, head, logits."
+    )
     max_length: int | None = setting(
-        None, "Longest input in tokens, specials and template included. Default: all positions of the backbone."
+        None,
+        "Longest input in tokens, specials and template included. Default: all positions of the"
+        " backbone.",
     )
-    dims: tuple[int, ...] = ()  #: shorter widths that it was trained to be cut to (Matryoshka), largest first
-    #: whether the prompt decided the pooling, since none was given; another prompt then decides it again
+    dims: tuple[
+        int, ...
+    ] = ()  #: shorter widths that it was trained to be cut to (Matryoshka), largest first
+    #: whether the prompt decided the pooling, since none was given; another prompt then decides it
+    #: again
     pooling_by_prompt: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -78,17 +85,31 @@ class Recipe:
         if self.pooling.startswith("ditto:"):
             object.__setattr__(self, "pooling", f"first-last/{self.pooling}")
         object.__setattr__(self, "dims", tuple(self.dims))
-        numbers = _LONG_NUMBER.search(" ".join(map(str, (self.pooling, self.denoise, *self.transforms))))
+        numbers = _LONG_NUMBER.search(
+            " ".join(map(str, (self.pooling, self.denoise, *self.transforms)))
+        )
         if numbers or _LONG_ARGUMENT.match(str(self.prompt)):
-            raise UsageError("a number of the recipe has more than 18 digits; see `promptcli models list --recipes`")
+            raise UsageError(
+                "a number of the recipe has more than 18 digits; see `promptcli models list"
+                " --recipes`"
+            )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values; ``text_rule`` and ``dims`` only if they are set."""
-        values = {**dataclasses.asdict(self), "transforms": list(self.transforms), "dims": list(self.dims)}
+        """Return the fields as JSON-ready values.
+
+        ``text_rule`` and ``dims`` only if they are set.
+        """
+        values = {
+            **dataclasses.asdict(self),
+            "transforms": list(self.transforms),
+            "dims": list(self.dims),
+        }
         del values["pooling_by_prompt"]
         for name in ("text_rule", "dims"):
             if not values[name]:
-                del values[name]  # fingerprints and stored recipes stay those of before there were any
+                del values[
+                    name
+                ]  # fingerprints and stored recipes stay those of before there were any
         return values
 
     def to_json(self) -> str:
@@ -113,20 +134,34 @@ class Recipe:
         return cls.from_dict(values)
 
     def replace(self, **changes: str | int | Sequence[str] | None) -> "Recipe":
-        """Return a copy with ``changes``; a pooling that nothing but the prompt decided follows a new prompt."""
+        """Return a copy with ``changes``.
+
+        A pooling that nothing but the prompt decided follows a new prompt.
+        """
         if self.pooling_by_prompt:
             changes = {"pooling": "", **changes}
         return dataclasses.replace(self, **dict[str, Any](changes))
 
     def first(self, dim: int) -> "Recipe":
-        """Return the recipe of the first ``dim`` numbers, to which the model was trained to be cut."""
+        """Return the recipe of the first ``dim`` numbers, to which the model was trained to be
+        cut.
+        """
         if dim not in self.dims:
-            trained = f"for {', '.join(map(str, self.dims))}" if self.dims else "for none; train it with `dims`"
-            raise UsageError(f"`dim` {dim} is not a width this model was trained for: it was {trained}")
+            trained = (
+                f"for {', '.join(map(str, self.dims))}"
+                if self.dims
+                else "for none; train it with `dims`"
+            )
+            raise UsageError(
+                f"`dim` {dim} is not a width this model was trained for: it was {trained}"
+            )
         return self.replace(transforms=(*self.transforms, f"truncate:{dim}"), dims=())
 
     def explicit(self) -> "Recipe":
-        """Return the recipe with ``period`` resolved: on if the prompt has words; [X] and a deep prefix have none."""
+        """Return the recipe with ``period`` resolved: on if the prompt has words.
+
+        [X] and a deep prefix have none.
+        """
         words = self.prompt != SLOT and not self.prompt.startswith("deep-prefix:")
         return self.replace(period=words) if self.period is None else self
 
@@ -149,12 +184,21 @@ class Prompts:
         return self.texts.get(self.default or "", "")
 
     def of(self, role: str) -> str | None:
-        """Return the name of a role's prompt, the first whose text is not empty; None if the model has none."""
-        names = [name for name in next((names for names in ROLES if role in names), (role,)) if name in self.texts]
+        """Return the name of a role's prompt, the first whose text is not empty.
+
+        None if the model has none.
+        """
+        names = [
+            name
+            for name in next((names for names in ROLES if role in names), (role,))
+            if name in self.texts
+        ]
         return next((name for name in names if self.texts[name]), next(iter(names), None))
 
 
-_LONG_NUMBER = re.compile(r"\d{19}")  #: numbers that no setting takes and that Python itself would refuse to read
+_LONG_NUMBER = re.compile(
+    r"\d{19}"
+)  #: numbers that no setting takes and that Python itself would refuse to read
 _LONG_ARGUMENT = re.compile(r"[a-z-]+:[\d-]*\d{19}")
 
 
@@ -166,7 +210,9 @@ class Choice:
     changes: Mapping[str, Any] = field(default_factory=dict)  #: field of the recipe -> value
     backbone: str = BARE.backbone  #: of recipes that name none
     device: str = "auto"
-    dtype: str | None = None  #: None: by the work, float32 for figures and ``auto`` for bulk encoding
+    dtype: str | None = (
+        None  #: None: by the work, float32 for figures and ``auto`` for bulk encoding
+    )
     backend: str = "torch"
     dim: int | None = None  #: first numbers of the vectors, of a model trained for it; None: all
 
@@ -203,8 +249,8 @@ MASKED_RECIPES: dict[str, Recipe] = {
 
 _EOL = f'his sentence : "{SLOT}" means in one word:"'
 _KNOWLEDGE = (
-    "The essence of a sentence is often captured by its main subjects and actions, while descriptive terms provide"
-    " additional but less central details. With this in mind , t"
+    "The essence of a sentence is often captured by its main subjects and actions, while"
+    " descriptive terms provide additional but less central details. With this in mind , t"
 )
 _META = ("category", "opinion", "rating", "emotion", "paraphrase", "synonym", "fact", "entity")
 
@@ -222,11 +268,15 @@ _ONE_PASS: dict[str, Recipe] = {
 
 
 def _contrasted(prompt: str) -> Recipe:
-    return _at_last_token(f"contrastive:{prompt} || irrelevant").replace(pooling="layer--2/last-token")
+    return _at_last_token(f"contrastive:{prompt} || irrelevant").replace(
+        pooling="layer--2/last-token"
+    )
 
 
 _PREPENDED: dict[str, Recipe] = {  # published at layer -2
-    f"{name}+tp": recipe.replace(prompt=f"token-prepending:{recipe.prompt}", pooling="layer--2/last-token")
+    f"{name}+tp": recipe.replace(
+        prompt=f"token-prepending:{recipe.prompt}", pooling="layer--2/last-token"
+    )
     for name, recipe in _ONE_PASS.items()
 }
 

@@ -1,4 +1,7 @@
-"""Defaults: built in, of the papers (``--paper``), and the user's own; environment and file are passed in."""
+"""Defaults: built in, of the papers (``--paper``), and the user's own.
+
+Environment and file are passed in.
+"""
 
 import math
 import operator
@@ -27,33 +30,49 @@ class Preset:
 
 
 #: Works without a network: everything is in the package. Figures on ``demo`` are not a benchmark.
-BARE = Preset(backbone="mini-bert", recipe=None, tasks=("demo",), development="demo:dev", corpus="demo")
+BARE = Preset(
+    backbone="mini-bert", recipe=None, tasks=("demo",), development="demo:dev", corpus="demo"
+)
 #: ``--paper``: the setting of PromptBERT, Ditto and DCPCSE.
 PAPER = Preset(
-    backbone="bert-base-uncased", recipe="prompt", tasks=(), development="STS-B:dev", corpus="wiki1m_for_simcse"
+    backbone="bert-base-uncased",
+    recipe="prompt",
+    tasks=(),
+    development="STS-B:dev",
+    corpus="wiki1m_for_simcse",
 )
 
 
 def setting(default: Any, about: str, **metadata: Any) -> Any:
     """Return the dataclass field of a setting; ``about`` is the help of its option.
 
-    Metadata: ``min`` and ``max``, bounds that it may reach; ``above`` and ``below``, bounds that it may not;
-    ``choices``, its allowed values.
+    Metadata: ``min`` and ``max``, bounds that it may reach; ``above`` and ``below``, bounds that it
+    may not; ``choices``, its allowed values.
     """
     return field(default=default, metadata={"help": about, **metadata})
 
 
 @dataclass(frozen=True)
 class SettingsFile:
-    """The content of the file of defaults; metadata: the environment variable, the built-in default, the help."""
+    """The content of the file of defaults.
+
+    Metadata: the environment variable, the built-in default, the help.
+    """
 
     backbone: str | None = setting(
-        None, "backbone of recipes that do not name one", variable="PROMPTCLI_BACKBONE", built_in=BARE.backbone
+        None,
+        "backbone of recipes that do not name one",
+        variable="PROMPTCLI_BACKBONE",
+        built_in=BARE.backbone,
     )
-    data_dir: str | None = setting(None, "SentEval folder of the tasks", variable="PROMPTCLI_DATA_DIR", built_in=None)
+    data_dir: str | None = setting(
+        None, "SentEval folder of the tasks", variable="PROMPTCLI_DATA_DIR", built_in=None
+    )
 
 
-KEYS = {item.name: item.metadata for item in fields(SettingsFile)}  #: default that a user may set -> its metadata
+KEYS = {
+    item.name: item.metadata for item in fields(SettingsFile)
+}  #: default that a user may set -> its metadata
 
 
 @dataclass(frozen=True)
@@ -85,7 +104,9 @@ _PLAIN: dict[Any, tuple[tuple[type, ...], str]] = {
 
 
 def check_type(name: str, value: Any, hint: Any) -> None:
-    """Refuse a value of another type than ``hint``, if that is a plain one (text, number, path) or several of them."""
+    """Refuse a value of another type than ``hint``, if that is a plain one (text, number, path) or
+    several of them.
+    """
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if not all(kind in _PLAIN for kind in kinds):
         return
@@ -96,22 +117,30 @@ def check_type(name: str, value: Any, hint: Any) -> None:
 
 
 def check_bounds(settings: Any) -> None:
-    """Refuse values of a dataclass of another type, out of bounds, not finite or not among the field's choices."""
+    """Refuse values of a dataclass of another type, out of bounds, not finite or not among the
+    field's choices.
+    """
     for item in fields(settings):
         value, about = getattr(settings, item.name), item.metadata
         check_type(item.name, value, item.type)
         if "choices" in about and value not in about["choices"]:
             raise unknown(item.name.replace("_", "-"), str(value), about["choices"])
-        bounds = [(words, about[kind], holds) for kind, (words, holds) in _BOUNDS.items() if kind in about]
+        bounds = [
+            (words, about[kind], holds) for kind, (words, holds) in _BOUNDS.items() if kind in about
+        ]
         if isinstance(value, float | int) and not (
             math.isfinite(value) and all(holds(value, bound) for _, bound, holds in bounds)
         ):
-            allowed = " and ".join(f"{words} {bound}" for words, bound, _ in bounds) or "a finite number"
+            allowed = (
+                " and ".join(f"{words} {bound}" for words, bound, _ in bounds) or "a finite number"
+            )
             raise UsageError(f"`{item.name}` {value} is not allowed; valid: {allowed}")
 
 
 def config_file(environ: Mapping[str, str]) -> Path:
-    """Return the file of the user's defaults, in ``PROMPTCLI_HOME`` or the platform's settings folder."""
+    """Return the file of the user's defaults, in ``PROMPTCLI_HOME`` or the platform's settings
+    folder.
+    """
     return program_folder(environ, "user_config_dir") / "config.toml"
 
 
@@ -129,15 +158,22 @@ def program_folder(environ: Mapping[str, str], kind: str) -> Path:
     try:
         return _readable(Path(getattr(platformdirs, kind)("promptcli", appauthor=False)))
     except (RuntimeError, KeyError):
-        raise UsageError("this user has no home folder; say where files may go: PROMPTCLI_HOME=/a/folder") from None
+        raise UsageError(
+            "this user has no home folder; say where files may go: PROMPTCLI_HOME=/a/folder"
+        ) from None
 
 
 def _readable(folder: Path) -> Path:
-    """Return the program's folder; refuse a name that the libraries of tensors and indexes cannot open."""
+    """Return the program's folder.
+
+    Refuse a name that the libraries of tensors and indexes cannot open.
+    """
     try:
         str(folder).encode()
     except UnicodeEncodeError:
-        raise UsageError(f"the program's folder, {shown(str(folder))}, is not UTF-8; {ANOTHER_HOME}") from None
+        raise UsageError(
+            f"the program's folder, {shown(str(folder))}, is not UTF-8; {ANOTHER_HOME}"
+        ) from None
     return folder
 
 
@@ -150,14 +186,22 @@ def expand_user(path: str) -> Path:
 
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, EffectiveSetting]:
-    """Return the defaults in force by the names in ``KEYS``: from the environment, the file, or built in."""
+    """Return the defaults in force by the names in ``KEYS``: from the environment, the file, or
+    built in.
+    """
     path = config_file(environ)
     stored = asdict(_read_file(path))
     effective = {}
     for name, key in KEYS.items():
         variable = key["variable"]
-        sources = (environ.get(variable), f"${variable}"), (stored[name], str(path)), (key["built_in"], "built in")
-        effective[name] = next(EffectiveSetting(*source) for source in sources if source[0] or source[1] == "built in")
+        sources = (
+            (environ.get(variable), f"${variable}"),
+            (stored[name], str(path)),
+            (key["built_in"], "built in"),
+        )
+        effective[name] = next(
+            EffectiveSetting(*source) for source in sources if source[0] or source[1] == "built in"
+        )
     return effective
 
 
@@ -166,7 +210,10 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> N
     if name not in KEYS:
         raise unknown("setting", name, KEYS)
     if value is not None and not (value.strip() and value.isprintable()):
-        raise UsageError(f"{value!r} is not a value for {name}; give one line, or `promptcli config {name} --unset`")
+        raise UsageError(
+            f"{value!r} is not a value for {name}; give one line, or `promptcli config {name}"
+            " --unset`"
+        )
     path = config_file(environ)
     path.parent.mkdir(parents=True, exist_ok=True)
     with hold_folder(path.parent):
@@ -174,7 +221,11 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> N
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         comments = [line for line in lines if line.lstrip().startswith("#")]
         # a JSON text is a TOML text
-        pairs = [f"{key} = {to_json(kept, indent=None).rstrip()}" for key, kept in values.items() if kept is not None]
+        pairs = [
+            f"{key} = {to_json(kept, indent=None).rstrip()}"
+            for key, kept in values.items()
+            if kept is not None
+        ]
         write_text(path, "".join(f"{line}\n" for line in [*comments, *pairs]))
 
 

@@ -1,9 +1,11 @@
-"""Fixtures: tiny backbones, a home of one's own, real data where it is named, and the command line in-process.
+"""Fixtures: tiny backbones, a home of one's own, real data where it is named, and the command line
+in-process.
 
-What a test of the command line costs, cheapest first: ``run("embed", ...)`` in this process; ``Program("embed", ...)``
-of ``tests/processes.py``, a process of its own for what concerns signals, streams and kills, forked from one that has
-torch loaded; ``subprocess`` with a new interpreter, seconds, for what concerns its start alone. Scoring all demo pairs
-takes seconds, too: where any score will do, use the fixture ``few_demo_pairs`` or give a small file by ``--on``.
+What a test of the command line costs, cheapest first: ``run("embed", ...)`` in this process;
+``Program("embed", ...)`` of ``tests/processes.py``, a process of its own for what concerns signals,
+streams and kills, forked from one that has torch loaded; ``subprocess`` with a new interpreter,
+seconds, for what concerns its start alone. Scoring all demo pairs takes seconds, too: where any
+score will do, use the fixture ``few_demo_pairs`` or give a small file by ``--on``.
 """
 
 import gc
@@ -22,15 +24,22 @@ import pytest
 
 from tests import network, unsynced  # noqa: F401
 
-gc.disable()  # until all is imported: a collection looks at all that torch and transformers have made
+# until all is imported: a collection looks at all that torch and transformers have made
+gc.disable()
 network.block()
-hypothesis.settings.register_profile("suite", deadline=None)  # no example has a time of its own on a busy machine
+hypothesis.settings.register_profile(
+    "suite", deadline=None
+)  # no example has a time of its own on a busy machine
 hypothesis.settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest tests, so that no worker is left alone with one at the end."""
-    items.sort(key=lambda item: not ("every_line_of_the_page" in item.name or item.get_closest_marker("data")))
+    items.sort(
+        key=lambda item: (
+            not ("every_line_of_the_page" in item.name or item.get_closest_marker("data"))
+        )
+    )
 
 
 def pytest_collection_finish() -> None:
@@ -73,14 +82,18 @@ def tiny_backbone(tiny_folder: Callable[[str], Path]) -> Callable[[str], Any]:
 
 @pytest.fixture
 def few_demo_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `demo` and `demo:dev` have one in ten of their pairs, each kind among them: for who only needs some score."""
+    """Let `demo` and `demo:dev` have one in ten of their pairs, each kind among them: for who only
+    needs some score.
+    """
     from promptcli.data.demo import read_demo
     from promptcli.data.task_table import TASKS
 
     for name, split in (("demo", "test"), ("demo:dev", "dev")):
         few = {kind: pairs[::10] for kind, pairs in read_demo(split).items()}
         size = {"all": sum(map(len, few.values()))}
-        monkeypatch.setitem(TASKS, name, replace(TASKS[name], read=lambda _, few=few: few, sizes=size))
+        monkeypatch.setitem(
+            TASKS, name, replace(TASKS[name], read=lambda _, few=few: few, sizes=size)
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +115,8 @@ def registry(home: Path) -> Any:
 
 @pytest.fixture(autouse=True)
 def no_network() -> Iterator[list[str]]:
-    """Fail a test in which anything tried to leave this machine, even where a library swallowed the refusal.
+    """Fail a test in which anything tried to leave this machine, even where a library swallowed the
+    refusal.
 
     A test that means to try clears the list.
     """
@@ -135,7 +149,9 @@ class Ran(NamedTuple):
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ran]]:
+def run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Ran]]:
     """Return a function that runs promptcli in this process, as ``run("embed", "file.txt")``."""
     from promptcli.cli.app import main
 
@@ -147,6 +163,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
             main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
         code = ended.value.code
-        return Ran(code if isinstance(code, int) else 0 if code is None else 1, captured.out, captured.err)
+        return Ran(
+            code if isinstance(code, int) else 0 if code is None else 1, captured.out, captured.err
+        )
 
     yield call

@@ -33,7 +33,9 @@ class FakeEncoder:
         self.width = width
         self.fingerprint = "f" * 64
         self.name = "fake"
-        self.backbone = SimpleNamespace(tokenizer=SimpleNamespace(unknown_letters=lambda texts: (0, 0)))
+        self.backbone = SimpleNamespace(
+            tokenizer=SimpleNamespace(unknown_letters=lambda texts: (0, 0))
+        )
         self.provenance = {"backbone": "fake", "dtype": "float32"}
         self.pause = pause
         self.most = most
@@ -50,7 +52,9 @@ class FakeEncoder:
             threading.Event().wait()
         progress(len(sentences))
         vectors = np.stack([vector(sentence, self.width) for sentence in sentences])
-        return FakeEncoded(vectors, np.array([len(sentence.split()) > self.max_length for sentence in sentences]))
+        return FakeEncoded(
+            vectors, np.array([len(sentence.split()) > self.max_length for sentence in sentences])
+        )
 
     def encode_windows(self, windows, *, fresh_biases=False, **options):
         return (self.encode_report(window, **options) for window in windows)
@@ -67,7 +71,8 @@ def vector(sentence, width=WIDTH):
 def main():
     """Run promptcli with the fake encoder.
 
-    The environment may ask for small windows, for a pause in each, and for no end: so many windows and no more.
+    The environment may ask for small windows, for a pause in each, and for no end: so many windows
+    and no more.
     """
     import promptcli.embedding.writing
     from promptcli.cli import app as cli

@@ -1,4 +1,6 @@
-"""For tests of `embed` and `similarity`: the commands in-process on the fake encoder, and what a refusal looks like."""
+"""For tests of `embed` and `similarity`: the commands in-process on the fake encoder, and what a
+refusal looks like.
+"""
 
 from pathlib import Path
 
@@ -13,7 +15,10 @@ ROWS = ["one", "", "three is here", "four"]
 
 @pytest.fixture(autouse=True, name="fake")
 def fake_encoder(monkeypatch, tmp_path):
-    """Run every command in an empty folder, on the fake encoder; the value holds what it was opened with."""
+    """Run every command in an empty folder, on the fake encoder.
+
+    The value holds what it was opened with.
+    """
     opened = []
 
     def open_model(model, *, dtype="stored", **_):

@@ -1,4 +1,6 @@
-"""Imported last by the server that processes are forked from: none of them looks through all that it has imported."""
+"""Imported last by the server that processes are forked from: none of them looks through all that
+it has imported.
+"""
 
 import gc
 

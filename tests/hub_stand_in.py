@@ -1,7 +1,9 @@
-"""A small stand-in for the hub's HTTP interface, for the real client: repositories in memory, a port of this machine.
+"""A small stand-in for the hub's HTTP interface, for the real client: repositories in memory, a
+port of this machine.
 
-What the client asks of the hub is answered in the hub's shapes: creation, branches, information, trees, preupload,
-commits, and files with checksums. Files of any size are sent in the commit, none by LFS.
+What the client asks of the hub is answered in the hub's shapes: creation, branches, information,
+trees, preupload, commits, and files with checksums. Files of any size are sent in the commit, none
+by LFS.
 """
 
 import base64
@@ -46,17 +48,24 @@ class Hub:
     def __init__(self):
         self.repos, self.asked = {}, []
         self.cut = None  # the end of a path whose download breaks off half-way
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
+        self._server = ThreadingHTTPServer(
+            ("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self})
+        )
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
 
     def close(self):
         self._server.shutdown()
         self._server.server_close()
 
     def add(self, name, files, *, private=False):
-        """Put files (bytes by name) into a repository, made where it is not there; return the commit."""
+        """Put files (bytes by name) into a repository, made where it is not there.
+
+        Return the commit.
+        """
         repo = self.repos.setdefault(name, Repo(private))
         return repo.commit("main", {**(repo.files() if repo.heads else {}), **files}, "added")
 
@@ -70,7 +79,9 @@ class _Refused(Exception):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    wbufsize = -1  # an answer in one piece: its head alone would wait for the client's acknowledgement
+    wbufsize = (
+        -1
+    )  # an answer in one piece: its head alone would wait for the client's acknowledgement
     protocol_version = "HTTP/1.1"
     hub: Hub
 
@@ -84,7 +95,9 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for commands, pattern, answer in _ROUTES:
                 if (found := re.fullmatch(pattern, path)) and self.command in commands.split():
-                    return self._say(200, answer(self, *(unquote(part) for part in found.groups() if part)))
+                    return self._say(
+                        200, answer(self, *(unquote(part) for part in found.groups() if part))
+                    )
             raise _Refused(404, {"error": f"no route {self.command} {path}"})
         except _Refused as refused:
             self._say(*refused.args)
@@ -109,18 +122,29 @@ class _Handler(BaseHTTPRequestHandler):
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         repo = self.hub.repos.get(name)
         if token not in ("", WRITER, READER):
-            raise _Refused(401, {"error": ""}, {"X-Error-Message": "Invalid credentials in Authorization header"})
+            raise _Refused(
+                401,
+                {"error": ""},
+                {"X-Error-Message": "Invalid credentials in Authorization header"},
+            )
         if not write and (repo is None or (repo.private and not token)):
-            raise _Refused(404 if token else 401, {"error": "not found"}, {"X-Error-Code": "RepoNotFound"})
+            raise _Refused(
+                404 if token else 401, {"error": "not found"}, {"X-Error-Code": "RepoNotFound"}
+            )
         if write and token != WRITER:
-            raise _Refused(403, {"error": "no right to write"}, {"X-Error-Message": "no right to write"})
+            raise _Refused(
+                403, {"error": "no right to write"}, {"X-Error-Message": "no right to write"}
+            )
         return repo
 
     def _create(self):
         asked = json.loads(self.body)
         name = f"{asked['organization']}/{asked['name']}"
         if name in self.hub.repos:
-            raise _Refused(409, {"error": "You already created this model repo", "url": f"{self.hub.url}/{name}"})
+            raise _Refused(
+                409,
+                {"error": "You already created this model repo", "url": f"{self.hub.url}/{name}"},
+            )
         self._repo(name, write=True)
         repo = self.hub.repos[name] = Repo(asked.get("visibility") == "private")
         repo.commit("main", {".gitattributes": b"\n"}, "initial")
@@ -137,12 +161,21 @@ class _Handler(BaseHTTPRequestHandler):
         if sha is None:
             raise _Refused(404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"})
         siblings = [{"rfilename": file} for file in sorted(repo.commits[sha])]
-        return {"id": name, "modelId": name, "sha": sha, "private": repo.private, "siblings": siblings}
+        return {
+            "id": name,
+            "modelId": name,
+            "sha": sha,
+            "private": repo.private,
+            "siblings": siblings,
+        }
 
     def _tree(self, name, revision):
         repo = self._repo(name)
         files = sorted(repo.commits[repo.sha(revision)].items())
-        return [{"type": "file", "path": path, "size": len(it), "oid": blob_id(it)} for path, it in files]
+        return [
+            {"type": "file", "path": path, "size": len(it), "oid": blob_id(it)}
+            for path, it in files
+        ]
 
     def _preupload(self, name, revision):
         repo = self._repo(name, write=True)

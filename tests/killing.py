@@ -1,4 +1,6 @@
-"""For tests: a process that dies, as by a kill, at any step of its writing, and work that Ctrl-C interrupts there."""
+"""For tests: a process that dies, as by a kill, at any step of its writing, and work that Ctrl-C
+interrupts there.
+"""
 
 import gc
 import os
@@ -13,13 +15,16 @@ STEPS = ("rename", "replace", "fsync", "unlink", "rmdir", "open", "mkdir")
 
 
 def in_a_process_that_dies(calls: int, work: Callable[[], Any]) -> int:
-    """Return the exit code of a forked process that does ``work`` and dies (9) after so many calls of ``STEPS``."""
+    """Return the exit code of a forked process that does ``work`` and dies (9) after so many calls
+    of ``STEPS``.
+    """
     child = os.fork()
     if child == 0:
         code = 1
         try:
             if streams := sys.modules.get("promptcli.encoder.streams"):
-                streams._THREADED.clear()  # whatever an earlier test did, one thread is what this process computes in
+                # whatever an earlier test did, one thread is what this process computes in
+                streams._THREADED.clear()
             left = iter(range(calls))
             for name in STEPS:
                 setattr(os, name, _counting(getattr(os, name), left, lambda: os._exit(9)))
@@ -39,10 +44,11 @@ def killed_at_every_step(
     *,
     least: int = 3,
 ) -> list[Any]:
-    """Return what ``look`` finds after ``work`` was killed, a step later each time, the last time not at all.
+    """Return what ``look`` finds after ``work`` was killed, a step later each time, the last time
+    not at all.
 
-    Each time in a folder of its own, where ``begin`` was called before and ``finish`` is called afterwards; at least so
-    many processes die.
+    Each time in a folder of its own, where ``begin`` was called before and ``finish`` is called
+    afterwards; at least so many processes die.
     """
     codes, found = [], []
     for step in range(200):
@@ -59,7 +65,10 @@ def killed_at_every_step(
 
 
 def interrupted(calls: int, work: Callable[[], Any]) -> bool:
-    """Do ``work``, into which Ctrl-C comes after so many calls of ``STEPS``; return whether it came."""
+    """Do ``work``, into which Ctrl-C comes after so many calls of ``STEPS``.
+
+    Return whether it came.
+    """
     left, coming = iter(range(calls)), iter([KeyboardInterrupt])
 
     def interrupt() -> None:
@@ -77,7 +86,9 @@ def interrupted(calls: int, work: Callable[[], Any]) -> bool:
     return False
 
 
-def _counting(function: Callable[..., Any], left: Any, end: Callable[[], None]) -> Callable[..., Any]:
+def _counting(
+    function: Callable[..., Any], left: Any, end: Callable[[], None]
+) -> Callable[..., Any]:
     def call(*given: Any, **named: Any) -> Any:
         if next(left, None) is None:
             end()

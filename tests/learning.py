@@ -1,4 +1,6 @@
-"""For tests of training: a method at work on a tiny backbone, and the gradients of one of its steps."""
+"""For tests of training: a method at work on a tiny backbone, and the gradients of one of its
+steps.
+"""
 
 import contextlib
 
@@ -17,10 +19,17 @@ PAIRS = [SENTENCES[:7], SENTENCES[3:10]]
 LABELS = ["entailment", "neutral", "contradiction", "neutral", "entailment", "neutral", "neutral"]
 SCORES = ["1", "0", "0.5", "0.8", "0.2", "0.6", "0.4"]
 #: What methods read that read neither sentences alone nor triplets.
-READ = {"sbert": [*PAIRS, LABELS], "sbert-regression": [*PAIRS, SCORES], "pcc-tuning": [*PAIRS, SCORES]}
+READ = {
+    "sbert": [*PAIRS, LABELS],
+    "sbert-regression": [*PAIRS, SCORES],
+    "pcc-tuning": [*PAIRS, SCORES],
+}
 READ["defsent"] = [SENTENCES[:7], ["woman", "dog", "door", "dog", "woman", "door", "woman"]]
 #: Settings that leave nothing to chance, which every process and device draws for itself.
-CERTAIN = {"consert": {"augment_first": "none", "augment_second": "none"}, "denosent": {"decoder_noise": 0.0}}
+CERTAIN = {
+    "consert": {"augment_first": "none", "augment_second": "none"},
+    "denosent": {"decoder_noise": 0.0},
+}
 
 
 def family_for(name):
@@ -48,12 +57,19 @@ def trainer_of(learner, *, mixed=False):
 def gradients(learner, number=0, columns=COLUMNS, **options):
     """Return the loss of a step and the gradients, in the processor's memory."""
     loss = float(trainer_of(learner, **options).gradients(number, columns))
-    return loss, {name: one.grad.clone().cpu() for name, one in learner.trainable().items() if one.grad is not None}
+    return loss, {
+        name: one.grad.clone().cpu()
+        for name, one in learner.trainable().items()
+        if one.grad is not None
+    }
 
 
 @contextlib.contextmanager
 def stopped_at(monkeypatch, number, seed=None):
-    """Interrupt a run in the block when it comes to a step, counted from 0; of a sweep in the run of that seed."""
+    """Interrupt a run in the block when it comes to a step, counted from 0.
+
+    Of a sweep in the run of that seed.
+    """
     plain = Trainer.gradients
 
     def stopping(trainer, step, *given):

@@ -34,7 +34,10 @@ def count_letters(monkeypatch):
     def encode_together(encoders, sentences, *, progress):
         asked.append(list(sentences))
         progress(len(sentences))
-        return [Encoded(encoder.vectors(sentences), *np.zeros((2, len(sentences)), int)) for encoder in encoders]
+        return [
+            Encoded(encoder.vectors(sentences), *np.zeros((2, len(sentences)), int))
+            for encoder in encoders
+        ]
 
     monkeypatch.setattr(evaluator, "encode_together", encode_together)
     return asked

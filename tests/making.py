@@ -1,4 +1,6 @@
-"""Learned and fitted numbers of any recipe, random: what an entry holds after training or fitting."""
+"""Learned and fitted numbers of any recipe, random: what an entry holds after training or
+fitting.
+"""
 
 import torch
 
@@ -33,7 +35,9 @@ def random_numbers(recipe, backbone):
         if name == "flow":
             glow = Glow(width)
             glow.start(normal(64, width), generator)
-            moved = {name: own + 0.1 * normal(*own.shape) for name, own in glow.state_dict().items()}
+            moved = {
+                name: own + 0.1 * normal(*own.shape) for name, own in glow.state_dict().items()
+            }
             glow.load_state_dict(moved)
             numbers |= glow.named_tensors()
     return numbers

@@ -1,4 +1,7 @@
-"""For tests: there is no network. Whatever would leave this machine is counted, and fails as where no cable is."""
+"""For tests: there is no network.
+
+Whatever would leave this machine is counted, and fails as where no cable is.
+"""
 
 import errno
 import os
@@ -22,7 +25,9 @@ def _is_local(host: Any) -> bool:
 
 def _audit(event: str, given: tuple[Any, ...]) -> None:
     if event in ("socket.connect", "socket.sendto"):
-        if not isinstance(given[1], tuple) or _is_local(given[1][0]):  # a path is a socket of this machine
+        if not isinstance(given[1], tuple) or _is_local(
+            given[1][0]
+        ):  # a path is a socket of this machine
             return
         where = given[1]
     elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
@@ -38,5 +43,8 @@ def _audit(event: str, given: tuple[Any, ...]) -> None:
 
 
 def block() -> None:
-    """Let this process and its forks have no network from now on; tests may still talk to one another."""
+    """Let this process and its forks have no network from now on.
+
+    Tests may still talk to one another.
+    """
     sys.addaudithook(_audit)

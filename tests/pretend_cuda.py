@@ -1,4 +1,5 @@
-"""A CUDA device for machines without one: the processor computes, and tensors of two devices do not mix.
+"""A CUDA device for machines without one: the processor computes, and tensors of two devices do not
+mix.
 
 Kernels, random numbers, waits for the device, pinned memory and speed need a real GPU.
 """
@@ -22,7 +23,16 @@ from promptcli.backbones import kernels
 
 DEVICE = torch.device("cuda:0")
 #: These take tensors of both devices.
-MIXED = {"index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put", "copy", "_to_copy", "set"}
+MIXED = {
+    "index",
+    "index_put",
+    "_index_put_impl",
+    "_unsafe_index",
+    "_unsafe_index_put",
+    "copy",
+    "_to_copy",
+    "set",
+}
 MIXED |= {"lift_fresh", "is_same_size", "_has_compatible_shallow_copy_type"}
 
 
@@ -33,8 +43,14 @@ class PretendTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner):
-        layout = {"strides": inner.stride(), "storage_offset": inner.storage_offset(), "layout": inner.layout}
-        outer = cls._make_wrapper_subclass(cls, inner.size(), dtype=inner.dtype, device=DEVICE, **layout)
+        layout = {
+            "strides": inner.stride(),
+            "storage_offset": inner.storage_offset(),
+            "layout": inner.layout,
+        }
+        outer = cls._make_wrapper_subclass(
+            cls, inner.size(), dtype=inner.dtype, device=DEVICE, **layout
+        )
         outer.inner = inner
         return outer
 
@@ -90,7 +106,9 @@ class PretendCuda(TorchDispatchMode):
 
 
 def _is_on_device(base, args, kwargs, here):
-    asked = kwargs.get("device") or next((arg for arg in args if isinstance(arg, torch.device)), None)
+    asked = kwargs.get("device") or next(
+        (arg for arg in args if isinstance(arg, torch.device)), None
+    )
     if asked is not None:
         return torch.device(asked).type == "cuda"
     return isinstance(args[0], PretendTensor) if base == "copy" else bool(here)
@@ -104,7 +122,9 @@ def _inner(value):
 
 @contextlib.contextmanager
 def pretended(cache):
-    """Yield the device; skip by name if no compiler can build what tells torch of it, which ``cache`` keeps."""
+    """Yield the device; skip by name if no compiler can build what tells torch of it, which
+    ``cache`` keeps.
+    """
     switch = _load_switch(cache)
     device = PretendCuda.active = PretendCuda()
     event = SimpleNamespace(record=lambda *_: None, synchronize=lambda: None)
@@ -129,13 +149,19 @@ def pretended(cache):
         (switch, True, False),
         (torch._C._set_only_lift_cpu_tensors, True, False),
         (torch.__future__.set_swap_module_params_on_conversion, True, False),
-        (torch._C._set_multithreading_enabled, False, True),  # gradients in this thread, which has the mode
+        (
+            torch._C._set_multithreading_enabled,
+            False,
+            True,
+        ),  # gradients in this thread, which has the mode
     )
     with contextlib.ExitStack() as undo:
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         for name, value in members.items():
             patch.setattr(torch.cuda, name, value)
-        patch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())  # which takes no wrappers
+        patch.setattr(
+            torch, "inference_mode", lambda mode=True: torch.no_grad()
+        )  # which takes no wrappers
         patch.setitem(kernels._FUSED, "cuda", kernels._FUSED["cpu"])
         for change, on, off in switches:
             change(on)
@@ -150,11 +176,26 @@ def _load_switch(cache):
     if compiler is None:
         pytest.skip("pretend CUDA: no C++ compiler here")
     source = Path(__file__).with_suffix(".cpp")
-    library = Path(cache) / f"switch-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}-{torch.__version__}.so"
+    library = (
+        Path(cache)
+        / f"switch-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}-{torch.__version__}.so"
+    )
     if not library.is_file():
         begun = library.with_suffix(f".{os.getpid()}")
-        paths = [f"-I{path}" for path in include_paths()] + [f"-L{path}" for path in library_paths()]
-        flags = ["-shared", "-fPIC", "-std=c++20", "-w", "-ltorch_cpu", "-lc10", *paths, "-o", begun]
+        paths = [f"-I{path}" for path in include_paths()] + [
+            f"-L{path}" for path in library_paths()
+        ]
+        flags = [
+            "-shared",
+            "-fPIC",
+            "-std=c++20",
+            "-w",
+            "-ltorch_cpu",
+            "-lc10",
+            *paths,
+            "-o",
+            begun,
+        ]
         subprocess.run([compiler, source, *flags], check=True)
         begun.replace(library)
     switch = ctypes.CDLL(str(library)).pretend_cuda

@@ -1,8 +1,9 @@
 """For tests: the command line, or a function, in a process of its own that costs milliseconds.
 
-A new interpreter takes seconds to import torch and transformers. These processes are forked from a server that has
-imported them, one server for each worker of pytest-xdist; they have their own id, folder, environment, descriptors,
-signals and exit code. Only tests of an interpreter's start (imports, closed streams) need ``subprocess``.
+A new interpreter takes seconds to import torch and transformers. These processes are forked from a
+server that has imported them, one server for each worker of pytest-xdist; they have their own id,
+folder, environment, descriptors, signals and exit code. Only tests of an interpreter's start
+(imports, closed streams) need ``subprocess``.
 """
 
 import contextlib
@@ -24,12 +25,21 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PIPE = "pipe"
 _LOADED = [
-    *("torch", "transformers.modeling_utils", "transformers.models.bert.modeling_bert", "transformers.models.auto"),
+    *(
+        "torch",
+        "transformers.modeling_utils",
+        "transformers.models.bert.modeling_bert",
+        "transformers.models.auto",
+    ),
     *("scipy.stats", "pyarrow.parquet", "accelerate", "typer._adapters", "rich.progress"),
     # no console: it looks at its terminal when it is made
     *("promptcli.models.loading", "promptcli.embedding.writing", "promptcli.training.methods"),
     "promptcli.pretraining.plan",
-    *("promptcli.searching.search_settings", "promptcli.serving.settings", "promptcli.reproducing.published"),
+    *(
+        "promptcli.searching.search_settings",
+        "promptcli.serving.settings",
+        "promptcli.reproducing.published",
+    ),
     *("hypothesis", "tests.processes", "tests.unsynced", "tests.frozen"),
 ]
 
@@ -40,14 +50,19 @@ def context() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)  # not the folder of a test, which packages may be installed in
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        patch.setenv("TRANSFORMERS_VERBOSITY", "error")  # read at import; so does promptcli where it opens folders
+        patch.setenv(
+            "TRANSFORMERS_VERBOSITY", "error"
+        )  # read at import; so does promptcli where it opens folders
         forkserver.set_forkserver_preload(_LOADED)
         forkserver.ensure_running()
     return multiprocessing.get_context("forkserver")
 
 
 def at_once(path: Path, *works: tuple[Callable[[Path, str, int], Any], int]) -> None:
-    """Run processes ``a`` and ``b`` at once; each calls its function so often, with path, letter and number from 0."""
+    """Run processes ``a`` and ``b`` at once.
+
+    Each calls its function so often, with path, letter and number from 0.
+    """
     barrier = context().Barrier(len(works))
     running = [
         context().Process(target=_repeat, args=(barrier, path, letter, *work))
@@ -60,7 +75,9 @@ def at_once(path: Path, *works: tuple[Callable[[Path, str, int], Any], int]) -> 
     assert [process.exitcode for process in running] == [0] * len(works)
 
 
-def _repeat(barrier: Any, path: Path, letter: str, work: Callable[[Path, str, int], Any], times: int) -> None:
+def _repeat(
+    barrier: Any, path: Path, letter: str, work: Callable[[Path, str, int], Any], times: int
+) -> None:
     barrier.wait()
     for number in range(times):
         work(path, letter, number)
@@ -69,8 +86,9 @@ def _repeat(barrier: Any, path: Path, letter: str, work: Callable[[Path, str, in
 class Program:
     """A run of the command line, used as ``subprocess.Popen`` is.
 
-    ``main`` is run in place of promptcli, ``before`` first of all; ``environment`` is added to the test's. ``streams``
-    are ``stdin`` (nothing), ``stdout`` and ``stderr`` (pipes): else a file, a descriptor or ``PIPE``.
+    ``main`` is run in place of promptcli, ``before`` first of all; ``environment`` is added to the
+    test's. ``streams`` are ``stdin`` (nothing), ``stdout`` and ``stderr`` (pipes): else a file, a
+    descriptor or ``PIPE``.
     """
 
     def __init__(
@@ -98,14 +116,19 @@ class Program:
         self.pid = self._process.pid
 
     def _open(self, name: str, stream: Any, opened: contextlib.ExitStack) -> int:
-        """Return the descriptor that the process gets; the other end of a pipe becomes an attribute."""
+        """Return the descriptor that the process gets.
+
+        The other end of a pipe becomes an attribute.
+        """
         if stream is not PIPE:
             setattr(self, name, None)
             if isinstance(stream, str):
                 stream = opened.enter_context(open(stream, "rb"))
             return stream if isinstance(stream, int) else stream.fileno()
         read, written = os.pipe()
-        theirs, ours = (read, open(written, "wb")) if name == "stdin" else (written, open(read, "rb"))
+        theirs, ours = (
+            (read, open(written, "wb")) if name == "stdin" else (written, open(read, "rb"))
+        )
         opened.callback(os.close, theirs)
         setattr(self, name, ours)
         return theirs
@@ -128,7 +151,10 @@ class Program:
         os.kill(self.pid, number)
 
     def wait(self, timeout: float = 300) -> int:
-        """Return the exit code, minus the number of a signal that ended it; killed when the time is over."""
+        """Return the exit code, minus the number of a signal that ended it.
+
+        Killed when the time is over.
+        """
         self._process.join(timeout)
         if self.returncode is None:
             self.send_signal(signal.SIGKILL)
@@ -140,7 +166,10 @@ class Program:
         with contextlib.suppress(AttributeError, BrokenPipeError):
             self.stdin.close()
         with ThreadPoolExecutor() as readers:
-            written = [readers.submit(stream.read) if stream else None for stream in (self.stdout, self.stderr)]
+            written = [
+                readers.submit(stream.read) if stream else None
+                for stream in (self.stdout, self.stderr)
+            ]
             self.wait(timeout)
         return tuple(reader and reader.result() for reader in written)
 
@@ -174,9 +203,13 @@ def _promptcli() -> None:
     main()
 
 
-def _run(main: Callable[[], object], words: list[str], environment: Any, streams: list[int], before: Any) -> None:
+def _run(
+    main: Callable[[], object], words: list[str], environment: Any, streams: list[int], before: Any
+) -> None:
     """Become the program: what an interpreter takes from its start is set as it would."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # which a shell's background jobs ignore
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["promptcli", *words]
@@ -186,7 +219,9 @@ def _run(main: Callable[[], object], words: list[str], environment: Any, streams
     encoding = environment.get("PYTHONIOENCODING", "utf-8")
     sys.stdin = open(0, encoding=encoding, closefd=False)
     sys.stdout = open(1, "w", encoding=encoding, closefd=False)
-    sys.stderr = open(2, "w", encoding=encoding, errors="backslashreplace", closefd=False, buffering=1)
+    sys.stderr = open(
+        2, "w", encoding=encoding, errors="backslashreplace", closefd=False, buffering=1
+    )
     if before:
         before()
     main()

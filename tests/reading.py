@@ -16,7 +16,9 @@ from promptcli.errors import UsageError
 
 
 def read(path, text=None, identifier=None, stdin=None):
-    with open_rows(Path(path), Fields(text, identifier), stdin=None if stdin is None else io.BytesIO(stdin)) as source:
+    with open_rows(
+        Path(path), Fields(text, identifier), stdin=None if stdin is None else io.BytesIO(stdin)
+    ) as source:
         batches = list(source)
     return [(row["id"], row["text"]) for batch in batches for row in batch.to_pylist()]
 
@@ -27,7 +29,9 @@ def texts(path, *args, **kwargs):
 
 def batch(texts, ids=None):
     """Return sentences as the reader yields them."""
-    return pa.record_batch({"text": pa.array(texts, pa.string()), "id": list(ids or range(len(texts)))})
+    return pa.record_batch(
+        {"text": pa.array(texts, pa.string()), "id": list(ids or range(len(texts)))}
+    )
 
 
 def write(folder, name, content):

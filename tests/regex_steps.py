@@ -1,4 +1,6 @@
-"""A backtracking matcher that does what Python's does and counts its steps, and attacks on a pattern."""
+"""A backtracking matcher that does what Python's does and counts its steps, and attacks on a
+pattern.
+"""
 
 import functools
 import re
@@ -26,7 +28,9 @@ class Steps:
     def __init__(self, pattern: str, flags: int = 0) -> None:
         self.tree = re._parser.parse(pattern, flags)
         self.accepts = functools.cache(self._accepts)
-        named = "".join(chr(int(number)) for number in re.findall(r"LITERAL, (\d+)", str(self.tree.data)))
+        named = "".join(
+            chr(int(number)) for number in re.findall(r"LITERAL, (\d+)", str(self.tree.data))
+        )
         self.alphabet = "".join(dict.fromkeys(CHARACTERS + named))[:24]
 
     def of(self, text: str, called: set[str]) -> float:
@@ -38,7 +42,11 @@ class Steps:
             for function in called:
                 end = self.end(0, whole=function == "fullmatch")
                 start = 0
-                while function not in ANCHORED and start < len(text) and not (function == "search" and end is not None):
+                while (
+                    function not in ANCHORED
+                    and start < len(text)
+                    and not (function == "search" and end is not None)
+                ):
                     start = start + 1 if end is None else max(end, start + 1)
                     end = self.end(start)
         except Endless:
@@ -52,7 +60,9 @@ class Steps:
         self._groups = dict[int, str]()
 
     def end(self, at: int, *, whole: bool = False) -> int | None:
-        """Return where the match that begins at a place ends, with ``whole`` that of the whole text; None: no match."""
+        """Return where the match that begins at a place ends, with ``whole`` that of the whole
+        text; None: no match.
+        """
         ends = list[int]()
 
         def take(end: int) -> bool:
@@ -68,7 +78,9 @@ class Steps:
     def fits(self, node, character: str) -> bool:
         """Return whether a character is of a node of one character."""
         kind, value = node
-        return self.accepts(str(node), kind, tuple(value) if isinstance(value, list) else value, character)
+        return self.accepts(
+            str(node), kind, tuple(value) if isinstance(value, list) else value, character
+        )
 
     def _step(self) -> None:
         self._count += 1
@@ -76,7 +88,9 @@ class Steps:
             raise Endless
 
     def _match(self, nodes, place: int, at: int, then) -> bool:
-        """Return whether the nodes from a place on match the text from ``at`` on, and ``then`` what follows."""
+        """Return whether the nodes from a place on match the text from ``at`` on, and ``then`` what
+        follows.
+        """
         self._step()
         if place == len(nodes):
             return then(at)
@@ -88,7 +102,9 @@ class Steps:
         if kind in SINGLE:
             return at < len(self._text) and self.fits(nodes[place], self._text[at]) and rest(at + 1)
         if kind is C.SUBPATTERN:
-            return self._match(value[-1], 0, at, lambda end: self._keep(value[0], at, end) and rest(end))
+            return self._match(
+                value[-1], 0, at, lambda end: self._keep(value[0], at, end) and rest(end)
+            )
         if kind is C.GROUPREF:
             kept = self._groups.get(value, "")
             return self._text.startswith(kept, at) and rest(at + len(kept))
@@ -116,7 +132,11 @@ class Steps:
     def _repeat(self, least: int, most: int, body, lazy: bool, at: int, then) -> bool:
         if len(body) == 1 and body[0][0] in SINGLE:
             longest = at
-            while longest < len(self._text) and longest - at < most and self.fits(body[0], self._text[longest]):
+            while (
+                longest < len(self._text)
+                and longest - at < most
+                and self.fits(body[0], self._text[longest])
+            ):
                 self._step()
                 longest += 1
             ends = range(at + least, longest + 1)
@@ -150,7 +170,9 @@ class Steps:
         return text
 
     def attacks(self, nodes=None, before: str = "") -> Iterator[tuple[str, str]]:
-        """Yield the text before each part that may repeat without end, and what may repeat there."""
+        """Yield the text before each part that may repeat without end, and what may repeat
+        there.
+        """
         nodes = list(self.tree if nodes is None else nodes)
         for place, (kind, value) in enumerate(nodes):
             start = before + self.example(nodes[:place])
@@ -162,7 +184,9 @@ class Steps:
             elif kind in REPEATS:
                 if value[1] is C.MAXREPEAT:
                     yield start, self.example(value[2])
-                    yield from ((start, sign) for sign in self.alphabet if self._repeats(value[2], sign))
+                    yield from (
+                        (start, sign) for sign in self.alphabet if self._repeats(value[2], sign)
+                    )
                 yield from self.attacks(value[2], start)
 
     def _repeats(self, body, sign: str) -> bool:

@@ -1,7 +1,8 @@
-"""What runs on a GPU gives what the processor gives, and waits for the device no more often than it has to.
+"""What runs on a GPU gives what the processor gives, and waits for the device no more often than it
+has to.
 
-Runs on a real GPU if the machine has one, else on a pretend device that counts no waits (``tests/pretend_cuda.py``):
-``pytest -m cuda``.
+Runs on a real GPU if the machine has one, else on a pretend device that counts no waits
+(``tests/pretend_cuda.py``): ``pytest -m cuda``.
 """
 
 import contextlib
@@ -65,7 +66,9 @@ def cuda(request):
     if torch.cuda.is_available():
         yield RealCuda()
         return
-    AcceleratorState._reset_state(reset_partial_state=True)  # which remembers the device of whoever came first
+    AcceleratorState._reset_state(
+        reset_partial_state=True
+    )  # which remembers the device of whoever came first
     with pretended(request.config.cache.mkdir("pretend-cuda")) as device:
         yield device
     AcceleratorState._reset_state(reset_partial_state=True)
@@ -74,7 +77,10 @@ def cuda(request):
 def pair(recipe, folder, sentences=MANY, tolerance=CLOSE, **options):
     """Encode on both devices, and check that the vectors are equal."""
     recipe = recipe.replace(backbone=str(folder))
-    cpu, gpu = (build_encoder(recipe, device=device, dtype="float32", **options) for device in ("cpu", "cuda"))
+    cpu, gpu = (
+        build_encoder(recipe, device=device, dtype="float32", **options)
+        for device in ("cpu", "cuda")
+    )
     expected, got = cpu.encode(sentences), gpu.encode(sentences)
     assert gpu.device.type == "cuda"
     assert np.abs(expected - got).max() < tolerance * np.abs(expected).max()
@@ -92,7 +98,9 @@ def assert_waits_once_a_batch(encoder, cuda, spare):
 def tiny_recipe(recipe):
     """Return a named recipe with a head and a width that tiny backbones have."""
     pooling = recipe.pooling.replace("ditto", "ditto:2-3")
-    return recipe.replace(pooling=pooling, transforms=tuple(one.replace("200", "5") for one in recipe.transforms))
+    return recipe.replace(
+        pooling=pooling, transforms=tuple(one.replace("200", "5") for one in recipe.transforms)
+    )
 
 
 EXTRA = {
@@ -107,13 +115,20 @@ FITTED = ("tfidf", "whitening", "flow", "all-but", "spectral")
 
 @pytest.mark.parametrize("name", [*MASKED_RECIPES, *EXTRA])
 def test_every_recipe_gives_the_processors_vectors(name, cuda, tiny_folder):
-    recipe = tiny_recipe({**MASKED_RECIPES, **EXTRA}[name]).replace(backbone=str(tiny_folder("bert")))
+    recipe = tiny_recipe({**MASKED_RECIPES, **EXTRA}[name]).replace(
+        backbone=str(tiny_folder("bert"))
+    )
     tensors = None
     if any(part in " ".join([recipe.pooling, *recipe.transforms]) for part in FITTED):
-        made = [fit_recipe(recipe, MANY, device=device, dtype="float32") for device in ("cpu", "cuda")]
+        made = [
+            fit_recipe(recipe, MANY, device=device, dtype="float32") for device in ("cpu", "cuda")
+        ]
         tensors = made[0].encoder.tensors()
         expected, got = (one.encoder.encode(MANY) for one in made)
-        assert name == "flow" or np.abs(np.abs(expected) - np.abs(got)).max() < 0.01 * np.abs(expected).max()
+        assert (
+            name == "flow"
+            or np.abs(np.abs(expected) - np.abs(got)).max() < 0.01 * np.abs(expected).max()
+        )
     _, gpu = pair(recipe, tiny_folder("bert"), tensors=tensors)
     assert_waits_once_a_batch(gpu, cuda, spare=2)
 
@@ -143,11 +158,16 @@ def test_causal_recipes_give_the_processors_vectors(family, name, cuda, tiny_fol
     if name == "metaeol":  # the mean of two will do
         recipe = recipe.replace(prompt=" || ".join(recipe.prompt.split(" || ")[:2]))
     _, gpu = pair(recipe, tiny_folder(family), SENTENCES)
-    if name == "prompteol" and family in ("llama", "opt"):  # what begins every input is computed once
+    if name == "prompteol" and family in (
+        "llama",
+        "opt",
+    ):  # what begins every input is computed once
         with torch.inference_mode():
             shared = gpu.shared_tokens(gpu.pooling.needs, np.array([90, 80]))
         assert all(part.device.type == "cuda" for layer in shared.prefix for part in layer)
-    assert_waits_once_a_batch(gpu, cuda, spare=4 * (len(gpu.members) or 1))  # what begins every input, once
+    assert_waits_once_a_batch(
+        gpu, cuda, spare=4 * (len(gpu.members) or 1)
+    )  # what begins every input, once
 
 
 def cosines(first, second):
@@ -155,7 +175,12 @@ def cosines(first, second):
     return (first * second).sum(1) / norms
 
 
-FORMS = [(name, supervised) for name, pair in METHODS.items() for supervised in (False, True) if pair[supervised]]
+FORMS = [
+    (name, supervised)
+    for name, pair in METHODS.items()
+    for supervised in (False, True)
+    if pair[supervised]
+]
 
 
 def read_by(name, supervised):
@@ -170,7 +195,9 @@ def learner_of(name, supervised, device, tiny_folder, **changes):
     folder = tiny_folder(learning.family_for(name))
     teacher = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
     models = {"teacher": pc.load(teacher, device=device)} if name in ("distill", "rankcse") else {}
-    return learning.learner_of(name, folder, supervised, device=device, models=models, **{"batch_size": 4, **changes})
+    return learning.learner_of(
+        name, folder, supervised, device=device, models=models, **{"batch_size": 4, **changes}
+    )
 
 
 assert_equal = functools.partial(learning.assert_equal, tolerance=1e-4)
@@ -181,7 +208,9 @@ def test_every_method_has_the_processors_gradients(name, supervised, cuda, tiny_
     changes = {"dropout": 0.0, **learning.CERTAIN.get(name, {})}
     changes |= {"lora_dropout": 0.0} if learning.family_for(name) == "llama" else {}
     columns = read_by(name, supervised)
-    cpu, gpu = (learner_of(name, supervised, device, tiny_folder, **changes) for device in ("cpu", "cuda"))
+    cpu, gpu = (
+        learner_of(name, supervised, device, tiny_folder, **changes) for device in ("cpu", "cuda")
+    )
     assert_equal(gradients(cpu, columns=columns), gradients(gpu, columns=columns))
     trainer = learning.trainer_of(learner_of(name, supervised, "cuda", tiny_folder, **changes))
     trainer.gradients(0, columns)
@@ -195,27 +224,39 @@ def test_cached_gradients_have_the_same_dropout(name, cuda, tiny_folder):
     options = {"chunk_tokens": 48, "gradient_caching": False}
     plain = learner_of(name, False, "cuda", tiny_folder, **options)
     cached = learner_of(name, False, "cuda", tiny_folder, **options | {"gradient_caching": True})
-    assert_equal(gradients(plain, columns=learning.COLUMNS), gradients(cached, columns=learning.COLUMNS))
+    assert_equal(
+        gradients(plain, columns=learning.COLUMNS), gradients(cached, columns=learning.COLUMNS)
+    )
 
 
-@pytest.mark.parametrize("name", ["simcse", "dcpcse", "prompteol", "denosent", "cse-sfp", "pcc-tuning"])
+@pytest.mark.parametrize(
+    "name", ["simcse", "dcpcse", "prompteol", "denosent", "cse-sfp", "pcc-tuning"]
+)
 def test_products_in_bfloat16_are_near(name, cuda, tiny_folder):
     still = {"dropout": 0.0, **learning.CERTAIN.get(name, {})}
     supervised = name == "pcc-tuning"
     learners = (learner_of(name, supervised, "cuda", tiny_folder, **still) for _ in "ab")
     columns = read_by(name, supervised)
-    whole, halved = (gradients(next(learners), columns=columns, mixed=mixed) for mixed in (False, True))
+    whole, halved = (
+        gradients(next(learners), columns=columns, mixed=mixed) for mixed in (False, True)
+    )
     assert halved[0] == pytest.approx(whole[0], abs=0.1 + 0.01 * whole[0])
-    flat, other = (torch.cat([part.flatten() for part in one[1].values()]) for one in (whole, halved))
+    flat, other = (
+        torch.cat([part.flatten() for part in one[1].values()]) for one in (whole, halved)
+    )
     assert torch.nn.functional.cosine_similarity(flat, other, dim=0) > 0.9
     assert {part.dtype for part in halved[1].values()} == {torch.float32}
 
 
 @pytest.mark.parametrize("name", ["simcse", "dcpcse"])
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw-4.2.1"])
-def test_a_killed_training_run_ends_at_the_same_numbers(name, optimizer, cuda, tiny_folder, tmp_path, monkeypatch):
+def test_a_killed_training_run_ends_at_the_same_numbers(
+    name, optimizer, cuda, tiny_folder, tmp_path, monkeypatch
+):
     def go(folder):
-        learner = learner_of(name, False, "cuda", tiny_folder, optimizer=optimizer, eval_steps=2, epochs=2)
+        learner = learner_of(
+            name, False, "cuda", tiny_folder, optimizer=optimizer, eval_steps=2, epochs=2
+        )
         folder.mkdir(exist_ok=True)
         return learning.trainer_of(learner).train(examples_of(SENTENCES), EVERY_PAIR, folder)
 
@@ -230,7 +271,9 @@ def test_a_killed_training_run_ends_at_the_same_numbers(name, optimizer, cuda, t
         go(tmp_path / "killed")
     resumed = go(tmp_path / "killed")
     assert whole.steps == resumed.steps == 6
-    assert [one.value for one in whole.dev_scores] == pytest.approx([one.value for one in resumed.dev_scores], abs=1e-2)
+    assert [one.value for one in whole.dev_scores] == pytest.approx(
+        [one.value for one in resumed.dev_scores], abs=1e-2
+    )
     for key, tensor in whole.tensors.items():
         assert torch.allclose(tensor.cpu(), resumed.tensors[key].cpu(), atol=1e-5), key
 
@@ -243,7 +286,9 @@ def test_pretraining_has_the_processors_loss(cuda):
     for device in ("cpu", "cuda"):
         trainer = pretraining.Trainer(plan, device, dtype=torch.float32)
         taken = itertools.islice(steps(plan, corpus), 2)
-        losses.append([take_step(trainer, step, predict_words(step, plan, corpus))[0] for step in taken])
+        losses.append(
+            [take_step(trainer, step, predict_words(step, plan, corpus))[0] for step in taken]
+        )
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     step = next(steps(plan, corpus))
     batch = predict_words(step, plan, corpus)
@@ -269,7 +314,10 @@ def test_the_transfer_classifier_is_the_processors(cuda):
     labels = draws.integers(0, 2, 90)
     features = (draws.normal(size=(90, 8)) + labels[:, None]).astype(np.float32)
     splits = {"train": (features[:60], labels[:60]), "test": (features[60:], labels[60:])}
-    cpu, gpu = (cross_validated(splits, ClassifierSetting(FAST, 2, device=device)) for device in ("cpu", "cuda"))
+    cpu, gpu = (
+        cross_validated(splits, ClassifierSetting(FAST, 2, device=device))
+        for device in ("cpu", "cuda")
+    )
     assert (cpu.test, cpu.dev, cpu.decays) == (gpu.test, gpu.dev, gpu.decays)
     assert np.array_equal(cpu.right, gpu.right)
 
@@ -294,16 +342,23 @@ def test_waits_do_not_grow_with_the_number_of_sentences(cuda, tiny_folder):
 
 def test_a_gpu_that_is_not_there_is_one_line(cuda):
     count = torch.cuda.device_count()
-    with pytest.raises(UsageError, match=rf"cuda:{count}. is not available: this machine has {count} of its kind"):
+    with pytest.raises(
+        UsageError, match=rf"cuda:{count}. is not available: this machine has {count} of its kind"
+    ):
         choose_device(f"cuda:{count}")
     assert choose_device("auto") == "cuda" and choose_device("cuda:0") == "cuda:0"
 
 
 def test_tf32_is_float32_with_products_of_rounded_operands(cuda, tiny_folder):
     recipe = Recipe(str(tiny_folder("bert")), pooling="last/avg")
-    plain, rounded = (build_encoder(recipe, device="cuda", dtype=dtype) for dtype in ("float32", "tf32"))
+    plain, rounded = (
+        build_encoder(recipe, device="cuda", dtype=dtype) for dtype in ("float32", "tf32")
+    )
     assert cosines(plain.encode(SENTENCES), rounded.encode(SENTENCES)).min() > 0.9999
     assert (plain.provenance["dtype"], rounded.provenance["dtype"]) == ("float32", "tf32")
     assert torch.get_float32_matmul_precision() == "highest"
-    with pytest.raises(UsageError, match="dtype tf32 is a GPU's way to multiply, and the device is cpu; give float32"):
+    with pytest.raises(
+        UsageError,
+        match="dtype tf32 is a GPU's way to multiply, and the device is cpu; give float32",
+    ):
         build_encoder(recipe, device="cpu", dtype="tf32")

@@ -22,7 +22,9 @@ from promptcli.training.methods import METHODS
 def test_the_nearest_name_is_suggested(given, valid, nearest):
     message = str(unknown("name", given, valid))
     assert message.startswith(f"unknown name {given!r}; valid: {', '.join(valid)}")
-    assert message.endswith(f"; did you mean {nearest}?") if nearest else "did you mean" not in message
+    assert (
+        message.endswith(f"; did you mean {nearest}?") if nearest else "did you mean" not in message
+    )
 
 
 @settings(deadline=None)
@@ -38,7 +40,9 @@ def test_an_extra_of_a_checkout_is_installed_from_it():
 
 @pytest.mark.parametrize("strangers", ["aaa-promptcli", "promptcli"])
 def test_an_extra_is_of_the_distribution_that_was_installed(tmp_path, monkeypatch, strangers):
-    """The index has another program called ``promptcli``, which may be installed beside this one."""
+    """The index has another program called ``promptcli``, which may be installed beside this
+    one.
+    """
     commands = {strangers: "promptcli.main:app", "promptcli-encoders": "promptcli.__main__:main"}
     for name, function in commands.items():
         about = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
@@ -57,6 +61,9 @@ def test_a_copy_without_metadata_names_the_distribution(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_block_says_what_it_leaves_and_the_inner_one_wins():
-    with pytest.raises(KeyboardInterrupt, match=r"^parts are kept$"), if_interrupted("nothing is kept"):
+    with (
+        pytest.raises(KeyboardInterrupt, match=r"^parts are kept$"),
+        if_interrupted("nothing is kept"),
+    ):
         with if_interrupted("parts are kept"):
             raise KeyboardInterrupt

@@ -1,4 +1,6 @@
-"""The programs of examples/ run with the shipped models, without network, and find what there is to find."""
+"""The programs of examples/ run with the shipped models, without network, and find what there is to
+find.
+"""
 
 import runpy
 import sys
@@ -11,7 +13,10 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 @pytest.fixture
 def example(monkeypatch, capsys):
-    """Run a program of the folder with words on its command line; return the lines of its standard output."""
+    """Run a program of the folder with words on its command line.
+
+    Return the lines of its standard output.
+    """
 
     def ran(name, *words):
         monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
@@ -28,19 +33,30 @@ def test_search_notes(example, tmp_path):
     (tmp_path / "trips").mkdir()
     (tmp_path / "trips" / "summer.txt").write_text("We took the night train\nto Lisbon.")
     found = example("search_notes.py", tmp_path, "Who fixed the leaking kitchen sink?")
-    assert found[0].split("  ")[1:] == ["house.md:2", "The plumber fixed the leak under the kitchen sink."]
-    assert len(found) == 4 and any("trips/summer.txt:1  We took the night train to Lisbon." in line for line in found)
+    assert found[0].split("  ")[1:] == [
+        "house.md:2",
+        "The plumber fixed the leak under the kitchen sink.",
+    ]
+    assert len(found) == 4 and any(
+        "trips/summer.txt:1  We took the night train to Lisbon." in line for line in found
+    )
 
 
 def test_near_duplicates(example, tmp_path):
     moved, weather = "The meeting was moved to Monday.", "It will rain in the mountains."
-    (tmp_path / "lines.txt").write_text("\n".join([moved, weather, moved, "", "The meeting has been moved to Monday."]))
+    (tmp_path / "lines.txt").write_text(
+        "\n".join([moved, weather, moved, "", "The meeting has been moved to Monday."])
+    )
     assert example("near_duplicates.py", tmp_path / "lines.txt") == [moved, weather]
 
 
 def test_few_labels(example):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    assert [line.split()[0] for line in example("few_labels.py")] == ["delivery", "payment", "account"]
+    assert [line.split()[0] for line in example("few_labels.py")] == [
+        "delivery",
+        "payment",
+        "account",
+    ]
 
 
 @pytest.mark.usefixtures("few_demo_pairs")

@@ -1,4 +1,7 @@
-"""The package of docs/extending.md is installed and used; CONTRIBUTING.md's diff applies, and its method trains."""
+"""The package of docs/extending.md is installed and used.
+
+CONTRIBUTING.md's diff applies, and its method trains.
+"""
 
 import functools
 import re
@@ -40,13 +43,15 @@ def run(*words):
 
 tokenizer = _wordpiece()
 config = ErnieConfig(
-    vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
-    max_position_embeddings=64,
+    vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+    intermediate_size=40, max_position_embeddings=64,
 )
 ErnieForMaskedLM(config).save_pretrained("ernie")
 tokenizer.save_pretrained("ernie")
 
-sentences = ["The cat sat on the mat.", "A man is playing the guitar.", "Two children run.", "It rains."]
+sentences = [
+    "The cat sat on the mat.", "A man is playing the guitar.", "Two children run.", "It rains.",
+]
 Path("text.txt").write_text("\\n".join(sentences * 4))
 small = ("--batch-size", "4", "--epochs", "1", "--set", "eval-steps=2")
 """
@@ -66,18 +71,21 @@ text = "Instruct: Find a cat. Query: [X]"
 instructed = encode(prompt="instruct:Find a cat.", pooling="last/avg", period=False)
 assert np.allclose(instructed, encode(prompt=text, pooling="last/avg", period=False), atol=1e-6)
 
-run("embed", "text.txt", "-o", "text.csv", "--backbone", "ernie", "--pooling", "last/median", "--dtype", "float32")
+median = ("--backbone", "ernie", "--pooling", "last/median", "--dtype", "float32")
+run("embed", "text.txt", "-o", "text.csv", *median)
 written = np.loadtxt("text.csv", delimiter=",", dtype=np.float32)
 assert np.array_equal(written, encoder.encode(sentences * 4))
 run("index", "build", "text.csv", "-o", "index")
 
 Path("SentEval/BIOSSES").mkdir(parents=True)
-rows = [f"{one}\\t{other}\\t{number}" for number, (one, other) in enumerate(zip(sentences, sentences[::-1]))]
+pairs = enumerate(zip(sentences, sentences[::-1]))
+rows = [f"{one}\\t{other}\\t{number}" for number, (one, other) in pairs]
 Path("SentEval/BIOSSES/pairs.tsv").write_text("\\n".join(["sentence1\\tsentence2\\tscore", *rows]))
 scores = pc.evaluate(encoder, tasks=["BIOSSES"], data_dir="SentEval")
 assert scores[0].task == "BIOSSES" and scores[0].pairs == 4
 
-run("train", "meancse", "--data", "text.txt", "--backbone", "ernie", "--set", "share=0.3", *small, "--name", "mine")
+ours = ("--data", "text.txt", "--backbone", "ernie", "--set", "share=0.3", "--name", "mine")
+run("train", "meancse", *ours, *small)
 assert pc.list_models()[-1].provenance["trained"]["share"] == 0.3
 run("train", "--help")
 print("all there")
@@ -127,8 +135,18 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
     install(tmp_path, "\n".join(blocks(EXTENDING, "python")), groups.items())
     out, err = tried(tmp_path, TRIED + PLUGGED)
     assert out.splitlines()[-1] == "all there"
-    assert err.count("the row 'broken' that my_encoders:Nothing adds to poolings is left out: AttributeError") == 1
-    assert err.count("the row 'avg' that my_encoders:Median adds to poolings is left out: that name is taken") == 1
+    assert (
+        err.count(
+            "the row 'broken' that my_encoders:Nothing adds to poolings is left out: AttributeError"
+        )
+        == 1
+    )
+    assert (
+        err.count(
+            "the row 'avg' that my_encoders:Median adds to poolings is left out: that name is taken"
+        )
+        == 1
+    )
     shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", out).split())
     for word in ("meancse", "share"):
         assert word in shown, word
@@ -136,11 +154,18 @@ def test_an_installed_package_adds_rows_to_every_table(tmp_path, monkeypatch):
 
 def test_the_diff_applies_and_its_method_works(tiny_folder, tmp_path, monkeypatch):
     assert len(DIFFS) == 1
-    shutil.copytree(ROOT / "promptcli", tmp_path / "promptcli", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "promptcli", tmp_path / "promptcli", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copytree(ROOT / "templates", tmp_path / "templates")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     command = ["git", "apply", "--whitespace=nowarn"]
     applied = subprocess.run(command, input=DIFFS[0], text=True, cwd=tmp_path, capture_output=True)
     assert applied.returncode == 0, applied.stderr
     monkeypatch.chdir(tmp_path)
-    assert tried(tmp_path, TRIED + METHOD.replace("BERT", str(tiny_folder("bert"))))[0].splitlines()[-1] == "all there"
+    assert (
+        tried(tmp_path, TRIED + METHOD.replace("BERT", str(tiny_folder("bert"))))[0].splitlines()[
+            -1
+        ]
+        == "all there"
+    )

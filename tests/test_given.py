@@ -1,4 +1,6 @@
-"""What a program passes in memory is text, in order, or refused in one line: it is never converted."""
+"""What a program passes in memory is text, in order, or refused in one line: it is never
+converted.
+"""
 
 import json
 import os
@@ -20,9 +22,26 @@ from tests.tiny import SENTENCES
 
 NAN = float("nan")
 #: Without an order, or iterated by something other than rows.
-NO_ROWS = [{"a": 1, "b": 2}, {"a", "b"}, frozenset("ab"), b"ab", pd.DataFrame({"text": ["a", "b"]}), 5, None]
+NO_ROWS = [
+    {"a": 1, "b": 2},
+    {"a", "b"},
+    frozenset("ab"),
+    b"ab",
+    pd.DataFrame({"text": ["a", "b"]}),
+    5,
+    None,
+]
 #: With items that are not text.
-NO_TEXTS = [["a", NAN], [1, 2], [True], np.arange(4.0), np.eye(2), [b"a"], ["a", "half \ud800"], pd.Series([1.5])]
+NO_TEXTS = [
+    ["a", NAN],
+    [1, 2],
+    [True],
+    np.arange(4.0),
+    np.eye(2),
+    [b"a"],
+    ["a", "half \ud800"],
+    pd.Series([1.5]),
+]
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +68,31 @@ def test_what_is_not_a_list_of_texts_is_refused_everywhere(given, encoder, index
         assert len(str(refused.value)) < 300 and "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("given", [np.array(["A cat.", "b"]), pd.Series(["A cat.", "b"]), iter(["A cat.", "b"])])
+@pytest.mark.parametrize(
+    "given", [np.array(["A cat.", "b"]), pd.Series(["A cat.", "b"]), iter(["A cat.", "b"])]
+)
 def test_lists_of_other_kinds_are_read_in_order(given, index):
     assert index.search(given, k=1) == index.search(["A cat.", "b"], k=1)
 
 
 @pytest.mark.parametrize(
-    "ids", [["a", NAN], [1.5, 2.5], [None, "a"], ["half \ud800", "b"], [b"a", b"b"], [True, False], [1 << 63, 1], "ab"]
+    "ids",
+    [
+        ["a", NAN],
+        [1.5, 2.5],
+        [None, "a"],
+        ["half \ud800", "b"],
+        [b"a", b"b"],
+        [True, False],
+        [1 << 63, 1],
+        "ab",
+    ],
 )
 def test_an_id_is_text_or_a_whole_number(ids, encoder, index):
-    for take in (lambda: pc.SentenceIndex.build(["a", "b"], encoder, ids), lambda: index.upsert(["a", "b"], ids)):
+    for take in (
+        lambda: pc.SentenceIndex.build(["a", "b"], encoder, ids),
+        lambda: index.upsert(["a", "b"], ids),
+    ):
         with pytest.raises(pc.PromptcliError, match=r"^ids? "):
             take()
     assert len(index) == 2
@@ -74,7 +108,9 @@ def test_an_index_of_which_all_was_deleted_has_no_near_duplicates(encoder):
 def test_lengths_of_very_large_and_very_small_vectors():
     rows = np.array([[3e38, 3e38], [3e-38, -4e-38], [0, 0], [3, 4]], np.float32)
     half = 0.5**0.5
-    np.testing.assert_allclose(unit(rows), [[half, half], [0.6, -0.8], [0, 0], [0.6, 0.8]], rtol=1e-6)
+    np.testing.assert_allclose(
+        unit(rows), [[half, half], [0.6, -0.8], [0, 0], [0.6, 0.8]], rtol=1e-6
+    )
     assert not np.isfinite(unit(np.array([[np.inf, 1], [np.nan, 1]], np.float32))).all(axis=1).any()
 
 
@@ -95,7 +131,9 @@ def test_of_a_text_of_any_length_only_what_can_matter_is_tokenised(encoder, monk
     monkeypatch.setattr("promptcli.encoder.encoder.LONGEST_TEXT", 5000)
     text, taken, weights = "  " + "A cat sleeps. " * 10_000, [], encoder.pooling.weights
     rewrite = weights.rewrite
-    monkeypatch.setattr(weights, "rewrite", lambda pieces, given: taken.extend(pieces) or rewrite(pieces, given))
+    monkeypatch.setattr(
+        weights, "rewrite", lambda pieces, given: taken.extend(pieces) or rewrite(pieces, given)
+    )
     cut = encoder.encode_report([text])
     assert sum(map(len, taken)) <= 5001 and cut.truncated.all()
     monkeypatch.undo()
@@ -109,7 +147,9 @@ def test_a_forked_process_does_not_hang(encoder, monkeypatch):
     assert streams._THREADED == [os.getpid()]
     encoder.encode(["A cat."])
     monkeypatch.setattr(os, "getpid", lambda: -1)  # as in a child
-    with pytest.raises(pc.PromptcliError, match="forked from one that had encoded in several threads"):
+    with pytest.raises(
+        pc.PromptcliError, match="forked from one that had encoded in several threads"
+    ):
         encoder.encode(["A cat."])
 
 
@@ -132,6 +172,13 @@ def test_training_leaves_the_global_random_numbers_alone(tiny_folder, tmp_path):
     assert drawn() == expected
     seed()
     (tmp_path / "text.txt").write_text("".join(f"{text}\n" for text in SENTENCES * 20))
-    small = {"layers": 1, "width": 16, "heads": 2, "vocab_size": 120, "tokens": 300, "batch_tokens": 128}
+    small = {
+        "layers": 1,
+        "width": 16,
+        "heads": 2,
+        "vocab_size": 120,
+        "tokens": 300,
+        "batch_tokens": 128,
+    }
     pc.pretrain(tmp_path / "text.txt", tmp_path / "out", positions=64, **small)
     assert drawn() == expected

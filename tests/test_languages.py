@@ -1,4 +1,6 @@
-"""More than one language: end marks by script, templates in any script, the tokenizers of multilingual models."""
+"""More than one language: end marks by script, templates in any script, the tokenizers of
+multilingual models.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -38,16 +40,25 @@ TEMPLATES = [
 
 
 def _unigram():
-    """XLM-R's: split at spaces first, then every word gets its mark; <mask> takes the space before it."""
+    """XLM-R's: split at spaces first, then every word gets its mark.
+
+    <mask> takes the space before it.
+    """
     before = pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")
     texts, specials = [*SENTENCES, *TEMPLATES], tiny._ROBERTA_SPECIALS
-    return tiny._roberta_like(tiny.unigram(texts, 260, specials, *before, normalizer=normalizers.NFKC()))
+    return tiny._roberta_like(
+        tiny.unigram(texts, 260, specials, *before, normalizer=normalizers.NFKC())
+    )
 
 
 def _wordpiece():
-    """Multilingual BERT's: cased, ideographs apart, every other run of letters one word of pieces."""
+    """Multilingual BERT's: cased, ideographs apart, every other run of letters one word of
+    pieces.
+    """
     letters = sorted(set("".join([*SENTENCES, *TEMPLATES])) - {" ", "\t", "\u3000"})
-    return tiny.wordpiece([*letters, *map("##{}".format, letters), "การ", "##หมาย", "ので"], lowercase=False)
+    return tiny.wordpiece(
+        [*letters, *map("##{}".format, letters), "การ", "##หมาย", "ので"], lowercase=False
+    )
 
 
 MODELS = {
@@ -58,7 +69,9 @@ MODELS = {
 
 @pytest.fixture(scope="module", params=MODELS)
 def multilingual(request, tmp_path_factory):
-    """A tiny model with a multilingual vocabulary: its folder, its own tokenizer, and the backbone made of it."""
+    """A tiny model with a multilingual vocabulary: its folder, its own tokenizer, and the backbone
+    made of it.
+    """
     config_class, options, model_class, make_tokenizer = MODELS[request.param]
     folder, tokenizer = tmp_path_factory.mktemp(request.param), make_tokenizer()
     model_class(config_class(vocab_size=len(tokenizer), **options)).save_pretrained(folder)
@@ -67,7 +80,9 @@ def multilingual(request, tmp_path_factory):
 
 
 def ids_of_the_filled(template, sentence, tokenizer):
-    return tokenizer(template.replace("[MASK]", tokenizer.mask_token).replace("[X]", sentence))["input_ids"]
+    return tokenizer(template.replace("[MASK]", tokenizer.mask_token).replace("[X]", sentence))[
+        "input_ids"
+    ]
 
 
 @pytest.mark.parametrize("template", ["[X]", *TEMPLATES])
@@ -77,24 +92,34 @@ def test_the_ids_are_those_of_the_filled_template(template, multilingual):
     encoder = build_encoder(Recipe(prompt=template, pooling=pooling), backbone=backbone)
     period = bool(encoder.recipe.period)
     for sentence in SENTENCES:
-        expected = ids_of_the_filled(template, with_period(sentence) if period else sentence, tokenizer)
+        expected = ids_of_the_filled(
+            template, with_period(sentence) if period else sentence, tokenizer
+        )
         row = encoder.inputs([sentence]).rows[0]
         assert row == expected, (sentence, tokenizer.convert_ids_to_tokens(row))
         if "[MASK]" in template:
-            assert encoder.template.mask_slots(len(row)) == [expected.index(tokenizer.mask_token_id)]
+            assert encoder.template.mask_slots(len(row)) == [
+                expected.index(tokenizer.mask_token_id)
+            ]
     assert encoder.encode(SENTENCES).shape == (len(SENTENCES), encoder.backbone.width)
 
 
 @settings(max_examples=150, deadline=None)
 @given(
     template=st.sampled_from(TEMPLATES),
-    sentence=st.text(st.sampled_from("cat 猫ので寝るแมวเสื่อ।है نام? \u3000。"), min_size=1, max_size=12),
+    sentence=st.text(
+        st.sampled_from("cat 猫ので寝るแมวเสื่อ।है نام? \u3000。"), min_size=1, max_size=12
+    ),
 )
 def test_any_sentence_in_any_template(template, sentence, multilingual):
     _, tokenizer, backbone = multilingual
-    encoder = build_encoder(Recipe(prompt=template, pooling="last/mask", period=False), backbone=backbone)
+    encoder = build_encoder(
+        Recipe(prompt=template, pooling="last/mask", period=False), backbone=backbone
+    )
     if sentence.strip():
-        assert encoder.inputs([sentence]).rows[0] == ids_of_the_filled(template, sentence.strip(), tokenizer)
+        assert encoder.inputs([sentence]).rows[0] == ids_of_the_filled(
+            template, sentence.strip(), tokenizer
+        )
 
 
 @pytest.mark.parametrize(
@@ -133,7 +158,9 @@ def test_the_end_mark_of_the_script(sentence, expected):
 
 @given(st.text())
 def test_an_end_mark_is_put_once_and_ascii_follows_the_published_rule(text):
-    assert with_period(with_period(text)) == with_period(text) and with_period(text).startswith(text)
+    assert with_period(with_period(text)) == with_period(text) and with_period(text).startswith(
+        text
+    )
     if text.isascii() and text:
         assert with_period(text) == (text if text[-1] in ".?\"'" else text + ".")
     assert set(STOPS.values()) >= {".", "。", "।", ""}

@@ -31,7 +31,9 @@ def test_every_name_loads():
         pc.embedd  # noqa: B018
 
 
-@pytest.mark.parametrize("others", [["mini", "mini-static"], ["mini-static", "mini"], ["last-avg", "mini", "prompt"]])
+@pytest.mark.parametrize(
+    "others", [["mini", "mini-static"], ["mini-static", "mini"], ["last-avg", "mini", "prompt"]]
+)
 def test_a_tuned_backbone_is_no_other_models(others):
     alone = {name: pc.load(name).encode(SENTENCES) for name in others}
     made = dict(zip(others, open_models(others), strict=True))
@@ -42,7 +44,13 @@ def test_a_tuned_backbone_is_no_other_models(others):
 
 @pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize(
-    "name", ["promptcli", "promptcli.models.loading", "promptcli.training.fit", "promptcli.encoder.encoder"]
+    "name",
+    [
+        "promptcli",
+        "promptcli.models.loading",
+        "promptcli.training.fit",
+        "promptcli.encoder.encoder",
+    ],
 )
 def test_the_examples_of_the_docstrings_run(name):
     ran = doctest.testmod(importlib.import_module(name), raise_on_error=False)
@@ -74,12 +82,16 @@ def test_keywords_of_sentence_transformers_may_be_none(tiny_folder):
     encoder = pc.load("last-avg", backbone=str(tiny_folder("bert")), device="cpu")
     for encode in (encoder.encode, encoder.encode_query, encoder.encode_document):
         assert encode(["a cat"], pool=None, chunk_size=None).shape == (1, 16)
-    with pytest.raises(pc.UsageError, match=r"unknown argument of encode 'pool'; valid: sentences, .*, progress"):
+    with pytest.raises(
+        pc.UsageError, match=r"unknown argument of encode 'pool'; valid: sentences, .*, progress"
+    ):
         encoder.encode(["a cat"], pool={"input": 1})
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(pc.NotFoundError, match=r"'minni'; did you mean mini\?.*mini, mini-static, static"):
+    with pytest.raises(
+        pc.NotFoundError, match=r"'minni'; did you mean mini\?.*mini, mini-static, static"
+    ):
         pc.load("minni", offline=True)
     with pytest.raises(pc.NotFoundError, match="nowhere"):
         pc.load("./nowhere", offline=True)
@@ -90,16 +102,25 @@ def test_an_unknown_name_lists_the_known_ones():
 
 def test_encode_takes_what_sentence_transformers_takes(encoder, capsys):
     plain = encoder.encode(SENTENCES)
-    assert plain.dtype == np.float32 and plain.shape == (len(SENTENCES), encoder.get_sentence_embedding_dimension())
+    assert plain.dtype == np.float32 and plain.shape == (
+        len(SENTENCES),
+        encoder.get_sentence_embedding_dimension(),
+    )
     assert np.array_equal(encoder.encode(SENTENCES[0]), encoder.encode(SENTENCES[:1])[0])
     np.testing.assert_allclose(encoder.encode(SENTENCES, batch_size=2), plain, atol=2e-5)
     tensor = encoder.encode(SENTENCES, convert_to_tensor=True)
-    assert isinstance(tensor, torch.Tensor) and tensor.device == encoder.device and tensor.shape == plain.shape
+    assert (
+        isinstance(tensor, torch.Tensor)
+        and tensor.device == encoder.device
+        and tensor.shape == plain.shape
+    )
     rows = encoder.encode(SENTENCES, convert_to_numpy=False)
     assert isinstance(rows, list) and torch.equal(rows[1], tensor[1])
     lengths = np.linalg.norm(encoder.encode([*SENTENCES, ""], normalize_embeddings=True), axis=1)
     np.testing.assert_allclose(lengths, 1, atol=1e-5)
-    assert torch.allclose(encoder.similarity(plain, plain).diagonal(), torch.ones(len(plain)), atol=1e-5)
+    assert torch.allclose(
+        encoder.similarity(plain, plain).diagonal(), torch.ones(len(plain)), atol=1e-5
+    )
     assert encoder.encode([]).shape == (0, encoder.width)
     assert capsys.readouterr().err == ""
     encoder.encode(SENTENCES, show_progress_bar=True)
@@ -121,16 +142,25 @@ def test_texts_are_kept_and_all_else_refused(given):
     [
         (lambda encoder: encoder.encode(["a"], precision="int8"), "int8"),
         (lambda encoder: encoder.encode(["a"], batch_size=0), "at least 1"),
-        (lambda encoder: encoder.encode_query(["a"], batch_size=4.0), r"`batch_size` is float \(4.0\)"),
+        (
+            lambda encoder: encoder.encode_query(["a"], batch_size=4.0),
+            r"`batch_size` is float \(4.0\)",
+        ),
         (lambda encoder: encoder.encode_query(["a"], prompt=5), "`prompt` is int"),
-        (lambda encoder: encoder.encode(["a"], normalize=True), "did you mean normalize_embeddings"),
+        (
+            lambda encoder: encoder.encode(["a"], normalize=True),
+            "did you mean normalize_embeddings",
+        ),
         (lambda encoder: encoder.encode(["a"], output_value="token_embeddings"), "'output_value'"),
         (lambda _: pc.Encoder("mini"), "call promptcli.load"),
         (lambda _: pc.load("mini", device=4.5), "unknown device '4.5'"),
         (lambda _: pc.load("mini", dtype=3), "unknown dtype '3'"),
         (lambda _: pc.evaluate(None), "None is not a model"),
         (lambda _: pc.evaluate("mini", tasks=3), "tasks are int"),
-        (lambda _: pc.similarity("a", "b", modell="mini"), "unknown argument of similarity 'modell'"),
+        (
+            lambda _: pc.similarity("a", "b", modell="mini"),
+            "unknown argument of similarity 'modell'",
+        ),
         (lambda _: pc.train("simcse", data=SENTENCES, steps="1"), r"`steps` is str \('1'\)"),
         (lambda _: pc.train("simcse", data=5), "examples are int"),
         (lambda _: pc.fit("whitening", on=5), "sentences are int"),
@@ -148,9 +178,13 @@ def test_arguments_that_cannot_be_met_are_refused(call, message, encoder):
 @pytest.mark.parametrize("device", [None, torch.device("cpu"), "cpu"])
 def test_what_is_plainly_meant_works(device, encoder):
     same = pc.load(pc.RECIPES["prompt"], device=device, dtype=torch.float32 if device else None)
-    vectors = same.encode(np.array(SENTENCES), batch_size=np.int64(4), device=device, precision=None)
+    vectors = same.encode(
+        np.array(SENTENCES), batch_size=np.int64(4), device=device, precision=None
+    )
     np.testing.assert_array_equal(vectors, encoder.encode(SENTENCES, batch_size=4))
-    np.testing.assert_array_equal(same.encode(SENTENCES, truncate_dim=5), encoder.encode(SENTENCES)[:, :5])
+    np.testing.assert_array_equal(
+        same.encode(SENTENCES, truncate_dim=5), encoder.encode(SENTENCES)[:, :5]
+    )
 
 
 def test_several_threads_may_encode(encoder):
@@ -194,12 +228,30 @@ def test_similarity_pairs_what_it_is_given(encoder):
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_train_is_the_command(run, tiny_folder, tmp_path):
     data = tmp_path / "text.txt"
-    data.write_text("\n".join(f"{sentence} {number}" for number in range(4) for sentence in SENTENCES))
-    typed = f"--data {data} --backbone {tiny_folder('bert')} --steps 2 --set eval-steps=1 --batch-size 8".split()
-    ran = run("train", "simcse", *typed, "--seeds", 2, "--sweep", "dropout=0,0.2", "--name", "typed", "--json")
+    data.write_text(
+        "\n".join(f"{sentence} {number}" for number in range(4) for sentence in SENTENCES)
+    )
+    typed = (
+        f"--data {data} --backbone {tiny_folder('bert')} --steps 2 --set eval-steps=1"
+        " --batch-size 8".split()
+    )
+    ran = run(
+        "train",
+        "simcse",
+        *typed,
+        "--seeds",
+        2,
+        "--sweep",
+        "dropout=0,0.2",
+        "--name",
+        "typed",
+        "--json",
+    )
     assert ran.code == 0, ran.err
     settings = {"steps": 2, "eval_steps": 1, "batch_size": 8, "backbone": str(tiny_folder("bert"))}
-    for row, (dropout, seed) in zip(ran.json["runs"], itertools.product((0.0, 0.2), (0, 1)), strict=True):
+    for row, (dropout, seed) in zip(
+        ran.json["runs"], itertools.product((0.0, 0.2), (0, 1)), strict=True
+    ):
         trained = pc.train("simcse", str(data), **settings, dropout=dropout, seed=seed)
         assert row.pop("changes") == {"dropout": dropout, "seed": seed}
         assert {**row, "seconds": 0} == {**trained.to_dict(), "seconds": 0}

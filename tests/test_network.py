@@ -1,4 +1,7 @@
-"""No command uses the network unasked, none under --offline; what is fetched is announced before the first socket."""
+"""No command uses the network unasked, none under --offline.
+
+What is fetched is announced before the first socket.
+"""
 
 import re
 import shlex
@@ -20,33 +23,47 @@ from tests.tiny import SENTENCES
 TINY = "--backbone bert -q"
 
 
-COMMANDS = {" ".join(path): found for path, found in command().every() if not hasattr(found, "commands")}
+COMMANDS = {
+    " ".join(path): found for path, found in command().every() if not hasattr(found, "commands")
+}
 
 #: What listens to other programs, or is there to use the network, has tests of its own.
 TESTED_ELSEWHERE = {"serve", "push", "pull"}
 
-#: Each command on files of this machine, in as many lines as it has uses; # is a number that no line had before.
+#: Each command on files of this machine, in as many lines as it has uses; # is a number that no
+#: line had before.
 LINES = {
     "examples": "examples --force",
     "embed": f"embed mine.txt -o new.npy --force {TINY}",
     "similarity": f"similarity one two {TINY}",
-    "eval": f"""eval --task mine.tsv -m last-avg {TINY}
-        eval --data-dir senteval --task MR --fast -m last-avg {TINY}""",
+    "eval": (
+        f"""eval --task mine.tsv -m last-avg {TINY}
+        eval --data-dir senteval --task MR --fast -m last-avg {TINY}"""
+    ),
     "fit": f"fit --on mine.txt --name new -m first-last-tfidf --force {TINY}",
     "export": "export last-avg -o export# --to sentence-transformers --backbone bert",
     "ditto-search": f"ditto-search --on mine.tsv --corpus mine.txt --force {TINY}",
     "search-layers": f"search-layers --on mine.tsv {TINY}",
     "search-templates": f"search-templates --mode free --limit 3 --on mine.tsv --force {TINY}",
-    "train": f"train simcse --data mine.txt --on mine.tsv --batch-size 24 --epochs 1 --force {TINY}",
-    "optiprompt": f"optiprompt --data mine.txt --on mine.tsv --batch-size 24 --epochs 1 --force {TINY}",
-    "pretrain": "pretrain mine.txt -o made# --layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 300"
-    " --batch-tokens 128 --positions 64 -q",
+    "train": (
+        f"train simcse --data mine.txt --on mine.tsv --batch-size 24 --epochs 1 --force {TINY}"
+    ),
+    "optiprompt": (
+        f"optiprompt --data mine.txt --on mine.tsv --batch-size 24 --epochs 1 --force {TINY}"
+    ),
+    "pretrain": (
+        "pretrain mine.txt -o made# --layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 300"
+        " --batch-tokens 128 --positions 64 -q"
+    ),
     "reproduce": f"reproduce promptbert/2 {TINY}",
     "index build": f"index build mine.txt -o index --force {TINY}",
     "index sync": "index sync mirror mine.txt",
     "search": "search 'a cat' mine.txt",
-    "index add": """index add index mine.txt --allow-duplicates -q
-        index add --replace index mine.tsv --text-field sentence1 --id-field sentence1 --allow-duplicates -q""",
+    "index add": (
+        "index add index mine.txt --allow-duplicates -q\n"
+        "index add --replace index mine.tsv --text-field sentence1 --id-field sentence1"
+        " --allow-duplicates -q"
+    ),
     "index delete": "index delete index # -q",
     "index compact": "index compact index -q",
     "index search": "index search index 'a cat' -q",
@@ -58,14 +75,16 @@ LINES = {
     "models remove": "models import bert --name short -q\nmodels remove short",
     "templates": f"templates manual {TINY}",
     "config": "config\nconfig backbone mini-bert\nconfig backbone --unset",
-    "analyze": f"""analyze mask-tokens 'a cat' {TINY}
+    "analyze": (
+        f"""analyze mask-tokens 'a cat' {TINY}
         analyze anisotropy mine.txt -m last-avg {TINY}
         analyze vocabulary {TINY}
         analyze uniformity -m last-avg {TINY}
         analyze token-bias mine.txt {TINY}
         analyze impact 'a cat' {TINY}
         analyze impact-tfidf mine.txt --set corpus=mine.txt --set first=2 {TINY}
-        analyze attention 'a cat' --set head=1-1 {TINY}""",
+        analyze attention 'a cat' --set head=1-1 {TINY}"""
+    ),
 }
 
 
@@ -75,7 +94,10 @@ def inputs(tmp_path_factory, tiny_folder):
     folder = tmp_path_factory.mktemp("inputs")
     (folder / "bert").symlink_to(tiny_folder("bert"))
     texts = [f"{text} {number}" for number in range(4) for text in SENTENCES]
-    pairs = [f"{one}\t{two}\t{n % 5}\n" for n, (one, two) in enumerate(zip(texts[:8], texts[8:16], strict=True))]
+    pairs = [
+        f"{one}\t{two}\t{n % 5}\n"
+        for n, (one, two) in enumerate(zip(texts[:8], texts[8:16], strict=True))
+    ]
     (folder / "mine.txt").write_text("".join(f"{text}\n" for text in texts))
     (folder / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(pairs))
     write_transfer(folder / "senteval")
@@ -102,7 +124,9 @@ def test_every_command_is_tried():
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_no_socket_is_opened_for_files_of_this_machine(name, online, few_demo_pairs, run, no_network):
+def test_no_socket_is_opened_for_files_of_this_machine(
+    name, online, few_demo_pairs, run, no_network
+):
     for number, way in enumerate(("", "--offline")):
         for line in LINES[name].replace("#", str(number)).splitlines():
             ran = run(*shlex.split(f"{line} {way}"))
@@ -114,7 +138,9 @@ def test_no_socket_is_opened_for_files_of_this_machine(name, online, few_demo_pa
 FETCHED = {
     "eval --task STS-B -m last-avg --backbone bert": "data set mteb/stsbenchmark-sts",
     "eval --list-sentences --task SICK-R": "data set",
-    "fit --on wiki1m_for_simcse --name x -m first-last-tfidf --backbone bert": "wiki1m_for_simcse.txt",
+    "fit --on wiki1m_for_simcse --name x -m first-last-tfidf --backbone bert": (
+        "wiki1m_for_simcse.txt"
+    ),
     "ditto-search --on STS-B:dev --backbone bert --force": "data set mteb/stsbenchmark-sts",
     "reproduce promptbert/5 --backbone bert": "data set",
     "similarity one two --backbone owner/name": "backbone owner/name",
@@ -131,7 +157,9 @@ def no_waiting(monkeypatch):
 
 
 @pytest.mark.parametrize("line", FETCHED)
-def test_what_is_fetched_is_announced_before_the_first_socket(line, online, no_waiting, run, no_network, capsys):
+def test_what_is_fetched_is_announced_before_the_first_socket(
+    line, online, no_waiting, run, no_network, capsys
+):
     heard = []
 
     def listen():
@@ -160,15 +188,26 @@ def test_nothing_is_fetched_offline(line, online, run, no_network):
     ("given", "message"),
     [
         ("-m minni", "did you mean mini? for a hub repository of that name write minni@main"),
-        ("--backbone minibert", "did you mean mini-bert? for a hub repository of that name write minibert@main"),
+        (
+            "--backbone minibert",
+            "did you mean mini-bert? for a hub repository of that name write minibert@main",
+        ),
         ("-m mine.txt", "'mine.txt' is a file"),
-        ("-m real/one-modell", "folder 'real' has no 'one-modell'; did you mean real/one-model? for a hub"),
-        ("--backbone real/other", "folder 'real' has no 'other'; for a hub repository of that name write real/other@"),
+        (
+            "-m real/one-modell",
+            "folder 'real' has no 'one-modell'; did you mean real/one-model? for a hub",
+        ),
+        (
+            "--backbone real/other",
+            "folder 'real' has no 'other'; for a hub repository of that name write real/other@",
+        ),
         ("-m ./real/other", "no backbone folder './real/other'"),
         ("-m a/real/other", "no backbone folder 'a/real/other'"),
     ],
 )
-def test_a_mistyped_name_a_file_and_a_path_are_not_looked_for_on_the_hub(given, message, online, run, no_network):
+def test_a_mistyped_name_a_file_and_a_path_are_not_looked_for_on_the_hub(
+    given, message, online, run, no_network
+):
     Path("real", "one-model").mkdir(parents=True)
     refused(run("similarity", "one", "two", *given.split()), 3, message)
     assert not no_network
@@ -183,7 +222,9 @@ def cached(tmp_path, monkeypatch):
     (tmp_path / "cache" / "models--sentence-transformers--all-MiniLM-L6-v2").mkdir(parents=True)
 
 
-@pytest.mark.parametrize("line", ["similarity one two -m", "similarity one two --backbone", "analyze anisotropy -m"])
+@pytest.mark.parametrize(
+    "line", ["similarity one two -m", "similarity one two --backbone", "analyze anisotropy -m"]
+)
 def test_a_cached_model_without_its_owner_is_named(line, cached, online, run, no_network):
     message = "no [a-z]+ 'all-minilm-l6-v2'; did you mean sentence-transformers/all-MiniLM-L6-v2[?]"
     ran = run(*line.split(), "all-minilm-l6-v2")
@@ -191,7 +232,9 @@ def test_a_cached_model_without_its_owner_is_named(line, cached, online, run, no
     assert not no_network
 
 
-@pytest.mark.parametrize(("name", "meant"), [("minni", "mini"), ("promt", "prompt"), ("minibert", "mini-bert")])
+@pytest.mark.parametrize(
+    ("name", "meant"), [("minni", "mini"), ("promt", "prompt"), ("minibert", "mini-bert")]
+)
 def test_a_mistyped_model_is_not_looked_for_as_a_backbone(name, meant, online, no_network):
     for model in (name, Choice(model=name)):
         with pytest.raises(pc.NotFoundError, match=f"no model '{name}'; did you mean {meant}[?]"):
@@ -200,7 +243,9 @@ def test_a_mistyped_model_is_not_looked_for_as_a_backbone(name, meant, online, n
 
 
 @pytest.mark.parametrize("name", ["distilroberta", "minni@main", "owner/name", "place/name@main"])
-def test_a_name_like_none_of_ours_is_looked_for_on_the_hub(name, online, no_waiting, run, no_network):
+def test_a_name_like_none_of_ours_is_looked_for_on_the_hub(
+    name, online, no_waiting, run, no_network
+):
     assert run("similarity", "one", "two", "-m", name).code == 3 and no_network
     no_network.clear()
 
@@ -211,5 +256,8 @@ def test_the_suite_has_no_network(no_network):
             socket.create_connection((host, 80))
     assert len(no_network) == 2
     no_network.clear()
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()),
+    ):
         pass

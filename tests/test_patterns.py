@@ -1,4 +1,6 @@
-"""The time of every regular expression grows with the length of the text, not with its square: steps are counted."""
+"""The time of every regular expression grows with the length of the text, not with its square:
+steps are counted.
+"""
 
 import ast
 import importlib
@@ -17,7 +19,8 @@ INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
 ROOT = Path(promptcli.__file__).parent
 #: Reads our own docstrings only.
 OURS = ("cli/signatures.py",)
-#: Files with patterns that are made when they run: words of ours or of a model, which repeat nothing.
+#: Files with patterns that are made when they run: words of ours or of a model, which repeat
+#: nothing.
 OF_WORDS = {"backbones/tokenizer.py", "data/senteval.py", "serving/app.py"}
 #: Repetitions; they are doubled and trebled.
 SHORT = 24
@@ -26,13 +29,17 @@ STRAIGHT = 4 * SHORT
 
 
 def patterns():
-    """Return (place, pattern, flags, functions called) of every pattern, and the files of those made when called."""
+    """Return (place, pattern, flags, functions called) of every pattern, and the files of those
+    made when called.
+    """
     found, made = [], []
     for path in sorted(ROOT.rglob("*.py")):
         text, place = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
         if place in OURS or not re.search(r"^import re$", text, re.MULTILINE):
             continue
-        module = importlib.import_module(f"promptcli.{place[:-3].replace('/', '.')}".removesuffix(".__init__"))
+        module = importlib.import_module(
+            f"promptcli.{place[:-3].replace('/', '.')}".removesuffix(".__init__")
+        )
         tree = ast.parse(text)
         names = {
             node.value: ast.unparse(node.targets[0])
@@ -49,7 +56,9 @@ def patterns():
                 made.append(place)
                 continue
             others = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
-            flags = [getattr(re, other.attr) for other in others if ast.unparse(other).startswith("re.")]
+            flags = [
+                getattr(re, other.attr) for other in others if ast.unparse(other).startswith("re.")
+            ]
             functions = {function.removeprefix("re.")}
             if function == "re.compile" and call in names:
                 functions = set(re.findall(rf"\b{names[call]}\.(\w+)", text)) or {"search"}
@@ -62,13 +71,17 @@ FOUND, MADE = patterns()
 
 def bend(steps, called, before, repeated, after):
     """Return how many steps the third part of the repetitions costs more than the second."""
-    first, second, third = (steps.of(before + repeated * SHORT * times + after, called) for times in (1, 2, 3))
+    first, second, third = (
+        steps.of(before + repeated * SHORT * times + after, called) for times in (1, 2, 3)
+    )
     return third - 2 * second + first if third < float("inf") else third
 
 
 def worst(steps, called):
     """Return the largest bend and the attack that reaches it."""
-    attacks = dict.fromkeys((*attack, after) for attack in steps.attacks() for after in ("", "\0", "9x", "\n "))
+    attacks = dict.fromkeys(
+        (*attack, after) for attack in steps.attacks() for after in ("", "\0", "9x", "\n ")
+    )
     return max(((bend(steps, called, *attack), attack) for attack in attacks), default=(0, None))
 
 
@@ -76,7 +89,9 @@ def test_every_pattern_is_looked_at():
     assert len(FOUND) > 50 and set(MADE) == OF_WORDS
 
 
-@pytest.mark.parametrize(("place", "pattern", "flags", "called"), FOUND, ids=[place for place, *_ in FOUND])
+@pytest.mark.parametrize(
+    ("place", "pattern", "flags", "called"), FOUND, ids=[place for place, *_ in FOUND]
+)
 def test_steps_grow_with_the_length(place, pattern, flags, called):
     steps = Steps(pattern, flags)
     bent, attack = worst(steps, called)
@@ -116,7 +131,13 @@ def test_the_count_finds_patterns_that_go_back(pattern, function):
 @settings(max_examples=60, derandomize=True, database=None, deadline=None)
 @given(
     st.sampled_from(
-        ["(a|ab)(c|bcd)(d*)", "a*?b{2,3}(?!c)", r"(?<=a)(?:[^\W\d]|\.)+$", r"(?:a+|b?)*c\Z", r"([ab])\1{1,}c*"]
+        [
+            "(a|ab)(c|bcd)(d*)",
+            "a*?b{2,3}(?!c)",
+            r"(?<=a)(?:[^\W\d]|\.)+$",
+            r"(?:a+|b?)*c\Z",
+            r"([ab])\1{1,}c*",
+        ]
     ),
     st.text(st.sampled_from("aabbcd.1"), max_size=7),
 )

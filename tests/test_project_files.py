@@ -1,4 +1,7 @@
-"""What a project for others has: licence, notice, citation, change log; wheel and sdist hold it, and a wheel works."""
+"""What a project for others has: licence, notice, citation, change log.
+
+Wheel and sdist hold it, and a wheel works.
+"""
 
 import email
 import os
@@ -19,7 +22,11 @@ ROOT = Path(__file__).parents[1]
 def test_the_citation_names_this_version_and_the_three_papers():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["version"] == promptcli.__version__ and cited["license"] == "Apache-2.0"
-    assert [paper["title"].split()[0] for paper in cited["references"]] == ["PromptBERT:", "Ditto:", "Deep"]
+    assert [paper["title"].split()[0] for paper in cited["references"]] == [
+        "PromptBERT:",
+        "Ditto:",
+        "Deep",
+    ]
     assert all(paper["authors"] and paper["url"] for paper in cited["references"])
 
 
@@ -34,29 +41,58 @@ def test_the_notice_names_the_data_of_every_model_that_ships():
 
 
 def test_the_workflow_runs_what_ci_runs():
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
-    assert ".ci/run" in [step.get("run") for job in workflow["jobs"].values() for step in job["steps"]]
+    workflow = yaml.safe_load(
+        (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    )
+    assert ".ci/run" in [
+        step.get("run") for job in workflow["jobs"].values() for step in job["steps"]
+    ]
 
 
 @pytest.mark.wheel
 def test_wheel_and_sdist_hold_licence_and_notice_and_the_wheel_works(tmp_path):
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-d", tmp_path], cwd=ROOT, check=True, capture_output=True
+        [sys.executable, "-m", "hatchling", "build", "-d", tmp_path],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
     )
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()
         (info,) = {name.split("/")[0] for name in names if ".dist-info/" in name}
         metadata = email.message_from_bytes(packed.read(f"{info}/METADATA"))
-    assert (metadata["Name"], metadata["License-Expression"]) == ("promptcli-encoders", "Apache-2.0")
+    assert (metadata["Name"], metadata["License-Expression"]) == (
+        "promptcli-encoders",
+        "Apache-2.0",
+    )
     assert {f"{info}/licenses/{name}" for name in metadata.get_all("License-File")} <= set(names)
     assert {name.split("/")[0] for name in names} == {"promptcli", info}
-    assert {"promptcli/templates/named.toml", "promptcli/py.typed", "promptcli/serving/page.html"} <= set(names)
+    assert {
+        "promptcli/templates/named.toml",
+        "promptcli/py.typed",
+        "promptcli/serving/page.html",
+    } <= set(names)
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as packed:
         held = {name.partition("/")[2] for name in packed.getnames()}
-    kept = ["LICENSE", "NOTICE", "CITATION.cff", "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "Makefile", ".ci/run"]
-    kept += ["docs/python.md", "tests/conftest.py", "examples/demo.sh", "constraints.txt", "templates/named.toml"]
+    kept = [
+        "LICENSE",
+        "NOTICE",
+        "CITATION.cff",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "README.md",
+        "Makefile",
+        ".ci/run",
+    ]
+    kept += [
+        "docs/python.md",
+        "tests/conftest.py",
+        "examples/demo.sh",
+        "constraints.txt",
+        "templates/named.toml",
+    ]
     assert [name for name in kept if name not in held] == []
     assert not [name for name in held if name.startswith(".venv")]
 
@@ -67,6 +103,8 @@ def test_wheel_and_sdist_hold_licence_and_notice_and_the_wheel_works(tmp_path):
     (elsewhere / "lines.txt").write_text("one line\nanother line\n")
     words = "-m promptcli embed lines.txt --prompt manual --pooling last/mask --offline".split()
     environment = {**os.environ, "PYTHONPATH": str(site)}
-    ran = subprocess.run([sys.executable, *words], cwd=elsewhere, env=environment, capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, *words], cwd=elsewhere, env=environment, capture_output=True, text=True
+    )
     assert ran.returncode == 0, ran.stderr
     assert (elsewhere / "lines.txt.npy").exists()

@@ -113,7 +113,9 @@ def test_how_the_pooling_was_decided_is_not_part_of_a_recipe():
 def test_the_words_of_a_recipe_are_options_and_every_field_has_a_help():
     options = {option.name for option in MODEL.options()}
     assert options == {"model", "backbone", "prompt", "pooling", "transforms", "dim", "set"}
-    assert [field.name for field in dataclasses.fields(Recipe) if not field.metadata.get("help")] == [
+    assert [
+        field.name for field in dataclasses.fields(Recipe) if not field.metadata.get("help")
+    ] == [
         "dims",
         "pooling_by_prompt",
     ]
@@ -123,12 +125,18 @@ def test_changes_hold_only_what_was_given():
     nothing = dict.fromkeys(option.name for option in MODEL.options())
     assert MODEL.changes(nothing) == {}
     given = {"pooling": "last/avg", "set": ["period=false"], "transforms": ["whitening"]}
-    assert MODEL.changes(nothing | given) == {"pooling": "last/avg", "period": False, "transforms": ("whitening",)}
+    assert MODEL.changes(nothing | given) == {
+        "pooling": "last/avg",
+        "period": False,
+        "transforms": ("whitening",),
+    }
 
 
 def test_named_recipes_are_distinct_and_round_trip():
     assert len(set(map(Recipe.to_json, RECIPES.values()))) == len(RECIPES)
-    assert all(Recipe.from_dict(json.loads(recipe.to_json())) == recipe for recipe in RECIPES.values())
+    assert all(
+        Recipe.from_dict(json.loads(recipe.to_json())) == recipe for recipe in RECIPES.values()
+    )
 
 
 def test_named_templates_are_sound():

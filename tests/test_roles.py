@@ -1,4 +1,6 @@
-"""A model's prompts for queries and documents are used wherever text is in a role, are recorded, and are reported."""
+"""A model's prompts for queries and documents are used wherever text is in a role, are recorded,
+and are reported.
+"""
 
 import importlib.util
 import json
@@ -52,9 +54,13 @@ def test_an_index_and_its_queries_on_the_command_line(run, folder, text, tmp_pat
     (tmp_path / "more.txt").write_text("A boat.\n")
     assert "'document'" in run("index", "add", tmp_path / "i", tmp_path / "more.txt").err
     stored, rows = load(tmp_path / "i").index, [*SENTENCES, "A boat."]
-    assert lowest_cosine(stored.vectors(stored.live()), wanted(folder, "flowers : ", rows)) >= 0.9999
+    assert (
+        lowest_cosine(stored.vectors(stored.live()), wanted(folder, "flowers : ", rows)) >= 0.9999
+    )
     assert read_manifest(tmp_path / "i").prompt == "document"
-    expected = cosines(wanted(folder, "two dogs : ", ["A cat."]), wanted(folder, "flowers : ", rows))[0]
+    expected = cosines(
+        wanted(folder, "two dogs : ", ["A cat."]), wanted(folder, "flowers : ", rows)
+    )[0]
     (tmp_path / "q.txt").write_text("A cat.\n")
     for query in ("A cat.", tmp_path / "q.txt"):
         ran = run("index", "search", tmp_path / "i", query, "-k", 99, "--json")
@@ -65,7 +71,12 @@ def test_an_index_and_its_queries_on_the_command_line(run, folder, text, tmp_pat
 
 
 def test_vectors_of_embed_keep_their_prompts_and_are_no_documents(run, folder, text, tmp_path):
-    assert run("embed", text, "-o", tmp_path / "v.npy", "-m", folder, "--dtype", "float32").err.count("prompt") == 0
+    assert (
+        run("embed", text, "-o", tmp_path / "v.npy", "-m", folder, "--dtype", "float32").err.count(
+            "prompt"
+        )
+        == 0
+    )
     built = run("index", "build", tmp_path / "v.npy", "-o", tmp_path / "i")
     assert "without the model's prompt for documents" in built.err
     ran = run("index", "search", tmp_path / "i", "A cat.", "-k", 1, "--json")
@@ -87,9 +98,17 @@ def test_an_index_of_the_library_equals_sentence_transformers(folder, tmp_path):
         assert lowest_cosine(queries, theirs.encode_query(SENTENCES)) >= 0.9999
     assert lowest_cosine(index.vectors.vectors(np.arange(len(rows))), documents) >= 0.9999
     index.save(tmp_path / "i")
-    for each in (index, pc.SentenceIndex.load(tmp_path / "i"), pc.SentenceIndex.load(tmp_path / "i", folder)):
-        for hits, row in zip(each.search(SENTENCES, k=99), cosines(queries, documents), strict=True):
-            assert [hit.score for hit in hits] == pytest.approx([row[hit.id] for hit in hits], abs=1e-4)
+    for each in (
+        index,
+        pc.SentenceIndex.load(tmp_path / "i"),
+        pc.SentenceIndex.load(tmp_path / "i", folder),
+    ):
+        for hits, row in zip(
+            each.search(SENTENCES, k=99), cosines(queries, documents), strict=True
+        ):
+            assert [hit.score for hit in hits] == pytest.approx(
+                [row[hit.id] for hit in hits], abs=1e-4
+            )
 
 
 def test_a_search_of_files(folder, text):
@@ -108,8 +127,12 @@ def test_a_search_of_files(folder, text):
         (None, "", ""),
     ],
 )
-def test_the_prompts_of_a_role_by_their_usual_names(tiny_folder, tmp_path, caplog, prompts, query, document):
-    encoder = pc.load(made(tmp_path, tiny_folder("bert"), prompts=prompts), device="cpu", dtype="float32")
+def test_the_prompts_of_a_role_by_their_usual_names(
+    tiny_folder, tmp_path, caplog, prompts, query, document
+):
+    encoder = pc.load(
+        made(tmp_path, tiny_folder("bert"), prompts=prompts), device="cpu", dtype="float32"
+    )
     caplog.set_level("INFO")
     for role, prompt in (("query", query), ("document", document)):
         caplog.clear()
@@ -121,11 +144,19 @@ def test_the_prompts_of_a_role_by_their_usual_names(tiny_folder, tmp_path, caplo
 def test_retrieval_and_other_tasks(folder, tmp_path, caplog):
     rows = [(*SENTENCES[:2], 1), (*SENTENCES[2:4], 1), *(("", text, 0) for text in SENTENCES[4:])]
     path = tmp_path / "q.tsv"
-    path.write_text("query\tdocument\tgrade\n" + "".join("\t".join(map(str, row)) + "\n" for row in rows))
+    path.write_text(
+        "query\tdocument\tgrade\n" + "".join("\t".join(map(str, row)) + "\n" for row in rows)
+    )
     encoder = pc.load(folder, device="cpu", dtype="float32")
     caplog.set_level("INFO")
-    retrieval, demo = sorted(pc.evaluate(encoder, [f"retrieval:{path}", "demo:dev"]), key=lambda score: score.metric)
-    told = [line.split(" begin")[0] for line in caplog.messages if " begin with the model's prompt" in line]
+    retrieval, demo = sorted(
+        pc.evaluate(encoder, [f"retrieval:{path}", "demo:dev"]), key=lambda score: score.metric
+    )
+    told = [
+        line.split(" begin")[0]
+        for line in caplog.messages
+        if " begin with the model's prompt" in line
+    ]
     assert told == ["queries", "documents"]
     assert demo.value == pc.evaluate(encoder, "demo:dev")[0].value
     queries = wanted(folder, "two dogs : ", [SENTENCES[0], SENTENCES[2]])
@@ -147,7 +178,9 @@ def test_mteb_s_tasks(folder, kind, side, prompt):
     encoder = pc.load(folder, device="cpu", dtype="float32")
     model = MtebEncoder(encoder, encoder.fingerprint, Label("m", "r"))
     task, role = SimpleNamespace(name="A task", type=kind), side and SimpleNamespace(value=side)
-    vectors = model.encode([{"text": SENTENCES}], task_metadata=task, prompt_type=role, hf_split="test")
+    vectors = model.encode(
+        [{"text": SENTENCES}], task_metadata=task, prompt_type=role, hf_split="test"
+    )
     assert lowest_cosine(vectors, wanted(folder, prompt)) >= 0.9999
 
 
@@ -160,7 +193,15 @@ def test_a_server(folder):
 
     encoder = pc.load(folder, device="cpu", dtype="float32")
     with TestClient(make_app(Service({"m": encoder}, {})), base_url="http://127.0.0.1") as client:
-        for given, prompt in ((None, ""), ("query", "two dogs : "), ("passage", "flowers : "), ("STS", "a man : ")):
+        for given, prompt in (
+            (None, ""),
+            ("query", "two dogs : "),
+            ("passage", "flowers : "),
+            ("STS", "a man : "),
+        ):
             body = {"model": "m", "input": SENTENCES, "input_type": given}
             rows = client.post("/v1/embeddings", json=body).json()["data"]
-            assert lowest_cosine(np.array([row["embedding"] for row in rows]), wanted(folder, prompt)) >= 0.9999
+            assert (
+                lowest_cosine(np.array([row["embedding"] for row in rows]), wanted(folder, prompt))
+                >= 0.9999
+            )

@@ -25,7 +25,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_tests_that_the_page_names_are_there():
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
+    named = re.findall(
+        r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    )
     assert len(named) > 20
     for file, test in named:
         assert f"\ndef {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
@@ -42,7 +44,9 @@ def test_a_gzip_bomb_is_refused_at_its_first_line(tmp_path, monkeypatch):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UsageError, match="line 1 is longer than 1 MiB"):
         texts(path)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10  # KiB: far from the 200 MiB inside
+    assert (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10
+    )  # KiB: far from the 200 MiB inside
 
 
 @pytest.fixture
@@ -53,7 +57,10 @@ def small_bombs(monkeypatch):
 
 @contextlib.contextmanager
 def little_memory():
-    """See that no memory is taken for what is read in the block; making the bomb takes some before."""
+    """See that no memory is taken for what is read in the block.
+
+    Making the bomb takes some before.
+    """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # KiB
@@ -103,10 +110,14 @@ def test_a_parquet_bomb_is_refused(make, read, tmp_path):
         read(path)
 
 
-@pytest.mark.parametrize(("name", "line"), [("b.txt.gz", "\n"), ("b.txt.bz2", "cat\n"), ("b.csv.xz", "text,n\n")])
+@pytest.mark.parametrize(
+    ("name", "line"), [("b.txt.gz", "\n"), ("b.txt.bz2", "cat\n"), ("b.csv.xz", "text,n\n")]
+)
 @pytest.mark.usefixtures("small_bombs")
 def test_a_bomb_of_short_lines_is_refused(name, line, tmp_path):
-    with {".gz": gzip, ".bz2": bz2, ".xz": lzma}[Path(name).suffix].open(tmp_path / name, "wt") as file:
+    with {".gz": gzip, ".bz2": bz2, ".xz": lzma}[Path(name).suffix].open(
+        tmp_path / name, "wt"
+    ) as file:
         for _ in range(10):
             file.write(line * 10_000)
     refusal = "unpacks to more than 1,000 times its size; if that is right, unpack it"
@@ -132,7 +143,9 @@ NPY = repr({"descr": "<f4", "fortran_order": False, "shape": (ROWS, 1)}).encode(
 
 def test_a_header_of_a_terabyte_costs_nothing(tmp_path):
     name = "v.npy"
-    (tmp_path / name).write_bytes(b"\x93NUMPY\x01\x00" + len(NPY).to_bytes(2, "little") + NPY + bytes(64))
+    (tmp_path / name).write_bytes(
+        b"\x93NUMPY\x01\x00" + len(NPY).to_bytes(2, "little") + NPY + bytes(64)
+    )
     with pytest.raises((CheckFailedError, UsageError)) as refused:
         read_vectors(tmp_path / name)
     assert "\n" not in str(refused.value)

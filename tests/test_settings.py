@@ -1,4 +1,7 @@
-"""The user's defaults: environment before file before what is built in; what bare commands assume and say."""
+"""The user's defaults: environment before file before what is built in.
+
+What bare commands assume and say.
+"""
 
 import math
 import pwd
@@ -20,10 +23,16 @@ from tests.embed_running import refused
 def test_the_environment_comes_before_the_file(tmp_path):
     environ = {"PROMPTCLI_HOME": str(tmp_path)}
     held = read_settings(environ)
-    assert {name: setting.value for name, setting in held.items()} == {"backbone": "mini-bert", "data_dir": None}
+    assert {name: setting.value for name, setting in held.items()} == {
+        "backbone": "mini-bert",
+        "data_dir": None,
+    }
     config_file(environ).write_text('backbone = "one"\ndata_dir = "there"\n')
     held = read_settings(environ)
-    assert (held["backbone"].value, held["backbone"].source) == ("one", str(tmp_path / "config.toml"))
+    assert (held["backbone"].value, held["backbone"].source) == (
+        "one",
+        str(tmp_path / "config.toml"),
+    )
     held = read_settings({**environ, "PROMPTCLI_BACKBONE": "other"})
     assert (held["backbone"].value, held["backbone"].source) == ("other", "$PROMPTCLI_BACKBONE")
     assert held["data_dir"].value == "there"
@@ -50,7 +59,10 @@ def test_a_bad_file_is_refused(tmp_path, text, message):
 def test_config_shows_sets_and_unsets(run, home, monkeypatch):
     monkeypatch.setenv("PROMPTCLI_DATA_DIR", "/data")
     ran = run("config")
-    assert "backbone = mini-bert  (built in;" in ran.out and "data_dir = /data  ($PROMPTCLI_DATA_DIR;" in ran.out
+    assert (
+        "backbone = mini-bert  (built in;" in ran.out
+        and "data_dir = /data  ($PROMPTCLI_DATA_DIR;" in ran.out
+    )
     shown = run("config", "--json").json
     assert shown["settings"]["backbone"] == {"value": "mini-bert", "source": "built in"}
     monkeypatch.delenv("PROMPTCLI_DATA_DIR")
@@ -63,7 +75,9 @@ def test_config_shows_sets_and_unsets(run, home, monkeypatch):
     assert (held["backbone"].value, held["data_dir"].value) == ("one", 'a "folder" \\ ü')
     assert run("config", "backbone", "--unset").code == 0
     assert read_settings({"PROMPTCLI_HOME": str(home)})["backbone"].source == "built in"
-    assert file.read_text().startswith("# my own\n") and sorted(path.name for path in home.iterdir()) == ["config.toml"]
+    assert file.read_text().startswith("# my own\n") and sorted(
+        path.name for path in home.iterdir()
+    ) == ["config.toml"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""docs/stores.md and docs/tools.md: every snippet is run where its library is installed, else skipped by its name."""
+"""docs/stores.md and docs/tools.md: every snippet is run where its library is installed, else
+skipped by its name.
+"""
 
 import ast
 import importlib.util
@@ -12,7 +14,12 @@ import promptcli as pc
 DOCS = Path(__file__).parents[1] / "docs"
 PART = re.compile(r"^(## .*?)$|^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 #: What is imported is named otherwise than what is installed.
-INSTALLED = {"sklearn": "scikit-learn", "qdrant_client": "qdrant-client", "chromadb": "chromadb", "faiss": "faiss-cpu"}
+INSTALLED = {
+    "sklearn": "scikit-learn",
+    "qdrant_client": "qdrant-client",
+    "chromadb": "chromadb",
+    "faiss": "faiss-cpu",
+}
 
 
 def snippets(page):
@@ -26,7 +33,9 @@ def snippets(page):
 
 CASES = [(page, *snippet) for page in ("stores.md", "tools.md") for snippet in snippets(page)]
 CASES = [
-    pytest.param(page, text, id=f"{page}-{about}") for page, about, kind, text in CASES if about and kind == "python"
+    pytest.param(page, text, id=f"{page}-{about}")
+    for page, about, kind, text in CASES
+    if about and kind == "python"
 ]
 
 
@@ -54,7 +63,9 @@ def prepared(tmp_path_factory):
 
 @pytest.mark.parametrize(("page", "text"), CASES)
 def test_snippet(page, text, prepared, monkeypatch):
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    nodes = [
+        node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
     for node in nodes:
         root = getattr(node, "module", node.names[0].name).partition(".")[0]
         if importlib.util.find_spec(root) is None:

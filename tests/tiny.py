@@ -1,4 +1,7 @@
-"""Tiny random backbones of every family, with real tokenizers trained on a few sentences; saved to a folder."""
+"""Tiny random backbones of every family, with real tokenizers trained on a few sentences.
+
+Saved to a folder.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +9,15 @@ from typing import Any
 
 import torch
 import transformers as hf
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 SENTENCES = [
     "A man is playing the guitar.",
@@ -24,7 +35,13 @@ SENTENCES = [
 ]
 
 _SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-_ROBERTA_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", AddedToken("<mask>", lstrip=True, special=True)]
+_ROBERTA_SPECIALS = [
+    "<s>",
+    "<pad>",
+    "</s>",
+    "<unk>",
+    AddedToken("<mask>", lstrip=True, special=True),
+]
 
 
 def wordpiece(items: list[str], *, lowercase: bool = True) -> Any:
@@ -35,25 +52,38 @@ def wordpiece(items: list[str], *, lowercase: bool = True) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = ("pad", "unk", "cls", "sep", "mask")
-    return hf.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **{f"{of}_token": f"[{of.upper()}]" for of in names})
+    return hf.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, **{f"{of}_token": f"[{of.upper()}]" for of in names}
+    )
 
 
 def _wordpiece() -> Any:
-    """A vocabulary written out (the trainer's ties fall differently each time): letters, some words, some endings."""
+    """A vocabulary written out (the trainer's ties fall differently each time): letters, some
+    words, some endings.
+    """
     text = " ".join(SENTENCES).lower()
     letters = sorted(set(text) - {" "})
     words = sorted({word.strip(".,;!?\"'") for word in text.split()[::2]} - {"", *letters})
-    return wordpiece([*letters, *(f"##{letter}" for letter in letters), *words, "un", "##ing", "##ly", "##s"])
+    return wordpiece(
+        [*letters, *(f"##{letter}" for letter in letters), *words, "un", "##ing", "##ly", "##s"]
+    )
 
 
 def _roberta_like(tokenizer: Tokenizer) -> Any:
     ends = [("<s>", 0), ("</s>", 2)]
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=ends
+    )
     return hf.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", unk_token="<unk>", pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        cls_token="<s>",
+        sep_token="</s>",
+        unk_token="<unk>",
+        pad_token="<pad>",
         mask_token=AddedToken("<mask>", lstrip=True, special=True),
-    )  # fmt: skip
+    )
 
 
 def byte_level(texts: list[str], specials: list[Any]) -> Tokenizer:
@@ -61,12 +91,16 @@ def byte_level(texts: list[str], specials: list[Any]) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=specials, initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=420, special_tokens=specials, initial_alphabet=alphabet
+    )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 
-def unigram(texts: list[str], size: int, specials: list[Any], *before: Any, normalizer: Any = None) -> Tokenizer:
+def unigram(
+    texts: list[str], size: int, specials: list[Any], *before: Any, normalizer: Any = None
+) -> Tokenizer:
     """Return SentencePiece's Unigram trained on texts, which ``before`` splits first."""
     tokenizer = Tokenizer(models.Unigram())
     if normalizer is not None:
@@ -83,21 +117,50 @@ def _byte_level() -> Any:
 
 def _sentencepiece() -> Any:
     before = pre_tokenizers.Metaspace(prepend_scheme="always"), pre_tokenizers.Punctuation()
-    return _roberta_like(unigram(SENTENCES, 150, _ROBERTA_SPECIALS, *before, normalizer=normalizers.NFKC()))
+    return _roberta_like(
+        unigram(SENTENCES, 150, _ROBERTA_SPECIALS, *before, normalizer=normalizers.NFKC())
+    )
 
 
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+}
 _COMMON: dict[str, Any] = {**SIZES, "max_position_embeddings": 66}
 _ROBERTA: dict[str, Any] = {**_COMMON, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
-_MODERNBERT = {**_ROBERTA, "cls_token_id": 0, "sep_token_id": 2, "local_attention": 8, "global_attn_every_n_layers": 2}
-_DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 24, "max_position_embeddings": 66}
-_DEBERTA = {**_COMMON, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
+_MODERNBERT = {
+    **_ROBERTA,
+    "cls_token_id": 0,
+    "sep_token_id": 2,
+    "local_attention": 8,
+    "global_attn_every_n_layers": 2,
+}
+_DISTILBERT = {
+    "dim": 16,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 24,
+    "max_position_embeddings": 66,
+}
+_DEBERTA = {
+    **_COMMON,
+    "relative_attention": True,
+    "pos_att_type": ["c2p", "p2c"],
+    "position_biased_input": False,
+}
 
 #: Family -> (config class, its options, masked-LM class, tokenizer).
 FAMILIES: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
     "bert": (hf.BertConfig, _COMMON, hf.BertForMaskedLM, _wordpiece),
     "roberta": (hf.RobertaConfig, _ROBERTA, hf.RobertaForMaskedLM, _byte_level),
-    "electra": (hf.ElectraConfig, {**_COMMON, "embedding_size": 8}, hf.ElectraForMaskedLM, _wordpiece),
+    "electra": (
+        hf.ElectraConfig,
+        {**_COMMON, "embedding_size": 8},
+        hf.ElectraForMaskedLM,
+        _wordpiece,
+    ),
     "xlm-roberta": (hf.XLMRobertaConfig, _ROBERTA, hf.XLMRobertaForMaskedLM, _sentencepiece),
     "camembert": (hf.CamembertConfig, _ROBERTA, hf.CamembertForMaskedLM, _sentencepiece),
     "modernbert": (hf.ModernBertConfig, _MODERNBERT, hf.ModernBertForMaskedLM, _byte_level),
@@ -109,11 +172,16 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any], Any, Callable[[], Any]]] = {
 
 
 def save_tiny(family: str, folder: Path, *, model_class: Any = None) -> Path:
-    """Save a random model of a family, weights large enough that layers matter; return the folder."""
+    """Save a random model of a family, weights large enough that layers matter.
+
+    Return the folder.
+    """
     return save_random(FAMILIES[family], folder, model_class=model_class)
 
 
-def save_random(row: tuple[Any, dict[str, Any], Any, Callable[[], Any]], folder: Path, *, model_class: Any) -> Path:
+def save_random(
+    row: tuple[Any, dict[str, Any], Any, Callable[[], Any]], folder: Path, *, model_class: Any
+) -> Path:
     """Save a random model of a row of ``FAMILIES``."""
     config_class, options, with_head, make_tokenizer = row
     tokenizer = make_tokenizer()

@@ -1,4 +1,6 @@
-"""Python files with the names of modules that every process imports: whoever imports one leaves a file behind."""
+"""Python files with the names of modules that every process imports: whoever imports one leaves a
+file behind.
+"""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,7 @@
 """Looking inside models: the table of analyses, and the function that runs one.
 
-Imports nothing heavy, since the command line reads the table; an analysis imports its module when it runs.
+Imports nothing heavy, since the command line reads the table; an analysis imports its module when
+it runs.
 """
 
 import importlib
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from promptcli.evaluation.scores import Label
     from promptcli.models.loading import Model, Sentences
 
-    Found: TypeAlias = Anisotropy | Uniformity | TokenBias | list[MaskTokens] | Impact | ImpactStudy | Attention
+    Found: TypeAlias = (
+        Anisotropy | Uniformity | TokenBias | list[MaskTokens] | Impact | ImpactStudy | Attention
+    )
 
 #: A value of a setting of an analysis.
 Setting = str | int | bool | Sequence[str]
@@ -32,9 +35,14 @@ class Analysis:
     """One way of looking at models."""
 
     help: str  #: its result, with its place in the papers
-    takes: str  #: ``sentence``, ``texts`` (sentences), ``sentences`` (or their name), ``pairs`` (tasks), ``nothing``
-    run: str  #: ``MODULE:FUNCTION`` of encoders, or of a backbone, the input, and the settings by keyword
-    of_backbone: bool = False  #: takes one backbone, whatever the recipe; else all encoders, a result for each
+    #: ``sentence``, ``texts`` (sentences), ``sentences`` (or their name), ``pairs`` (tasks),
+    #: ``nothing``
+    takes: str
+    #: ``MODULE:FUNCTION`` of encoders, or of a backbone, the input, and the settings by keyword
+    run: str
+    of_backbone: bool = (
+        False  #: takes one backbone, whatever the recipe; else all encoders, a result for each
+    )
     settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
 
 
@@ -47,10 +55,15 @@ ANALYSES: dict[str, Analysis] = {
         settings={"first": 100_000, "sample": 0, "seed": 0, "lower": True, "words": 32},
     ),
     "vocabulary": Analysis(
-        "Mean cosine between word embeddings (PromptBERT, table 2)", "nothing", "geometry:token_anisotropy", True
+        "Mean cosine between word embeddings (PromptBERT, table 2)",
+        "nothing",
+        "geometry:token_anisotropy",
+        True,
     ),
     "uniformity": Analysis(
-        "Alignment and uniformity of unit vectors (Ditto, figure 4)", "pairs", "geometry:measure_uniformity"
+        "Alignment and uniformity of unit vectors (Ditto, figure 4)",
+        "pairs",
+        "geometry:measure_uniformity",
     ),
     "token-bias": Analysis(
         "Token embeddings by frequency, subword and case (PromptBERT, figures 1 and 2)",
@@ -66,7 +79,10 @@ ANALYSES: dict[str, Analysis] = {
         settings={"top": 5},
     ),
     "impact": Analysis(
-        "Impact of each token on each other one (Ditto, section 2.3)", "sentence", "sentence:impact", True
+        "Impact of each token on each other one (Ditto, section 2.3)",
+        "sentence",
+        "sentence:impact",
+        True,
     ),
     "impact-tfidf": Analysis(
         "Correlation of impacts with TF-IDF (Ditto, table 3)",
@@ -99,21 +115,24 @@ def analyze(
 
     Args:
         name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``mask-tokens``,
-            ``impact``, ``impact-tfidf``, ``attention``: a row of ``analysis.ANALYSES``, which says what each finds.
-        model: Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy and uniformity six
-            recipes on it.
-        on: A sentence (``impact``, ``attention``); tasks or files of graded pairs (``uniformity``); else sentences, or
-            their name: ``demo`` (default), a task, a file.
+            ``impact``, ``impact-tfidf``, ``attention``: a row of ``analysis.ANALYSES``, which says
+            what each finds.
+        model: Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy and
+            uniformity six recipes on it.
+        on: A sentence (``impact``, ``attention``); tasks or files of graded pairs (``uniformity``);
+            else sentences, or their name: ``demo`` (default), a task, a file.
         data_dir: SentEval folder of the tasks.
         text_field: Column of the sentence. Default: `text`, else `sentence`, else the only one.
-        skip_unfit: Of several models, report those that do not fit their backbone, and leave them out.
-        settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of anisotropy, ``states`` of
-            token-bias, ``top`` of mask-tokens, ``corpus`` and ``first`` of impact-tfidf, ``head`` of
-            attention.
+        skip_unfit: Of several models, report those that do not fit their backbone, and leave them
+            out.
+        settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of
+            anisotropy, ``states`` of token-bias, ``top`` of mask-tokens, ``corpus`` and ``first``
+            of impact-tfidf, ``head`` of attention.
 
     Returns:
         The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``, list of
-        ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``; of a list of models a result by label.
+        ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``; of a list of models a result
+        by label.
 
     Raises:
         UsageError: An unknown analysis or setting, or a model that does not fit it.
@@ -158,7 +177,10 @@ def analyze(
 
 
 def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:
-    """Return the input of an analysis; tasks by their names, all splits of one by ``STS-B:all``, or files of pairs."""
+    """Return the input of an analysis.
+
+    Tasks by their names, all splits of one by ``STS-B:all``, or files of pairs.
+    """
     from promptcli.data.sources import fitting_sentences
     from promptcli.data.tasks import fitting_task, load_tasks, task_names
 
@@ -166,14 +188,18 @@ def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:
         return None
     if takes == "pairs":
         names = [str(on)] if isinstance(on, str | Path) else list(on)
-        tasks = [fitting_task(name) if name.endswith(":all") else task_names([name])[0] for name in names]
+        tasks = [
+            fitting_task(name) if name.endswith(":all") else task_names([name])[0] for name in names
+        ]
         loaded = load_tasks(senteval_folder(), tasks)
         for label, reason in loaded.missing.items():
             raise NotFoundError(f"{label} is missing: {reason}")
         return loaded.tasks
     if takes == "sentence":
         if not isinstance(on, str):
-            raise UsageError(f"the analysis takes one sentence, not {type(on).__name__}; give a string")
+            raise UsageError(
+                f"the analysis takes one sentence, not {type(on).__name__}; give a string"
+            )
         return on
     if takes == "texts" and isinstance(on, str):
         return [on]

@@ -1,9 +1,10 @@
 """How vectors lie: anisotropy, alignment, uniformity.
 
-Anisotropy is the mean cosine over pairs of vectors (PromptBERT, eq. 1). With unit vectors u_i, sum_{i != j} u_i . u_j
-= |sum u_i|^2 - n: one sum is kept, and no n x n matrix is made. Alignment and uniformity (Ditto, figure 4; Wang and
-Isola, 2020) of unit vectors f(x): alignment = E |f(x) - f(y)|^2 over pairs that mean the same, uniformity =
-log E exp(-2 |f(x) - f(y)|^2) over pairs of distinct sentences; lower is better for both.
+Anisotropy is the mean cosine over pairs of vectors (PromptBERT, eq. 1). With unit vectors u_i,
+sum_{i != j} u_i . u_j = |sum u_i|^2 - n: one sum is kept, and no n x n matrix is made. Alignment
+and uniformity (Ditto, figure 4; Wang and Isola, 2020) of unit vectors f(x): alignment = E |f(x) -
+f(y)|^2 over pairs that mean the same, uniformity = log E exp(-2 |f(x) - f(y)|^2) over pairs of
+distinct sentences; lower is better for both.
 """
 
 import itertools
@@ -61,7 +62,10 @@ def _draw(lines: Iterator[str], count: int, seed: int) -> list[str]:
 
 
 class MeanCosine:
-    """The mean cosine over pairs of vectors that arrive in windows; a NaN counts as 0, a zero vector has cosine 0."""
+    """The mean cosine over pairs of vectors that arrive in windows.
+
+    A NaN counts as 0, a zero vector has cosine 0.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -85,7 +89,9 @@ class MeanCosine:
 def check_enough(count: int) -> None:
     """Refuse fewer than two sentences."""
     if count < 2:
-        raise UsageError(f"anisotropy is a mean over pairs of sentences, and there are {count}; give at least 2")
+        raise UsageError(
+            f"anisotropy is a mean over pairs of sentences, and there are {count}; give at least 2"
+        )
 
 
 @dataclass(frozen=True)
@@ -98,9 +104,11 @@ class Anisotropy:
 
 
 def sentence_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str]) -> list[Anisotropy]:
-    """Return the anisotropy of each encoder's sentence vectors (PromptBERT, table 1; Ditto, table 5).
+    """Return the anisotropy of each encoder's sentence vectors (PromptBERT, table 1; Ditto, table
+    5).
 
-    The vectors of a window of sentences are held at a time. A sentence counts as often as it occurs.
+    The vectors of a window of sentences are held at a time. A sentence counts as often as it
+    occurs.
     """
     check_enough(len(sentences))
     means = [MeanCosine() for _ in encoders]
@@ -111,11 +119,17 @@ def sentence_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str]) -
             for number, encoded in enumerate(encode_together(encoders, window, progress=advance)):
                 means[number].add(encoded.vectors)
                 cut[number] += int(encoded.truncated.sum())
-    return [Anisotropy(mean.value(), mean.count, lost) for mean, lost in zip(means, cut, strict=True)]
+    return [
+        Anisotropy(mean.value(), mean.count, lost) for mean, lost in zip(means, cut, strict=True)
+    ]
 
 
-def prepared_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str], **preparation: Any) -> list[Anisotropy]:
-    """Return ``sentence_anisotropy`` of the sentences that the fields of a ``Preparation`` choose and treat."""
+def prepared_anisotropy(
+    encoders: Sequence[Encoder], sentences: Sequence[str], **preparation: Any
+) -> list[Anisotropy]:
+    """Return ``sentence_anisotropy`` of the sentences that the fields of a ``Preparation`` choose
+    and treat.
+    """
     return sentence_anisotropy(encoders, Preparation(**preparation).apply(sentences))
 
 
@@ -152,8 +166,9 @@ class Uniformity:
 def measure_uniformity(encoders: Sequence[Encoder], tasks: Sequence[STSTask]) -> list[Uniformity]:
     """Return each encoder's alignment and uniformity on graded pairs.
 
-    There is no official code. SimCSE's authors take all of STS-B and normalise the vectors first; repeated sentences
-    are kept here, since they do not mention them. The pairs of all ``tasks`` are joined.
+    There is no official code. SimCSE's authors take all of STS-B and normalise the vectors first;
+    repeated sentences are kept here, since they do not mention them. The pairs of all ``tasks`` are
+    joined.
     """
     splits = [task.pairs() for task in tasks]
     first = [sentence for pairs in splits for sentence in pairs.first]
@@ -176,7 +191,10 @@ def measure_uniformity(encoders: Sequence[Encoder], tasks: Sequence[STSTask]) ->
 
 
 def unit(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return vectors (n, d) scaled to length 1 in float64; a zero vector stays, a NaN counts as 0."""
+    """Return vectors (n, d) scaled to length 1 in float64.
+
+    A zero vector stays, a NaN counts as 0.
+    """
     wide = np.nan_to_num(vectors.astype(np.float64))
     norms = np.sqrt(np.einsum("nd,nd->n", wide, wide))
     return wide / np.where(norms > 0, norms, 1.0)[:, None]
@@ -188,14 +206,20 @@ def alignment(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
 
 
 def uniformity(vectors: NDArray[np.float64]) -> float:
-    """Return log mean_{i < j} exp(-2 |x_i - x_j|^2) over unit vectors (n, d), block by block of distances."""
+    """Return log mean_{i < j} exp(-2 |x_i - x_j|^2) over unit vectors (n, d), block by block of
+    distances.
+    """
     squares = np.einsum("nd,nd->n", vectors, vectors)
     total = 0.0
     for start in range(0, len(vectors), _BLOCK):
         rows = slice(start, start + _BLOCK)
         for beyond in range(start, len(vectors), _BLOCK):
             columns = slice(beyond, beyond + _BLOCK)
-            distances = squares[rows, None] + squares[None, columns] - 2 * (vectors[rows] @ vectors[columns].T)
+            distances = (
+                squares[rows, None]
+                + squares[None, columns]
+                - 2 * (vectors[rows] @ vectors[columns].T)
+            )
             potentials = np.exp(-_T * np.maximum(distances, 0.0))
             total += float(np.triu(potentials, 1).sum() if beyond == start else potentials.sum())
     return float(np.log(total / (len(vectors) * (len(vectors) - 1) / 2)))

@@ -1,4 +1,6 @@
-"""The tokens that a backbone predicts at the mask, with and without template denoising (PromptBERT, table 7)."""
+"""The tokens that a backbone predicts at the mask, with and without template denoising (PromptBERT,
+table 7).
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,18 +35,25 @@ class MaskTokens:
     truncated: bool  #: the sentence lost tokens to the longest input
 
 
-#: Place of the bias -> head, h and h_hat, both (n, d) -> logits (n, v). PromptBERT does not name the place of its
-#: denoised tokens; ``hidden``, the default, follows its section 4.3 to the letter.
+#: Place of the bias -> head, h and h_hat, both (n, d) -> logits (n, v). PromptBERT does not name
+#: the place of its denoised tokens; ``hidden``, the default, follows its section 4.3 to the letter.
 PLACES: dict[str, Callable[[MLMHead, Tensor, Tensor], Tensor]] = {
     "hidden": lambda head, state, bias: head.to_logits(head.to_hidden(state - bias)),
     "head": lambda head, state, bias: head.to_logits(head.to_hidden(state) - head.to_hidden(bias)),
-    "logits": lambda head, state, bias: head.to_logits(head.to_hidden(state)) - head.to_logits(head.to_hidden(bias)),
+    "logits": lambda head, state, bias: (
+        head.to_logits(head.to_hidden(state)) - head.to_logits(head.to_hidden(bias))
+    ),
 }
 
 
-def mask_tokens(encoders: Sequence[Encoder], sentences: Sequence[str], *, top: int) -> list[list[MaskTokens]]:
+def mask_tokens(
+    encoders: Sequence[Encoder], sentences: Sequence[str], *, top: int
+) -> list[list[MaskTokens]]:
     """Return ``predict_mask_tokens`` for each encoder's backbone and recipe."""
-    return [predict_mask_tokens(encoder.backbone, encoder.recipe, sentences, count=top) for encoder in encoders]
+    return [
+        predict_mask_tokens(encoder.backbone, encoder.recipe, sentences, count=top)
+        for encoder in encoders
+    ]
 
 
 def predict_mask_tokens(
@@ -58,9 +67,13 @@ def predict_mask_tokens(
     if denoising.place not in PLACES:
         raise unknown("denoise", recipe.denoise, PLACES)
     if not 1 <= count <= len(backbone.token_rows):
-        raise UsageError(f"{count} tokens are not allowed; the vocabulary gives 1 to {len(backbone.token_rows)}")
+        raise UsageError(
+            f"{count} tokens are not allowed; the vocabulary gives 1 to {len(backbone.token_rows)}"
+        )
     head = backbone.head
-    plain = Encoder(recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {})
+    plain = Encoder(
+        recipe.replace(pooling="last/mask", transforms=(), denoise="none"), backbone, {}
+    )
     option = ":code" if denoising.raw_positions else ""
     denoised = Encoder(plain.recipe.replace(denoise=f"hidden{option}"), backbone, {})
     of_plain, of_denoised = encode_together([plain, denoised], sentences)  # one pass serves both

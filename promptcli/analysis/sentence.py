@@ -1,6 +1,8 @@
-"""One sentence token by token: TF-IDF weights, one attention head, and the impact of tokens on each other.
+"""One sentence token by token: TF-IDF weights, one attention head, and the impact of tokens on each
+other.
 
-Ditto's figure 2 (a head's matrix; its diagonal is Ditto's weights), tables 3 and 4 (impacts, diagonals and TF-IDF).
+Ditto's figure 2 (a head's matrix; its diagonal is Ditto's weights), tables 3 and 4 (impacts,
+diagonals and TF-IDF).
 """
 
 import contextlib
@@ -36,10 +38,11 @@ class Correlation:
 
 
 def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the TF-IDF weight of each of a sentence's t token ids, (t,), by the idf (v,) of ``fit_idf``.
+    """Return the TF-IDF weight of each of a sentence's t token ids, (t,), by the idf (v,) of
+    ``fit_idf``.
 
-    The raw count times idf, the sentence's vector over its distinct terms scaled to length 1: gensim's defaults, used
-    for the published weights. Special tokens, in every sentence, weigh 0.
+    The raw count times idf, the sentence's vector over its distinct terms scaled to length 1:
+    gensim's defaults, used for the published weights. Special tokens, in every sentence, weigh 0.
     """
     distinct, place, counts = np.unique(np.asarray(row), return_inverse=True, return_counts=True)
     terms = counts * np.asarray(idf, dtype=np.float64)[distinct]
@@ -51,7 +54,9 @@ def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.f
 
 
 def correlate(values: NDArray[np.floating], weights: NDArray[np.float64]) -> Correlation:
-    """Correlate values of tokens (t,), e.g. a head's diagonals, with the TF-IDF weights (t,) of the same tokens."""
+    """Correlate values of tokens (t,), e.g. a head's diagonals, with the TF-IDF weights (t,) of the
+    same tokens.
+    """
     a = values.astype(np.float64) - values.mean(dtype=np.float64)
     b = weights - weights.mean()
     norms = float(np.sqrt((a**2).sum() * (b**2).sum()))
@@ -69,7 +74,9 @@ def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
     texts = [sentence for sentence in corpus if sentence.strip()]
     if not texts:
         raise UsageError("`corpus` has no sentence to count idf on; give a file, or demo")
-    idf: NDArray[np.float32] = fit_idf(encoder.inputs(texts).rows, len(encoder.backbone.token_rows)).numpy()
+    idf: NDArray[np.float32] = fit_idf(
+        encoder.inputs(texts).rows, len(encoder.backbone.token_rows)
+    ).numpy()
     return idf
 
 
@@ -81,7 +88,8 @@ def tokenize(encoder: Encoder, sentence: str) -> list[int]:
         count = len(backbone.tokenizer.encode(encoder.pieces([sentence]))[0])
         raise UsageError(
             f"the sentence has {count} tokens, and backbone {backbone.name!r} has room for"
-            f" {encoder.max_length - encoder.template.length}; give a shorter one: {sentence[:40]!r}..."
+            f" {encoder.max_length - encoder.template.length}; give a shorter one:"
+            f" {sentence[:40]!r}..."
         )
     if len(ids) == encoder.template.length:
         raise UsageError(f"the sentence {sentence[:40]!r} has no tokens; give one with words")
@@ -103,7 +111,10 @@ class Attention:
 
 
 def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Attention:
-    """Return one head's attention on one sentence; ``head`` is layer-head, 1-based, else the best known one."""
+    """Return one head's attention on one sentence.
+
+    ``head`` is layer-head, 1-based, else the best known one.
+    """
     pooling = f"last/ditto:{head}" if head else "last/ditto"
     encoder = Encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
     name = encoder.pooling.weights.spec.removeprefix("ditto:")
@@ -116,9 +127,9 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     return Attention(name, tokens, matrices[0, number].double().cpu().numpy())
 
 
-# Perturbed masking (Ditto, section 2.3 and appendix A.1): F_ij, the impact of j on i, is the Euclidean distance between
-# the last-layer states at i of the sentence with i masked and with i and j masked. N tokens take N + N(N-1)/2 inputs.
-# The special tokens are never masked.
+# Perturbed masking (Ditto, section 2.3 and appendix A.1): F_ij, the impact of j on i, is the
+# Euclidean distance between the last-layer states at i of the sentence with i masked and with i and
+# j masked. N tokens take N + N(N-1)/2 inputs. The special tokens are never masked.
 
 
 @dataclass(frozen=True)
@@ -126,7 +137,9 @@ class Impact:
     """One sentence's impact matrix."""
 
     tokens: list[str]  #: N vocabulary items, without the special ones
-    matrix: NDArray[np.float64]  #: (N, N), F_ij: the impact of token j on token i; 0 on the diagonal
+    matrix: NDArray[
+        np.float64
+    ]  #: (N, N), F_ij: the impact of token j on token i; 0 on the diagonal
 
     @property
     def means(self) -> NDArray[np.float64]:
@@ -137,7 +150,9 @@ class Impact:
 
 @dataclass(frozen=True)
 class ImpactStudy:
-    """The correlation of tokens' impacts with their TF-IDF weights over many sentences (Ditto, table 3)."""
+    """The correlation of tokens' impacts with their TF-IDF weights over many sentences (Ditto,
+    table 3).
+    """
 
     correlation: Correlation  #: over the tokens of all sentences together; 0 if undefined
     by_sentence: Correlation  #: mean of the correlations inside each sentence of two tokens or more
@@ -148,7 +163,10 @@ class ImpactStudy:
 
 
 def impact(backbone: Backbone, sentence: str) -> Impact:
-    """Return the impact matrix of one sentence; ELECTRA's works though its discriminator never saw a mask (table 3)."""
+    """Return the impact matrix of one sentence.
+
+    ELECTRA's works though its discriminator never saw a mask (table 3).
+    """
     check_mask(backbone)
     ids = tokenize(plain_encoder(backbone), sentence)
     with working("impact", None) as advance:
@@ -159,7 +177,10 @@ def impact(backbone: Backbone, sentence: str) -> Impact:
 def check_mask(backbone: Backbone) -> int:
     """Return the mask token's id."""
     if backbone.tokenizer.mask is None:
-        raise UsageError(f"backbone {backbone.name!r} has no mask token, so perturbed masking has nothing to mask with")
+        raise UsageError(
+            f"backbone {backbone.name!r} has no mask token, so perturbed masking has nothing to"
+            " mask with"
+        )
     return backbone.tokenizer.mask
 
 
@@ -195,10 +216,12 @@ def _impact(backbone: Backbone, row: Tensor, advance: Advance) -> Tensor:
 def compare_with_tfidf(
     backbone: Backbone, sentences: Sequence[str], corpus: Sequence[str], first: int | None = None
 ) -> ImpactStudy:
-    """Correlate the impacts of tokens (column means of F) with their TF-IDF weights over the first sentences.
+    """Correlate the impacts of tokens (column means of F) with their TF-IDF weights over the first
+    sentences.
 
-    The paper does not say how it pools: both the correlation over all tokens and the mean over sentences are returned.
-    Empty and too long sentences are left out; idf is counted on ``corpus``, with the backbone's tokens.
+    The paper does not say how it pools: both the correlation over all tokens and the mean over
+    sentences are returned. Empty and too long sentences are left out; idf is counted on ``corpus``,
+    with the backbone's tokens.
     """
     check_mask(backbone)
     encoder, sentences = plain_encoder(backbone), sentences[:first]
@@ -226,7 +249,9 @@ def compare_with_tfidf(
             inside.append(correlate(row_means, row_weights))
     means = np.concatenate(by_row)
     weights = np.concatenate(weights_by_row)
-    return ImpactStudy(correlate(means, weights), _mean(inside), means, weights, len(rows), left_out)
+    return ImpactStudy(
+        correlate(means, weights), _mean(inside), means, weights, len(rows), left_out
+    )
 
 
 def _mean(correlations: Sequence[Correlation]) -> Correlation:

@@ -1,4 +1,5 @@
-"""Token embeddings by frequency, subword and case in the plane of most variance (PromptBERT, figures 1 and 2).
+"""Token embeddings by frequency, subword and case in the plane of most variance (PromptBERT,
+figures 1 and 2).
 
 The paper does not state its projection; here it is the first two principal components.
 """
@@ -17,7 +18,8 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError, unknown
 from promptcli.notes import working
 
-#: The input embeddings (figure 1), or the masked-LM head's output embeddings (figure 2 and table 12).
+#: The input embeddings (figure 1), or the masked-LM head's output embeddings (figure 2 and table
+#: 12).
 STATES = ("static", "mlm-head")
 #: Last ranks of the bands of frequency; tokens that never occur are a further band.
 _BANDS = (100, 1_000, 10_000)
@@ -39,7 +41,8 @@ class TokenBias:
     """The tokens of a vocabulary, without special ones, in the plane."""
 
     variance: tuple[float, float]  #: share of all variance on either axis
-    #: bias that has several groups -> share of the plane's variance between its groups' means, 0 to 1
+    #: bias that has several groups -> share of the plane's variance between its groups' means, 0 to
+    #: 1
     between: dict[str, float]
     groups: list[TokenGroup]  #: of each bias
     points: NDArray[np.float64]  #: (k, 2) positions
@@ -49,7 +52,10 @@ class TokenBias:
 
 
 def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "static") -> TokenBias:
-    """Project all tokens' embeddings on the plane of most variance, and group them; they are counted in ``corpus``."""
+    """Project all tokens' embeddings on the plane of most variance, and group them.
+
+    They are counted in ``corpus``.
+    """
     if states not in STATES:
         raise unknown("states", states, STATES)
     rows = backbone.token_rows if states == "static" else backbone.head.rows
@@ -81,7 +87,8 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
 
 
 def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[float, float]]:
-    """Return rows (k, d) on their first two principal components, (k, 2), and the share of variance on either.
+    """Return rows (k, d) on their first two principal components, (k, 2), and the share of variance
+    on either.
 
     The sign of a component is free; here its largest entry is positive.
     """
@@ -98,7 +105,9 @@ def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[floa
 
 
 def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
-    """Return whether each item continues a word: with ``##`` (word pieces), without ``Ġ`` or ``▁`` (other kinds)."""
+    """Return whether each item continues a word: with ``##`` (word pieces), without ``Ġ`` or ``▁``
+    (other kinds).
+    """
     if tokens.byte_level:
         return ["Ġ" not in text for text in texts]
     if any(text.startswith("▁") for text in texts):
@@ -109,7 +118,9 @@ def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
 def _count(backbone: Backbone, corpus: Sequence[str]) -> NDArray[np.int64]:
     sentences = [sentence for sentence in corpus if sentence.strip()]
     if not sentences:
-        raise UsageError("the file has no sentence to count tokens in; give one sentence a line, or demo")
+        raise UsageError(
+            "the file has no sentence to count tokens in; give one sentence a line, or demo"
+        )
     encoder = plain_encoder(backbone)
     counts = np.zeros(len(backbone.token_rows), np.int64)
     with working("token-bias", len(sentences)) as advance:
@@ -131,7 +142,9 @@ def _bands(counts: NDArray[np.int64]) -> NDArray[np.str_]:
 
 
 def _between(points: NDArray[np.float64], named: NDArray[np.str_]) -> float:
-    """Return the share of the points' squared distances from their mean that the groups' means explain."""
+    """Return the share of the points' squared distances from their mean that the groups' means
+    explain.
+    """
     mean = points.mean(0)
     total = np.square(points - mean).sum()
     explained = 0.0

@@ -20,17 +20,29 @@ from promptcli.backbones.families import FAMILIES, Family
 from promptcli.backbones.head import MLMHead, load_causal_head, load_head
 from promptcli.backbones.lora import is_lora, merge_lora
 from promptcli.backbones.seam import SeamCall, Stopped, allow_prepending, register, seam_fault
-from promptcli.backbones.states import LAST, Batch, HiddenStates, Needs, SharedTokens, slot_positions, without_shared
+from promptcli.backbones.states import (
+    LAST,
+    Batch,
+    HiddenStates,
+    Needs,
+    SharedTokens,
+    slot_positions,
+    without_shared,
+)
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError
 
-OWN_TOKENIZER = "backbone_tokenizer"  #: the backbone's own tokenizer, if tokenizer.json holds a template
+OWN_TOKENIZER = (  #: the backbone's own tokenizer, if tokenizer.json holds a template
+    "backbone_tokenizer"
+)
 TABLE = "table"  #: family of a table of word vectors in a folder
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a backbone came from: enough to tell two backbones apart and to fetch the same one again."""
+    """Where a backbone came from: enough to tell two backbones apart and to fetch the same one
+    again.
+    """
 
     backbone: str
     family: str
@@ -97,7 +109,9 @@ class Backbone:
 
     @property
     def token_rows(self) -> Tensor:
-        """The word-embedding matrix, (v, d) (d may be smaller than the width: ALBERT, small ELECTRA)."""
+        """The word-embedding matrix, (v, d) (d may be smaller than the width: ALBERT, small
+        ELECTRA).
+        """
         rows: Tensor = self.model.get_input_embeddings().weight
         return rows
 
@@ -107,7 +121,11 @@ class Backbone:
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("head", "pooler", "_seam_fault")}
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("head", "pooler", "_seam_fault")
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -119,17 +137,24 @@ class Backbone:
         return load_tokenizer(folder if folder.is_dir() else self.folder)
 
     def tune(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace pre-trained weights by the tuned ones, which may be some of them, or add an adapter."""
+        """Replace pre-trained weights by the tuned ones, which may be some of them, or add an
+        adapter.
+        """
         if is_lora(tensors):
             merge_lora("the adapter", self.model, tensors)
             return
         shapes = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
         if any(shapes.get(name) != tensor.shape for name, tensor in tensors.items()):
-            raise UsageError(f"the tuned weights are not of backbone {self.name!r}; give the one they were trained on")
+            raise UsageError(
+                f"the tuned weights are not of backbone {self.name!r}; give the one they were"
+                " trained on"
+            )
         self.model.load_state_dict(dict(tensors), strict=False)
 
     def set_dropout(self, probability: float) -> None:
-        """Set every dropout of the model, whatever its configuration says (ALBERT's and ModernBERT's say none)."""
+        """Set every dropout of the model, whatever its configuration says (ALBERT's and
+        ModernBERT's say none).
+        """
         install_fast_dropout(self.model)
         for module in self.model.modules():
             if isinstance(module, nn.Dropout):
@@ -141,8 +166,8 @@ class Backbone:
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         """Compute only the needed outputs of a batch.
 
-        Layer L of a causal backbone is transformers' last hidden state, after the final norm; earlier layers
-        come without a norm.
+        Layer L of a causal backbone is transformers' last hidden state, after the final norm;
+        earlier layers come without a norm.
         """
         batch = without_shared(batch)
         static = self._embeddings(batch).float() if needs.static else None
@@ -150,7 +175,11 @@ class Backbone:
         attention = needs.diagonals | needs.matrices | needs.attended
         if not needs.layers and not attention:
             return HiddenStates(static=static, decoder=decoder)
-        places = slot_positions(batch, needs.slot) if needs.slot is not None and _reads_slot_only(needs) else None
+        places = (
+            slot_positions(batch, needs.slot)
+            if needs.slot is not None and _reads_slot_only(needs)
+            else None
+        )
         seam = SeamCall(
             prefix=batch.prefix,
             diagonal_layers=needs.diagonals,
@@ -167,9 +196,15 @@ class Backbone:
             self.require_seam("Ditto" if needs.diagonals else "an attention matrix")
 
         def read(layer: int) -> Tensor:
-            states: Tensor = output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
-            if places is not None and states.size(1) > 1:  # the last layer of our own BERT may be at the slot alone
-                states = states[torch.arange(len(places), device=places.device), places].unsqueeze(1)
+            states: Tensor = (
+                output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
+            )
+            if (
+                places is not None and states.size(1) > 1
+            ):  # the last layer of our own BERT may be at the slot alone
+                states = states[torch.arange(len(places), device=places.device), places].unsqueeze(
+                    1
+                )
             return states.float()
 
         return HiddenStates(
@@ -178,12 +213,17 @@ class Backbone:
             decoder,
             seam.diagonals,
             seam.matrices,
-            {layer: self.projection(layer)(mixed).float() for layer, mixed in seam.mixtures.items()},
+            {
+                layer: self.projection(layer)(mixed).float()
+                for layer, mixed in seam.mixtures.items()
+            },
             None if places is None else needs.slot,
         )
 
     def mixture(self, batch: Batch, layer: int) -> Tensor:
-        """Return the heads' mixtures (n, h d/h) at the last token of a layer (0-based), for which no later one runs."""
+        """Return the heads' mixtures (n, h d/h) at the last token of a layer (0-based), for which
+        no later one runs.
+        """
         batch = without_shared(batch)
         lasts = slot_positions(batch, LAST)
         seam = SeamCall(
@@ -200,14 +240,22 @@ class Backbone:
     def _pass(self, batch: Batch, needs: Needs, seam: SeamCall) -> Any:
         """Run the model on a batch without shared tokens; None if the seam ended the pass early."""
         options: dict[str, Any] = {"seam": seam} if self.family.seam else {}
-        if seam.slots is not None and needs.layers == {self.n_layers} and isinstance(self.model, BertModel):
+        if (
+            seam.slots is not None
+            and needs.layers == {self.n_layers}
+            and isinstance(self.model, BertModel)
+        ):
             options["slots"] = None if needs.attended else seam.slots
-        # causal models take positions with gaps for several texts in a row, unless there is a mask; on a GPU they would
-        # wait for it to look for gaps
-        masked = batch.padded or (self.causal and (batch.positions is not None or self.device.type == "cuda"))
+        # causal models take positions with gaps for several texts in a row, unless there is a mask;
+        # on a GPU they would wait for it to look for gaps
+        masked = batch.padded or (
+            self.causal and (batch.positions is not None or self.device.type == "cuda")
+        )
         with contextlib.ExitStack() as stack, contextlib.suppress(Stopped):
             if (change := batch.augment) is not None:
-                stack.enter_context(self._embedding_layer.register_forward_hook(lambda *given: change(given[2])))
+                stack.enter_context(
+                    self._embedding_layer.register_forward_hook(lambda *given: change(given[2]))
+                )
             if self.tf32:
                 stack.enter_context(tf32_products())
             return self.model(
@@ -225,12 +273,16 @@ class Backbone:
         if not path:
             readable = ", ".join(name for name, family in FAMILIES.items() if family.projection)
             own = self.provenance.family
-            raise UsageError(f"family {own!r} does not open its attention's output; families that do: {readable}")
+            raise UsageError(
+                f"family {own!r} does not open its attention's output; families that do: {readable}"
+            )
         module: nn.Module = self.model.get_submodule(path.format(layer))
         return module
 
     def shared_tokens(self, ids: Sequence[int], needs: Needs, longest: int) -> SharedTokens | None:
-        """Return the keys and values of the tokens that begin every input, if only the last token is read (causal)."""
+        """Return the keys and values of the tokens that begin every input, if only the last token
+        is read (causal).
+        """
         last_only = self.causal and needs.slot == LAST and _reads_slot_only(needs)
         if not ids or not last_only or not self.sees_all(longest):
             return None
@@ -249,7 +301,10 @@ class Backbone:
         """Words, positions and types together, LayerNorm included."""
         layer: nn.Module | None = getattr(self.model, "embeddings", None)
         if layer is None:
-            raise UsageError(f"family {self.provenance.family!r} has no complete embedding layer; take e.g. mini-bert")
+            raise UsageError(
+                f"family {self.provenance.family!r} has no complete embedding layer; take e.g."
+                " mini-bert"
+            )
         return layer
 
     def freeze_embeddings(self) -> None:
@@ -257,16 +312,25 @@ class Backbone:
 
     def _positions(self, batch: Batch) -> Tensor:
         positions = batch.positions
-        if positions is None and self._position_offset and batch.soft is None and _holds(batch, self._padding):
+        if (
+            positions is None
+            and self._position_offset
+            and batch.soft is None
+            and _holds(batch, self._padding)
+        ):
             return self._positions_of_others(batch)
         if positions is None:
             positions = torch.arange(batch.ids.size(1), device=batch.ids.device).unsqueeze(0)
         if batch.prefix is not None:
-            positions = positions + batch.prefix[0][0].size(-2)  # as the code of DCPCSE, and peft, count them
+            positions = positions + batch.prefix[0][0].size(
+                -2
+            )  # as the code of DCPCSE, and peft, count them
         return positions if batch.raw_positions else positions + self._position_offset
 
     def _positions_of_others(self, batch: Batch) -> Tensor:
-        """Return the positions of tokens among which padding was typed, which RoBERTa does not count (n, t)."""
+        """Return the positions of tokens among which padding was typed, which RoBERTa does not
+        count (n, t).
+        """
         others = (batch.ids != self._padding).long()
         before = 0 if batch.prefix is None else batch.prefix[0][0].size(-2)
         return (others.cumsum(dim=1) + before) * others + self._padding
@@ -274,7 +338,9 @@ class Backbone:
     def _tokens_of(self, batch: Batch) -> dict[str, Tensor]:
         if batch.soft is None:
             return {"input_ids": batch.ids}
-        scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)  # Gemma's own look-up multiplies by it
+        scale = getattr(
+            self.model.get_input_embeddings(), "embed_scale", None
+        )  # Gemma's own look-up multiplies by it
         embedded = self._embeddings(batch)
         return {"inputs_embeds": embedded if scale is None else embedded * scale.to(embedded.dtype)}
 
@@ -283,15 +349,22 @@ class Backbone:
         if batch.soft is None:
             return rows
         lines = torch.arange(batch.ids.size(0), device=batch.ids.device).unsqueeze(1)
-        return rows.index_put((lines, batch.soft.slots), batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1))
+        return rows.index_put(
+            (lines, batch.soft.slots), batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1)
+        )
 
     def require_seam(self, wanted: str) -> None:
         """Prove, at first need, that the attention seam computes what the model computes."""
         if not self.family.seam or self._seam_fault:
             reason = f": {self._seam_fault}" if self.family.seam else ""
-            family = f"family {self.provenance.family!r} of backbone {self.name!r} does not open{reason}"
+            family = (
+                f"family {self.provenance.family!r} of backbone {self.name!r} does not open{reason}"
+            )
             others = ", ".join(name for name, family in FAMILIES.items() if family.seam)
-            raise UsageError(f"{wanted} needs the attention of the layers, which {family}; families that do: {others}")
+            raise UsageError(
+                f"{wanted} needs the attention of the layers, which {family}; families that do:"
+                f" {others}"
+            )
 
     @functools.cached_property
     def _seam_fault(self) -> str | None:
@@ -303,7 +376,9 @@ class Backbone:
     def head(self) -> MLMHead:
         """The pre-trained head: the masked-LM one, or a causal model's."""
         if self.causal:
-            head = load_causal_head(self.folder, self.name, self.model.config, self.token_rows, self._tensor_names)
+            head = load_causal_head(
+                self.folder, self.name, self.model.config, self.token_rows, self._tensor_names
+            )
         else:
             head = load_head(self.folder, self.name, self.provenance.family, self._tensor_names)
         return head.to(self.device, self.dtype)
@@ -315,7 +390,10 @@ class Backbone:
     def new_transform(self) -> nn.Module:
         """Return a copy of the pre-trained MLM transform T, float32, to be trained."""
         if self.causal:
-            raise UsageError(f"backbone {self.name!r} is causal and has no masked-LM transform; take projection:tanh")
+            raise UsageError(
+                f"backbone {self.name!r} is causal and has no masked-LM transform; take"
+                " projection:tanh"
+            )
         return copy.deepcopy(self.head.transform).float()
 
     @functools.cached_property
@@ -323,16 +401,22 @@ class Backbone:
         """The pre-trained pooler, (n, d) -> (n, d): tanh(W x + b)."""
         pooler = getattr(self.model, "pooler", None)
         if pooler is None:
-            raise UsageError(f"backbone {self.name!r} has no pooler weights for `cls-pooler`; take `last/cls`")
+            raise UsageError(
+                f"backbone {self.name!r} has no pooler weights for `cls-pooler`; take `last/cls`"
+            )
         dense: nn.Module = getattr(pooler, "dense", pooler)
         return lambda vectors: torch.tanh(dense(vectors.to(self.dtype))).float()
 
 
 def _holds(batch: Batch, padding: int) -> bool:
-    """Return whether an input may have a token of padding, typed by a user, beside those that fill it up."""
+    """Return whether an input may have a token of padding, typed by a user, beside those that fill
+    it up.
+    """
     if batch.rows is None:
         return True
-    return int(np.count_nonzero(batch.rows == padding)) > batch.rows.size - int(batch.host_lengths().sum())
+    return int(np.count_nonzero(batch.rows == padding)) > batch.rows.size - int(
+        batch.host_lengths().sum()
+    )
 
 
 def _reads_slot_only(needs: Needs) -> bool:

@@ -1,8 +1,10 @@
-"""BERT (Devlin et al. 2019) itself, and the families that share its layout: RoBERTa, XLM-R, CamemBERT, ELECTRA.
+"""BERT (Devlin et al. 2019) itself, and the families that share its layout: RoBERTa, XLM-R,
+CamemBERT, ELECTRA.
 
-Written here, since importing transformers' models takes several times as long as encoding a small file; tensors go by
-the checkpoints' own names, attention is the seam's, and the last layer can be computed at one position a sentence. What
-a configuration asks for beyond this is left to transformers.
+Written here, since importing transformers' models takes several times as long as encoding a small
+file; tensors go by the checkpoints' own names, attention is the seam's, and the last layer can be
+computed at one position a sentence. What a configuration asks for beyond this is left to
+transformers.
 """
 
 import functools
@@ -33,7 +35,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "silu": functional.silu,
 }
-_OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in checkpoints that came from TensorFlow
+_OLD_NAMES = {
+    ".gamma": ".weight",
+    ".beta": ".bias",
+}  # of LayerNorm, in checkpoints that came from TensorFlow
 
 
 @dataclass
@@ -60,9 +65,15 @@ class BertConfig:
 
 
 def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | None:
-    """Return the content of a ``config.json`` as that of this file's model, None where transformers has to say."""
+    """Return the content of a ``config.json`` as that of this file's model, None where transformers
+    has to say.
+    """
     plan = FAMILIES[family].plan
-    if plan is None or values.get("add_cross_attention") or (plan.projected and "embedding_size" not in values):
+    if (
+        plan is None
+        or values.get("add_cross_attention")
+        or (plan.projected and "embedding_size" not in values)
+    ):
         return None
     given = {"pad_token_id": plan.pad, **values, "values": values}
     if not plan.projected:
@@ -72,8 +83,14 @@ def read_bert_config(family: str, values: Mapping[str, Any]) -> BertConfig | Non
     except ValueError:  # a size is missing or is not a number
         return None
     ends = ("_size", "_heads", "_layers", "_embeddings")
-    counts = [value for name, value in vars(config).items() if name.endswith(ends) and name in given]
-    if min(counts) < 1 or config.hidden_size % config.num_attention_heads or config.hidden_act not in ACTIVATIONS:
+    counts = [
+        value for name, value in vars(config).items() if name.endswith(ends) and name in given
+    ]
+    if (
+        min(counts) < 1
+        or config.hidden_size % config.num_attention_heads
+        or config.hidden_act not in ACTIVATIONS
+    ):
         return None
     return config
 
@@ -83,7 +100,9 @@ class BertOutput:
     """The output of a pass."""
 
     last_hidden_state: Tensor  #: (n, t, d), or (n, 1, d) at the slots
-    hidden_states: tuple[Tensor, ...] = ()  #: where asked for: the first layer's input, then every layer's output
+    hidden_states: tuple[
+        Tensor, ...
+    ] = ()  #: where asked for: the first layer's input, then every layer's output
 
 
 def _table(rows: int, width: int, pad: int | None = None) -> nn.Embedding:
@@ -105,7 +124,10 @@ class _Embeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, words: Tensor, positions: Tensor) -> Tensor:
-        """Return (n, t, d) from word embeddings (n, t, d) and positions (n or 1, t); all tokens are of type 0."""
+        """Return (n, t, d) from word embeddings (n, t, d) and positions (n or 1, t).
+
+        All tokens are of type 0.
+        """
         summed = words + self.token_type_embeddings.weight[0] + self.position_embeddings(positions)
         embedded: Tensor = self.dropout(self.LayerNorm(summed))
         return embedded
@@ -115,15 +137,21 @@ class _SelfAttention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.n_heads = config.num_attention_heads
-        self.query, self.key, self.value = (nn.Linear(config.hidden_size, config.hidden_size) for _ in range(3))
+        self.query, self.key, self.value = (
+            nn.Linear(config.hidden_size, config.hidden_size) for _ in range(3)
+        )
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
     def by_heads(self, states: Tensor) -> Tensor:
         """Return (n, h, t, d/h) from (n, t, d)."""
         return states.view(*states.shape[:-1], self.n_heads, -1).transpose(1, 2)
 
-    def forward(self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None) -> Tensor:
-        """Return the heads' mixtures, (n, t, d), or at the slots alone, (n, 1, d): one query, keys of every token."""
+    def forward(
+        self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None
+    ) -> Tensor:
+        """Return the heads' mixtures, (n, t, d), or at the slots alone, (n, 1, d): one query, keys
+        of every token.
+        """
         keys, values = self.by_heads(self.key(hidden)), self.by_heads(self.value(hidden))
         probability = self.dropout.p if self.training else 0.0
         if slots is None:
@@ -156,24 +184,33 @@ class _Layer(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         width, inner = config.hidden_size, config.intermediate_size
-        self.attention = nn.ModuleDict({"self": _SelfAttention(config), "output": _Residual(width, config)})
+        self.attention = nn.ModuleDict(
+            {"self": _SelfAttention(config), "output": _Residual(width, config)}
+        )
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, inner)})
         self.activation = ACTIVATIONS[config.hidden_act]
         self.output = _Residual(inner, config)
 
     def forward(
-        self, hidden: Tensor, mask: Tensor | None, seam: SeamCall | None, slots: Tensor | None = None
+        self,
+        hidden: Tensor,
+        mask: Tensor | None,
+        seam: SeamCall | None,
+        slots: Tensor | None = None,
     ) -> Tensor:
         mixed = self.attention["self"](hidden, mask, seam, slots)
         attended = self.attention["output"](mixed, hidden if slots is None else _at(hidden, slots))
-        output: Tensor = self.output(self.activation(self.intermediate["dense"](attended)), attended)
+        output: Tensor = self.output(
+            self.activation(self.intermediate["dense"](attended)), attended
+        )
         return output
 
 
 class BertModel(nn.Module):
     """The encoder without a head, its tensors by the names that checkpoints have.
 
-    ``pooler``: the checkpoint has weights of the pooler's dense layer, which is held and not computed here.
+    ``pooler``: the checkpoint has weights of the pooler's dense layer, which is held and not
+    computed here.
     """
 
     def __init__(self, config: BertConfig, family: Family, *, pooler: bool) -> None:
@@ -185,8 +222,14 @@ class BertModel(nn.Module):
         self.embeddings = _Embeddings(config, family)
         if config.embedding_size not in (0, config.hidden_size):
             self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
-        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))})
-        self.pooler = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.hidden_size)}) if pooler else None
+        self.encoder = nn.ModuleDict(
+            {"layer": nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))}
+        )
+        self.pooler = (
+            nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.hidden_size)})
+            if pooler
+            else None
+        )
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embeddings.word_embeddings
@@ -203,12 +246,16 @@ class BertModel(nn.Module):
     ) -> BertOutput:
         """Return the last layer's states from ids (n, t), or embeddings (n, t, d).
 
-        The mask (n, t) is None without padding, positions are (n or 1, t); at ``slots`` (n,), one position of each
-        sentence, only the last layer is computed.
+        The mask (n, t) is None without padding, positions are (n or 1, t); at ``slots`` (n,), one
+        position of each sentence, only the last layer is computed.
         """
-        words = self.embeddings.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        words = (
+            self.embeddings.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        )
         if position_ids is None:
-            position_ids = torch.arange(words.size(1), device=words.device).unsqueeze(0) + self._first_position
+            position_ids = (
+                torch.arange(words.size(1), device=words.device).unsqueeze(0) + self._first_position
+            )
         hidden = self.embeddings(words, position_ids)
         if hasattr(self, "embeddings_project"):
             hidden = self.embeddings_project(hidden)
@@ -253,4 +300,8 @@ def load_bert(
     missing = wanted.keys() - tensors.keys() - {name for name, *_ in mismatched}
     if not missing and not mismatched:
         model.load_state_dict(tensors, assign=True)
-    return model, {"missing_keys": missing, "mismatched_keys": mismatched, "unexpected_keys": unexpected}
+    return model, {
+        "missing_keys": missing,
+        "mismatched_keys": mismatched,
+        "unexpected_keys": unexpected,
+    }

@@ -1,7 +1,8 @@
-"""Checks that a foreign model folder must pass before use, and transformers, imported when needed and kept silent.
+"""Checks that a foreign model folder must pass before use, and transformers, imported when needed
+and kept silent.
 
-Transformers fills missing tensors with random numbers and missing tokens with its own, and fails in many ways on
-a faulty one. Here the former is refused and the latter becomes one line.
+Transformers fills missing tensors with random numbers and missing tokens with its own, and fails in
+many ways on a faulty one. Here the former is refused and the latter becomes one line.
 """
 
 import contextlib
@@ -41,13 +42,25 @@ _CALLING: dict[str, Any] = {
 
 TABLE_ROWS, TABLE_MATRICES = "model.safetensors", frozenset(("embedding.weight", "embeddings"))
 _CUT = 200  # characters of a library's text in a message
-#: Sizes for which memory is taken -> the most that a model has; None: the side of one of its tensors.
+#: Sizes for which memory is taken -> the most that a model has; None: the side of one of its
+#: tensors.
 _MOST: dict[str, int | None] = {
-    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "embedding_size", "dim", "hidden_dim")),
-    **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_attention_heads", "n_heads", "n_head"), 1000),
+    **dict.fromkeys(
+        ("vocab_size", "hidden_size", "intermediate_size", "embedding_size", "dim", "hidden_dim")
+    ),
+    **dict.fromkeys(
+        ("num_hidden_layers", "n_layers", "n_layer", "num_attention_heads", "n_heads", "n_head"),
+        1000,
+    ),
     **dict.fromkeys(("max_position_embeddings", "n_positions", "type_vocab_size"), 1 << 24),
 }
-_FAULTS = (LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)  # whose text says little alone
+_FAULTS = (
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+)  # whose text says little alone
 
 
 def transformers() -> Any:
@@ -61,14 +74,19 @@ def transformers() -> Any:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a folder; what its library prints on standard output, where results go, is dropped."""
+    """Return the tokenizer of a folder.
+
+    What its library prints on standard output, where results go, is dropped.
+    """
     with _nothing_printed():
         return transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 @contextlib.contextmanager
 def _nothing_printed() -> Iterator[None]:
-    """Keep compiled code from writing to standard output, e.g. of a token's field that it does not know."""
+    """Keep compiled code from writing to standard output, e.g. of a token's field that it does not
+    know.
+    """
     try:
         terminal = os.dup(1)
     except OSError:  # closed
@@ -85,7 +103,10 @@ def _nothing_printed() -> Iterator[None]:
 
 @contextlib.contextmanager
 def opening(what: str) -> Iterator[None]:
-    """Turn whatever a library raises while ``what`` is opened or first used into one line; keep transformers silent."""
+    """Turn whatever a library raises while ``what`` is opened or first used into one line.
+
+    Keep transformers silent.
+    """
     if "transformers" in sys.modules:
         transformers()
     try:
@@ -97,14 +118,21 @@ def opening(what: str) -> Iterator[None]:
             raise
         if isinstance(error, torch.OutOfMemoryError):
             remedy = "`dtype` bfloat16, `device` cpu or a smaller model"
-            raise OutOfMemoryError(f"{what} does not fit into the GPU's memory; give {remedy}") from None
+            raise OutOfMemoryError(
+                f"{what} does not fit into the GPU's memory; give {remedy}"
+            ) from None
         raise UsageError(f"{what} cannot be loaded: {reason(error)}") from None
 
 
 def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a model of one of transformers' classes, and its report of the tensors; ``options`` replace ours."""
+    """Return a model of one of transformers' classes, and its report of the tensors.
+
+    ``options`` replace ours.
+    """
     config = transformers().AutoConfig.from_pretrained(folder, trust_remote_code=False, **_CALLING)
-    loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(folder, config=config, **{**_LOADING, **options})
+    loaded: tuple[Any, dict[str, Any]] = kind.from_pretrained(
+        folder, config=config, **{**_LOADING, **options}
+    )
     return loaded
 
 
@@ -122,44 +150,72 @@ def read_config(what: str, folder: Path) -> dict[str, Any]:
     try:
         return convert(parse_json((folder / "config.json").read_bytes()), dict[str, Any])
     except (ValueError, OSError) as error:
-        raise UsageError(f"config.json of {what} is not a JSON object with a model_type: {reason(error)}") from None
+        raise UsageError(
+            f"config.json of {what} is not a JSON object with a model_type: {reason(error)}"
+        ) from None
 
 
 def check_folder(what: str, folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse what would run foreign code, change the weights on the way, or be filled up silently."""
+    """Refuse what would run foreign code, change the weights on the way, or be filled up
+    silently.
+    """
     if (folder / "adapter_config.json").exists():
-        raise UsageError(f"{what} has an adapter_config.json: merge it first (peft: merge_and_unload) or move it away")
+        raise UsageError(
+            f"{what} has an adapter_config.json: merge it first (peft: merge_and_unload) or move it"
+            " away"
+        )
     for field in ("attn_implementation", "_attn_implementation", "_attn_implementation_internal"):
         if "/" in json.dumps(config.get(field)):
-            raise UsageError(f"config.json of {what} names foreign code ({field} {shown(config[field])}), never run")
+            raise UsageError(
+                f"config.json of {what} names foreign code ({field} {shown(config[field])}),"
+                " never run"
+            )
     versions = json_field(folder / "tokenizer_config.json", "fast_tokenizer_files")
     for name in versions if isinstance(versions, list) else []:
         named_inside(what, folder, str(name), "tokenizer_config.json")
     for file in ("config.json", "tokenizer_config.json"):
         if json_field(folder / file, "auto_map"):
-            raise UsageError(f"{what} comes with its own code (auto_map in {file}), which is never run; try without it")
+            raise UsageError(
+                f"{what} comes with its own code (auto_map in {file}), which is never run; try"
+                " without it"
+            )
     if config.get("quantization_config") is not None:
-        raise UsageError(f"{what} has quantised weights (quantization_config); take the checkpoint they were made from")
+        raise UsageError(
+            f"{what} has quantised weights (quantization_config); take the checkpoint they were"
+            " made from"
+        )
     if config.get("is_decoder"):
-        raise UsageError(f"{what} is a decoder (is_decoder in config.json); its tokens do not see the whole sentence")
-    if not any(file.name in ("tokenizer.json", "vocab.txt", "vocab.json") for file in folder.iterdir()) and not any(
-        folder.glob("*.model")
-    ):
+        raise UsageError(
+            f"{what} is a decoder (is_decoder in config.json); its tokens do not see the whole"
+            " sentence"
+        )
+    if not any(
+        file.name in ("tokenizer.json", "vocab.txt", "vocab.json") for file in folder.iterdir()
+    ) and not any(folder.glob("*.model")):
         raise UsageError(f"{what} has no vocabulary: neither a tokenizer.json nor a vocab.txt")
 
 
 def check_links(what: str, folder: Path, files: Iterable[Path]) -> None:
-    """Refuse files that links lead out of their folder, whose maker would have this machine's files copied."""
+    """Refuse files that links lead out of their folder, whose maker would have this machine's files
+    copied.
+    """
     for path in sorted(files):
         if not is_below(real_path(path), folder):
-            raise UsageError(f"{what}: {path.relative_to(folder)} is a link that leads out of the folder")
+            raise UsageError(
+                f"{what}: {path.relative_to(folder)} is a link that leads out of the folder"
+            )
 
 
 def named_inside(what: str, folder: Path, name: str, file: str) -> Path:
-    """Return the path of a name that a ``file`` of a folder gives; refuse one that leads out of the folder."""
+    """Return the path of a name that a ``file`` of a folder gives.
+
+    Refuse one that leads out of the folder.
+    """
     path = inside(folder, name)
     if path is None:
-        raise UsageError(f"{what} has {shown(name)} in its {file}, which leads out of the folder; put it inside")
+        raise UsageError(
+            f"{what} has {shown(name)} in its {file}, which leads out of the folder; put it inside"
+        )
     return path
 
 
@@ -180,7 +236,10 @@ def json_field(path: Path, field: str) -> Any:
 
 
 def tensor_names(path: Path) -> frozenset[str]:
-    """Return the names of a safetensors file's tensors; none if it is missing or broken, which loading reports."""
+    """Return the names of a safetensors file's tensors.
+
+    None if it is missing or broken, which loading reports.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             return frozenset(file.keys())
@@ -195,7 +254,10 @@ def is_table(folder: Path) -> bool:
 
 
 def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -> frozenset[str]:
-    """Compare config.json with the safetensors headers before memory is taken; return the tensors' names."""
+    """Compare config.json with the safetensors headers before memory is taken.
+
+    Return the tensors' names.
+    """
     shapes: dict[str, list[int]] = {}
     for path in weights:
         try:
@@ -205,33 +267,54 @@ def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -
         except (SafetensorError, OSError) as error:
             raise UsageError(f"weights {path.name} of {what} are broken: {reason(error)}") from None
         if form != "pt":
-            raise UsageError(f"weights {path.name} of {what} are marked format {shown(form)}, not 'pt'; convert them")
+            raise UsageError(
+                f"weights {path.name} of {what} are marked format {shown(form)}, not 'pt'; convert"
+                " them"
+            )
     pad = config.get("pad_token_id")
     rows = config.get("vocab_size")
     if isinstance(pad, int) and isinstance(rows, int) and not 0 <= pad < rows:
-        raise UsageError(f"config.json of {what} has pad_token_id {pad}; its ids go from 0 to {rows - 1}")
+        raise UsageError(
+            f"config.json of {what} has pad_token_id {pad}; its ids go from 0 to {rows - 1}"
+        )
     sides = {side for shape in shapes.values() for side in shape}
     for field, most in _MOST.items():
         value = config.get(field)
         if isinstance(value, int) and (value not in sides if most is None else value > most):
-            why = "and none of its tensors has that size" if most is None else "which no model of its family has"
+            why = (
+                "and none of its tensors has that size"
+                if most is None
+                else "which no model of its family has"
+            )
             raise UsageError(f"config.json of {what} has {field} {value}, {why}")
     return frozenset(shapes)
 
 
 def check_tensors(
-    what: str, *, missing: Collection[str], mismatched: Collection[tuple[str, Sequence[int], Sequence[int]]]
+    what: str,
+    *,
+    missing: Collection[str],
+    mismatched: Collection[tuple[str, Sequence[int], Sequence[int]]],
 ) -> None:
-    """Refuse weights that transformers would fill with random numbers: missing ones and those of another shape."""
+    """Refuse weights that transformers would fill with random numbers: missing ones and those of
+    another shape.
+    """
     for name, *shapes in sorted(mismatched):
         stored, wanted = (" x ".join(map(str, shape)) or "none" for shape in shapes)
-        raise UsageError(f"{what} has tensor {name} of shape {stored}, where config.json asks for {wanted}")
+        raise UsageError(
+            f"{what} has tensor {name} of shape {stored}, where config.json asks for {wanted}"
+        )
     if missing:
-        raise UsageError(f"{what} lacks {len(missing)} of its tensors (e.g. {min(missing)}): not a whole checkpoint")
+        raise UsageError(
+            f"{what} lacks {len(missing)} of its tensors (e.g. {min(missing)}): not a whole"
+            " checkpoint"
+        )
 
 
 def check_loaded(what: str, model: Any, info: Mapping[str, Any]) -> None:
-    """Refuse a model with weights that are missing, of another shape, left over (but for heads), or not finite."""
+    """Refuse a model with weights that are missing, of another shape, left over (but for heads), or
+    not finite.
+    """
     check_tensors(what, missing=info["missing_keys"], mismatched=info["mismatched_keys"])
     body = (f"{model.base_model_prefix}.", *(f"{name}." for name, _ in model.named_children()))
     over = [
@@ -240,7 +323,10 @@ def check_loaded(what: str, model: Any, info: Mapping[str, Any]) -> None:
         if name.startswith(body) and "pooler." not in name and "position_ids" not in name
     ]
     if over:
-        raise UsageError(f"{what} has {len(over)} tensors that its config.json has no place for (e.g. {min(over)})")
+        raise UsageError(
+            f"{what} has {len(over)} tensors that its config.json has no place for (e.g."
+            f" {min(over)})"
+        )
     check_finite(what, model)
 
 
@@ -252,20 +338,33 @@ def check_finite(what: str, module: Any) -> None:
 
 
 def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: int) -> None:
-    """Compare the tokenizer with the table of v embeddings, ``rows``, and with its folder's own files."""
+    """Compare the tokenizer with the table of v embeddings, ``rows``, and with its folder's own
+    files.
+    """
     size, highest = tokenizer.size, tokenizer.highest
     if highest >= rows:
         last = f"{highest} ({shown(tokenizer.text(highest))}): they are not of one model"
-        raise UsageError(f"{what} has {rows} rows of embeddings, and its vocabulary goes to id {last}")
+        raise UsageError(
+            f"{what} has {rows} rows of embeddings, and its vocabulary goes to id {last}"
+        )
     if size < highest + 1 and (twice := _twice(folder)) is not None:
         raise UsageError(f"the vocabulary of {what} has {shown(twice)} twice")
     if 2 * size <= rows:
-        raise UsageError(f"{what} has {rows} rows of embeddings, only {size} tokens in its vocabulary: it is cut short")
+        raise UsageError(
+            f"{what} has {rows} rows of embeddings, only {size} tokens in its vocabulary: it is cut"
+            " short"
+        )
     texts = [tokenizer.text(token) for token in sorted(tokenizer.specials)]
     for text in _made_up(folder, [text for text in texts if not tokenizer.knows(text)]):
         raise UsageError(f"the vocabulary of {what} has no {text}, which its tokenizer needs")
-    if tokenizer.mask is not None and tokenizer.mask in {*tokenizer.start, *tokenizer.end, tokenizer.unk}:
-        raise UsageError(f"the mask token of {what} is {shown(tokenizer.mask_text)}, which means something else")
+    if tokenizer.mask is not None and tokenizer.mask in {
+        *tokenizer.start,
+        *tokenizer.end,
+        tokenizer.unk,
+    }:
+        raise UsageError(
+            f"the mask token of {what} is {shown(tokenizer.mask_text)}, which means something else"
+        )
 
 
 def _twice(folder: Path) -> str | None:
@@ -274,7 +373,9 @@ def _twice(folder: Path) -> str | None:
         content = json.loads((folder / "tokenizer.json").read_bytes(), object_pairs_hook=list)
         return _repeated(piece for piece, _ in dict(dict(content)["model"])["vocab"])
     if (folder / "vocab.txt").is_file():
-        return _repeated((folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n"))
+        return _repeated(
+            (folder / "vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        )
     return None
 
 
@@ -283,11 +384,17 @@ def _repeated(items: Iterable[str]) -> str | None:
 
 
 def _made_up(folder: Path, added: Sequence[str]) -> list[str]:
-    """Return those of the added special tokens that no file of the folder has: the library has made them up."""
-    names = [name for name in ("tokenizer.json", "vocab.txt", "vocab.json") if (folder / name).is_file()]
+    """Return those of the added special tokens that no file of the folder has: the library has made
+    them up.
+    """
+    names = [
+        name for name in ("tokenizer.json", "vocab.txt", "vocab.json") if (folder / name).is_file()
+    ]
     if not names or not added:
         return []  # SentencePiece alone: its families have their own special tokens
     paths = [folder / name for name in (*names, "added_tokens.json")]
     content = "".join(path.read_text(encoding="utf-8") for path in paths if path.is_file())
-    content += json.dumps(json_field(folder / "tokenizer_config.json", "added_tokens_decoder"), ensure_ascii=False)
+    content += json.dumps(
+        json_field(folder / "tokenizer_config.json", "added_tokens_decoder"), ensure_ascii=False
+    )
     return [text for text in added if json.dumps(text, ensure_ascii=False) not in content]

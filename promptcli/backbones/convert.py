@@ -18,7 +18,11 @@ def convert_apart(file: Path, target: Path) -> None:
     command = python_command("promptcli.backbones.convert", str(file), str(target))
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
-        reason = "" if ran.returncode == 0 else next(iter(ran.stderr.strip().splitlines()[-1:]), "no reason given")
+        reason = (
+            ""
+            if ran.returncode == 0
+            else next(iter(ran.stderr.strip().splitlines()[-1:]), "no reason given")
+        )
     except subprocess.TimeoutExpired:
         reason = f"it took longer than {_LONGEST} s"
     if reason:
@@ -35,7 +39,11 @@ def _convert(pickle: Path, target: Path) -> None:
         stored = torch.load(pickle, map_location="cpu", weights_only=True)
     if not isinstance(stored, dict):
         raise ValueError(f"it holds {type(stored).__name__}, not tensors by name")
-    tensors = {str(name): item.contiguous().clone() for name, item in stored.items() if isinstance(item, torch.Tensor)}
+    tensors = {
+        str(name): item.contiguous().clone()
+        for name, item in stored.items()
+        if isinstance(item, torch.Tensor)
+    }
     if not tensors:
         raise ValueError("it holds no tensors")
     save_file(tensors, target, metadata={"format": "pt"})

@@ -11,29 +11,51 @@ from torch import Tensor, nn
 from promptcli.backbones import kernels
 from promptcli.errors import UsageError, unknown
 
-TF32 = "tf32"  #: Float32 whose matrix products a GPU makes of operands rounded to 10 bits of mantissa
-DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+TF32 = (  #: Float32 whose matrix products a GPU makes of operands rounded to 10 bits of mantissa
+    "tf32"
+)
+DTYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
 def choose_device(name: str) -> str:
     """Return a torch device name; ``auto`` takes CUDA, else MPS, else the processor."""
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    available = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
     if name == "auto":
         return next(kind for kind, usable in available.items() if usable)
     kind, colon, number = name.partition(":")
-    if kind not in available or (colon and not (kind == "cuda" and re.fullmatch("[0-9]{1,3}", number))):
-        raise unknown("device", name, ["auto", *(kind for kind, usable in available.items() if usable)])
+    if kind not in available or (
+        colon and not (kind == "cuda" and re.fullmatch("[0-9]{1,3}", number))
+    ):
+        raise unknown(
+            "device", name, ["auto", *(kind for kind, usable in available.items() if usable)]
+        )
     count = torch.cuda.device_count() if kind == "cuda" else int(available[kind])
     if not available[kind] or int(number or 0) >= count:
-        raise UsageError(f"device {name!r} is not available: this machine has {count} of its kind; give auto or cpu")
+        raise UsageError(
+            f"device {name!r} is not available: this machine has {count} of its kind; give auto"
+            " or cpu"
+        )
     return name
 
 
 def weights_dtype(name: str, device: str) -> torch.dtype | None:
-    """Return ``choose_dtype``; None for ``stored``, float32 for ``tf32`` (see ``Backbone.tf32``)."""
+    """Return ``choose_dtype``.
+
+    None for ``stored``, float32 for ``tf32`` (see ``Backbone.tf32``).
+    """
     if name == TF32:
         if not device.startswith("cuda"):
-            raise UsageError(f"dtype {TF32} is a GPU's way to multiply, and the device is {device}; give float32")
+            raise UsageError(
+                f"dtype {TF32} is a GPU's way to multiply, and the device is {device}; give float32"
+            )
         return torch.float32
     return None if name == "stored" else choose_dtype(name, device)
 
@@ -50,7 +72,10 @@ def tf32_products() -> Iterator[None]:
 
 
 def choose_dtype(name: str, device: str) -> torch.dtype:
-    """Return the weights' dtype; ``auto`` takes bfloat16 if the hardware computes in it, else float32."""
+    """Return the weights' dtype.
+
+    ``auto`` takes bfloat16 if the hardware computes in it, else float32.
+    """
     if name == "auto":
         return torch.bfloat16 if computes(torch.bfloat16, device) else torch.float32
     if name not in DTYPES:
@@ -71,11 +96,17 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class OneDnnLinear(nn.Linear):
-    """A linear layer whose float32 products are oneDNN's instead of MKL's while nothing is learned."""
+    """A linear layer whose float32 products are oneDNN's instead of MKL's while nothing is
+    learned.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         """Return input (..., d) times the weights (d', d), plus the bias."""
-        if torch.is_inference_mode_enabled() and input.dtype is torch.float32 and input.device.type == "cpu":
+        if (
+            torch.is_inference_mode_enabled()
+            and input.dtype is torch.float32
+            and input.device.type == "cpu"
+        ):
             return kernels.onednn_linear(input, self.weight, self.bias)
         return super().forward(input)
 

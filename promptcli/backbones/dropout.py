@@ -7,7 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers as wide as a number, by its bytes
+_WHOLE = {
+    2: torch.int16,
+    4: torch.int32,
+    8: torch.int64,
+}  # integers as wide as a number, by its bytes
 _LEVELS = 2**16  # sixteen random bits a number: the probability is right to 1/131,072
 
 
@@ -15,7 +19,9 @@ class FastDropout(nn.Dropout):
     """``nn.Dropout``, five times as fast on a processor; the same elsewhere."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return the input with each number dropped with probability p, the others scaled by 1 / (1 - p)."""
+        """Return the input with each number dropped with probability p, the others scaled by 1 / (1
+        - p).
+        """
         return dropout(input, self.p) if self.training else input
 
 
@@ -41,10 +47,15 @@ def dropped_copies(numbers: Tensor, count: int, probability: float) -> Tensor:
 
 
 class _Masked(torch.autograd.Function):
-    """numbers x kept x scale, plus ``before``; keeps a byte a number for the backward pass, not the numbers."""
+    """numbers x kept x scale, plus ``before``.
+
+    Keeps a byte a number for the backward pass, not the numbers.
+    """
 
     @staticmethod
-    def forward(ctx: Any, numbers: Tensor, kept: Tensor, scale: float, before: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, numbers: Tensor, kept: Tensor, scale: float, before: Tensor | None
+    ) -> Tensor:
         ctx.save_for_backward(kept)
         ctx.scale, ctx.dtype, ctx.added = scale, numbers.dtype, before is not None
         if before is None:
@@ -59,7 +70,9 @@ class _Masked(torch.autograd.Function):
 
 
 def dropped_product(weights: Tensor, values: Tensor, probability: float) -> Tensor:
-    """Return ``dropout(weights) @ values``, (..., t, s) by (..., s, d), on a processor, without holding the former."""
+    """Return ``dropout(weights) @ values``, (..., t, s) by (..., s, d), on a processor, without
+    holding the former.
+    """
     if not probability:
         return weights @ values
     product: Tensor = _MaskedProduct.apply(  # type: ignore[no-untyped-call]
@@ -69,7 +82,10 @@ def dropped_product(weights: Tensor, values: Tensor, probability: float) -> Tens
 
 
 class _MaskedProduct(torch.autograd.Function):
-    """(weights x kept x scale) @ values; the softmax before it holds its weights anyway, so they cost nothing."""
+    """(weights x kept x scale) @ values.
+
+    The softmax before it holds its weights anyway, so they cost nothing.
+    """
 
     @staticmethod
     def forward(ctx: Any, weights: Tensor, values: Tensor, kept: Tensor, scale: float) -> Tensor:
@@ -86,12 +102,16 @@ class _MaskedProduct(torch.autograd.Function):
 
 
 def _bits(kept: Tensor, numbers: Tensor) -> Tensor:
-    """Return a mask as integers as wide as the numbers, with all bits set for a number that is kept."""
+    """Return a mask as integers as wide as the numbers, with all bits set for a number that is
+    kept.
+    """
     return kept.to(_WHOLE[numbers.element_size()])
 
 
 def _zeroed(numbers: Tensor, bits: Tensor) -> Tensor:
-    """Return the numbers, 0 if dropped: a bitwise product is several times as fast as one with bools."""
+    """Return the numbers, 0 if dropped: a bitwise product is several times as fast as one with
+    bools.
+    """
     return numbers.view(bits.dtype).bitwise_and(bits).view(numbers.dtype)
 
 
@@ -103,7 +123,11 @@ def _zero(numbers: Tensor, bits: Tensor) -> Tensor:
 
 def _scaled(numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
     """Return numbers x kept x scale; a scale of 1 costs no pass over them."""
-    return _zeroed(numbers, _bits(kept, numbers)) if scale == 1 else _zero(numbers.mul(scale), _bits(kept, numbers))
+    return (
+        _zeroed(numbers, _bits(kept, numbers))
+        if scale == 1
+        else _zero(numbers.mul(scale), _bits(kept, numbers))
+    )
 
 
 def _keep(shape: torch.Size, probability: float) -> Tensor:

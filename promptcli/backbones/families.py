@@ -1,4 +1,7 @@
-"""What differs between the families of backbones, as a table: heads, positions, floor plan. No code but look-ups."""
+"""What differs between the families of backbones, as a table: heads, positions, floor plan.
+
+No code but look-ups.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +14,9 @@ GELU = "gelu"  #: a step of the MLM transform that is a function and not a modul
 
 @dataclass(frozen=True)
 class BertPlan:
-    """What ``backbones/bert.py`` has to know of a family with BERT's floor plan, to compute it without transformers."""
+    """What ``backbones/bert.py`` has to know of a family with BERT's floor plan, to compute it
+    without transformers.
+    """
 
     model: str  #: transformers' class without a head, for configurations that others read
     prefix: str  #: of its tensors in a model with a head
@@ -23,8 +28,8 @@ class BertPlan:
 class Family:
     """One ``model_type`` of transformers."""
 
-    #: Modules of the masked-LM model that make the MLM transform T, in order; none in causal families, where T is the
-    #: identity.
+    #: Modules of the masked-LM model that make the MLM transform T, in order; none in causal
+    #: families, where T is the identity.
     transform: tuple[str, ...]
     decoder: str  #: its output projection, bias included
     pads_before_positions: bool = False  #: positions start after the padding id (RoBERTa: at 2)
@@ -33,17 +38,23 @@ class Family:
     pooler: bool = False  #: checkpoints may have one
     causal: bool = False  #: a token sees those before it only; the sentence is read at its last one
     layers: str = ""  #: module that holds the layers (causal families)
-    projection: str = ""  #: output projection of the attention, {} for the layer's number; "" if nobody may read it
+    #: output projection of the attention, {} for the layer's number; "" if nobody may read it
+    projection: str = ""
 
 
-_BERT_PROJECTION, _LLAMA_PROJECTION = "encoder.layer.{}.attention.output.dense", "layers.{}.self_attn.o_proj"
+_BERT_PROJECTION, _LLAMA_PROJECTION = (
+    "encoder.layer.{}.attention.output.dense",
+    "layers.{}.self_attn.o_proj",
+)
 _LLAMA = Family((), "lm_head", causal=True, layers="layers", projection=_LLAMA_PROJECTION)
 _LM_HEAD = ("lm_head.dense", GELU, "lm_head.layer_norm")
 
 
 def _roberta(model: str) -> Family:
     plan = BertPlan(model, "roberta", pad=1)
-    return Family(_LM_HEAD, "lm_head.decoder", True, plan=plan, pooler=True, projection=_BERT_PROJECTION)
+    return Family(
+        _LM_HEAD, "lm_head.decoder", True, plan=plan, pooler=True, projection=_BERT_PROJECTION
+    )
 
 
 FAMILIES: Table[Family] = Table(
@@ -67,19 +78,27 @@ FAMILIES: Table[Family] = Table(
         ),
         "modernbert": Family(("head",), "decoder", projection="layers.{}.attn.Wo"),
         "albert": Family(
-            ("predictions.dense", "predictions.activation", "predictions.LayerNorm"), "predictions.decoder", pooler=True
+            ("predictions.dense", "predictions.activation", "predictions.LayerNorm"),
+            "predictions.decoder",
+            pooler=True,
         ),
         "distilbert": Family(
             ("vocab_transform", "activation", "vocab_layer_norm"),
             "vocab_projector",
             projection="transformer.layer.{}.attention.out_lin",
         ),
-        "mpnet": Family(_LM_HEAD, "lm_head.decoder", pads_before_positions=True, seam=False, pooler=True),
+        "mpnet": Family(
+            _LM_HEAD, "lm_head.decoder", pads_before_positions=True, seam=False, pooler=True
+        ),
         "deberta": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
         "deberta-v2": Family(("cls.predictions.transform",), "cls.predictions.decoder", seam=False),
         "gpt2": Family((), "lm_head", causal=True, layers="h", projection="h.{}.attn.c_proj"),
         "opt": Family(
-            (), "lm_head", causal=True, layers="decoder.layers", projection="decoder.layers.{}.self_attn.out_proj"
+            (),
+            "lm_head",
+            causal=True,
+            layers="decoder.layers",
+            projection="decoder.layers.{}.self_attn.out_proj",
         ),
         "llama": _LLAMA,
         "mistral": _LLAMA,
@@ -93,7 +112,9 @@ FAMILIES: Table[Family] = Table(
 
 
 def family_of(config: Mapping[str, Any]) -> str | None:
-    """Return the row of a ``config.json``: its ``model_type``, and whether tokens of a causal family see both sides."""
+    """Return the row of a ``config.json``: its ``model_type``, and whether tokens of a causal
+    family see both sides.
+    """
     family = config.get("model_type")
     if not isinstance(family, str):
         return None

@@ -1,4 +1,7 @@
-"""The pre-trained head that predicts tokens: transform T and decoder, by name. Refuses a checkpoint without one."""
+"""The pre-trained head that predicts tokens: transform T and decoder, by name.
+
+Refuses a checkpoint without one.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +10,13 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from promptcli.backbones.checking import check_finite, check_tensors, load_model, opening, transformers
+from promptcli.backbones.checking import (
+    check_finite,
+    check_tensors,
+    load_model,
+    opening,
+    transformers,
+)
 from promptcli.backbones.families import FAMILIES, GELU
 from promptcli.errors import UsageError
 
@@ -15,12 +24,15 @@ _DECODER = "lm_head.weight"  # of every causal family
 
 
 class MLMHead(nn.Module):
-    """T (dense, activation, LayerNorm; the identity in causal models) and the decoder, (n, d) -> (n, d) -> (n, v).
+    """T (dense, activation, LayerNorm; the identity in causal models) and the decoder, (n, d) ->
+    (n, d) -> (n, v).
 
     With a ``softcap`` c logits s become c tanh(s / c) (Gemma 2).
     """
 
-    def __init__(self, transform: nn.Module, decoder: nn.Module, softcap: float | None = None) -> None:
+    def __init__(
+        self, transform: nn.Module, decoder: nn.Module, softcap: float | None = None
+    ) -> None:
         super().__init__()
         self.transform = transform
         self.decoder = decoder
@@ -34,7 +46,9 @@ class MLMHead(nn.Module):
     def to_logits(self, hidden: Tensor) -> Tensor:
         """Return decoder(T(h)) with its bias, (n, v) float32."""
         logits: Tensor = self.decoder(hidden.to(self._dtype)).float()
-        return logits if self._softcap is None else self._softcap * torch.tanh(logits / self._softcap)
+        return (
+            logits if self._softcap is None else self._softcap * torch.tanh(logits / self._softcap)
+        )
 
     @property
     def rows(self) -> Tensor:
@@ -50,21 +64,31 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
     """Load the masked-LM head of a checkpoint."""
     row = FAMILIES[family]
     lacking = _lacking(name, f"masked-LM head ({next(iter(row.transform), row.decoder)})")
-    if not row.transform or not any(tensor.startswith(row.transform[0] + ".") for tensor in tensor_names):
+    if not row.transform or not any(
+        tensor.startswith(row.transform[0] + ".") for tensor in tensor_names
+    ):
         raise lacking
     what = f"the masked-LM head of backbone {name!r}"
     with opening(what):
         # not called: any attention will do, and this one is always there
-        model, info = load_model(transformers().AutoModelForMaskedLM, folder, attn_implementation="eager")
+        model, info = load_model(
+            transformers().AutoModelForMaskedLM, folder, attn_implementation="eager"
+        )
     parts = tuple(f"{name}." for name in (*row.transform, row.decoder))
     check_tensors(
         what,
         missing=[name for name in info["missing_keys"] if name.startswith(parts)],
-        mismatched=[mismatch for mismatch in info["mismatched_keys"] if mismatch[0].startswith(parts)],
+        mismatched=[
+            mismatch for mismatch in info["mismatched_keys"] if mismatch[0].startswith(parts)
+        ],
     )
     try:
         steps = [nn.GELU() if step == GELU else model.get_submodule(step) for step in row.transform]
-        head = MLMHead(nn.Sequential(*steps), model.get_submodule(row.decoder)).eval().requires_grad_(False)
+        head = (
+            MLMHead(nn.Sequential(*steps), model.get_submodule(row.decoder))
+            .eval()
+            .requires_grad_(False)
+        )
     except AttributeError:  # DeBERTa's newer checkpoints are laid out otherwise
         raise lacking from None
     check_finite(what, head)
@@ -72,11 +96,17 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
 
 
 def _lacking(name: str, head: str) -> UsageError:
-    return UsageError(f"backbone {name!r} has no {head}, which predicts tokens; take a checkpoint saved with it")
+    return UsageError(
+        f"backbone {name!r} has no {head}, which predicts tokens; take a checkpoint saved with it"
+    )
 
 
-def load_causal_head(folder: Path, name: str, config: Any, token_rows: Tensor, tensor_names: frozenset[str]) -> MLMHead:
-    """Return the head of a causal model: its one matrix, or ``token_rows`` (v, d) if it is tied to them."""
+def load_causal_head(
+    folder: Path, name: str, config: Any, token_rows: Tensor, tensor_names: frozenset[str]
+) -> MLMHead:
+    """Return the head of a causal model: its one matrix, or ``token_rows`` (v, d) if it is tied to
+    them.
+    """
     rows = token_rows
     if _DECODER in tensor_names:
         for path in sorted(folder.glob("*.safetensors")):

@@ -1,6 +1,7 @@
 """Names of torch that a release may move or drop, each with a plain way in its place.
 
-The names are private, but nothing public does what they do. ``PRIVATE_NAMES`` says which of them this torch has.
+The names are private, but nothing public does what they do. ``PRIVATE_NAMES`` says which of them
+this torch has.
 """
 
 import functools
@@ -36,13 +37,17 @@ PRIVATE_NAMES: dict[str, Any | None] = {
 
 
 def cpu_computes_bfloat16() -> bool:
-    """Return whether the CPU multiplies matrices of bfloat16 at speed; False if torch does not say."""
+    """Return whether the CPU multiplies matrices of bfloat16 at speed.
+
+    False if torch does not say.
+    """
     return _AVX512_BFLOAT16 is not None and bool(_AVX512_BFLOAT16())
 
 
 @functools.cache
 def mkl_is_slow() -> bool:
-    """Return whether MKL, which torch calls for float32 products, leaves half of the CPU's vector units idle.
+    """Return whether MKL, which torch calls for float32 products, leaves half of the CPU's vector
+    units idle.
 
     That is so on AMD's CPUs with AVX-512. False if oneDNN cannot take the products over.
     """
@@ -56,7 +61,9 @@ def mkl_is_slow() -> bool:
 
 
 def onednn_linear(vectors: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return vectors (..., d) times the weights (d', d), plus the bias (d',), float32 on a CPU, by oneDNN."""
+    """Return vectors (..., d) times the weights (d', d), plus the bias (d',), float32 on a CPU, by
+    oneDNN.
+    """
     if _ONEDNN_LINEAR is None:
         return functional.linear(vectors, weight, bias)
     product: Tensor = _ONEDNN_LINEAR(vectors, weight, bias, "none", [], "")
@@ -64,11 +71,18 @@ def onednn_linear(vectors: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
 
 
 def attention_with_logsumexp(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    softcap: float | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output (n, h, t, d/h) and the logsumexp over keys (n, h, t) float32 of one attention.
+    """Return the output (n, h, t, d/h) and the logsumexp over keys (n, h, t) float32 of one
+    attention.
 
-    A fused kernel computes both without the matrix (n, h, t, t), where the device has one and scores are not capped.
+    A fused kernel computes both without the matrix (n, h, t, t), where the device has one and
+    scores are not capped.
     """
     kernel = _FUSED.get(query.device.type)
     if kernel is None or softcap is not None:
@@ -80,7 +94,9 @@ def attention_with_logsumexp(
     return output, logsumexp[..., : query.size(2)].float()
 
 
-def scores(query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None) -> Tensor:
+def scores(
+    query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None = None
+) -> Tensor:
     """Return the scaled, capped and masked dot products, (n, h, t, t) float32."""
     products = capped((query @ key.transpose(-1, -2)).float() * scale, softcap)
     if mask is None:
@@ -89,17 +105,22 @@ def scores(query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softca
 
 
 def capped(products: Tensor, softcap: float | None) -> Tensor:
-    """Return scaled dot products s as c tanh(s / c) for a cap c (Gemma 2), unchanged without one."""
+    """Return scaled dot products s as c tanh(s / c) for a cap c (Gemma 2), unchanged without
+    one.
+    """
     if softcap is None:
         return products
     return softcap * torch.tanh(products / softcap)
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a mask to be added to scores: a boolean one (True = attend) becomes 0 and a very low number."""
+    """Return a mask to be added to scores: a boolean one (True = attend) becomes 0 and a very low
+    number.
+    """
     if mask.dtype != torch.bool:
         return mask
-    # half the lowest number: padding that may attend to nothing (sliding windows) must not overflow to NaN
+    # half the lowest number: padding that may attend to nothing (sliding windows) must not overflow
+    # to NaN
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min / 2)
 
 
@@ -107,7 +128,9 @@ def _fused_on_cpu(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
     assert _FLASH_ON_CPU is not None
-    result: tuple[Tensor, Tensor] = _FLASH_ON_CPU(query, key, value, 0.0, False, attn_mask=mask, scale=scale)
+    result: tuple[Tensor, Tensor] = _FLASH_ON_CPU(
+        query, key, value, 0.0, False, attn_mask=mask, scale=scale
+    )
     return result
 
 
@@ -120,7 +143,9 @@ def _fused_on_cuda(
         width = key.size(2)
         aligned = functional.pad(mask, (0, -width % 16))[..., :width]
         bias = aligned.expand(query.size(0), query.size(1), query.size(2), width)
-    output, logsumexp, *_ = _EFFICIENT_ON_CUDA(query, key, value, bias, True, 0.0, False, scale=scale)
+    output, logsumexp, *_ = _EFFICIENT_ON_CUDA(
+        query, key, value, bias, True, 0.0, False, scale=scale
+    )
     return output, logsumexp
 
 

@@ -14,7 +14,10 @@ from promptcli.storage.tensors import disk_errors
 
 
 class MaskedLM:
-    """transformers' BERT and head from random weights; products are computed in ``dtype``, all else in float32."""
+    """transformers' BERT and head from random weights.
+
+    Products are computed in ``dtype``, all else in float32.
+    """
 
     def __init__(
         self,
@@ -82,7 +85,8 @@ class MaskedLM:
         *,
         dropout: float,
     ) -> tuple[Tensor, Tensor]:
-        """Return the mean cross-entropy of the gold ids plus that of the words, and the number of right first guesses.
+        """Return the mean cross-entropy of the gold ids plus that of the words, and the number of
+        right first guesses.
 
         Args:
             ids: (n, t).
@@ -99,7 +103,9 @@ class MaskedLM:
             if isinstance(module, nn.Dropout):
                 module.p = dropout
         positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        positions = positions.clamp(max=len(self.position_rows) - 1)  # padding may lie beyond the table
+        positions = positions.clamp(
+            max=len(self.position_rows) - 1
+        )  # padding may lie beyond the table
         with torch.autocast(ids.device.type, self._dtype, enabled=self._dtype != torch.float32):
             states = self._model.bert(input_ids=ids, attention_mask=real, position_ids=positions)[0]
             logits = self._model.cls(states.flatten(0, 1)[places]).float()
@@ -111,7 +117,9 @@ class MaskedLM:
 
     def save(self, folder: Path, *, dropout: float) -> None:
         """Write ``config.json`` and ``model.safetensors``."""
-        self._model.config.hidden_dropout_prob = self._model.config.attention_probs_dropout_prob = dropout
+        self._model.config.hidden_dropout_prob = self._model.config.attention_probs_dropout_prob = (
+            dropout
+        )
         transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         with disk_errors(folder / "model.safetensors"):
             self._model.eval().save_pretrained(folder)

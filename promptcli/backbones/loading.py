@@ -10,35 +10,44 @@ if TYPE_CHECKING:
 
     from promptcli.backbones.backbone import Backbone
 
-_WORD_VECTORS = "glove:"  #: before the name of a file of word vectors; names without it are pre-trained language models
+#: before the name of a file of word vectors; names without it are pre-trained language models
+_WORD_VECTORS = "glove:"
 
 
 def load_backbone(
     name: str, *, device: str = "cpu", dtype: "torch.dtype | None" = None, words: bool = False
 ) -> "Backbone":
-    """Load a backbone in eval mode: a shipped name, a local folder, a hub id (``@revision`` after it), ``glove:FILE``.
+    """Load a backbone in eval mode: a shipped name, a local folder, a hub id (``@revision`` after
+    it), ``glove:FILE``.
 
-    ``dtype`` is by default float32, and for causal models that of their files if the device computes in it; ``words``:
-    word vectors will do, which are refused otherwise.
+    ``dtype`` is by default float32, and for causal models that of their files if the device
+    computes in it; ``words``: word vectors will do, which are refused otherwise.
     """
     if not words_only(name):
         from promptcli.backbones.pretrained import load_pretrained
 
         return load_pretrained(name, device=device, dtype=dtype)
     if not words:
-        raise UsageError(f"backbone {name!r} holds word vectors and no language model; they are for `model` static-avg")
+        raise UsageError(
+            f"backbone {name!r} holds word vectors and no language model; they are for `model`"
+            " static-avg"
+        )
     from promptcli.backbones.word_vectors import load_word_vectors
 
     return load_word_vectors(name, device=device)
 
 
 def words_only(name: str) -> bool:
-    """Return whether a backbone of that name is word vectors, which are only averaged, and no language model."""
+    """Return whether a backbone of that name is word vectors, which are only averaged, and no
+    language model.
+    """
     return name.startswith(_WORD_VECTORS)
 
 
 def portable_name(name: str) -> str:
-    """Return a name that means the same from every folder: a local folder or file becomes absolute."""
+    """Return a name that means the same from every folder: a local folder or file becomes
+    absolute.
+    """
     if words_only(name):
         path = Path(name.removeprefix(_WORD_VECTORS))
         return f"{_WORD_VECTORS}{path.resolve()}" if path.is_file() else name

@@ -1,7 +1,8 @@
-"""Low-rank adapters (LoRA, Hu et al. 2022) on a backbone: made by peft to be trained, merged without it to be used.
+"""Low-rank adapters (LoRA, Hu et al. 2022) on a backbone: made by peft to be trained, merged
+without it to be used.
 
-An adapter's tensors go by peft's names inside the model, ``MODULE.lora_A.default.weight`` (r, in) and ``lora_B``
-(out, r), and ``lora_alpha`` is among them: W becomes W + alpha / r B A.
+An adapter's tensors go by peft's names inside the model, ``MODULE.lora_A.default.weight`` (r, in)
+and ``lora_B`` (out, r), and ``lora_alpha`` is among them: W becomes W + alpha / r B A.
 """
 
 from collections.abc import Mapping
@@ -28,13 +29,16 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none", None),
     **dict.fromkeys(
-        ("use_dora", "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern"), (False, None, {}, [])
+        ("use_dora", "use_rslora", "modules_to_save", "rank_pattern", "alpha_pattern"),
+        (False, None, {}, []),
     ),
 }
 
 
 def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, seed: int) -> None:
-    """Put an adapter to be trained on every linear map of a model, whose weights freeze; at first it changes nothing.
+    """Put an adapter to be trained on every linear map of a model, whose weights freeze.
+
+    At first it changes nothing.
 
     A is drawn by ``seed``, B is 0; ``family`` is for messages.
     """
@@ -43,18 +47,26 @@ def add_lora(model: Any, family: str, *, rank: int, alpha: int, dropout: float, 
 
     transposed = any(map(is_transposed, model.modules()))
     config = LoraConfig(
-        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules="all-linear", fan_in_fan_out=transposed
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=dropout,
+        target_modules="all-linear",
+        fan_in_fan_out=transposed,
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         try:
             inject_adapter_in_model(config, model)
         except (ValueError, AttributeError, NotImplementedError) as error:
-            raise UsageError(f"peft has no LoRA for family {family!r}: {str(error).splitlines()[0][:160]}") from None
+            raise UsageError(
+                f"peft has no LoRA for family {family!r}: {str(error).splitlines()[0][:160]}"
+            ) from None
 
 
 def is_transposed(module: torch.nn.Module) -> bool:
-    """Return whether a linear map's matrix is stored (in, out): transformers' own kind, of GPT-2."""
+    """Return whether a linear map's matrix is stored (in, out): transformers' own kind, of
+    GPT-2.
+    """
     return type(module).__name__ == "Conv1D"
 
 
@@ -70,35 +82,53 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
     known = {ALPHA, *(name + end for name in parts for end in (_DOWN, _UP))}
     modules = dict(model.named_modules())
     for name in sorted(known ^ set(tensors)) or sorted(parts - modules.keys()):
-        raise UsageError(f"{what} has a tensor {name}, and the backbone does not; give the one it was trained on")
+        raise UsageError(
+            f"{what} has a tensor {name}, and the backbone does not; give the one it was trained on"
+        )
     with torch.no_grad():
         for name in sorted(parts):
-            weight, down, up = modules[name].weight, tensors[name + _DOWN].float(), tensors[name + _UP].float()
+            weight, down, up = (
+                modules[name].weight,
+                tensors[name + _DOWN].float(),
+                tensors[name + _UP].float(),
+            )
             if up.dim() != 2 or down.dim() != 2 or up.size(1) != len(down):
-                raise UsageError(f"{what} has tensors of {name} that are not (out, r) and (r, in); {_HINT}")
+                raise UsageError(
+                    f"{what} has tensors of {name} that are not (out, r) and (r, in); {_HINT}"
+                )
             change = alpha / len(down) * (up @ down)
             if is_transposed(modules[name]):
                 change = change.T
             if change.shape != weight.shape:
                 shapes = f"{tuple(change.shape)}, the backbone has {tuple(weight.shape)}"
-                raise UsageError(f"{what} changes {name} of shape {shapes}; give the one it was trained on")
+                raise UsageError(
+                    f"{what} changes {name} of shape {shapes}; give the one it was trained on"
+                )
             weight.copy_(weight.float() + change.to(weight.device))
 
 
 def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
-    """Read an adapter as peft saves it; ``prefix`` precedes its names in a model with a head, e.g. ``model``."""
+    """Read an adapter as peft saves it.
+
+    ``prefix`` precedes its names in a model with a head, e.g. ``model``.
+    """
     config = read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError)
     check_kind(what, config)
     for field, plain in _PLAIN.items():
         if config.get(field, plain[0]) not in plain:
-            raise UsageError(f"{what} is not a plain LoRA ({field} {config[field]!r}); merge it: merge_and_unload")
+            raise UsageError(
+                f"{what} is not a plain LoRA ({field} {config[field]!r}); merge it:"
+                " merge_and_unload"
+            )
     if not (folder / WEIGHTS).is_file():
         raise UsageError(f"{what} has no {WEIGHTS}; promptcli reads safetensors only: {_HINT}")
     named_inside(what, folder, WEIGHTS, "files")
     stored = load_tensors(folder / WEIGHTS, hint=_HINT, error=UsageError)
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, float | int):
-        raise UsageError(f"{CONFIG} of {what} has lora_alpha {shown(alpha)}, which is not a number; {_HINT}")
+        raise UsageError(
+            f"{CONFIG} of {what} has lora_alpha {shown(alpha)}, which is not a number; {_HINT}"
+        )
     adapter = {ALPHA: torch.tensor(float(alpha))}
     for name, tensor in stored.items():
         inner = name.removeprefix("base_model.model.").removeprefix(f"{prefix}.")
@@ -107,7 +137,9 @@ def read_adapter(what: str, folder: Path, prefix: str) -> dict[str, Tensor]:
 
 
 def check_kind(what: str, config: Mapping[str, Any]) -> None:
-    """Refuse an adapter that is learned vectors in the input: it is no change of the weights that could be merged."""
+    """Refuse an adapter that is learned vectors in the input: it is no change of the weights that
+    could be merged.
+    """
     kind = config.get("peft_type")
     if kind == PREFIX_TUNING:
         raise UsageError(f"{what} is prefix tuning of peft, an encoder: give it as `model`")
@@ -120,21 +152,35 @@ def base_of(what: str, folder: Path) -> str | None:
     """Return the backbone of a folder's adapter, None if it has no adapter."""
     if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
         return None
-    return base_name(what, folder, read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError))
+    return base_name(
+        what, folder, read_document(folder / CONFIG, dict[str, Any], hint=_HINT, error=UsageError)
+    )
 
 
 def base_name(what: str, folder: Path, config: Mapping[str, Any]) -> str:
-    """Return the backbone that an adapter's configuration names: a folder inside its own, else a name on the hub.
+    """Return the backbone that an adapter's configuration names: a folder inside its own, else a
+    name on the hub.
 
-    Another folder of this machine is refused: who wrote the adapter would have its weights passed on with it.
+    Another folder of this machine is refused: who wrote the adapter would have its weights passed
+    on with it.
     """
     base = config.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
-        raise UsageError(f"{CONFIG} of {what} names no base model; write its base_model_name_or_path")
+        raise UsageError(
+            f"{CONFIG} of {what} names no base model; write its base_model_name_or_path"
+        )
     path = inside(folder, base)
     if path is not None and path.is_dir() and path.resolve() != folder.resolve():
         return str(path)
-    if Path(base).is_absolute() or ".." in Path(base).parts or Path(base).is_dir() or (folder / base).is_dir():
+    if (
+        Path(base).is_absolute()
+        or ".." in Path(base).parts
+        or Path(base).is_dir()
+        or (folder / base).is_dir()
+    ):
         remedy = "move it into the adapter's folder, or write its hub id, OWNER/NAME@REVISION"
-        raise UsageError(f"{CONFIG} of {what} names the base {shown(base)}, a folder outside of its own; {remedy}")
+        raise UsageError(
+            f"{CONFIG} of {what} names the base {shown(base)}, a folder outside of its own;"
+            f" {remedy}"
+        )
     return base

@@ -1,4 +1,7 @@
-"""Pre-trained language models: shipped, a local folder, or a hub id; safetensors only, no remote code."""
+"""Pre-trained language models: shipped, a local folder, or a hub id.
+
+Safetensors only, no remote code.
+"""
 
 import hashlib
 import os
@@ -31,7 +34,11 @@ _MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, bef
 _ENCODER = "mini"  # the shipped encoder, trained on the shipped backbone
 
 _MARKS = ("config.json", CONFIG)  # one of them is in every folder of a language model
-_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}  # as safetensors writes them
+_DTYPES = {
+    "F32": torch.float32,
+    "BF16": torch.bfloat16,
+    "F16": torch.float16,
+}  # as safetensors writes them
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
 _SHARDS = "model.safetensors.index.json"  # weights in several files: which tensor is in which
@@ -45,14 +52,26 @@ _OTHER_WEIGHTS = {
     "*.onnx": "a graph",
 }
 
-#: Words of many scripts, the same number in each text: a vocabulary that cannot distinguish them knows no language.
-PROBES = ("cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली", "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता")
+#: Words of many scripts, the same number in each text: a vocabulary that cannot distinguish them
+#: knows no language.
+PROBES = (
+    "cat runs 12 , кот γάτα 猫 ねこ 고양이 قطة แมว बिल्ली",
+    "dog sees 37 . пёс σκύλος 犬 いぬ 개 كلب หมา कुत्ता",
+)
 
 
-def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None = None) -> Backbone:
-    """Load a pre-trained language model in eval mode; a folder of a peft adapter is its base with the adapter added."""
+def load_pretrained(
+    name: str, *, device: str = "cpu", dtype: torch.dtype | None = None
+) -> Backbone:
+    """Load a pre-trained language model in eval mode.
+
+    A folder of a peft adapter is its base with the adapter added.
+    """
     if name == _ENCODER:
-        raise NotFoundError(f"{name} is an encoder, for `model`; the language model under it: `backbone` {name}-bert")
+        raise NotFoundError(
+            f"{name} is an encoder, for `model`; the language model under it: `backbone`"
+            f" {name}-bert"
+        )
     folder, revision = locate(name, one_of=(*_MARKS, "tokenizer.json"))
     if checking.is_table(folder):
         from promptcli.backbones.word_vectors import load_table
@@ -79,12 +98,16 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
         if (plain := read_bert_config(family, config)) is not None:
             model, info = load_bert(plain, FAMILIES[family], weights, names)
         else:
-            model, info = _load_body(folder, family, names, dtype if causal and dtype else torch.float32)
+            model, info = _load_body(
+                folder, family, names, dtype if causal and dtype else torch.float32
+            )
         if causal:  # large: probed on its own device
             model.to(device)
         checking.check_loaded(what, model, info)
         checking.check_vocabulary(what, tokens, pieces, len(model.get_input_embeddings().weight))
-        provenance = Provenance(name, family, revision, _known_as(folder, weights_digest(folder)), pieces.sha256)
+        provenance = Provenance(
+            name, family, revision, _known_as(folder, weights_digest(folder)), pieces.sha256
+        )
         backbone = Backbone(
             model=with_fast_products(model.eval()),
             tokenizer=pieces,
@@ -100,11 +123,15 @@ def load_pretrained(name: str, *, device: str = "cpu", dtype: torch.dtype | None
 
 
 def _base(what: str, folder: Path) -> str | None:
-    """Return the backbone of a folder's adapter, None if it has no adapter; an adapter of an adapter is refused."""
+    """Return the backbone of a folder's adapter, None if it has no adapter.
+
+    An adapter of an adapter is refused.
+    """
     base = base_of(what, folder)
     if base is not None and base_of(f"backbone {base!r}", locate(base)[0]) is not None:
         raise UsageError(
-            f"{what} is an adapter of {base!r}, an adapter itself; merge that one (peft: merge_and_unload)"
+            f"{what} is an adapter of {base!r}, an adapter itself; merge that one (peft:"
+            " merge_and_unload)"
         )
     return base
 
@@ -115,7 +142,9 @@ def _with_adapter(backbone: Backbone, name: str, folder: Path, revision: str | N
     both = backbone.provenance.weights_sha256 + sha256(folder / CONFIG) + sha256(folder / WEIGHTS)
     digest = hashlib.sha256(both.encode()).hexdigest()
     backbone.merged = True
-    backbone.provenance = replace(backbone.provenance, backbone=name, revision=revision, weights_sha256=digest)
+    backbone.provenance = replace(
+        backbone.provenance, backbone=name, revision=revision, weights_sha256=digest
+    )
     return backbone
 
 
@@ -152,11 +181,13 @@ def added_after(folder: Path) -> str:
         return "".join(tokenizer.convert_ids_to_tokens(added_around(tokenizer)[1]))
 
 
-def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = _MARKS) -> tuple[Path, str | None]:
+def locate(
+    name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = _MARKS
+) -> tuple[Path, str | None]:
     """Return the folder of a backbone and its hub revision (None unless it is a hub model).
 
-    It holds one of the files ``one_of``; ``files`` are patterns of files to fetch. For names see ``load_backbone``; a
-    revision may contain slashes.
+    It holds one of the files ``one_of``; ``files`` are patterns of files to fetch. For names see
+    ``load_backbone``; a revision may contain slashes.
     """
     if name in SHIPPED:
         return SHIPPED[name], None
@@ -165,11 +196,17 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
             raise NotFoundError(f"folder {name!r} has no {one_of[0]}: not a model folder")
         checking.check_regular_files(f"folder {name!r}", Path(name), files)
         if name.count("/") == 1 and not name.startswith((".", "/", "~")) and not name.endswith("/"):
-            note(f"{name} is a folder here, and folders go first; the hub's model of that name: {name}@main")
+            note(
+                f"{name} is a folder here, and folders go first; the hub's model of that name:"
+                f" {name}@main"
+            )
         return Path(name), None
     repository, _, wanted = name.partition("@")
     if name.startswith((".", "/", "~")) or repository.count("/") > 1:
-        raise NotFoundError(f"no backbone folder {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or hub id")
+        raise NotFoundError(
+            f"no backbone folder {name!r}; shipped: {', '.join(SHIPPED)}; else give a folder or"
+            " hub id"
+        )
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
@@ -183,14 +220,22 @@ def locate(name: str, *, files: Sequence[str] = _FILES, one_of: Sequence[str] = 
     try:
         return _snapshot(repository, wanted or None, files, one_of, local=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        why = "it cannot be reached" if isinstance(error, LocalEntryNotFoundError) else checking.reason(error)
+        why = (
+            "it cannot be reached"
+            if isinstance(error, LocalEntryNotFoundError)
+            else checking.reason(error)
+        )
         raise NotFoundError(f"backbone {name!r} could not be fetched from the hub: {why}") from None
 
 
 def _check_worth_asking(name: str) -> None:
-    """Refuse to ask the hub if that is forbidden, or if a file, a folder or a known model is more likely meant."""
+    """Refuse to ask the hub if that is forbidden, or if a file, a folder or a known model is more
+    likely meant.
+    """
     if os.path.exists(name):
-        raise NotFoundError(f"{name!r} is a file; give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}")
+        raise NotFoundError(
+            f"{name!r} is a file; give a folder, a hub id, or what is shipped: {', '.join(SHIPPED)}"
+        )
     if cached := cached_as(name):
         raise NotFoundError(f"no backbone {name!r}; did you mean {cached}? {on_hub(name)}")
     if mistyped := did_you_mean(name, SHIPPED, likeness=_MISTYPED):
@@ -198,9 +243,13 @@ def _check_worth_asking(name: str) -> None:
     parent = Path(name).parent
     if "/" in name and "@" not in name and parent.is_dir():
         near = did_you_mean(name, [str(path) for path in parent.iterdir() if path.is_dir()])
-        raise NotFoundError(f"folder {str(parent)!r} has no {Path(name).name!r}{near or ';'} {on_hub(name)}")
+        raise NotFoundError(
+            f"folder {str(parent)!r} has no {Path(name).name!r}{near or ';'} {on_hub(name)}"
+        )
     if is_offline():
-        raise NotFoundError(f"backbone {name!r} is not in the local cache and `offline` forbids the network")
+        raise NotFoundError(
+            f"backbone {name!r} is not in the local cache and `offline` forbids the network"
+        )
 
 
 def on_hub(name: str) -> str:
@@ -209,7 +258,9 @@ def on_hub(name: str) -> str:
 
 
 def cached_as(name: str) -> str | None:
-    """Return the hub id of a model in the hub's cache that is called ``name`` but for its owner; None if there is none.
+    """Return the hub id of a model in the hub's cache that is called ``name`` but for its owner.
+
+    None if there is none.
 
     In the cache, OWNER/NAME is the folder ``models--OWNER--NAME``.
     """
@@ -223,11 +274,20 @@ def cached_as(name: str) -> str | None:
 
 
 def _snapshot(
-    repository: str, revision: str | None, files: Sequence[str], one_of: Sequence[str], *, local: bool
+    repository: str,
+    revision: str | None,
+    files: Sequence[str],
+    one_of: Sequence[str],
+    *,
+    local: bool,
 ) -> tuple[Path, str]:
     from huggingface_hub import snapshot_download
 
-    folder = Path(snapshot_download(repository, revision=revision, allow_patterns=[*files], local_files_only=local))
+    folder = Path(
+        snapshot_download(
+            repository, revision=revision, allow_patterns=[*files], local_files_only=local
+        )
+    )
     if not any((folder / file).is_file() for file in one_of):
         raise FileNotFoundError(f"{repository} has no {one_of[0]}")
     return folder, folder.name
@@ -258,10 +318,16 @@ def weight_files(what: str, folder: Path) -> list[Path]:
         return files
     for path in sorted(folder.glob("*.bin")):
         convert = "`promptcli models import FOLDER --name NAME --convert`"
-        raise UsageError(f"{what} has its weights in {path.name} only; a pickle can run code: convert it, {convert}")
+        raise UsageError(
+            f"{what} has its weights in {path.name} only; a pickle can run code: convert it,"
+            f" {convert}"
+        )
     for pattern, kind in _OTHER_WEIGHTS.items():
         for path in sorted(folder.glob(pattern)):
-            raise UsageError(f"{what} has its weights in {path.name} only, {kind}; take a checkpoint in safetensors")
+            raise UsageError(
+                f"{what} has its weights in {path.name} only, {kind}; take a checkpoint in"
+                " safetensors"
+            )
     raise UsageError(f"{what} has no *.safetensors weights")
 
 
@@ -275,13 +341,20 @@ def _stored_dtype(weights: Sequence[Path], device: str) -> torch.dtype:
     return stored if computes(stored, device) else torch.float32
 
 
-def _load_body(folder: Path, family: str, names: frozenset[str], dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
-    """Return the encoder without heads, and transformers' report of its tensors; a pooler only if it has weights."""
+def _load_body(
+    folder: Path, family: str, names: frozenset[str], dtype: torch.dtype
+) -> tuple[Any, dict[str, Any]]:
+    """Return the encoder without heads, and transformers' report of its tensors.
+
+    A pooler only if it has weights.
+    """
     options: dict[str, Any] = {"dtype": dtype}
     if FAMILIES[family].seam:
         options["attn_implementation"] = seam.register()
     if FAMILIES[family].pooler:
-        options["add_pooling_layer"] = any(name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names)
+        options["add_pooling_layer"] = any(
+            name.endswith(("pooler.dense.weight", "pooler.weight")) for name in names
+        )
     return checking.load_model(checking.transformers().AutoModel, folder, **options)
 
 
@@ -295,12 +368,23 @@ def check_probe(what: str, backbone: Backbone) -> None:
         for ids, other in ((first, second), (second, first))
     ]
     if None in pair:
-        raise UsageError(f"the vocabulary of {what} has no word of any script: different texts look the same to it")
-    ids = torch.tensor([[*tokenizer.start, token, *tokenizer.end] for token in pair], device=backbone.device)
+        raise UsageError(
+            f"the vocabulary of {what} has no word of any script: different texts look the same"
+            " to it"
+        )
+    ids = torch.tensor(
+        [[*tokenizer.start, token, *tokenizer.end] for token in pair], device=backbone.device
+    )
     batch = Batch(ids, torch.full((2,), ids.size(1), device=backbone.device))
     with torch.inference_mode():
-        states = backbone.run(batch, Needs(layers=frozenset({backbone.n_layers}))).layers[backbone.n_layers].mean(1)
+        states = (
+            backbone.run(batch, Needs(layers=frozenset({backbone.n_layers})))
+            .layers[backbone.n_layers]
+            .mean(1)
+        )
     if not torch.isfinite(states).all():
         raise UsageError(f"{what} computes vectors that are not finite: its weights are broken")
     if (states[0] - states[1]).abs().max() <= 1e-6 * states.abs().max():
-        raise UsageError(f"{what} computes the same vector for different texts: its weights are broken")
+        raise UsageError(
+            f"{what} computes the same vector for different texts: its weights are broken"
+        )

@@ -15,23 +15,39 @@ from promptcli.backbones.checking import load_tokenizer, opening
 from promptcli.storage.documents import to_json
 from promptcli.storage.tensors import save_tensors
 
-_SPECIALS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_SPECIALS = (
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+)
 #: How the names of a tokenizer's files begin.
 _TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "sentencepiece")
 
 
 def is_tokenizer_file(path: Path) -> bool:
     """Return whether a file of a backbone's folder belongs to its tokenizer."""
-    return path.suffix == ".model" or (path.name.startswith(_TOKENIZER) and path.suffix in (".json", ".txt"))
+    return path.suffix == ".model" or (
+        path.name.startswith(_TOKENIZER) and path.suffix in (".json", ".txt")
+    )
 
 
-def save_weights(backbone: Backbone, folder: Path, *, rows: Mapping[int, Tensor] | None = None, **config: Any) -> None:
-    """Write ``config.json`` with ``config`` changed, and ``model.safetensors`` in float32: the encoder without heads.
+def save_weights(
+    backbone: Backbone, folder: Path, *, rows: Mapping[int, Tensor] | None = None, **config: Any
+) -> None:
+    """Write ``config.json`` with ``config`` changed, and ``model.safetensors`` in float32: the
+    encoder without heads.
 
     ``rows`` are word embeddings (d,) by the id that they get; ids beyond the table make it longer.
     """
     model = backbone.model
-    tensors = {name: tensor.detach().float().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    tensors = {
+        name: tensor.detach().float().cpu().contiguous()
+        for name, tensor in model.state_dict().items()
+    }
     name = next(name for name, tensor in model.named_parameters() if tensor is backbone.token_rows)
     if rows:
         table = tensors[name]
@@ -61,12 +77,21 @@ def tokenizer_definition(backbone: Backbone) -> dict[str, Any]:
     return {**definition, "truncation": None, "padding": None}
 
 
-def save_tokenizer(backbone: Backbone, folder: Path, definition: Mapping[str, Any], longest: int) -> None:
-    """Write ``tokenizer.json`` and ``tokenizer_config.json``; inputs are cut to ``longest`` tokens."""
+def save_tokenizer(
+    backbone: Backbone, folder: Path, definition: Mapping[str, Any], longest: int
+) -> None:
+    """Write ``tokenizer.json`` and ``tokenizer_config.json``.
+
+    Inputs are cut to ``longest`` tokens.
+    """
     with opening(f"backbone {backbone.name!r}"):
         tokenizer = backbone.tokenizer_of_transformers()
-        specials = {name: text for name in _SPECIALS if (text := getattr(tokenizer, name)) is not None}
-    specials.setdefault("pad_token", backbone.tokenizer.text(backbone.tokenizer.pad))  # causal models may have none
+        specials = {
+            name: text for name in _SPECIALS if (text := getattr(tokenizer, name)) is not None
+        }
+    specials.setdefault(
+        "pad_token", backbone.tokenizer.text(backbone.tokenizer.pad)
+    )  # causal models may have none
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,
@@ -76,16 +101,22 @@ def save_tokenizer(backbone: Backbone, folder: Path, definition: Mapping[str, An
         "clean_up_tokenization_spaces": False,
         **specials,
     }
-    (folder / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(
+        json.dumps(definition, ensure_ascii=False), encoding="utf-8"
+    )
     (folder / "tokenizer_config.json").write_text(to_json(settings), encoding="utf-8")
     (folder / "special_tokens_map.json").write_text(to_json(specials), encoding="utf-8")
 
 
 def whole_inputs(folder: Path, sentences: Sequence[str], longest: int) -> list[list[int]]:
-    """Return the ids that transformers makes of n sentences by the files of a folder, special tokens included."""
+    """Return the ids that transformers makes of n sentences by the files of a folder, special
+    tokens included.
+    """
     with opening("the tokenizer that was written"):
         tokenizer = load_tokenizer(folder)
-        ids: list[list[int]] = tokenizer(list(sentences), truncation=True, max_length=longest)["input_ids"]
+        ids: list[list[int]] = tokenizer(list(sentences), truncation=True, max_length=longest)[
+            "input_ids"
+        ]
     return ids
 
 
@@ -96,7 +127,9 @@ def file_inputs(path: Path, sentences: Sequence[str]) -> list[list[int]]:
 
 
 def head_tensors(backbone: Backbone) -> dict[str, Tensor]:
-    """Return the weights of the pre-trained pooler's dense layer, ``weight`` (d, d) and ``bias`` (d,)."""
+    """Return the weights of the pre-trained pooler's dense layer, ``weight`` (d, d) and ``bias``
+    (d,).
+    """
     pooler = backbone.model.pooler
     dense: torch.nn.Module = getattr(pooler, "dense", pooler)
     return {name: tensor.detach().float().cpu() for name, tensor in dense.state_dict().items()}

@@ -1,8 +1,9 @@
 """The one seam into transformers: our attention function, registered by name, serves every method.
 
-A ``SeamCall`` travels with one forward pass as the keyword argument ``seam`` of the model: it carries deep prefixes in
-and attention diagonals, or whole matrices, out. Layers are numbered by counting calls, because ALBERT shares one module
-among its layers and DistilBERT's modules carry no number. ``seam_fault`` compares it with transformers' eager path.
+A ``SeamCall`` travels with one forward pass as the keyword argument ``seam`` of the model: it
+carries deep prefixes in and attention diagonals, or whole matrices, out. Layers are numbered by
+counting calls, because ALBERT shares one module among its layers and DistilBERT's modules carry no
+number. ``seam_fault`` compares it with transformers' eager path.
 """
 
 import functools
@@ -27,7 +28,8 @@ NAME = "promptcli"
 class SeamCall:
     """What one forward pass carries to and from the attention of every layer."""
 
-    #: Per layer the prefix keys and values, each (h', p, d/h) or (n, h', p, d/h), as in DCPCSE; None for none.
+    #: Per layer the prefix keys and values, each (h', p, d/h) or (n, h', p, d/h), as in DCPCSE;
+    #: None for none.
     prefix: Sequence[tuple[Tensor, Tensor]] | None = None
     diagonal_layers: Collection[int] = ()  #: layers (0-based) whose diagonal is wanted
     #: Layer -> (n, h, t) float32, a_ii of the post-softmax attention matrix (Ditto); filled.
@@ -38,14 +40,17 @@ class SeamCall:
     calls: int = 0  #: layers that have come by
     prepending: Prepending | None = None
     contrast: Contrast | None = None
-    lasts: Tensor | None = None  #: (n,) positions of the last tokens, for ``prepending`` and ``contrast``
+    lasts: Tensor | None = (
+        None  #: (n,) positions of the last tokens, for ``prepending`` and ``contrast``
+    )
     mixture_layers: Collection[int] = ()  #: layers (0-based) whose mixture of the heads is wanted
-    #: Layer -> (n, t, h d/h), what goes into the output projection, or (n, 1, h d/h) at ``slots``; filled.
+    #: Layer -> (n, t, h d/h), what goes into the output projection, or (n, 1, h d/h) at ``slots``;
+    #: filled.
     mixtures: dict[int, Tensor] = field(default_factory=dict)
     slots: Tensor | None = None  #: (n,) the only positions whose mixtures are wanted; None for all
     stop: int | None = None  #: layer (0-based) after whose attention the pass ends with ``Stopped``
-    #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries; None if they are not
-    #: wanted; filled.
+    #: Per layer the keys and values of the input, each (n, h', t, d/h), h' of grouped queries; None
+    #: if they are not wanted; filled.
     kept: list[tuple[Tensor, Tensor]] | None = None
 
     def next_layer(self) -> int:
@@ -54,14 +59,19 @@ class SeamCall:
         return self.calls - 1
 
     def pass_on(self, layer: int, mixed: Tensor) -> Tensor:
-        """Return the heads' mixtures (n, t, h, d/h) with which a layer goes on; keep those that are wanted."""
+        """Return the heads' mixtures (n, t, h, d/h) with which a layer goes on.
+
+        Keep those that are wanted.
+        """
         rows = torch.arange(mixed.size(0), device=mixed.device)
         if self.contrast is not None and layer == self.contrast.layer:
             assert self.lasts is not None
             changed = self.contrast(mixed[rows, self.lasts].flatten(1))
             mixed = mixed.index_put((rows, self.lasts), changed.view(-1, *mixed.shape[2:]))
         if layer in self.mixture_layers:
-            self.mixtures[layer] = (mixed if self.slots is None else mixed[rows, self.slots].unsqueeze(1)).flatten(2)
+            self.mixtures[layer] = (
+                mixed if self.slots is None else mixed[rows, self.slots].unsqueeze(1)
+            ).flatten(2)
         if layer == self.stop:
             raise Stopped
         return mixed
@@ -80,7 +90,10 @@ def register() -> str:
 
 
 def _mask(attention_mask: Any = None, **options: Any) -> Any:
-    """Return transformers' own mask for the fused kernels; on a GPU without a look at the padding, which would wait."""
+    """Return transformers' own mask for the fused kernels.
+
+    On a GPU without a look at the padding, which would wait.
+    """
     from transformers.masking_utils import sdpa_mask
 
     if attention_mask is not None and attention_mask.device.type == "cuda":
@@ -89,7 +102,9 @@ def _mask(attention_mask: Any = None, **options: Any) -> Any:
 
 
 def allow_prepending(layers: Iterable[torch.nn.Module]) -> None:
-    """Let layers (in order, causal ones) take the ``prepending`` of the call that passes through them."""
+    """Let layers (in order, causal ones) take the ``prepending`` of the call that passes through
+    them.
+    """
     for number, layer in enumerate(layers):
         layer.register_forward_pre_hook(functools.partial(_prepend, number), with_kwargs=True)
 
@@ -120,16 +135,19 @@ def attention(
     softcap: float | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend with the fused kernels; put the layer's prefix in front of keys and values, and read the diagonal.
+    """Attend with the fused kernels.
+
+    Put the layer's prefix in front of keys and values, and read the diagonal.
 
     Args:
         module: The calling attention module; says whether it is causal (layers are counted).
         query: (n, h, t, d/h).
-        key: (n, h', t, d/h); h' divides h where queries are grouped: h / h' of them share a head's keys.
+        key: (n, h', t, d/h); h' divides h where queries are grouped: h / h' of them share a head's
+            keys.
         value: (n, h', t, d/h).
-        attention_mask: (n, 1, t, t), or (n, 1, 1, t) for padding alone, boolean (True = attend) or additive, causality
-            and sliding windows in it; None if nothing is masked, or only the tokens that follow (causal
-            modules).
+        attention_mask: (n, 1, t, t), or (n, 1, 1, t) for padding alone, boolean (True = attend) or
+            additive, causality and sliding windows in it; None if nothing is masked, or only the
+            tokens that follow (causal modules).
         scaling: Factor of the dot products; None means (d/h)^-1/2.
         dropout: Probability of attention dropout.
         seam: The pass's own call; None for plain attention.
@@ -137,31 +155,47 @@ def attention(
         softcap: Scores s become c tanh(s / c) (Gemma 2); no fused kernel knows it.
 
     Returns:
-        (n, t, h, d/h), and None instead of the attention matrix, which goes into the call if it is wanted.
+        (n, t, h, d/h), and None instead of the attention matrix, which goes into the call if it is
+        wanted.
     """
     scale = query.size(-1) ** -0.5 if scaling is None else scaling
     layer = seam.next_layer() if seam is not None else 0
     length = query.size(2)
-    query, key = query.to(value.dtype), key.to(value.dtype)  # under autocast rotary positions leave them in float32
+    query, key = (
+        query.to(value.dtype),
+        key.to(value.dtype),
+    )  # under autocast rotary positions leave them in float32
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     wants_diagonal = seam is not None and layer in seam.diagonal_layers
-    plain = seam is None or not (wants_diagonal or seam.prefix is not None or layer in seam.matrix_layers)
+    plain = seam is None or not (
+        wants_diagonal or seam.prefix is not None or layer in seam.matrix_layers
+    )
     if seam is not None and seam.kept is not None:
         seam.kept.append((key, value))
     if attention_mask is None and causal and length > 1 and (not plain or dropout or softcap):
-        attention_mask = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()[None, None]
+        attention_mask = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()[
+            None, None
+        ]
     if seam is not None and seam.prefix is not None:
         key, value, attention_mask = with_prefix(seam.prefix[layer], key, value, attention_mask)
     if key.size(1) < query.size(1):
-        key, value = (part.repeat_interleave(query.size(1) // part.size(1), dim=1) for part in (key, value))
+        key, value = (
+            part.repeat_interleave(query.size(1) // part.size(1), dim=1) for part in (key, value)
+        )
     if seam is not None and layer in seam.matrix_layers:
-        seam.matrices[layer] = kernels.scores(query, key, attention_mask, scale, softcap).softmax(-1)
+        seam.matrices[layer] = kernels.scores(query, key, attention_mask, scale, softcap).softmax(
+            -1
+        )
     if seam is None or not wants_diagonal:
         only_causal = attention_mask is None and causal and length > 1
-        output = attend(query, key, value, attention_mask, dropout, scale, softcap, causal=only_causal)
+        output = attend(
+            query, key, value, attention_mask, dropout, scale, softcap, causal=only_causal
+        )
     else:
         own = kernels.capped((query.float() * key[:, :, -length:].float()).sum(-1) * scale, softcap)
-        output, logsumexp = kernels.attention_with_logsumexp(query, key, value, attention_mask, scale, softcap)
+        output, logsumexp = kernels.attention_with_logsumexp(
+            query, key, value, attention_mask, scale, softcap
+        )
         # a_ii = exp(q_i . k_i * scale) / sum_j exp(q_i . k_j * scale)
         seam.diagonals[layer] = (own - logsumexp).exp()
     mixed = output.transpose(1, 2).contiguous()
@@ -187,7 +221,8 @@ def attend(
     weights = kernels.scores(query, key, mask, scale, softcap).softmax(-1).to(value.dtype)
     if query.device.type != "cpu":
         return functional.dropout(weights, probability) @ value
-    # with dropout the library falls back to these products, and draws its numbers one after the other
+    # with dropout the library falls back to these products, and draws its numbers one after the
+    # other
     return quick.dropped_product(weights, value, probability)
 
 
@@ -198,11 +233,14 @@ def with_prefix(
     n = key.size(0)
     keys, values = (part.expand(n, *part.shape[-3:]).to(key.dtype) for part in prefix)
     if mask is not None:
-        mask = functional.pad(mask, (keys.size(-2), 0), value=True if mask.dtype == torch.bool else 0.0)
+        mask = functional.pad(
+            mask, (keys.size(-2), 0), value=True if mask.dtype == torch.bool else 0.0
+        )
     return torch.cat([keys, key], -2), torch.cat([values, value], -2), mask
 
 
-#: Largest difference of the two paths, relative to the largest number: rounding is far below, another attention above.
+#: Largest difference of the two paths, relative to the largest number: rounding is far below,
+#: another attention above.
 _TOLERANCE = {torch.float32: 1e-3}
 _TOLERANCE_ELSE = 5e-2
 _LENGTHS = (24, 17)  # tokens of the probe's two rows, so that one is padded
@@ -212,21 +250,28 @@ _lock = threading.Lock()  # the model's own path is switched on for a moment
 def seam_fault(model: Any, n_layers: int) -> str | None:
     """Return why a model may not be used through the seam, or None.
 
-    Whatever our attention function does not know makes another output than the model's own (causal attention, grouped
-    queries, windows, capped scores and scalings it knows); a family that never calls it makes the same one, but then
-    nothing is counted: a pass must come by the seam ``n_layers`` times.
+    Whatever our attention function does not know makes another output than the model's own (causal
+    attention, grouped queries, windows, capped scores and scalings it knows); a family that never
+    calls it makes the same one, but then nothing is counted: a pass must come by the seam
+    ``n_layers`` times.
     """
     positions = getattr(model.config, "max_position_embeddings", None) or max(_LENGTHS)
     lengths = [min(length, positions - 2) for length in _LENGTHS]
     device = model.get_input_embeddings().weight.device
-    ids = torch.randint(model.config.vocab_size, (2, lengths[0]), generator=torch.Generator().manual_seed(0)).to(device)
-    real = torch.arange(lengths[0], device=device) < torch.tensor(lengths, device=device).unsqueeze(1)
+    ids = torch.randint(
+        model.config.vocab_size, (2, lengths[0]), generator=torch.Generator().manual_seed(0)
+    ).to(device)
+    real = torch.arange(lengths[0], device=device) < torch.tensor(lengths, device=device).unsqueeze(
+        1
+    )
 
     def run(**options: Any) -> Tensor:
         padded = model(input_ids=ids, attention_mask=real.long(), **options).last_hidden_state[real]
         if "seam" in options:
             options["seam"] = SeamCall()
-        whole = model(input_ids=ids, **options).last_hidden_state  # a mask that is not needed is left out: causal shows
+        whole = model(
+            input_ids=ids, **options
+        ).last_hidden_state  # a mask that is not needed is left out: causal shows
         return torch.cat([padded, whole.flatten(0, 1)])
 
     call = SeamCall()
@@ -237,7 +282,11 @@ def seam_fault(model: Any, n_layers: int) -> str | None:
             ours = run(seam=call)
             model.set_attn_implementation("eager")
             own = run()
-        except (RuntimeError, TypeError, ValueError) as error:  # shapes that do not fit: grouped queries
+        except (
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:  # shapes that do not fit: grouped queries
             return f"it fails there ({str(error).splitlines()[0][:80]})"
         finally:
             model.set_attn_implementation(NAME)
@@ -246,5 +295,8 @@ def seam_fault(model: Any, n_layers: int) -> str | None:
         return "its layers do not call it"
     difference = float((ours - own).abs().max() / own.abs().max())
     if difference > _TOLERANCE.get(ours.dtype, _TOLERANCE_ELSE):
-        return f"its own attention differs by {difference:.2g} (it is of a kind that the seam does not know)"
+        return (
+            f"its own attention differs by {difference:.2g} (it is of a kind that the seam does not"
+            " know)"
+        )
     return None

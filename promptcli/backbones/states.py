@@ -20,15 +20,21 @@ class SoftTokens:
 
 @dataclass(frozen=True)
 class SharedTokens:
-    """The tokens that begin every input of a template, computed once (a causal model's see nothing after them)."""
+    """The tokens that begin every input of a template, computed once (a causal model's see nothing
+    after them).
+    """
 
     length: int
-    prefix: tuple[tuple[Tensor, Tensor], ...]  #: per layer their keys and values, each (1, h', length, d/h)
+    prefix: tuple[
+        tuple[Tensor, Tensor], ...
+    ]  #: per layer their keys and values, each (1, h', length, d/h)
 
 
 @dataclass(frozen=True)
 class Prepending:
-    """Token Prepending: before some layers a placeholder's state becomes that of the input's last token."""
+    """Token Prepending: before some layers a placeholder's state becomes that of the input's last
+    token.
+    """
 
     slot: int  #: the placeholder's position
     layers: range  #: 0-based
@@ -36,19 +42,25 @@ class Prepending:
 
 @dataclass(frozen=True)
 class Contrast:
-    """Contrastive Prompting: one layer's mixture of the heads at the last token changes before its projection."""
+    """Contrastive Prompting: one layer's mixture of the heads at the last token changes before its
+    projection.
+    """
 
     layer: int  #: 0-based
     factor: float  #: C
     norm: bool  #: keep the mixture's length
-    other: Tensor  #: (n, h d/h) B, the mixtures at the same layer and place under the auxiliary prompt
+    other: (
+        Tensor  #: (n, h d/h) B, the mixtures at the same layer and place under the auxiliary prompt
+    )
 
     def __call__(self, mixed: Tensor) -> Tensor:
         """Return C (A - B), times |A| / |A - B| with ``norm``, from A (n, h d/h)."""
         difference = mixed - self.other
         if self.norm:
             lengths = mixed.norm(dim=1, keepdim=True), difference.norm(dim=1, keepdim=True)
-            difference = difference * (lengths[0] / lengths[1].clamp(min=torch.finfo(mixed.dtype).tiny))
+            difference = difference * (
+                lengths[0] / lengths[1].clamp(min=torch.finfo(mixed.dtype).tiny)
+            )
         return self.factor * difference
 
 
@@ -58,10 +70,15 @@ class Batch:
 
     ids: Tensor  #: (n, t) token ids
     lengths: Tensor  #: (n,) tokens of each input, specials and template included
-    mask_slots: Tensor | None = None  #: (n, k) positions of the template's masks, or None if it has none
-    positions: Tensor | None = None  #: (n, t) or (1, t) positions counted from 0, or None for 0..t-1
+    mask_slots: Tensor | None = (
+        None  #: (n, k) positions of the template's masks, or None if it has none
+    )
+    positions: Tensor | None = (
+        None  #: (n, t) or (1, t) positions counted from 0, or None for 0..t-1
+    )
     raw_positions: bool = False  #: the family's own offset is not added to ``positions``
-    #: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start after them.
+    #: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start after
+    #: them.
     prefix: tuple[tuple[Tensor, Tensor], ...] | None = None
     soft: SoftTokens | None = None  #: learned vectors in place of some tokens' own
     shared: SharedTokens | None = None  #: computed already; every row begins with them
@@ -70,7 +87,9 @@ class Batch:
     augment: Callable[[Tensor], Tensor] | None = None  #: changes the embeddings (n, t, e)
     #: ``lengths`` in host memory, so that reading them waits for no device.
     counts: np.ndarray | None = field(default=None, compare=False)
-    rows: np.ndarray | None = field(default=None, compare=False)  #: ``ids`` in the processor's memory
+    rows: np.ndarray | None = field(
+        default=None, compare=False
+    )  #: ``ids`` in the processor's memory
 
     @property
     def padded(self) -> bool:
@@ -90,7 +109,9 @@ class Batch:
 
 
 def without_shared(batch: Batch) -> Batch:
-    """Return the inputs without the tokens that are computed already, whose keys and values become the prefix."""
+    """Return the inputs without the tokens that are computed already, whose keys and values become
+    the prefix.
+    """
     if batch.shared is None:
         return batch
     count = batch.shared.length
@@ -110,7 +131,9 @@ def without_shared(batch: Batch) -> Batch:
 
 
 def slot_positions(batch: Batch, slot: int) -> Tensor:
-    """Return the positions (n,) of [CLS] (0), of the k-th mask (k), or of the last token (``LAST``)."""
+    """Return the positions (n,) of [CLS] (0), of the k-th mask (k), or of the last token
+    (``LAST``).
+    """
     if slot == 0:
         return torch.zeros_like(batch.lengths)
     if slot == LAST:
@@ -123,10 +146,18 @@ def slot_positions(batch: Batch, slot: int) -> Tensor:
 class Needs:
     """What a pooling reads, so that nothing else is computed or kept."""
 
-    layers: frozenset[int] = frozenset()  #: hidden states wanted, 0 = embedding output, L = last layer
-    diagonals: frozenset[int] = frozenset()  #: layers (0-based) whose attention diagonals are wanted
-    matrices: frozenset[int] = frozenset()  #: layers (0-based) whose whole attention matrices are wanted
-    attended: frozenset[int] = frozenset()  #: layers (0-based) whose attention block's output is wanted
+    layers: frozenset[int] = (
+        frozenset()
+    )  #: hidden states wanted, 0 = embedding output, L = last layer
+    diagonals: frozenset[int] = (
+        frozenset()
+    )  #: layers (0-based) whose attention diagonals are wanted
+    matrices: frozenset[int] = (
+        frozenset()
+    )  #: layers (0-based) whose whole attention matrices are wanted
+    attended: frozenset[int] = (
+        frozenset()
+    )  #: layers (0-based) whose attention block's output is wanted
     static: bool = False  #: the raw word-embedding rows are wanted
     decoder: bool = False  #: the masked-LM head's output rows are wanted
     slot: int | None = None  #: only position read: 0 for [CLS], k for the k-th mask, ``LAST``
@@ -147,14 +178,20 @@ class Needs:
 class HiddenStates:
     """All that was asked for of one forward pass."""
 
-    #: Layer -> (n, t, d); 0 is the embedding layer's output (word + position + type, LayerNorm), L the last.
+    #: Layer -> (n, t, d); 0 is the embedding layer's output (word + position + type, LayerNorm), L
+    #: the last.
     layers: dict[int, Tensor] = field(default_factory=dict)
     static: Tensor | None = None  #: (n, t, d) raw word-embedding rows: not ``layers[0]``
-    decoder: Tensor | None = None  #: (n, t, d) rows of the masked-LM head's output matrix; the static ones if tied
+    decoder: Tensor | None = (
+        None  #: (n, t, d) rows of the masked-LM head's output matrix; the static ones if tied
+    )
     #: Layer (0-based) -> (n, h, t) float32, a_ii of the attention matrix (Ditto).
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, h, t, t) float32, a_ij: how much token i attends to token j.
     matrices: dict[int, Tensor] = field(default_factory=dict)
-    #: Layer (0-based) -> (n, t, d) float32, the attention block's output after its projection, before the residual.
+    #: Layer (0-based) -> (n, t, d) float32, the attention block's output after its projection,
+    #: before the residual.
     attended: dict[int, Tensor] = field(default_factory=dict)
-    slot: int | None = None  #: where set, layers and ``attended`` hold that one position only: (n, 1, d)
+    slot: int | None = (
+        None  #: where set, layers and ``attended`` hold that one position only: (n, 1, d)
+    )

@@ -1,4 +1,6 @@
-"""T5 fills gaps, for generating templates: the next token of a text, given many examples at once."""
+"""T5 fills gaps, for generating templates: the next token of a text, given many examples at
+once.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,16 +25,21 @@ class T5:
         self._tokenizer = tokenizer
         self._name = name
         self.end: int = tokenizer.eos_token_id  #: id of ``</s>``
-        self.size: int = model.config.vocab_size  #: v, the width of the logits, which may exceed the vocabulary
+        self.size: int = (
+            model.config.vocab_size
+        )  #: v, the width of the logits, which may exceed the vocabulary
         self._specials = set(tokenizer.all_special_ids)
         self.sentinels: list[int] = [self._sentinel(number) for number in range(3)]
-        # only the last position's logits are read: the decoder's states are cut before they meet the vocabulary
+        # only the last position's logits are read: the decoder's states are cut before they meet
+        # the vocabulary
         model.lm_head.register_forward_pre_hook(lambda module, inputs: (inputs[0][:, -1:],))
 
     def _sentinel(self, number: int) -> int:
         token: int | None = self._tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>")
         if token is None or token == self._tokenizer.unk_token_id or token >= self.size:
-            raise UsageError(f"T5 {self._name!r} has no token <extra_id_{number}>, which marks a gap to fill")
+            raise UsageError(
+                f"T5 {self._name!r} has no token <extra_id_{number}>, which marks a gap to fill"
+            )
         return token
 
     def encode(self, text: str) -> list[int]:
@@ -45,31 +52,50 @@ class T5:
         return "".join(self._tokenizer.convert_ids_to_tokens(list(ids))).replace(_BLANK, " ")
 
     def words(self) -> dict[int, str]:
-        """Return every id of a text piece with its text; special tokens and unused rows are left out."""
-        tokens = self._tokenizer.convert_ids_to_tokens(list(range(min(self.size, len(self._tokenizer)))))
+        """Return every id of a text piece with its text.
+
+        Special tokens and unused rows are left out.
+        """
+        tokens = self._tokenizer.convert_ids_to_tokens(
+            list(range(min(self.size, len(self._tokenizer))))
+        )
         return {
             number: token.replace(_BLANK, " ")
             for number, token in enumerate(tokens)
-            if token is not None and number not in self._specials and not token.startswith("<extra_id_")
+            if token is not None
+            and number not in self._specials
+            and not token.startswith("<extra_id_")
         }
 
     @torch.inference_mode()
     def read(self, inputs: Sequence[Sequence[int]]) -> list[tuple[Tensor, Tensor]]:
-        """Return the encoder's states (k, t, d) and the mask of real tokens (k, t) of n inputs, in groups."""
+        """Return the encoder's states (k, t, d) and the mask of real tokens (k, t) of n inputs, in
+        groups.
+        """
         groups = []
         for start in range(0, len(inputs), _ROWS):
             batch = inputs[start : start + _ROWS]
             longest = max(len(ids) for ids in batch)
             device = self._model.device
-            real = torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in batch], device=device)
-            padded = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in batch], device=device)
-            groups.append((self._model.encoder(input_ids=padded, attention_mask=real).last_hidden_state, real))
+            real = torch.tensor(
+                [[1] * len(ids) + [0] * (longest - len(ids)) for ids in batch], device=device
+            )
+            padded = torch.tensor(
+                [[*ids, *[0] * (longest - len(ids))] for ids in batch], device=device
+            )
+            groups.append(
+                (self._model.encoder(input_ids=padded, attention_mask=real).last_hidden_state, real)
+            )
         return groups
 
     @torch.inference_mode()
     def next_logits(self, examples: list[tuple[Tensor, Tensor]], written: Sequence[int]) -> Tensor:
-        """Return the logits (n, v) float32 of the token that follows ``written`` in examples that ``read`` returned."""
-        prefix = torch.tensor([[self._model.config.decoder_start_token_id, *written]], device=self._model.device)
+        """Return the logits (n, v) float32 of the token that follows ``written`` in examples that
+        ``read`` returned.
+        """
+        prefix = torch.tensor(
+            [[self._model.config.decoder_start_token_id, *written]], device=self._model.device
+        )
         logits = [
             self._model(
                 encoder_outputs=(states,),
@@ -90,7 +116,10 @@ def load_t5(name: str, *, device: str = "cpu") -> T5:
         config = checking.read_config(what, folder)
         family = config.get("model_type")
         if family != "t5":
-            raise UsageError(f"{name!r} is of family {family!r}, not a T5; give e.g. google/t5-v1_1-base, or a folder")
+            raise UsageError(
+                f"{name!r} is of family {family!r}, not a T5; give e.g. google/t5-v1_1-base, or a"
+                " folder"
+            )
         weights = pretrained.weight_files(what, folder)
         checking.check_folder(what, folder, config)
         checking.check_files(what, weights, config)

@@ -1,8 +1,9 @@
-"""A backbone's tokenizer, made fit for splicing: pieces of text to ids, without specials, each piece on its own.
+"""A backbone's tokenizer, made fit for splicing: pieces of text to ids, without specials, each
+piece on its own.
 
-The space before a piece decides byte-level and SentencePiece ids, so it is never added by the tokenizer here: whoever
-cuts the pieces says it. BERT's own is read from its files without transformers, to the letter of its definition;
-anything unusual in them is left to transformers.
+The space before a piece decides byte-level and SentencePiece ids, so it is never added by the
+tokenizer here: whoever cuts the pieces says it. BERT's own is read from its files without
+transformers, to the letter of its definition; anything unusual in them is left to transformers.
 """
 
 import contextlib
@@ -31,7 +32,13 @@ from promptcli.errors import PromptcliError, UsageError, one_line
 from promptcli.storage.documents import parse_json, shown
 
 _UNK, _SEP, _PAD, _CLS, _MASK = "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"
-_SPECIALS = {"unk_token": _UNK, "sep_token": _SEP, "pad_token": _PAD, "cls_token": _CLS, "mask_token": _MASK}
+_SPECIALS = {
+    "unk_token": _UNK,
+    "sep_token": _SEP,
+    "pad_token": _PAD,
+    "cls_token": _CLS,
+    "mask_token": _MASK,
+}
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word")
 _CLASS = "tokenizer_class"
 _CLASSES = ("BertTokenizer", "BertTokenizerFast")
@@ -42,29 +49,48 @@ _IDLE = ("model_max_length", "do_basic_tokenize", "never_split", "clean_up_token
 
 
 def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> SimpleNamespace | None:
-    """Return what ``PieceTokenizer`` reads of a BERT's tokenizer; None if its files ask for unusual settings."""
+    """Return what ``PieceTokenizer`` reads of a BERT's tokenizer.
+
+    None if its files ask for unusual settings.
+    """
     if (folder / "added_tokens.json").exists():
         return None
     try:
-        settings, definition = _object(folder / "tokenizer_config.json"), _object(folder / "tokenizer.json")
+        settings, definition = (
+            _object(folder / "tokenizer_config.json"),
+            _object(folder / "tokenizer.json"),
+        )
         tokens = [{**token, "id": None} for token in definition.get("added_tokens", ())]
-        tokens += [{"id": None, **token} for token in settings.pop("added_tokens_decoder", {}).values()]
+        tokens += [
+            {"id": None, **token} for token in settings.pop("added_tokens_decoder", {}).values()
+        ]
         named = _object(folder / "special_tokens_map.json")
-        tokens += [{"id": None, "special": True, **token} for token in named.values() if isinstance(token, dict)]
-        texts = {name: token["content"] if isinstance(token, dict) else token for name, token in named.items()}
+        tokens += [
+            {"id": None, "special": True, **token}
+            for token in named.values()
+            if isinstance(token, dict)
+        ]
+        texts = {
+            name: token["content"] if isinstance(token, dict) else token
+            for name, token in named.items()
+        }
         fields = [*settings.items(), *texts.items(), (_CLASS, config.get(_CLASS))]
         if definition.get("truncation") or definition.get("padding"):
             return None
         plain = {"id": None, "special": True, **dict.fromkeys(_FLAGS, False)}
         usual = [{**plain, "content": text} for text in _SPECIALS.values()]
-        if not all(token in usual for token in tokens) or not all(_usual(*field) for field in fields):
+        if not all(token in usual for token in tokens) or not all(
+            _usual(*field) for field in fields
+        ):
             return None
         vocabulary = definition["model"]["vocab"] if definition else _lines(folder / "vocab.txt")
         tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=_UNK))
         ids: dict[str, Any] = {f"{name}_id": vocabulary[text] for name, text in _SPECIALS.items()}
     except (ValueError, LookupError, TypeError, AttributeError, OSError, OverflowError):
         return None
-    options: dict[str, Any] = {name: settings.get(name, default) for name, default in _SETTINGS.items()}
+    options: dict[str, Any] = {
+        name: settings.get(name, default) for name, default in _SETTINGS.items()
+    }
     tokenizer.normalizer = BertNormalizer(
         clean_text=True,
         handle_chinese_chars=options["tokenize_chinese_chars"],
@@ -79,7 +105,9 @@ def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> SimpleNamespace |
         pair=f"{_CLS}:0 $A:0 {_SEP}:0 $B:1 {_SEP}:1",
         special_tokens=[(_CLS, ids["cls_token_id"]), (_SEP, ids["sep_token_id"])],
     )
-    return SimpleNamespace(backend_tokenizer=tokenizer, mask_token=_MASK, bos_token_id=None, eos_token_id=None, **ids)
+    return SimpleNamespace(
+        backend_tokenizer=tokenizer, mask_token=_MASK, bos_token_id=None, eos_token_id=None, **ids
+    )
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -96,12 +124,16 @@ def _lines(path: Path) -> dict[str, int]:
 
 
 def _usual(name: str, value: Any) -> bool:
-    """Return whether a field of the tokenizer's files is one that this file knows what to do with."""
+    """Return whether a field of the tokenizer's files is one that this file knows what to do
+    with.
+    """
     if name == _CLASS:
         return value in (None, *_CLASSES)
     if name in _SPECIALS:
         return bool(value == _SPECIALS[name])
-    return name in _IDLE or (name in _SETTINGS and (isinstance(value, bool) or value is _SETTINGS[name]))
+    return name in _IDLE or (
+        name in _SETTINGS and (isinstance(value, bool) or value is _SETTINGS[name])
+    )
 
 
 _SLICE = 1024  # pieces at a time: the tokenizer's own objects are many times the size of the ids
@@ -111,7 +143,8 @@ _WORDS = re.compile(f"[^ {_PUNCTUATION}]+|[{_PUNCTUATION}]")
 _MARKS = "|^~`\\_=<>{}*+#@&"  # ASCII punctuation that text seldom has
 _WORDS_A_TEXT = 32
 _INTEGER = "i"  #: a packed id
-#: Scripts (the first word of a letter's Unicode name) whose signs are words or syllables, often tokens by themselves.
+#: Scripts (the first word of a letter's Unicode name) whose signs are words or syllables, often
+#: tokens by themselves.
 _SYLLABIC = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO")
 ID_BYTES = array(_INTEGER).itemsize
 
@@ -128,32 +161,51 @@ def unpack(packed: bytes) -> list[int]:
 
 @contextlib.contextmanager
 def tokenizing() -> Iterator[None]:
-    """Turn a panic of the library, which is no ``Exception``, into one line; a pattern may go on for ever, say."""
+    """Turn a panic of the library, which is no ``Exception``, into one line.
+
+    A pattern may go on for ever, say.
+    """
     try:
         yield
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
         why = one_line(error, 100)
-        raise PromptcliError(f"the tokenizer of the model fails at a text ({why}); leave the text out") from None
+        raise PromptcliError(
+            f"the tokenizer of the model fails at a text ({why}); leave the text out"
+        ) from None
 
 
 class PieceTokenizer:
     """Text pieces to token ids; ``owner`` is kind and name, for messages.
 
-    An input is enclosed in [CLS] and [SEP]; if ``causal``, [BOS] in front of it stays and [EOS] after it does not.
+    An input is enclosed in [CLS] and [SEP]; if ``causal``, [BOS] in front of it stays and [EOS]
+    after it does not.
     """
 
     def __init__(self, tokenizer: Any, owner: str, *, causal: bool = False) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if not isinstance(backend, Tokenizer):
-            raise UsageError(f"the tokenizer of {owner} is not a fast one; a tokenizer.json or vocab.txt is needed")
+            raise UsageError(
+                f"the tokenizer of {owner} is not a fast one; a tokenizer.json or vocab.txt is"
+                " needed"
+            )
         self.causal = causal
         #: Before and after every input: [CLS] and [SEP], or [BOS] and nothing.
-        self.start, self.end = (added_around(tokenizer)[0], ()) if causal else _cls_and_sep(tokenizer, owner)
-        spare = (tokenizer.pad_token_id, tokenizer.sep_token_id, tokenizer.eos_token_id, tokenizer.bos_token_id, 0)
+        self.start, self.end = (
+            (added_around(tokenizer)[0], ()) if causal else _cls_and_sep(tokenizer, owner)
+        )
+        spare = (
+            tokenizer.pad_token_id,
+            tokenizer.sep_token_id,
+            tokenizer.eos_token_id,
+            tokenizer.bos_token_id,
+            0,
+        )
         self.pad: int = next(token for token in spare if token is not None)
-        self.unk: int | None = tokenizer.unk_token_id  #: None if it has none (byte-level ones need none)
+        self.unk: int | None = (
+            tokenizer.unk_token_id
+        )  #: None if it has none (byte-level ones need none)
         self.mask: int | None = None if causal else tokenizer.mask_token_id  #: None if it has none
         self.mask_text: str | None = None if causal else tokenizer.mask_token
         definition = json.loads(backend.to_str())
@@ -161,27 +213,42 @@ class PieceTokenizer:
         self.cuts_left = getattr(tokenizer, "truncation_side", "right") == "left"
         #: The mask token swallows the space before it (byte-level and SentencePiece families).
         self.mask_takes_blank = any(
-            token["lstrip"] for token in definition["added_tokens"] if token["content"] == self.mask_text
+            token["lstrip"]
+            for token in definition["added_tokens"]
+            if token["content"] == self.mask_text
         )
-        items: Any = definition["model"]["vocab"]  # id by text; SentencePiece's: pieces in the order of their ids
-        ids = {**items} if isinstance(items, dict) else {piece: number for number, (piece, _) in enumerate(items)}
+        items: Any = definition["model"][
+            "vocab"
+        ]  # id by text; SentencePiece's: pieces in the order of their ids
+        ids = (
+            {**items}
+            if isinstance(items, dict)
+            else {piece: number for number, (piece, _) in enumerate(items)}
+        )
         ids |= {token["content"]: token["id"] for token in definition["added_tokens"]}
         self.size = len(ids)  #: tokens of the vocabulary, added ones too
         self.highest: int = max(ids.values(), default=-1)  #: id
         self.sha256 = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
         _leave_blanks_to_metaspace(definition)
-        schemes = adding_no_blank(definition.get("pre_tokenizer")) | _prepending_no_blank(definition)
+        schemes = adding_no_blank(definition.get("pre_tokenizer")) | _prepending_no_blank(
+            definition
+        )
         #: The tokenizer itself would put a space before the first word of an input, and
         #: before the first word after a special token.
         self.start_blank = bool(schemes & {"always", "first", "byte-level"})
         self.segment_blank = bool(schemes & {"always", "byte-level"})
         #: Every punctuation mark is a separate token, so that pieces never join.
         self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
-        self.splits_at_blanks = _splits_at_blanks(definition)  #: a word between spaces has the same ids everywhere
-        self._added = {token["content"][:1] for token in definition["added_tokens"]}  # their first characters
+        self.splits_at_blanks = _splits_at_blanks(
+            definition
+        )  #: a word between spaces has the same ids everywhere
+        self._added = {
+            token["content"][:1] for token in definition["added_tokens"]
+        }  # their first characters
         added = "|".join(map(re.escape, _typed_tokens(definition))) or "(?!)"
         self._added_token = re.compile(added)
-        #: After which the tokenizer would put a space: not at the end, before a space or before the next added token.
+        #: After which the tokenizer would put a space: not at the end, before a space or before the
+        #: next added token.
         self._blank_after_added = re.compile(rf"(?:{added})(?!{added}|\s|\Z)")
         self._words: dict[str, bytes] = {}
         self._held = 0  # characters of the words kept
@@ -195,10 +262,16 @@ class PieceTokenizer:
 
     def packed(self, pieces: Sequence[str]) -> list[bytes]:
         read = self._by_words if self.splits_at_blanks else self._whole
-        return [ids for start in range(0, len(pieces), _SLICE) for ids in read(list(pieces[start : start + _SLICE]))]
+        return [
+            ids
+            for start in range(0, len(pieces), _SLICE)
+            for ids in read(list(pieces[start : start + _SLICE]))
+        ]
 
     def begins_with_added(self, text: str) -> bool:
-        """Return whether a text begins with an added token, before which the tokenizer puts no space."""
+        """Return whether a text begins with an added token, before which the tokenizer puts no
+        space.
+        """
         return self._added_token.match(text) is not None
 
     def _whole(self, pieces: list[str]) -> list[bytes]:
@@ -208,38 +281,49 @@ class PieceTokenizer:
             with tokenizing():
                 encodings = self._tokenizer.encode_batch_fast(pieces, add_special_tokens=False)
         except TypeError:  # how the library refuses half of a surrogate pair
-            wrong = next(piece for piece in pieces if piece.encode("utf-8", "replace").decode() != piece)
+            wrong = next(
+                piece for piece in pieces if piece.encode("utf-8", "replace").decode() != piece
+            )
             raise UsageError(f"{shown(wrong)} is not text: not all of it is UTF-8") from None
         return [pack(encoding.ids) for encoding in encodings]
 
     def _by_words(self, pieces: list[str]) -> list[bytes]:
         """Tokenise each word once: text repeats its words, and looking one up is many times faster.
 
-        Words end at spaces and at ASCII punctuation, each mark a word: BERT's tokenizer always cuts there. A
-        piece that may spell an added token, such as ``[MASK]``, is not split.
+        Words end at spaces and at ASCII punctuation, each mark a word: BERT's tokenizer always cuts
+        there. A piece that may spell an added token, such as ``[MASK]``, is not split.
         """
         if self._held > _KEPT_CHARACTERS:
             self._words, self._held = {}, 0
         words = self._words  # another thread may begin a new one
-        split = [[piece] if any(map(piece.__contains__, self._added)) else _WORDS.findall(piece) for piece in pieces]
+        split = [
+            [piece] if any(map(piece.__contains__, self._added)) else _WORDS.findall(piece)
+            for piece in pieces
+        ]
         new = list(set(itertools.chain.from_iterable(split)).difference(words))
         words.update(zip(new, self._ids_of_words(new), strict=True))
         self._held += sum(map(len, new))
         return [b"".join(map(words.__getitem__, row)) for row in split]
 
     def _ids_of_words(self, words: list[str]) -> list[bytes]:
-        """Return the ids of each word, many in one text with a mark between them: a text costs more than its words."""
+        """Return the ids of each word, many in one text with a mark between them: a text costs more
+        than its words.
+        """
         mark = next(filter(self.knows, _MARKS), None)
         if mark is None:
             return self._whole(words)
         apart = [word for word in words if mark in word]
         ids_of = dict(zip(apart, self._whole(apart), strict=True))
         plain = [word for word in words if mark not in word]
-        groups = [plain[start : start + _WORDS_A_TEXT] for start in range(0, len(plain), _WORDS_A_TEXT)]
+        groups = [
+            plain[start : start + _WORDS_A_TEXT] for start in range(0, len(plain), _WORDS_A_TEXT)
+        ]
         if groups:
             end_of_word = self.id(mark)
             assert end_of_word is not None
-            ids = pack([end_of_word]).join(self._whole([f" {mark} ".join(group) for group in groups]))
+            ids = pack([end_of_word]).join(
+                self._whole([f" {mark} ".join(group) for group in groups])
+            )
             ends = (np.flatnonzero(np.frombuffer(ids, np.intc) == end_of_word) * ID_BYTES).tolist()
             starts = [0, *(end + ID_BYTES for end in ends)]
             for word, start, end in zip(plain, starts, [*ends, len(ids)], strict=True):
@@ -247,10 +331,11 @@ class PieceTokenizer:
         return [ids_of[word] for word in words]
 
     def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
-        """Return how many letters of the texts the vocabulary does not know, and how many there are.
+        """Return how many letters of the texts the vocabulary does not know, and how many there
+        are.
 
-        A letter is unknown if it is in the unknown token, or if it is in a word and yet a token by itself
-        (or several, of its bytes): of its language, the vocabulary has the alphabet only.
+        A letter is unknown if it is in the unknown token, or if it is in a word and yet a token by
+        itself (or several, of its bytes): of its language, the vocabulary has the alphabet only.
         """
         unknown = 0
         for text, encoding in zip(texts, self._tokenizer.encode_batch(list(texts)), strict=True):
@@ -281,7 +366,11 @@ class PieceTokenizer:
     @property
     def specials(self) -> set[int]:
         """The ids of the special tokens, those that it has."""
-        return {token for token in (*self.start, *self.end, self.pad, self.unk, self.mask) if token is not None}
+        return {
+            token
+            for token in (*self.start, *self.end, self.pad, self.unk, self.mask)
+            if token is not None
+        }
 
     def knows(self, token: str) -> bool:
         """Return whether the vocabulary itself has a token, not only the list of added ones."""
@@ -297,38 +386,62 @@ def _letters(text: str) -> int:
 
 
 def _is_split(text: str, place: int, tokens: int) -> bool:
-    """Return whether a letter of a word is a token by itself, or several, for want of longer ones in the vocabulary."""
+    """Return whether a letter of a word is a token by itself, or several, for want of longer ones
+    in the vocabulary.
+    """
     if not text[place].isalpha():
         return False
     if unicodedata.name(text[place], "").partition(" ")[0] in _SYLLABIC:
         return tokens > 1
     neighbours = text[max(0, place - 1) : place] + text[place + 1 : place + 2]
-    return any(sign.isalpha() or unicodedata.category(sign).startswith("M") for sign in neighbours)  # M: vowel signs
+    return any(
+        sign.isalpha() or unicodedata.category(sign).startswith("M") for sign in neighbours
+    )  # M: vowel signs
 
 
 def _made(definition: dict[str, Any], model: Any) -> Tokenizer:
-    """Return the tokenizer of a definition with a model made already: reading the vocabulary again takes longest."""
+    """Return the tokenizer of a definition with a model made already: reading the vocabulary again
+    takes longest.
+    """
     added = {token["content"]: token["id"] for token in definition["added_tokens"]}
-    model_of_added = {"type": "WordLevel", "vocab": added, "unk_token": ""}  # so that each keeps its id
+    model_of_added = {
+        "type": "WordLevel",
+        "vocab": added,
+        "unk_token": "",
+    }  # so that each keeps its id
     left_out = dict.fromkeys(("post_processor", "truncation", "padding"))
-    tokenizer: Tokenizer = Tokenizer.from_str(json.dumps({**definition, **left_out, "model": model_of_added}))
+    tokenizer: Tokenizer = Tokenizer.from_str(
+        json.dumps({**definition, **left_out, "model": model_of_added})
+    )
     tokenizer.model = model
     return tokenizer
 
 
 def _typed_tokens(definition: Mapping[str, Any]) -> list[str]:
-    """Return the added tokens that are found anywhere in a text and take nothing that follows, longest first."""
-    added = [token for token in definition["added_tokens"] if not token["single_word"] and not token["rstrip"]]
+    """Return the added tokens that are found anywhere in a text and take nothing that follows,
+    longest first.
+    """
+    added = [
+        token
+        for token in definition["added_tokens"]
+        if not token["single_word"] and not token["rstrip"]
+    ]
     return sorted((token["content"] for token in added), key=len, reverse=True)
 
 
 def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None:
         return (tokenizer.cls_token_id,), (tokenizer.sep_token_id,)
-    start, end = added_around(tokenizer) if tokenizer.cls_token_id is tokenizer.sep_token_id is None else ((), ())
+    start, end = (
+        added_around(tokenizer)
+        if tokenizer.cls_token_id is tokenizer.sep_token_id is None
+        else ((), ())
+    )
     if not start or not end:
         missing = "cls_token" if tokenizer.cls_token_id is None else "sep_token"
-        raise UsageError(f"the tokenizer of {owner} has no {missing}; give one in tokenizer_config.json")
+        raise UsageError(
+            f"the tokenizer of {owner} has no {missing}; give one in tokenizer_config.json"
+        )
     return start, end
 
 
@@ -341,7 +454,10 @@ def added_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _prepending_no_blank(definition: dict[str, Any]) -> set[str]:
-    """Remove the normaliser that adds a space before every text (Llama's older files); return its scheme."""
+    """Remove the normaliser that adds a space before every text (Llama's older files).
+
+    Return its scheme.
+    """
     normalizer = definition.get("normalizer") or {}
     members = normalizer.get("normalizers", [])
     remaining = [member for member in members if member["type"] != "Prepend"]
@@ -353,33 +469,50 @@ def _prepending_no_blank(definition: dict[str, Any]) -> set[str]:
 
 def _splits_at_blanks(definition: Any) -> bool:
     """Whether this is BERT's own tokenizer: all it does to a text happens between spaces."""
-    parts = {name: (definition.get(name) or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model")}
+    parts = {
+        name: (definition.get(name) or {}).get("type")
+        for name in ("normalizer", "pre_tokenizer", "model")
+    }
     return (
         parts["normalizer"] in (None, "BertNormalizer")
         and (parts["pre_tokenizer"], parts["model"]) == ("BertPreTokenizer", "WordPiece")
-        and not any(" " in token["content"] or token["normalized"] for token in definition["added_tokens"])
+        and not any(
+            " " in token["content"] or token["normalized"] for token in definition["added_tokens"]
+        )
     )
 
 
 def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:
-    """Rewrite XLM-R's pre-tokenizer, which drops spaces and adds one before every word, into one that keeps them.
+    """Rewrite XLM-R's pre-tokenizer, which drops spaces and adds one before every word, into one
+    that keeps them.
 
-    Only then can a piece begin with or without a space. Runs of spaces become one, trailing ones go, as before.
+    Only then can a piece begin with or without a space. Runs of spaces become one, trailing ones
+    go, as before.
     """
     splitting = definition.get("pre_tokenizer") or {}
     members = splitting.get("pretokenizers", [])
     remaining = [member for member in members if member["type"] != "WhitespaceSplit"]
-    if len(remaining) == len(members) or not any(member["type"] == "Metaspace" for member in remaining):
+    if len(remaining) == len(members) or not any(
+        member["type"] == "Metaspace" for member in remaining
+    ):
         return
     definition["pre_tokenizer"] = {**splitting, "pretokenizers": remaining}
     blanks = ((r"\s+$", ""), (r"\s+", " "))
-    replacing = [{"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in blanks]
+    replacing = [
+        {"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in blanks
+    ]
     normalizer = definition.get("normalizer")
-    definition["normalizer"] = {"type": "Sequence", "normalizers": [*([normalizer] if normalizer else []), *replacing]}
+    definition["normalizer"] = {
+        "type": "Sequence",
+        "normalizers": [*([normalizer] if normalizer else []), *replacing],
+    }
 
 
 def adding_no_blank(pre_tokenizer: Any) -> set[str]:
-    """Rewrite a pre-tokenizer's definition in place so that it adds no space; return the schemes it had."""
+    """Rewrite a pre-tokenizer's definition in place so that it adds no space.
+
+    Return the schemes it had.
+    """
     if not isinstance(pre_tokenizer, dict):
         return set()
     schemes: set[str] = set()

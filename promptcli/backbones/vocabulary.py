@@ -11,7 +11,13 @@ from tokenizers import BertWordPieceTokenizer
 
 from promptcli.errors import UsageError, one_line
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  #: the special tokens, in the order of their ids
+SPECIALS = (
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+)  #: the special tokens, in the order of their ids
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
 
 _ALPHABET = 300  # characters kept: rarer ones become [UNK]
@@ -25,7 +31,10 @@ class Vocabulary:
         self.size: int = tokenizer.get_vocab_size()
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(lines), add_special_tokens=False)]
+        return [
+            encoding.ids
+            for encoding in self._tokenizer.encode_batch(list(lines), add_special_tokens=False)
+        ]
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -42,14 +51,19 @@ class Vocabulary:
             return cls(BertWordPieceTokenizer(str(path), lowercase=True))
         except Exception as error:  # the library raises a bare one
             reason = one_line(error, 120)
-            raise UsageError(f"{path} is not a vocabulary: {reason}; delete {path.parent} and start again") from None
+            raise UsageError(
+                f"{path} is not a vocabulary: {reason}; delete {path.parent} and start again"
+            ) from None
 
 
 def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabulary:
-    """Return the WordPiece vocabulary of lower-cased lines, ``size`` items with the specials; one text has one.
+    """Return the WordPiece vocabulary of lower-cased lines, ``size`` items with the specials.
 
-    The library numbers the characters inside words in an order of chance, and breaks ties by these numbers. So the
-    alphabet is counted first and handed over with its numbers: the lines are read twice.
+    One text has one.
+
+    The library numbers the characters inside words in an order of chance, and breaks ties by these
+    numbers. So the alphabet is counted first and handed over with its numbers: the lines are read
+    twice.
     """
     tokenizer = BertWordPieceTokenizer(lowercase=True)
     first, inside = _alphabet(tokenizer, lines())
@@ -64,11 +78,15 @@ def train_vocabulary(lines: Callable[[], Iterable[str]], size: int) -> Vocabular
     )
     if tokenizer.get_vocab_size() != size:
         pieces = f"it has {tokenizer.get_vocab_size()} pieces that occur twice"
-        raise UsageError(f"the corpus is too small for `vocab_size` {size}: {pieces}; give less, or more text")
+        raise UsageError(
+            f"the corpus is too small for `vocab_size` {size}: {pieces}; give less, or more text"
+        )
     return Vocabulary(BertWordPieceTokenizer(tokenizer.get_vocab(), lowercase=True))
 
 
-def _alphabet(tokenizer: BertWordPieceTokenizer, lines: Iterable[str]) -> tuple[list[str], list[str]]:
+def _alphabet(
+    tokenizer: BertWordPieceTokenizer, lines: Iterable[str]
+) -> tuple[list[str], list[str]]:
     texts: Counter[str] = Counter()
     for line in lines:
         texts.update(line.split())
@@ -80,15 +98,23 @@ def _alphabet(tokenizer: BertWordPieceTokenizer, lines: Iterable[str]) -> tuple[
             inside.update(word[1:])
             for character in word:
                 counts[character] += times
-    alphabet = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:_ALPHABET])
+    alphabet = sorted(
+        sorted(counts, key=lambda character: (-counts[character], character))[:_ALPHABET]
+    )
     return alphabet, [character for character in alphabet if character in inside]
 
 
 def save_tokenizer(vocabulary: Path, folder: Path, positions: int) -> None:
     """Write ``vocab.txt`` and ``tokenizer_config.json`` as a BERT checkpoint has them."""
     shutil.copyfile(vocabulary, folder / "vocab.txt")
-    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "model_max_length": positions}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+    settings = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": True,
+        "model_max_length": positions,
+    }
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(settings, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:

@@ -1,8 +1,10 @@
-"""Static vectors in a backbone's place, for the average of a sentence's words: ``glove:FILE``, or a folder.
+"""Static vectors in a backbone's place, for the average of a sentence's words: ``glove:FILE``, or a
+folder.
 
-A folder holds a ``tokenizer.json`` and a row for each of its tokens: a StaticEmbedding of sentence-transformers, or a
-model of model2vec. For a file of word vectors the sentence is lower-cased and split at spaces: the tasks' text is
-tokenised already. The file is text in word2vec's format, with a header, or in GloVe's, without; both also .gz.
+A folder holds a ``tokenizer.json`` and a row for each of its tokens: a StaticEmbedding of
+sentence-transformers, or a model of model2vec. For a file of word vectors the sentence is
+lower-cased and split at spaces: the tasks' text is tokenised already. The file is text in
+word2vec's format, with a header, or in GloVe's, without; both also .gz.
 """
 
 import hashlib
@@ -37,29 +39,45 @@ _NOTHING = 0  # id and row of a sentence without any known word: a vector of zer
 
 
 class WordTokenizer(PieceTokenizer):
-    """Sentences to the ids of their known words; unknown words are skipped, no special token is added."""
+    """Sentences to the ids of their known words.
+
+    Unknown words are skipped, no special token is added.
+    """
 
     def __init__(self, row_of: dict[str, int]) -> None:
         self.start = self.end = ()
         self.pad = _NOTHING
         self.unk = self.mask = self.mask_text = None
-        self.causal = self.mask_takes_blank = self.start_blank = self.segment_blank = self.byte_level = False
+        self.causal = self.mask_takes_blank = self.start_blank = self.segment_blank = (
+            self.byte_level
+        ) = False
         self.splits_punctuation = self.splits_at_blanks = True
         self.sha256 = hashlib.sha256(b"lower-cased, split at blanks").hexdigest()
         self._row_of = row_of
 
     def packed(self, pieces: Sequence[str]) -> list[bytes]:
-        """Return the ids of every sentence's known words, packed; ``[0]`` if a sentence has none."""
-        known = ([self._row_of[word] for word in piece.lower().split() if word in self._row_of] for piece in pieces)
+        """Return the ids of every sentence's known words, packed.
+
+        ``[0]`` if a sentence has none.
+        """
+        known = (
+            [self._row_of[word] for word in piece.lower().split() if word in self._row_of]
+            for piece in pieces
+        )
         return [pack(ids or [_NOTHING]) for ids in known]
 
     def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
-        """Return no letters: a sentence without a known word has a vector of zeros, which is reported."""
+        """Return no letters: a sentence without a known word has a vector of zeros, which is
+        reported.
+        """
         return 0, 0
 
 
 class TableTokenizer(WordTokenizer):
-    """The tokens of a ``tokenizer.json``, none added at the ends; of a sentence without any, the row of zeros."""
+    """The tokens of a ``tokenizer.json``, none added at the ends.
+
+    Of a sentence without any, the row of zeros.
+    """
 
     def __init__(self, path: Path, rows: int, *, unknown: bool, longest: int | None) -> None:
         super().__init__({})
@@ -70,14 +88,21 @@ class TableTokenizer(WordTokenizer):
         self._tokenizer.no_padding()
         if longest is not None:
             self._tokenizer.enable_truncation(longest)
-        text = getattr(self._tokenizer.model, "unk_token", None) or parse_json(definition)["model"].get("unk_token")
+        text = getattr(self._tokenizer.model, "unk_token", None) or parse_json(definition)[
+            "model"
+        ].get("unk_token")
         self.unk = None if unknown or text is None else self._tokenizer.token_to_id(text)
 
     def packed(self, pieces: Sequence[str]) -> list[bytes]:
-        """Return the ids of every sentence's tokens, packed, without those that have no row in the table."""
+        """Return the ids of every sentence's tokens, packed, without those that have no row in the
+        table.
+        """
         with tokenizing():
             encoded = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
-        return [pack([token for token in encoding.ids if token != self.unk] or [self.pad]) for encoding in encoded]
+        return [
+            pack([token for token in encoding.ids if token != self.unk] or [self.pad])
+            for encoding in encoded
+        ]
 
 
 class WordVectors(Backbone):
@@ -86,7 +111,9 @@ class WordVectors(Backbone):
     words_only = True
     causal = False
 
-    def __init__(self, tokenizer: WordTokenizer, rows: Tensor, provenance: Provenance, folder: Path) -> None:
+    def __init__(
+        self, tokenizer: WordTokenizer, rows: Tensor, provenance: Provenance, folder: Path
+    ) -> None:
         self.tokenizer = tokenizer
         self.folder = folder
         self.provenance = provenance
@@ -114,16 +141,28 @@ def load_word_vectors(name: str, *, device: str = "cpu") -> WordVectors:
     """Load the word vectors of ``glove:FILE``."""
     path = Path(name.removeprefix(_PREFIX))
     if name == _PREFIX:
-        raise UsageError("backbone 'glove:' names no file; give `backbone` glove:FILE, word vectors as text")
+        raise UsageError(
+            "backbone 'glove:' names no file; give `backbone` glove:FILE, word vectors as text"
+        )
     row_of, vectors = read_word_vectors(path)
     count, width = len(vectors) - 1, vectors.shape[1]
-    note(f"{path.name}: {count:,} word vectors of {width:,} dimensions, {vectors.nbytes / 2**20:,.1f} MiB in memory")
+    note(
+        f"{path.name}: {count:,} word vectors of {width:,} dimensions,"
+        f" {vectors.nbytes / 2**20:,.1f} MiB in memory"
+    )
     rows = torch.from_numpy(vectors).to(device)
     tokenizer = WordTokenizer(row_of)
-    return WordVectors(tokenizer, rows, Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256), path.parent)
+    return WordVectors(
+        tokenizer,
+        rows,
+        Provenance(name, _FAMILY, None, sha256(path), tokenizer.sha256),
+        path.parent,
+    )
 
 
-def load_table(name: str, folder: Path, revision: str | None, *, device: str = "cpu") -> WordVectors:
+def load_table(
+    name: str, folder: Path, revision: str | None, *, device: str = "cpu"
+) -> WordVectors:
     """Load the table of words in a folder; ``name`` and ``revision`` are recorded as its source."""
     what = f"the table of words {name!r}"
     config = read_config(what, folder) if (folder / "config.json").is_file() else {}
@@ -136,9 +175,14 @@ def load_table(name: str, folder: Path, revision: str | None, *, device: str = "
         if "weights" in stored:
             rows = rows.float() * stored["weights"].float()[:, None]
         longest = config.get("max_length", 512) if distilled else None
-        tokenizer = TableTokenizer(folder / "tokenizer.json", len(rows), unknown=not distilled, longest=longest)
+        tokenizer = TableTokenizer(
+            folder / "tokenizer.json", len(rows), unknown=not distilled, longest=longest
+        )
         if (highest := max(tokenizer.items(), default=-1)) >= len(rows):
-            raise UsageError(f"{what} has {len(rows)} rows, and its vocabulary goes to id {highest}: not of one model")
+            raise UsageError(
+                f"{what} has {len(rows)} rows, and its vocabulary goes to id {highest}: not of one"
+                " model"
+            )
     padded = torch.cat([rows.float(), torch.zeros(1, rows.size(1))]).to(device)
     provenance = Provenance(name, TABLE, revision, sha256(folder / TABLE_ROWS), tokenizer.sha256)
     return WordVectors(tokenizer, padded, provenance, folder)
@@ -147,8 +191,8 @@ def load_table(name: str, folder: Path, revision: str | None, *, device: str = "
 def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
     """Return the row of each word, from 1, and the vectors (v + 1, d) float32; row 0 is zero.
 
-    Two whole numbers in the first line are word2vec's header (words, width). A word is all that precedes the last d
-    numbers: GloVe's largest file has words with spaces inside.
+    Two whole numbers in the first line are word2vec's header (words, width). A word is all that
+    precedes the last d numbers: GloVe's largest file has words with spaces inside.
     """
     row_of: dict[str, int] = {}
     numbers = array("f")
@@ -160,7 +204,9 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
             said, width = int(header[1]), int(header[2])
             continue
         word, *fields = line.rsplit(" ", width) if width else line.split(" ")
-        inside = word.split(" ")[1:]  # numbers, if the first line, which sets the width, has lost some
+        inside = word.split(" ")[
+            1:
+        ]  # numbers, if the first line, which sets the width, has lost some
         count = len(fields) + (len(inside) if all(map(_NUMBER.fullmatch, inside)) else 0)
         width = width or count
         if count != width or width < 1:
@@ -171,9 +217,13 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
         row_of.setdefault(word, rows)
         numbers.extend(_numbers(fields, place))
     if not rows:
-        raise UsageError(f"{path} holds no word vectors; give a text file with a word and its numbers a line")
+        raise UsageError(
+            f"{path} holds no word vectors; give a text file with a word and its numbers a line"
+        )
     if said not in (None, rows):
-        raise UsageError(f"{path}: its first line says {said:,} words, but it holds {rows:,}; is it whole?")
+        raise UsageError(
+            f"{path}: its first line says {said:,} words, but it holds {rows:,}; is it whole?"
+        )
     return row_of, np.frombuffer(numbers, dtype=np.float32).reshape(-1, width)
 
 
@@ -181,9 +231,13 @@ def _numbers(fields: list[str], place: str) -> list[float]:
     try:
         values = [float(field) for field in fields]
     except ValueError as error:
-        raise UsageError(f"{place}: {error}; expected a word and {len(fields)} numbers separated by spaces") from None
+        raise UsageError(
+            f"{place}: {error}; expected a word and {len(fields)} numbers separated by spaces"
+        ) from None
     if not all(map(math.isfinite, values)):
-        raise UsageError(f"{place}: a number that is not finite; leave the line out or make the file again")
+        raise UsageError(
+            f"{place}: a number that is not finite; leave the line out or make the file again"
+        )
     return values
 
 

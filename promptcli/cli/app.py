@@ -1,6 +1,8 @@
-"""The entrance: the table of commands, and the one place where an error becomes a line and an exit code.
+"""The entrance: the table of commands, and the one place where an error becomes a line and an exit
+code.
 
-Exit codes: 0 well; 1 failure; 2 usage; 3 data or model missing; 4 a check failed; 130 Ctrl-C; 143 SIGTERM.
+Exit codes: 0 well; 1 failure; 2 usage; 3 data or model missing; 4 a check failed; 130 Ctrl-C; 143
+SIGTERM.
 """
 
 import contextlib
@@ -48,12 +50,17 @@ class Commands(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A command, ``module.function`` of cli/commands, imported when it is asked for; it takes the program's options.
+    """A command, ``module.function`` of cli/commands, imported when it is asked for.
 
-    ``word`` is its first argument, if the name implies it; ``ends`` of the module makes the last section of its help.
+    It takes the program's options.
+
+    ``word`` is its first argument, if the name implies it; ``ends`` of the module makes the last
+    section of its help.
     """
 
-    def __init__(self, name: str, target: str, short_help: str, *, word: str = "", ends: str = "") -> None:
+    def __init__(
+        self, name: str, target: str, short_help: str, *, word: str = "", ends: str = ""
+    ) -> None:
         also = " ".join(f"--{item.name}" for item in dataclasses.fields(Runtime))
         super().__init__(name, short_help=short_help, epilog=f"Also: {also}; see promptcli --help.")
         self.target, self.word, self.ends = target, word, ends
@@ -66,7 +73,11 @@ class Command(TyperCommand):
         app = typer.Typer(add_completion=False)
         app.command(self.name)(expand(getattr(module, function)))
         made = typer.main.get_command(app)
-        self.callback, self.help, self.params = made.callback, made.help, [*made.params, *_program_options()]
+        self.callback, self.help, self.params = (
+            made.callback,
+            made.help,
+            [*made.params, *_program_options()],
+        )
         return module
 
     def make_context(self, *args: Any, **options: Any) -> Any:
@@ -75,7 +86,10 @@ class Command(TyperCommand):
         return super().make_context(*args, **options)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the command line; refuse empty values of options and files, and numbers that are not finite."""
+        """Read the command line.
+
+        Refuse empty values of options and files, and numbers that are not finite.
+        """
         empty = any(word == "" or (word.startswith("--") and word.endswith("=")) for word in args)
         ctx.meta["words"] = args = [self.word, *args] if self.word else args
         rest: list[str] = super().parse_args(ctx, list(args))
@@ -83,9 +97,13 @@ class Command(TyperCommand):
             value = ctx.params.get(parameter.name)
             named = parameter.param_type_name == "option" or parameter.name in ("file", "files")
             if empty and (value == Path() or (named and value in ("", [""]))):
-                raise UsageError(f"{_typed(parameter)} is empty (a variable that is not set?); give a value")
+                raise UsageError(
+                    f"{_typed(parameter)} is empty (a variable that is not set?); give a value"
+                )
             if isinstance(value, float | int) and not abs(value) < 1 << 63:
-                raise UsageError(f"{_typed(parameter)} {value} is not allowed; give a finite number below 2^63")
+                raise UsageError(
+                    f"{_typed(parameter)} {value} is not allowed; give a finite number below 2^63"
+                )
         return rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -115,7 +133,9 @@ class Command(TyperCommand):
 
 def _program_options() -> list[Any]:
     """Return the options of the program, hidden, which every command takes too."""
-    options: list[Any] = [copy.copy(each) for each in command().params if each.name in Runtime.__dataclass_fields__]
+    options: list[Any] = [
+        copy.copy(each) for each in command().params if each.name in Runtime.__dataclass_fields__
+    ]
     for option in options:
         option.hidden = True
     return options
@@ -130,23 +150,52 @@ def _typed(parameter: Any) -> str:
 
 def _group(name: str, about: str, *rows: Command) -> Commands:
     commands: Any = {row.name: row for row in rows}
-    return Commands(name=name, help=about, commands=commands, no_args_is_help=True, rich_markup_mode="rich")
+    return Commands(
+        name=name, help=about, commands=commands, no_args_is_help=True, rich_markup_mode="rich"
+    )
 
 
-#: Name, ``module.function`` of cli/commands, and help in the list: the commands of the papers' methods.
+#: Name, ``module.function`` of cli/commands, and help in the list: the commands of the papers'
+#: methods.
 _FIRST = (
     Command("embed", "embed.embed", "Encode sentences into vectors."),
-    Command("eval", "evaluate.evaluate_command", "Score encoders on STS, transfer, retrieval and own tasks."),
-    Command("train", "train.train", "Train a sentence encoder by a method of the papers.", ends="settings_in_force"),
-    Command("search-templates", "searching.search_templates", "Find the template that suits a backbone best."),
-    Command("ditto-search", "searching.ditto_search", "Find the attention head that weighs tokens best."),
-    Command("optiprompt", "train.train", "Learn a template's words as vectors: train optiprompt.", word="optiprompt"),
+    Command(
+        "eval",
+        "evaluate.evaluate_command",
+        "Score encoders on STS, transfer, retrieval and own tasks.",
+    ),
+    Command(
+        "train",
+        "train.train",
+        "Train a sentence encoder by a method of the papers.",
+        ends="settings_in_force",
+    ),
+    Command(
+        "search-templates",
+        "searching.search_templates",
+        "Find the template that suits a backbone best.",
+    ),
+    Command(
+        "ditto-search", "searching.ditto_search", "Find the attention head that weighs tokens best."
+    ),
+    Command(
+        "optiprompt",
+        "train.train",
+        "Learn a template's words as vectors: train optiprompt.",
+        word="optiprompt",
+    ),
     _group(
         "index",
         "Build, change and search an index of sentences.",
-        Command("build", "index.build", "Index sentences, or stored vectors, for search by cosine."),
+        Command(
+            "build", "index.build", "Index sentences, or stored vectors, for search by cosine."
+        ),
         Command("add", "index.add", "Add sentences, or vectors of the same encoder, to an index."),
-        Command("sync", "index.sync", "Make an index equal to files and folders: only what changed is encoded."),
+        Command(
+            "sync",
+            "index.sync",
+            "Make an index equal to files and folders: only what changed is encoded.",
+        ),
         Command("delete", "index.delete", "Delete rows by their ids."),
         Command("compact", "index.compact", "Rewrite an index without its deleted rows."),
         Command("search", "index.search", "Print the rows that are nearest to each query."),
@@ -155,26 +204,51 @@ _FIRST = (
     ),
 )
 _OTHERS = (
-    Command("analyze", "analyze.analyze", "Look inside models: anisotropy, attention, tokens, maps.", ends="help_text"),
+    Command(
+        "analyze",
+        "analyze.analyze",
+        "Look inside models: anisotropy, attention, tokens, maps.",
+        ends="help_text",
+    ),
     Command("config", "config.config", "Show, set and unset your own defaults."),
-    Command("examples", "examples.examples", "Write the small files that the guides' commands read."),
+    Command(
+        "examples", "examples.examples", "Write the small files that the guides' commands read."
+    ),
     Command("export", "models.export", "Write an encoder as other programs load it."),
     Command("fit", "fit.fit", "Fit TF-IDF weights or a transform into a model."),
-    Command("pretrain", "pretrain.pretrain", "Pre-train a small BERT on plain text.", ends="help_text"),
+    Command(
+        "pretrain", "pretrain.pretrain", "Pre-train a small BERT on plain text.", ends="help_text"
+    ),
     Command("pull", "models.pull", "Save a model that was pushed to the hub."),
     Command("push", "models.push", "Send a model to the Hugging Face hub."),
     Command("reproduce", "reproduce.reproduce", "Measure the papers' tables and figures again."),
-    Command("search", "index.search_files", "Search in texts and tables by meaning, without an index."),
+    Command(
+        "search", "index.search_files", "Search in texts and tables by meaning, without an index."
+    ),
     Command("search-layers", "searching.search_layers", "Find the layer that a recipe reads best."),
     Command("serve", "serve.serve", "Serve embeddings and search over HTTP, with a page."),
-    Command("similarity", "embed.similarity", "Compare two sentences, or the rows of two files, by cosine."),
-    Command("templates", "templates.templates", "List templates, or show what one becomes for a backbone."),
+    Command(
+        "similarity",
+        "embed.similarity",
+        "Compare two sentences, or the rows of two files, by cosine.",
+    ),
+    Command(
+        "templates",
+        "templates.templates",
+        "List templates, or show what one becomes for a backbone.",
+    ),
     _group(
         "models",
         "List, show, import and remove models.",
-        Command("list", "models.list_models", "List the models: shipped with promptcli, and saved by you."),
+        Command(
+            "list",
+            "models.list_models",
+            "List the models: shipped with promptcli, and saved by you.",
+        ),
         Command("import", "models.import_model", "Import a model trained elsewhere."),
-        Command("show", "models.show", "Show a model: its recipe, where it came from, and its scores."),
+        Command(
+            "show", "models.show", "Show a model: its recipe, where it came from, and its scores."
+        ),
         Command("remove", "models.remove", "Delete a model you saved."),
     ),
 )
@@ -186,7 +260,9 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-_Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
+_Version = Annotated[
+    bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+]
 
 
 def _root(version: _Version = False, *, runtime: Runtime) -> None:
@@ -265,21 +341,48 @@ def _ending(error: Any) -> tuple[int, str] | None:
     if isinstance(error, PromptcliError):
         return error.exit_code, str(error)
     if isinstance(error, KeyboardInterrupt):
-        return 143 if isinstance(error, _Terminated) else 130, f"interrupted; {str(error) or _UNCHANGED}"
+        return (
+            143 if isinstance(error, _Terminated) else 130
+        ), f"interrupted; {str(error) or _UNCHANGED}"
     if isinstance(error, BrokenPipeError):
         return 1, ""
     if isinstance(error, OSError):
-        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOENT, errno.ENOTDIR, errno.EEXIST):
-            return 2, f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path"
+        if error.errno in (
+            errno.ENAMETOOLONG,
+            errno.ELOOP,
+            errno.ENOENT,
+            errno.ENOTDIR,
+            errno.EEXIST,
+        ):
+            return (
+                2,
+                f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path",
+            )
         if error.filename and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            return 2, f"{str(error.filename)!r} may not be opened or written ({error.strerror}); {_elsewhere(error)}"
+            return (
+                2,
+                (
+                    f"{str(error.filename)!r} may not be opened or written ({error.strerror});"
+                    f" {_elsewhere(error)}"
+                ),
+            )
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        what = f"disk full: {error.filename or 'the output'} could not be written" if full else str(error)
+        what = (
+            f"disk full: {error.filename or 'the output'} could not be written"
+            if full
+            else str(error)
+        )
         return 1, f"{what}; {_UNCHANGED}"
     if is_out_of_memory(error):
         return 1, "out of memory; take a smaller --batch-size, --dtype bfloat16 or another --device"
     if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):
-        return 1, f"the GPU stopped: {one_line(error, 120)}; start again, with --resume if the command has it"
+        return (
+            1,
+            (
+                f"the GPU stopped: {one_line(error, 120)}; start again, with --resume if the"
+                " command has it"
+            ),
+        )
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2, ""
     return (2, _usage_line(error)) if hasattr(error, "format_message") else None
@@ -294,13 +397,21 @@ def _elsewhere(error: OSError) -> str:
 
 def _usage_line(error: Any) -> str:
     """Return the line of an error of Typer's parser."""
-    command, message = error.ctx.command_path if error.ctx else "promptcli", one_line(error.format_message())
+    command, message = (
+        error.ctx.command_path if error.ctx else "promptcli",
+        one_line(error.format_message()),
+    )
     if not getattr(error, "option_name", "a").lstrip("-")[:1].isalpha():
-        message = f'{message.rstrip(".")}; a sentence that begins with "-" follows --: {command} -- "-5 degrees"'
+        message = (
+            f'{message.rstrip(".")}; a sentence that begins with "-" follows --: {command} -- "-5'
+            ' degrees"'
+        )
     return f"{message[:1].lower()}{message[1:].rstrip('.')} (all options: {command} --help)"
 
 
 def _drop(stream: TextIO) -> None:
-    """Send what is still buffered for a stream nowhere, else Python tries again at its end and complains."""
+    """Send what is still buffered for a stream nowhere, else Python tries again at its end and
+    complains.
+    """
     with contextlib.suppress(OSError, ValueError):  # no descriptor: a test's own stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,4 +1,7 @@
-"""What a person sees: notes and progress on stderr, results and tables on stdout. Part of the entrance."""
+"""What a person sees: notes and progress on stderr, results and tables on stdout.
+
+Part of the entrance.
+"""
 
 import contextlib
 import io
@@ -33,7 +36,8 @@ from promptcli.notes import LOG
 
 err = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 out = Console(highlight=False, soft_wrap=True, emoji=False)
-#: Parameter of the library -> how the running command types it: messages say ``--from`` for `start`.
+#: Parameter of the library -> how the running command types it: messages say ``--from`` for
+#: `start`.
 TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed", default={})  # noqa: B039
 
 
@@ -44,7 +48,10 @@ def note(message: str) -> None:
 
 
 def say(message: str) -> None:
-    """Say one short line on stderr, whatever ``--quiet`` says; a terminal shows it wrapped between words."""
+    """Say one short line on stderr, whatever ``--quiet`` says.
+
+    A terminal shows it wrapped between words.
+    """
     err.print(short_line(as_typed(message)), markup=False, soft_wrap=not err.is_terminal)
 
 
@@ -54,7 +61,9 @@ def agrees(question: str) -> bool:
 
 
 def as_typed(message: str) -> str:
-    """Return a message with the options of the running command in place of the library's parameters."""
+    """Return a message with the options of the running command in place of the library's
+    parameters.
+    """
     return re.sub(r"(?<!field )`(\w+)`", lambda name: TYPED.get().get(name[1], name[0]), message)
 
 
@@ -102,7 +111,9 @@ def half_interval(interval: tuple[float, float]) -> str:
 
 
 def show(*parts: RenderableType) -> None:
-    """Write tables and lines to stdout: folded to the width of a terminal, else as wide as they are."""
+    """Write tables and lines to stdout: folded to the width of a terminal, else as wide as they
+    are.
+    """
     wide = Console(width=terminal_width() or 100_000, highlight=False, emoji=False, markup=False)
     with wide.capture() as captured:
         for part in parts:
@@ -112,7 +123,10 @@ def show(*parts: RenderableType) -> None:
 
 
 def result_lines(label: str, text: str) -> None:
-    """Write a label and its text to stdout; a terminal shows the text folded between words beside the label."""
+    """Write a label and its text to stdout.
+
+    A terminal shows the text folded between words beside the label.
+    """
     if not out.is_terminal:
         result(f"{label}{text}")
         return
@@ -130,7 +144,9 @@ _LINES_EVERY = 30.0
 
 
 def rate(speed: float | None) -> str:
-    """Return steps a second so that they are not zero: few are counted by the minute or the hour."""
+    """Return steps a second so that they are not zero: few are counted by the minute or the
+    hour.
+    """
     if not speed:
         return "-/s"
     if speed >= 10:
@@ -159,7 +175,11 @@ class ProgressBar:
         if not err.is_terminal and time.monotonic() - self._shown > _LINES_EVERY:
             self._shown, task = time.monotonic(), self._bar.tasks[0]
             total = "" if task.total is None else f" of {task.total:,.0f}"
-            left = "" if task.time_remaining is None else f", {timedelta(seconds=task.time_remaining)} left"
+            left = (
+                ""
+                if task.time_remaining is None
+                else f", {timedelta(seconds=task.time_remaining)} left"
+            )
             speed = task.speed or task.completed / (task.elapsed or 1)
             note(f"{task.description}: {task.completed:,.0f}{total}, {rate(speed)}{left}")
 
@@ -171,7 +191,13 @@ class ProgressBar:
 @contextlib.contextmanager
 def progress(label: str, total: int | None) -> Iterator[ProgressBar]:
     """Show on stderr how far a stage is while the block runs; ``total`` is None if unknown."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
         yield ProgressBar(bar, label, total)
 

@@ -44,14 +44,16 @@ class _Column:
 class Grid:
     """Rows under their heads, if there are any; columns of figures are aligned on the right.
 
-    Columns for which the terminal has no room follow below, next to the first column again. A column without a head
-    belongs to the one before it.
+    Columns for which the terminal has no room follow below, next to the first column again. A
+    column without a head belongs to the one before it.
     """
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
         """Yield the blocks of columns, one below the other."""
         for number, block in enumerate(_blocks(self._columns(), options.max_width)):
             if number:
@@ -63,7 +65,9 @@ class Grid:
         return Measurement(1, options.max_width)
 
     def _columns(self) -> list[_Column]:
-        cells = [list(column) for column in zip(*self.rows, strict=True)] or [[] for _ in self.heads]
+        cells = [list(column) for column in zip(*self.rows, strict=True)] or [
+            [] for _ in self.heads
+        ]
         heads = self.heads or [""] * len(cells)
         return [_Column(head, column) for head, column in zip(heads, cells, strict=True)]
 
@@ -95,7 +99,12 @@ def _least_width(columns: Sequence[_Column]) -> int:
 def _table(columns: Sequence[_Column], width: int, *, headed: bool) -> Table:
     grid = Table(box=None, pad_edge=False, show_header=headed, padding=(0, _GAP, 0, 0))
     for column, room in zip(columns, _widths(columns, width), strict=True):
-        grid.add_column(Text(column.head), justify="right" if column.figures else "left", overflow="fold", width=room)
+        grid.add_column(
+            Text(column.head),
+            justify="right" if column.figures else "left",
+            overflow="fold",
+            width=room,
+        )
     for row in zip(*(column.cells for column in columns), strict=True):
         if any(row):
             grid.add_row(*map(Text, row))
@@ -103,11 +112,15 @@ def _table(columns: Sequence[_Column], width: int, *, headed: bool) -> Table:
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the widths of columns: too wide ones are folded, the widest first, down to their least."""
+    """Return the widths of columns: too wide ones are folded, the widest first, down to their
+    least.
+    """
     widths = [column.most for column in columns]
     room = width - _GAP * (len(columns) - 1)
     while sum(widths) > room:
-        foldable = [number for number, column in enumerate(columns) if widths[number] > column.least]
+        foldable = [
+            number for number, column in enumerate(columns) if widths[number] > column.least
+        ]
         if not foldable:  # a word is longer than the terminal is wide
             widest = max(range(len(widths)), key=widths.__getitem__)
             widths[widest] = max(1, widths[widest] - (sum(widths) - room))

@@ -21,9 +21,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 @dataclass(frozen=True)
 class Flag:
-    """How a value is given on the command line, if its name, type and help text do not say it all."""
+    """How a value is given on the command line, if its name, type and help text do not say it
+    all.
+    """
 
-    names: str = ""  #: ``--output -o``, ``--text/--no-text``; of an argument its metavar: ``FILE...``, ``[KEY]``
+    #: ``--output -o``, ``--text/--no-text``; of an argument its metavar: ``FILE...``, ``[KEY]``
+    names: str = ""
     min: float | None = None
     max: float | None = None
     metavar: str | None = None
@@ -39,7 +42,9 @@ class Flag:
         details |= {"min": self.min, "max": self.max}
         names = self.names.split()
         if not self.names.startswith("-") and (names or default is inspect.Parameter.empty):
-            option = typer.Argument(**details, metavar=(self.metavar or self.names or name.upper()).strip("[]."))
+            option = typer.Argument(
+                **details, metavar=(self.metavar or self.names or name.upper()).strip("[].")
+            )
         else:
             if not names and default is False:
                 names = [f"--{_written(name)}"]  # no --no-name beside it
@@ -47,31 +52,45 @@ class Flag:
         if default is None:
             annotation |= None
         typed: Any = Annotated[annotation, option]
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=typed)
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=typed
+        )
 
 
-#: Returns what was given of a group of settings; ``but`` are names after ``--set`` that belong to others.
+#: Returns what was given of a group of settings; ``but`` are names after ``--set`` that belong to
+#: others.
 Changes = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Fields:
-    """A dataclass of settings as options: one for every field with a help text, or for some of them and ``--set``.
+    """A dataclass of settings as options: one for every field with a help text, or for some of them
+    and ``--set``.
 
-    A field that is a tuple becomes an option that may be repeated, a bool a pair ``--name/--no-name``.
+    A field that is a tuple becomes an option that may be repeated, a bool a pair
+    ``--name/--no-name``.
     """
 
-    described: type  #: a field's metadata are its ``help``, ``names``, ``min``, ``max`` and ``panel``
+    described: (
+        type  #: a field's metadata are its ``help``, ``names``, ``min``, ``max`` and ``panel``
+    )
     panel: str | None = None  #: of the fields that name none
-    flags: Mapping[str, str] = field(default_factory=dict)  #: field -> names of its option, if not ``--field``
-    defaults: bool = False  #: options take the fields' defaults; else None, so that ``changes`` knows what was given
-    only: Sequence[str] = ()  #: the fields that have an option; the others are given by ``--set FIELD=VALUE``
+    flags: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: field -> names of its option, if not ``--field``
+    #: options take the fields' defaults; else None, so that ``changes`` knows what was given
+    defaults: bool = False
+    only: Sequence[
+        str
+    ] = ()  #: the fields that have an option; the others are given by ``--set FIELD=VALUE``
     rest: str | None = None  #: help of ``--set``; by default it names the others
 
     def options(self) -> Iterator[inspect.Parameter]:
         """Yield every option."""
         kinds = kinds_of(self.described)
-        for item in (item for item in dataclasses.fields(self.described) if item.name in (self.only or kinds)):
+        for item in (
+            item for item in dataclasses.fields(self.described) if item.name in (self.only or kinds)
+        ):
             about, hint = item.metadata, kinds[item.name]
             flag = Flag(
                 self.flags.get(item.name) or about.get("names", ""),
@@ -80,18 +99,26 @@ class Fields:
                 panel=about.get("panel", self.panel),
             )
             annotation = list[get_args(hint)[0]] if get_origin(hint) is tuple else hint  # type: ignore[misc]
-            yield flag.option(item.name, annotation, item.default if self.defaults else None, about["help"])
+            yield flag.option(
+                item.name, annotation, item.default if self.defaults else None, about["help"]
+            )
         if self.only:
             others = ", ".join(_written(name) for name in kinds if name not in self.only)
             rest = self.rest or f"Another setting; repeatable: {others}"
-            yield Flag("--set", metavar="FIELD=VALUE", panel=self.panel).option("set", list[str], None, rest)
+            yield Flag("--set", metavar="FIELD=VALUE", panel=self.panel).option(
+                "set", list[str], None, rest
+            )
 
     def changes(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples."""
         kinds = kinds_of(self.described)
-        values = {name: given[name] for name in self.only or kinds if given[name] not in (None, [], ())}
+        values = {
+            name: given[name] for name in self.only or kinds if given[name] not in (None, [], ())
+        }
         pairs = [pair for pair in (self.only and given["set"]) or () if field_of(pair) not in but]
-        return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()} | parsed(kinds, pairs)
+        return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()} | parsed(
+            kinds, pairs
+        )
 
     def read(self, given: Mapping[str, Any]) -> Any:
         """Return the object that the values of a command's options describe."""
@@ -103,10 +130,18 @@ Section = tuple[str, list[tuple[str, str]]]
 
 
 def set_help(settings: Any, heading: str, *, leave_out: Sequence[str] = ()) -> Section:
-    """Return what ``--set`` takes: the described fields of a dataclass object, with their values."""
-    fields = [item for item in dataclasses.fields(settings) if "help" in item.metadata and item.name not in leave_out]
+    """Return what ``--set`` takes: the described fields of a dataclass object, with their
+    values.
+    """
+    fields = [
+        item
+        for item in dataclasses.fields(settings)
+        if "help" in item.metadata and item.name not in leave_out
+    ]
     values = {item.name: value_typed(getattr(settings, item.name)) for item in fields}
-    return heading, [(f"{_written(item.name)}={values[item.name]}", item.metadata["help"]) for item in fields]
+    return heading, [
+        (f"{_written(item.name)}={values[item.name]}", item.metadata["help"]) for item in fields
+    ]
 
 
 def value_typed(value: Any) -> str:
@@ -117,19 +152,29 @@ def value_typed(value: Any) -> str:
 def kinds_of(described: Any) -> dict[str, Any]:
     """Return the types of the described fields of a dataclass."""
     hints = get_type_hints(described)
-    return {item.name: hints[item.name] for item in dataclasses.fields(described) if "help" in item.metadata}
+    return {
+        item.name: hints[item.name]
+        for item in dataclasses.fields(described)
+        if "help" in item.metadata
+    }
 
 
 def parsed(
     kinds: Mapping[str, Any], pairs: Sequence[str], option: str = "--set", *, many: bool = False
 ) -> dict[str, Any]:
-    """Return the values of ``FIELD=VALUE`` by the fields' types; of ``many``, lists of ``FIELD=V,V``."""
+    """Return the values of ``FIELD=VALUE`` by the fields' types.
+
+    Of ``many``, lists of ``FIELD=V,V``.
+    """
     fields = dict[str, Any]()
     for pair in pairs:
         written, _, text = pair.partition("=")
         name = field_of(pair)
         if not text:
-            raise UsageError(f"{option} takes FIELD=VALUE, one of {', '.join(map(_written, kinds))}; got {pair!r}")
+            raise UsageError(
+                f"{option} takes FIELD=VALUE, one of {', '.join(map(_written, kinds))}; got"
+                f" {pair!r}"
+            )
         if name not in kinds:
             raise unknown("setting", written, map(_written, kinds))
         members = get_args(kinds[name]) or (kinds[name],)
@@ -137,7 +182,9 @@ def parsed(
         try:
             fields[name] = [read(value) for value in text.split(",")] if many else read(text)
         except (KeyError, ValueError):
-            raise UsageError(f"{option} {written}: {text!r} is not allowed; it takes {takes}") from None
+            raise UsageError(
+                f"{option} {written}: {text!r} is not allowed; it takes {takes}"
+            ) from None
     return fields
 
 
@@ -165,13 +212,19 @@ RECIPE = Fields(
     panel="Model",
     flags={"transforms": "--transform"},
     only=("backbone", "prompt", "pooling", "transforms"),
-    rest="Another field of the recipe; repeatable: denoise=none, hidden, head or logits; period=true or false;"
-    " max-length=N; text-rule=prompteol.",
+    rest=(
+        "Another field of the recipe; repeatable: denoise=none, hidden, head or logits; period=true"
+        " or false; max-length=N; text-rule=prompteol."
+    ),
 )
 _MODEL = (
-    "Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub id. Default: mini."
+    "Encoder: a model's name, a recipe (name, JSON text, .json or .toml file), a folder, or a hub"
+    " id. Default: mini."
 )
-_DIM = "Keep the first dimensions of each vector, of a model trained for it (`train --set dims=128,64`)."
+_DIM = (
+    "Keep the first dimensions of each vector, of a model trained for it (`train --set"
+    " dims=128,64`)."
+)
 
 
 class _ModelFields(Fields):
@@ -189,11 +242,17 @@ class _ModelFields(Fields):
 MODEL = _ModelFields(**vars(RECIPE))
 
 
-def choice_of(model: str | None, changes: Mapping[str, Any] | None = None, *, paper: bool = False) -> Choice:
-    """Return a model's name, changes of its recipe, and the command's device and dtype, as the library takes them."""
+def choice_of(
+    model: str | None, changes: Mapping[str, Any] | None = None, *, paper: bool = False
+) -> Choice:
+    """Return a model's name, changes of its recipe, and the command's device and dtype, as the
+    library takes them.
+    """
     runtime = RUNTIME.get()
     dtype = None if runtime.dtype == "auto" else runtime.dtype
-    return Choice(model, changes or {}, default_backbone(paper=paper), runtime.device, dtype, runtime.backend)
+    return Choice(
+        model, changes or {}, default_backbone(paper=paper), runtime.device, dtype, runtime.backend
+    )
 
 
 def default_backbone(*, paper: bool = False) -> str:
@@ -212,28 +271,38 @@ _PANEL = "Options of every command"
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and how the work is done; never changes what a model is. Every command takes these options."""
+    """Where and how the work is done.
+
+    Never changes what a model is. Every command takes these options.
+    """
 
     device: str = setting("auto", "auto, cpu, cuda, cuda:1, mps.", panel=_PANEL)
     dtype: str = setting(
         "auto",
-        "auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (of a backend, however inexact). auto: float32 for"
-        " figures; bfloat16 for embed, index and serve if the hardware supports it; causal models as stored.",
+        "auto, float32, bfloat16, float16, tf32 (on a GPU), int8 (of a backend, however inexact)."
+        " auto: float32 for figures; bfloat16 for embed, index and serve if the hardware supports"
+        " it; causal models as stored.",
         panel=_PANEL,
     )
     backend: str = setting(
         "torch",
-        "What computes on a processor: torch; openvino or onnx (a graph, made once and kept, its vectors checked);"
-        " openvino-int8 or onnx-int8 (8 bits, the loss is measured); auto (what pays).",
+        "What computes on a processor: torch; openvino or onnx (a graph, made once and kept, its"
+        " vectors checked); openvino-int8 or onnx-int8 (8 bits, the loss is measured); auto (what"
+        " pays).",
         panel=_PANEL,
     )
-    threads: int | None = setting(None, "Processor threads. Default: all cores.", panel=_PANEL, min=1, max=4096)
+    threads: int | None = setting(
+        None, "Processor threads. Default: all cores.", panel=_PANEL, min=1, max=4096
+    )
     offline: bool = setting(False, "Never use the network.", panel=_PANEL)
-    quiet: bool = setting(False, "No progress and no notes on stderr.", panel=_PANEL, names="--quiet -q")
+    quiet: bool = setting(
+        False, "No progress and no notes on stderr.", panel=_PANEL, names="--quiet -q"
+    )
 
     def configure_libraries(self) -> None:
         """Set what libraries read at import: quiet, and no network if ``--offline`` is given."""
-        # of the 1,024 products that oneDNN keeps by itself, one for every shape of a batch, training uses few again
+        # of the 1,024 products that oneDNN keeps by itself, one for every shape of a batch,
+        # training uses few again
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -244,7 +313,10 @@ class Runtime:
             os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
         if self.threads is not None:
             os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(self.threads)
-            for library, function in (("torch", "set_num_threads"), ("faiss", "omp_set_num_threads")):
+            for library, function in (
+                ("torch", "set_num_threads"),
+                ("faiss", "omp_set_num_threads"),
+            ):
                 if library in sys.modules:  # else it reads the variable when it is loaded
                     getattr(sys.modules[library], function)(self.threads)
 

@@ -1,6 +1,7 @@
 """Pictures: shaded maps and bars in the terminal, plots in files (needs matplotlib).
 
-Colours by Okabe and Ito, or of cividis: safe for the colour-blind; in the terminal also readable without colour.
+Colours by Okabe and Ito, or of cividis: safe for the colour-blind; in the terminal also readable
+without colour.
 """
 
 import contextlib
@@ -44,7 +45,9 @@ def step_of(value: float, low: float, high: float) -> int:
 
 
 def head_map(values: Sequence[Sequence[float]], width: int | None = None) -> list[Text]:
-    """Lay out (L, h) figures, a layer a line and a head a column, both counted from 1; the best is starred.
+    """Lay out (L, h) figures, a layer a line and a head a column, both counted from 1.
+
+    The best is starred.
 
     Heads for which a line of that ``width`` has no room follow below.
     """
@@ -69,16 +72,23 @@ def head_map(values: Sequence[Sequence[float]], width: int | None = None) -> lis
     return [*lines, legend]
 
 
-def token_map(tokens: Sequence[str], values: Sequence[Sequence[float]], width: int | None = None) -> list[Text]:
-    """Lay out (t, t) figures from 0 on, a row a line and its token before it; a cell is its percentage of the greatest.
+def token_map(
+    tokens: Sequence[str], values: Sequence[Sequence[float]], width: int | None = None
+) -> list[Text]:
+    """Lay out (t, t) figures from 0 on, a row a line and its token before it.
 
-    Columns are numbered as the rows are, from 1; those for which a line of that ``width`` has no room follow below.
+    A cell is its percentage of the greatest.
+
+    Columns are numbered as the rows are, from 1; those for which a line of that ``width`` has no
+    room follow below.
     """
     greatest = max(max(row) for row in values) or 1.0
     margin = min(max(map(len, tokens)), _MARGIN) + 5
     lines = list[Text]()
     for columns in _column_blocks(len(tokens), margin=margin, cell=4, width=width):
-        lines.append(Text(" " * margin + "".join(f"{column + 1:>3} " for column in columns).rstrip()))
+        lines.append(
+            Text(" " * margin + "".join(f"{column + 1:>3} " for column in columns).rstrip())
+        )
         for number, (token, row) in enumerate(zip(tokens, values, strict=True), 1):
             line = Text(f"{number:>3} {token[:_MARGIN]}".ljust(margin))
             for column in columns:
@@ -91,7 +101,10 @@ def token_map(tokens: Sequence[str], values: Sequence[Sequence[float]], width: i
 
 
 def _column_blocks(columns: int, *, margin: int, cell: int, width: int | None) -> list[range]:
-    """Divide the columns of a map into blocks that fit a line; without a width there is one block."""
+    """Divide the columns of a map into blocks that fit a line.
+
+    Without a width there is one block.
+    """
     size = columns if width is None else max((width - margin) // cell, 1)
     return [range(start, min(start + size, columns)) for start in range(0, columns, size)]
 
@@ -113,29 +126,42 @@ BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#B
 COLOURS = (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", "#000000")
 MARKERS = "osD^vPX*"
 #: Kinds of picture, by file extension, each with the metadata that would make two runs differ.
-PICTURES: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+PICTURES: dict[str, dict[str, None]] = {
+    ".png": {},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
 
 
 @dataclass(frozen=True)
 class PictureOptions:
     """The file of a plot."""
 
-    plot: Path | None = setting(None, "Draw into a .png, .svg or .pdf file (needs matplotlib).", panel="Picture")
-    force: bool = setting(False, "Overwrite an existing file or model of that name.", panel="Picture")
+    plot: Path | None = setting(
+        None, "Draw into a .png, .svg or .pdf file (needs matplotlib).", panel="Picture"
+    )
+    force: bool = setting(
+        False, "Overwrite an existing file or model of that name.", panel="Picture"
+    )
 
     def check(self) -> None:
         """Refuse a picture that could not be drawn, before any work is done."""
         if self.plot is None:
             return
         if self.plot.suffix not in PICTURES:
-            raise UsageError(f"--plot {self.plot}: not a picture; give a name that ends in {' or '.join(PICTURES)}")
+            raise UsageError(
+                f"--plot {self.plot}: not a picture; give a name that ends in"
+                f" {' or '.join(PICTURES)}"
+            )
         check_output(self.plot, force=self.force, option="--plot")
         require("matplotlib", extra="plot")
 
     def draw(self, paint: Callable[..., None], *given: Any) -> None:
         """Draw the plot, if one is asked for."""
         if self.plot is not None:
-            check_output(self.plot, force=self.force, option="--plot")  # it may have appeared in the meantime
+            check_output(
+                self.plot, force=self.force, option="--plot"
+            )  # it may have appeared in the meantime
             paint(self.plot, *given)
             note(f"drawn to {self.plot}")
 
@@ -144,10 +170,15 @@ class PictureOptions:
 def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Iterator[Any]:
     """Yield an empty figure, inches wide and high; the file is written when the block ends.
 
-    A dollar sign in a token or name does not start a formula, and LaTeX is not run: matplotlib reads a ``matplotlibrc``
-    of the current folder.
+    A dollar sign in a token or name does not start a formula, and LaTeX is not run: matplotlib
+    reads a ``matplotlibrc`` of the current folder.
     """
-    settings = {"text.parse_math": False, "text.usetex": False, "svg.hashsalt": path.name, "pdf.fonttype": 42}
+    settings = {
+        "text.parse_math": False,
+        "text.usetex": False,
+        "svg.hashsalt": path.name,
+        "pdf.fonttype": 42,
+    }
     with importlib.import_module("matplotlib").rc_context(settings):
         figures: Any = importlib.import_module("matplotlib.figure")
         figure = figures.Figure(figsize=(width, height), layout="constrained")
@@ -172,7 +203,10 @@ def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) ->
 
 
 def draw_head_maps(path: Path, search: "Search") -> None:
-    """Draw one heat map per kind of states, (L, h) each; its own colour scale also shows the plain average."""
+    """Draw one heat map per kind of states, (L, h) each.
+
+    Its own colour scale also shows the plain average.
+    """
     patches = importlib.import_module("matplotlib.patches")
     maps = {states: rows.tolist() for states, rows in search.maps.items()}
     layers, heads = next(iter(search.maps.values())).shape
@@ -181,17 +215,29 @@ def draw_head_maps(path: Path, search: "Search") -> None:
         for panel, (states, rows) in zip(panels, maps.items(), strict=True):
             flat, plain = [value for row in rows for value in row], search.baseline[states].value
             low, high = min(plain, *flat), max(plain, *flat)
-            room = 0.05 * (high - low) or 1.0  # a line at the very end of the scale would not be seen
+            room = (
+                0.05 * (high - low) or 1.0
+            )  # a line at the very end of the scale would not be seen
             low, high = low - room, high + room
             image = panel.imshow(rows, cmap="cividis", vmin=low, vmax=high, aspect="auto")
-            panel.set_title(f"{states}\nbest head {max(flat):.1f}, plain average {plain:.1f}", fontsize="medium")
+            panel.set_title(
+                f"{states}\nbest head {max(flat):.1f}, plain average {plain:.1f}", fontsize="medium"
+            )
             panel.set(xlabel="head", ylabel="layer")
             panel.set_xticks(range(heads), range(1, heads + 1))
             panel.set_yticks(range(layers), range(1, layers + 1))
             for layer, row in enumerate(rows):
                 for head, value in enumerate(row):
                     letters = STEPS[step_of(value, low, high)][2]
-                    panel.text(head, layer, str(round(value)), ha="center", va="center", fontsize=7, color=letters)
+                    panel.text(
+                        head,
+                        layer,
+                        str(round(value)),
+                        ha="center",
+                        va="center",
+                        fontsize=7,
+                        color=letters,
+                    )
             layer, head = divmod(flat.index(max(flat)), heads)
             frame = {"fill": False, "edgecolor": RED, "linewidth": 2.5}
             panel.add_patch(patches.Rectangle((head - 0.5, layer - 0.5), 1, 1, **frame))
@@ -199,9 +245,12 @@ def draw_head_maps(path: Path, search: "Search") -> None:
             bar.axhline(plain, color="white", linewidth=6)
             bar.axhline(plain, color=RED, linewidth=3)
         title = (
-            f"Every attention head of {last_part(search.recipe.backbone)} as Ditto's weights, on {search.task.label}"
+            f"Every attention head of {last_part(search.recipe.backbone)} as Ditto's weights, on"
+            f" {search.task.label}"
         )
-        figure_title(figure, title, "Orange frame: best head. Line on the colour bar: plain average.")
+        figure_title(
+            figure, title, "Orange frame: best head. Line on the colour bar: plain average."
+        )
 
 
 def figure_title(figure: Any, *lines: str) -> None:
@@ -214,9 +263,16 @@ def figure_title(figure: Any, *lines: str) -> None:
     figure.suptitle("\n".join(broken), fontsize="medium")
 
 
-def _colour_bar(figure: Any, panel: Any, image: Any, label: str, written: str | None = None) -> None:
-    """Draw the colour scale of an image at its right, as high as the image; ``written``: format of its numbers."""
-    figure.colorbar(image, cax=panel.inset_axes((1.03, 0.0, 0.045, 1.0)), label=label, format=written)
+def _colour_bar(
+    figure: Any, panel: Any, image: Any, label: str, written: str | None = None
+) -> None:
+    """Draw the colour scale of an image at its right, as high as the image.
+
+    ``written``: format of its numbers.
+    """
+    figure.colorbar(
+        image, cax=panel.inset_axes((1.03, 0.0, 0.045, 1.0)), label=label, format=written
+    )
 
 
 # --- plots of analyses ---
@@ -263,15 +319,23 @@ def draw_impact_study(path: Path, study: "ImpactStudy", backbone: str) -> None:
     """Draw every token's mean impact against its TF-IDF weight."""
     with drawing(path, 6.4, 4.6) as figure:
         panel = figure.subplots()
-        panel.scatter(study.weights, study.means, s=4, linewidths=0, alpha=0.4, color=BLUE, rasterized=True)
+        panel.scatter(
+            study.weights, study.means, s=4, linewidths=0, alpha=0.4, color=BLUE, rasterized=True
+        )
         pearson, spearman = study.correlation.pearson, study.correlation.spearman
-        title = f"{backbone}: Pearson {pearson:.2f}, Spearman {spearman:.2f} over {len(study.means):,} tokens"
+        title = (
+            f"{backbone}: Pearson {pearson:.2f}, Spearman {spearman:.2f} over {len(study.means):,}"
+            " tokens"
+        )
         figure_title(figure, title)
         panel.set(xlabel="TF-IDF", ylabel="mean impact of the token")
 
 
 def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
-    """Draw a panel for each bias that has two groups; pieces inside words, and capitals, lie on top."""
+    """Draw a panel for each bias that has two groups.
+
+    Pieces inside words, and capitals, lie on top.
+    """
     import numpy as np
 
     flags = [("continues a word", "starts a word", bias.subword)]
@@ -284,7 +348,9 @@ def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
         panels[0].scatter(*bias.points[~seen].T, color=GREY, label="never", **dots)
         order = np.argsort(bias.counts[seen], kind="stable")
         counts = bias.counts[seen][order]
-        image = panels[0].scatter(*bias.points[seen][order].T, c=counts, norm="log", cmap="cividis_r", **dots)
+        image = panels[0].scatter(
+            *bias.points[seen][order].T, c=counts, norm="log", cmap="cividis_r", **dots
+        )
         figure.get_layout_engine().set(wspace=0.08)
         _colour_bar(figure, panels[0], image, "occurrences (grey: none)", "{x:,.0f}")
         panels[0].set_title("frequency", fontsize="medium")
@@ -292,7 +358,14 @@ def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
             for tokens, name, colour in ((~flag, without, BLUE), (flag, with_it, ORANGE)):
                 panel.scatter(*bias.points[tokens].T, color=colour, label=name, **dots)
             above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
-            panel.legend(**above, markerscale=3, frameon=False, borderaxespad=0, handletextpad=0, columnspacing=1)
+            panel.legend(
+                **above,
+                markerscale=3,
+                frameon=False,
+                borderaxespad=0,
+                handletextpad=0,
+                columnspacing=1,
+            )
         for panel in panels:
             panel.set_xlabel(f"first component ({100 * bias.variance[0]:.1f}% of the variance)")
             panel.set_ylabel(f"second component ({100 * bias.variance[1]:.1f}%)")
@@ -301,7 +374,9 @@ def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
 
 
 def draw_uniformity(path: Path, results: Mapping[str, "Uniformity"], title: str) -> None:
-    """Draw each encoder as a named point: of STATES-METHOD the method has a colour, the states a mark."""
+    """Draw each encoder as a named point: of STATES-METHOD the method has a colour, the states a
+    mark.
+    """
     colours, markers = dict[str, str](), dict[str, str]()
     with drawing(path, 7.0, 5.0) as figure:
         panel = figure.subplots()
@@ -309,27 +384,52 @@ def draw_uniformity(path: Path, results: Mapping[str, "Uniformity"], title: str)
             states, _, method = name.rpartition("-")
             colour = colours.setdefault(method, COLOURS[len(colours) % len(COLOURS)])
             marker = markers.setdefault(states, MARKERS[len(markers) % len(MARKERS)])
-            panel.plot(result.uniformity, result.alignment, marker, color=colour, linestyle="", markersize=9)
+            panel.plot(
+                result.uniformity,
+                result.alignment,
+                marker,
+                color=colour,
+                linestyle="",
+                markersize=9,
+            )
         panel.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
         panel.margins(0.2, 0.12)
         panel.grid(alpha=0.3)
         figure_title(figure, title)
         figure.draw_without_rendering()  # the place of every point is known from here
-        name_points(panel, {name: (result.uniformity, result.alignment) for name, result in results.items()})
+        name_points(
+            panel, {name: (result.uniformity, result.alignment) for name, result in results.items()}
+        )
 
 
-#: Places of a name at its point: the offset in points, and the side of the text that is next to the point.
-_PLACES = ((9, 0, "left"), (-9, 0, "right"), (0, 11, "center"), (0, -11, "center"), (9, 11, "left"), (9, -11, "left"))
+#: Places of a name at its point: the offset in points, and the side of the text that is next to the
+#: point.
+_PLACES = (
+    (9, 0, "left"),
+    (-9, 0, "right"),
+    (0, 11, "center"),
+    (0, -11, "center"),
+    (9, 11, "left"),
+    (9, -11, "left"),
+)
 
 
 def name_points(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write a name at each point, at the first place that covers no other name and no point, if there is one."""
+    """Write a name at each point, at the first place that covers no other name and no point, if
+    there is one.
+    """
     marks = [panel.transData.transform(point) for point in points.values()]
     taken: list[Any] = []
     for name, point in points.items():
         for right, up, side in _PLACES:
             text = panel.annotate(
-                name, point, (right, up), textcoords="offset points", ha=side, va="center", fontsize="small"
+                name,
+                point,
+                (right, up),
+                textcoords="offset points",
+                ha=side,
+                va="center",
+                fontsize="small",
             )
             box = text.get_window_extent()
             covers_name = any(box.overlaps(other) for other in taken)
@@ -339,7 +439,9 @@ def name_points(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
                 break
             text.remove()
         else:
-            text = panel.annotate(name, point, (9, 0), textcoords="offset points", va="center", fontsize="small")
+            text = panel.annotate(
+                name, point, (9, 0), textcoords="offset points", va="center", fontsize="small"
+            )
         taken.append(text.get_window_extent())
 
 

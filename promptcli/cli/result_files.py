@@ -52,7 +52,12 @@ def _markdown(document: Mapping[str, Any], tables: Sequence[Table]) -> str:
             continue
         aligned = ["---", *["---:"] * (len(part.heads) - 1)]
         lines = [list(part.heads), aligned, *map(list, part.rows)]
-        parts.append("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines))
+        parts.append(
+            "\n".join(
+                "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
+                for line in lines
+            )
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -71,7 +76,9 @@ def _latex(document: Mapping[str, Any], tables: Sequence[Table]) -> str:
 
 
 def _latex_line(cells: Sequence[str]) -> str:
-    escaped = [_SPECIAL.sub(lambda sign: _ESCAPED.get(sign[0], f"\\{sign[0]}"), cell) for cell in cells]
+    escaped = [
+        _SPECIAL.sub(lambda sign: _ESCAPED.get(sign[0], f"\\{sign[0]}"), cell) for cell in cells
+    ]
     return " & ".join(cell.replace("±", r"$\pm$").replace("<", "$<$") for cell in escaped) + r" \\"
 
 
@@ -92,7 +99,10 @@ def check_format(path: Path, *, force: bool) -> None:
     """Refuse a name of no known format, and a file that exists unless it may be replaced."""
     if path.suffix.lower() not in FORMATS:
         known = ", ".join(FORMATS)
-        raise UsageError(f"--output {str(path)!r}: a file of results ends in {known}; mteb's folder is --mteb-folder")
+        raise UsageError(
+            f"--output {str(path)!r}: a file of results ends in {known}; mteb's folder is"
+            " --mteb-folder"
+        )
     check_output(path, force=force, option="--output")
 
 

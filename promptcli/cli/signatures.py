@@ -1,7 +1,7 @@
 """A command from a function of the library: its parameters are the options, its docstring the help.
 
-``command_of(fit, flags={...})`` decorates what shows the result; ``expand`` makes of it what Typer takes.
-cli/commands/models.py shows how.
+``command_of(fit, flags={...})`` decorates what shows the result; ``expand`` makes of it what Typer
+takes. cli/commands/models.py shows how.
 """
 
 import builtins
@@ -26,7 +26,8 @@ _Reader = Callable[[Mapping[str, Any]], Any]
 
 #: A flag, or only its names; a group of options in place of the parameter; None: not offered.
 FlagRow = Flag | str | Fields | None
-#: Parameters that are given in the same way by every command; options of the program (``Runtime``) are not among them.
+#: Parameters that are given in the same way by every command; options of the program (``Runtime``)
+#: are not among them.
 _COMMON: dict[str, FlagRow] = {
     "output": "--output -o",
     "data_dir": Flag(type=Path | None, read=data_folder),
@@ -36,12 +37,15 @@ _COMMON: dict[str, FlagRow] = {
 }
 
 
-def command_of(*functions: Callable[..., Any], flags: Mapping[str, FlagRow] | None = None) -> Callable[[Show], Show]:
+def command_of(
+    *functions: Callable[..., Any], flags: Mapping[str, FlagRow] | None = None
+) -> Callable[[Show], Show]:
     """Decorate the function that shows a result with the functions of the library that make it.
 
-    Every ``partial`` parameter of the decorated function is one of ``functions``, in order, with the values from the
-    command line; its other parameters are further options. An option that several functions take is offered once, and
-    only those of the first function may be required. A required parameter is an argument, any other an option.
+    Every ``partial`` parameter of the decorated function is one of ``functions``, in order, with
+    the values from the command line; its other parameters are further options. An option that
+    several functions take is offered once, and only those of the first function may be required. A
+    required parameter is an argument, any other an option.
 
     Args:
         functions: Functions with a Google-style docstring.
@@ -56,7 +60,9 @@ def command_of(*functions: Callable[..., Any], flags: Mapping[str, FlagRow] | No
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command as Typer takes it: library functions and groups of settings are replaced by their options."""
+    """Return a command as Typer takes it: library functions and groups of settings are replaced by
+    their options.
+    """
     flags, functions = _COMMON | getattr(command, "flags", {}), getattr(command, "functions", ())
     options, reads = dict[str, inspect.Parameter](), dict[str, _Reader]()
     waiting, hints = iter(functions), _hints(command)
@@ -68,7 +74,10 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
             group = Fields(hint, defaults=True)
             added, reads[name] = list(group.options()), group.read
         elif isinstance(fields := getattr(hint, "__metadata__", [None])[0], Fields):
-            added, reads[name] = list(fields.options()), functools.partial(functools.partial, fields.changes)
+            added, reads[name] = (
+                list(fields.options()),
+                functools.partial(functools.partial, fields.changes),
+            )
         else:
             added = [parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)]
             reads[name] = operator.itemgetter(name)
@@ -78,7 +87,10 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
     def call(**given: Any) -> None:
         return command(**{name: read(given) for name, read in reads.items()})
 
-    call.__name__, call.__doc__ = command.__name__, prose(*(() if command.__doc__ is None else (command,)), *functions)
+    call.__name__, call.__doc__ = (
+        command.__name__,
+        prose(*(() if command.__doc__ is None else (command,)), *functions),
+    )
     call.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     call.__annotations__ = {option.name: option.annotation for option in options.values()}
     return call
@@ -88,13 +100,22 @@ def _of_function(
     function: Callable[..., Any], flags: Mapping[str, FlagRow], *, first: bool
 ) -> tuple[list[inspect.Parameter], _Reader]:
     """Return the options of a function, and what makes its partial application of their values."""
-    sentences, hints, parameters = arguments_of(function), _hints(function), inspect.signature(function).parameters
+    sentences, hints, parameters = (
+        arguments_of(function),
+        _hints(function),
+        inspect.signature(function).parameters,
+    )
     options, reads = list[inspect.Parameter](), dict[str, _Reader]()
     named = re.compile(rf"`({'|'.join(name for name in parameters if '_' in name) or '_'})`")
     for name, parameter in parameters.items():
         if flags.get(name, "") is not None:
-            about = named.sub(lambda match: f"`--{match[1].replace('_', '-')}`", _for_users(sentences.get(name, "")))
-            added, reads[name] = _of_parameter(parameter, hints[name], flags.get(name), about, first=first)
+            about = named.sub(
+                lambda match: f"`--{match[1].replace('_', '-')}`",
+                _for_users(sentences.get(name, "")),
+            )
+            added, reads[name] = _of_parameter(
+                parameter, hints[name], flags.get(name), about, first=first
+            )
             options += added
 
     def bind(given: Mapping[str, Any]) -> functools.partial[Any]:
@@ -113,7 +134,9 @@ def _of_function(
 def _of_parameter(
     parameter: inspect.Parameter, hint: Any, row: FlagRow, sentence: str, *, first: bool
 ) -> tuple[list[inspect.Parameter], _Reader]:
-    settings = [each for each in _members(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)]
+    settings = [
+        each for each in _members(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)
+    ]
     if row is None and _is_model(hint):
         row = MODEL
     elif row is None and settings:
@@ -129,7 +152,9 @@ def _of_parameter(
     default = parameter.default
     if flag.required:
         default = parameter.empty
-    elif default == () or (default is parameter.empty and (not first or NoneType in get_args(flag.type))):
+    elif default == () or (
+        default is parameter.empty and (not first or NoneType in get_args(flag.type))
+    ):
         default = None
     value = flag.read or (_choices if _is_model(hint) else lambda given: given)
     return [flag.option(name, annotation, default, sentence)], lambda given: value(given[name])
@@ -165,7 +190,9 @@ def _members(hint: Any) -> tuple[Any, ...]:
 def _is_model(hint: Any) -> bool:
     """Return whether a type is ``models.loading.Model``, or a sequence of it."""
     inner = [get_args(member)[0] for member in _members(hint) if _is_sequence(member)]
-    names = [getattr(member, "__name__", "") for each in (hint, *inner) for member in _members(each)]
+    names = [
+        getattr(member, "__name__", "") for each in (hint, *inner) for member in _members(each)
+    ]
     return bool({"Model", Choice.__name__} & set(names))
 
 
@@ -174,7 +201,9 @@ def _is_sequence(hint: Any) -> bool:
 
 
 def _option_type(hint: Any) -> Any:
-    """Return what the command line parses for a type: the first member of a union that can be typed; None: nothing."""
+    """Return what the command line parses for a type: the first member of a union that can be
+    typed; None: nothing.
+    """
     for member in _members(hint):
         if member in (bool, int, float, str, Path) or get_origin(member) is Literal:
             return member
@@ -189,8 +218,14 @@ _SECTION = re.compile(r"^(?:Args|Returns|Yields|Raises|Examples?|Attributes):$",
 
 def prose(*functions: Callable[..., Any]) -> str:
     """Return the docstring of the first function up to its sections, a paragraph a line."""
-    text = _SECTION.split(inspect.getdoc(functions[0]) or "")[0].replace("``", "`") if functions else ""
-    return "\n\n".join(_for_users(" ".join(paragraph.split())) for paragraph in text.strip().split("\n\n"))
+    text = (
+        _SECTION.split(inspect.getdoc(functions[0]) or "")[0].replace("``", "`")
+        if functions
+        else ""
+    )
+    return "\n\n".join(
+        _for_users(" ".join(paragraph.split())) for paragraph in text.strip().split("\n\n")
+    )
 
 
 #: Functions of the library that docstrings refer to -> their commands.
@@ -203,7 +238,8 @@ _COMMAND_NAMES = {
 
 
 def _for_users(text: str) -> str:
-    """Return a docstring's sentences for the command line: without those on Python, and with commands for functions.
+    """Return a docstring's sentences for the command line: without those on Python, and with
+    commands for functions.
 
     Example:
         >>> _for_users("A file. In Python also a list. See `build_index`.")
@@ -224,5 +260,7 @@ def arguments_of(function: Callable[..., Any]) -> dict[str, str]:
         'Functions with a Google-style docstring.'
     """
     _, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
-    entries = re.finditer(r"^ {4}\**(\w+): (.*(?:\n {8}.*)*)", _SECTION.split(rest)[0], re.MULTILINE)
+    entries = re.finditer(
+        r"^ {4}\**(\w+): (.*(?:\n {8}.*)*)", _SECTION.split(rest)[0], re.MULTILINE
+    )
     return {entry[1]: " ".join(entry[2].split()).replace("``", "`") for entry in entries}

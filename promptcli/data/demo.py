@@ -1,4 +1,7 @@
-"""The demo sets of the package: sentences and graded pairs. They are not a benchmark, and figures say so."""
+"""The demo sets of the package: sentences and graded pairs.
+
+They are not a benchmark, and figures say so.
+"""
 
 import csv
 import io
@@ -20,7 +23,10 @@ TEXT = "our own demo pairs, no benchmark"
 
 
 def read_demo(split: str) -> Parts:
-    """Return the demo pairs by kind (paraphrase, negation, order, ...); ``test`` and ``dev`` share no sentence."""
+    """Return the demo pairs by kind (paraphrase, negation, order, ...).
+
+    ``test`` and ``dev`` share no sentence.
+    """
     kinds: Parts = {}
     for line in (_FOLDER / f"pairs.{split}.tsv").read_text(encoding="utf-8").splitlines()[1:]:
         score, kind, first, second = line.split("\t")
@@ -33,7 +39,8 @@ _SENTENCES, _MORE, _STEP, _TRIPLETS = 500, 50, 7, 128
 
 
 def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, str]:
-    """Write small example files, for the commands of the README: sentences, a table, notes, graded pairs, triplets.
+    """Write small example files, for the commands of the README: sentences, a table, notes, graded
+    pairs, triplets.
 
     Args:
         folder: Where to write; created if it is missing. Default: the current folder.
@@ -45,15 +52,27 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise UsageError(f"{str(folder)!r} is a file; give a folder, or none for this one") from None
+        raise UsageError(
+            f"{str(folder)!r} is a file; give a folder, or none for this one"
+        ) from None
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()
     # the development pairs: a choice by them can be scored on the test pairs
-    pairs = [(first, second or "", score) for rows in read_demo("dev").values() for first, second, score in rows]
-    more = [(f"s{number}", text) for number, text in enumerate(lines[_SENTENCES : _SENTENCES + _MORE], 1)]
+    pairs = [
+        (first, second or "", score)
+        for rows in read_demo("dev").values()
+        for first, second, score in rows
+    ]
+    more = [
+        (f"s{number}", text)
+        for number, text in enumerate(lines[_SENTENCES : _SENTENCES + _MORE], 1)
+    ]
     graded = [(first, second, f"{score:.1f}") for first, second, score in pairs[::_STEP]]
     triplets = _triplets(pairs)
     tables = {
-        "sentences.txt": (f"{_SENTENCES:,} sentences, one a line", "\n".join(lines[:_SENTENCES]) + "\n"),
+        "sentences.txt": (
+            f"{_SENTENCES:,} sentences, one a line",
+            "\n".join(lines[:_SENTENCES]) + "\n",
+        ),
         "more.csv": (f"{_MORE} more, with an id", _table(("id", "text"), more, ",")),
         "notes.md": ("wrapped notes with headings", NOTES.read_text(encoding="utf-8")),
         "pairs.tsv": (
@@ -74,7 +93,9 @@ def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, s
 
 
 def _triplets(pairs: Sequence[tuple[str, str, float]]) -> list[tuple[str, str, str]]:
-    """Return paraphrases, each with the dissimilar sentence of the pairs that shares most words with it."""
+    """Return paraphrases, each with the dissimilar sentence of the pairs that shares most words
+    with it.
+    """
     negatives = [second for _, second, score in pairs if score <= 2]
     words = [set(negative.lower().split()) for negative in negatives]
     triplets = []

@@ -1,7 +1,7 @@
 r"""Files, pipes and URLs: their names, their bytes with a SHA-256, and their lines.
 
-A line ends at ``\n`` only (at ``\r`` in a file without ``\n``): U+2028, form feeds and the like may occur inside a
-sentence.
+A line ends at ``\n`` only (at ``\r`` in a file without ``\n``): U+2028, form feeds and the like may
+occur inside a sentence.
 """
 
 import bz2
@@ -21,11 +21,20 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from promptcli.data.given import check_encodable, is_unicode
-from promptcli.errors import NotFoundError, PromptcliError, UsageError, counted, did_you_mean, one_line
+from promptcli.errors import (
+    NotFoundError,
+    PromptcliError,
+    UsageError,
+    counted,
+    did_you_mean,
+    one_line,
+)
 
-#: The longest line in characters. Longer "lines" come from files that are not text, and would fill the memory.
+#: The longest line in characters. Longer "lines" come from files that are not text, and would fill
+#: the memory.
 LONGEST_LINE = 64 << 20
-#: What a compressed file may unpack to, in bytes, however small it is; beyond, it may have so many times its own size.
+#: What a compressed file may unpack to, in bytes, however small it is; beyond, it may have so many
+#: times its own size.
 UNPACKED, RATIO = 1 << 28, 1000
 #: Bytes that an empty line costs in memory.
 LINE = 64
@@ -40,7 +49,9 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: First bytes of files that are not text, and what to do with them.
 _OTHER_KINDS = {
     b"\x1f\x8b": "gzip data; name the file .gz, or pipe it through gunzip -c",
-    b"PK\x03\x04": "an Office document or a zip archive, not text; save it as text or CSV, or unpack it",
+    b"PK\x03\x04": (
+        "an Office document or a zip archive, not text; save it as text or CSV, or unpack it"
+    ),
 }
 _CONVERT = "convert it: iconv -f CP1252 -t UTF-8 IN > OUT (with the encoding it is in)"
 
@@ -72,7 +83,9 @@ def is_remote(name: str | Path) -> bool:
 
 def needs_network(names: Iterable[str]) -> str | None:
     """Return the first of these names that is on another machine, or None."""
-    return next((name for name in names if is_remote(name) and name.partition("://")[0] not in _LOCAL), None)
+    return next(
+        (name for name in names if is_remote(name) and name.partition("://")[0] not in _LOCAL), None
+    )
 
 
 def check_file(path: Path, *, regular: bool = False) -> None:
@@ -85,11 +98,15 @@ def check_file(path: Path, *, regular: bool = False) -> None:
         with contextlib.suppress(OSError, ValueError):
             names = os.listdir(path.parent)
         near = did_you_mean(path.name, names)
-        raise NotFoundError(f"{str(path)!r} cannot be opened ({reason}); give a file, or -{near}") from None
+        raise NotFoundError(
+            f"{str(path)!r} cannot be opened ({reason}); give a file, or -{near}"
+        ) from None
     if path.is_dir():
         raise UsageError(f"{str(path)!r} is a folder; give a file in it")
     if not os.access(path, os.R_OK):
-        raise UsageError(f"{str(path)!r} may not be read; change its permissions (chmod +r) or copy it")
+        raise UsageError(
+            f"{str(path)!r} may not be read; change its permissions (chmod +r) or copy it"
+        )
     if regular and not path.is_file():
         raise UsageError(f"{str(path)!r} is a pipe, which is read only once; give a file")
 
@@ -125,7 +142,10 @@ class _HashedBytes(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill ``buffer`` with the bytes that have arrived, at least one before the end; return how many."""
+        """Fill ``buffer`` with the bytes that have arrived, at least one before the end.
+
+        Return how many.
+        """
         data = self._read(len(buffer))
         buffer[: len(data)] = data
         self.hash.update(data)
@@ -145,10 +165,12 @@ class Text:
 
 
 def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None]) -> Text:
-    """Look at the beginning of a file, which may be a pipe; ``tell`` is called if it is not plain UTF-8.
+    """Look at the beginning of a file, which may be a pipe.
 
-    ``ending`` is a key of ``COMPRESSED``, or any other one. A file that is not UTF-8, but looks like text of Western
-    Europe's Windows, is read as such.
+    ``tell`` is called if it is not plain UTF-8.
+
+    ``ending`` is a key of ``COMPRESSED``, or any other one. A file that is not UTF-8, but looks
+    like text of Western Europe's Windows, is read as such.
     """
     raw = _HashedBytes(file)
     stream = io.BufferedReader(raw, _BUFFER)
@@ -187,7 +209,10 @@ def skipped_files(reasons: Sequence[str]) -> str:
     """Return what to say of files that were left out, given the errors of reading them."""
     names = [reason.partition(": ")[0] for reason in reasons]
     more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return f"skipped {counted(len(names), 'file')} that cannot be read as text or tables: {', '.join(names[:3])}{more}"
+    return (
+        f"skipped {counted(len(names), 'file')} that cannot be read as text or tables:"
+        f" {', '.join(names[:3])}{more}"
+    )
 
 
 def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[str]:
@@ -211,20 +236,31 @@ def _checked(
             while line := text.readline(LONGEST_LINE + 1):
                 if len(line) > LONGEST_LINE:
                     size = f"{LONGEST_LINE >> 20} MiB"
-                    raise UsageError(f"{name}: line {number} is longer than {size}; give one row a line")
+                    raise UsageError(
+                        f"{name}: line {number} is longer than {size}; give one row a line"
+                    )
                 if "\0" in line:
-                    raise UsageError(f"{name}: line {number}: a NUL byte; if it is UTF-16: iconv -f UTF-16")
+                    raise UsageError(
+                        f"{name}: line {number}: a NUL byte; if it is UTF-16: iconv -f UTF-16"
+                    )
                 if not line.isascii():
                     if not encoding:  # the first line that is not ASCII decides
                         data = line.encode("utf-8", "surrogateescape")
-                        western = not is_unicode(line) and _is_western(head if head and not head.isascii() else data)
+                        western = not is_unicode(line) and _is_western(
+                            head if head and not head.isascii() else data
+                        )
                         encoding = "cp1252" if western else "utf-8"
                         if western:
-                            tell(f"{name}: not UTF-8; read as Windows' cp1252, e.g. line {number}: {_excerpt(data)}")
+                            tell(
+                                f"{name}: not UTF-8; read as Windows' cp1252, e.g. line {number}:"
+                                f" {_excerpt(data)}"
+                            )
                     if encoding == "cp1252":
                         line = line.encode("utf-8", "surrogateescape").decode("cp1252")
                     else:
-                        line.encode("utf-8")  # refuses a surrogate, which is a byte that could not be decoded
+                        line.encode(
+                            "utf-8"
+                        )  # refuses a surrogate, which is a byte that could not be decoded
                 yield _ended(line)
                 number += 1
         except UnicodeError:
@@ -243,12 +279,15 @@ def _ended(line: str) -> str:
 
 
 def check_unpacked(name: str, unpacked: int, packed: int, remedy: str) -> None:
-    """Refuse a compressed file, of which ``packed`` bytes are read, that would fill the memory: few bytes become many.
+    """Refuse a compressed file, of which ``packed`` bytes are read, that would fill the memory: few
+    bytes become many.
 
     Text of any language becomes a tenth of its size, a line that is repeated a thousandth.
     """
     if unpacked > UNPACKED and unpacked > RATIO * packed:
-        raise UsageError(f"{name} unpacks to more than {RATIO:,} times its size; if that is right, {remedy}")
+        raise UsageError(
+            f"{name} unpacks to more than {RATIO:,} times its size; if that is right, {remedy}"
+        )
 
 
 def _no_bomb(lines: Iterator[str], name: str, packed: Callable[[], int]) -> Iterator[str]:
@@ -274,20 +313,25 @@ def _damage_named(name: str, ending: str, line: Callable[[], int] = lambda: 1) -
 
 
 def _excerpt(line: bytes) -> str:
-    """Return a line of cp1252 around its first letter that is not ASCII, and what to do if that letter is wrong."""
+    """Return a line of cp1252 around its first letter that is not ASCII, and what to do if that
+    letter is wrong.
+    """
     text = line.decode("cp1252", "replace").strip()
     place = next((place for place, sign in enumerate(text) if not sign.isascii()), 0)
     return f"{text[max(place - 30, 0) : place + 30]}; if that is wrong, {_CONVERT}"
 
 
-#: Signs that other encodings of one byte have for letters: not inside a word, or not at this end of one.
+#: Signs that other encodings of one byte have for letters: not inside a word, or not at this end of
+#: one.
 _NOT_WESTERN = re.compile(
     r"[^\W\d_][\xa1-\xb6\xb8-\xbf][^\W\d_]|[\xa3\xa5\xb3\xb9\xbc\xbe][^\W\d_]|[a-z][À-ÖØ-ÞŠŒŽŸ„\u201a]"
 )
 
 
 def _is_western(data: bytes) -> bool:
-    """Return whether text that is not UTF-8 looks like cp1252: mostly ASCII letters, no signs inside words."""
+    """Return whether text that is not UTF-8 looks like cp1252: mostly ASCII letters, no signs
+    inside words.
+    """
     try:
         text = data.decode("cp1252")
     except UnicodeDecodeError:
@@ -319,7 +363,9 @@ def has_quotes(path: Path) -> bool:
 def state_of(name: str) -> tuple[int, str]:
     """Return the size of a file and a stamp that changes when the file does."""
     if is_remote(name):
-        state: tuple[int, str] = _remotely(name, lambda system, path: (int(system.size(path)), str(system.ukey(path))))
+        state: tuple[int, str] = _remotely(
+            name, lambda system, path: (int(system.size(path)), str(system.ukey(path)))
+        )
         return state
     check_file(Path(name), regular=True)
     local = Path(name).stat()
@@ -327,11 +373,16 @@ def state_of(name: str) -> tuple[int, str]:
 
 
 def find_inputs(names: Sequence[str]) -> list[str]:
-    """Return the files of names, globs, folders of Parquet files and URLs, in order; globs sorted."""
+    """Return the files of names, globs, folders of Parquet files and URLs, in order.
+
+    Globs sorted.
+    """
     files: list[str] = []
     for name in names:
         if not name.strip():
-            raise UsageError("the name of an input is empty (a variable that is not set?); give a file")
+            raise UsageError(
+                "the name of an input is empty (a variable that is not set?); give a file"
+            )
         files += _find_remote(name) if is_remote(name) else _find_local(name)
     seen = set[str]()
     for name in files:
@@ -344,15 +395,23 @@ def find_inputs(names: Sequence[str]) -> list[str]:
 def _find_local(name: str) -> list[str]:
     path = Path(name)
     if path == STANDARD:
-        raise UsageError("parts are made from files, which can be read again, not from standard input; give files")
+        raise UsageError(
+            "parts are made from files, which can be read again, not from standard input; give"
+            " files"
+        )
     if path.is_dir():
         inside = (file for file in path.rglob("*.parquet") if file.is_file())
         # Arrow and Spark, too, skip names that begin with an underscore or a dot
         files = sorted(
-            str(file) for file in inside if not any(step[0] in "._" for step in file.relative_to(path).parts)
+            str(file)
+            for file in inside
+            if not any(step[0] in "._" for step in file.relative_to(path).parts)
         )
         if not files:
-            raise UsageError(f"{name!r} is a folder without .parquet files; give files, or a glob: '{name}/*.txt'")
+            raise UsageError(
+                f"{name!r} is a folder without .parquet files; give files, or a glob:"
+                f" '{name}/*.txt'"
+            )
         return files
     if not path.exists() and any(sign in name for sign in _WILDCARDS):
         files = sorted(file for file in glob.glob(name, recursive=True) if Path(file).is_file())
@@ -374,7 +433,9 @@ def _find_remote(name: str) -> list[str]:
     protocol = name.partition("://")[0]
     files = _remotely(name, look)
     if not files:
-        raise NotFoundError(f"{name!r}: no such file; give a file, a glob, or a folder of .parquet files")
+        raise NotFoundError(
+            f"{name!r}: no such file; give a file, a glob, or a folder of .parquet files"
+        )
     return [f"{protocol}://{path.removeprefix(f'{protocol}://').lstrip('/')}" for path in files]
 
 
@@ -390,4 +451,6 @@ def _remotely(name: str, do: Callable[[Any, str], Any]) -> Any:
     except PromptcliError:
         raise
     except Exception as error:  # every store raises its own classes
-        raise NotFoundError(f"{name!r} cannot be read ({type(error).__name__}: {one_line(error, 160)})") from None
+        raise NotFoundError(
+            f"{name!r} cannot be read ({type(error).__name__}: {one_line(error, 160)})"
+        ) from None

@@ -1,4 +1,6 @@
-"""Checks of sentences and ids that come from a program or the command line rather than from a file."""
+"""Checks of sentences and ids that come from a program or the command line rather than from a
+file.
+"""
 
 import functools
 import inspect
@@ -18,10 +20,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def check_arguments(function: Function) -> Function:
-    """Decorate a public function: an unknown keyword, and text where a number belongs, are a ``UsageError``.
+    """Decorate a public function: an unknown keyword, and text where a number belongs, are a
+    ``UsageError``.
 
-    Parameters that also take other types than plain ones (sentences, models) are left to the function. One that is
-    declared with ``**others: None`` takes unknown keywords whose value is None.
+    Parameters that also take other types than plain ones (sentences, models) are left to the
+    function. One that is declared with ``**others: None`` takes unknown keywords whose value is
+    None.
     """
     parameters = dict(inspect.signature(function).parameters)
     kinds = {parameter.kind: name for name, parameter in parameters.items()}
@@ -59,9 +63,14 @@ def check_texts(sentences: str | Sequence[str]) -> list[str]:
     texts = check_rows(sentences, "sentences")
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UsageError(f"sentence {index} is {type(text).__name__} ({text!r:.40}), not text; give strings only")
+            raise UsageError(
+                f"sentence {index} is {type(text).__name__} ({text!r:.40}), not text; give strings"
+                " only"
+            )
         if not is_unicode(text):
-            raise UsageError(f"sentence {index} ({text!r:.40}) holds half a surrogate pair; give UTF-8 text")
+            raise UsageError(
+                f"sentence {index} ({text!r:.40}) holds half a surrogate pair; give UTF-8 text"
+            )
     return texts
 
 
@@ -73,9 +82,16 @@ def check_ids(ids: Any) -> Sequence[Any]:
     for index, name in enumerate(names):
         if isinstance(name, str) and is_unicode(name):
             continue
-        if isinstance(name, Integral) and not isinstance(name, bool) and -(1 << 63) <= int(name) < 1 << 63:
+        if (
+            isinstance(name, Integral)
+            and not isinstance(name, bool)
+            and -(1 << 63) <= int(name) < 1 << 63
+        ):
             continue
-        raise UsageError(f"id {index} is {type(name).__name__} ({name!r:.40}); an id is UTF-8 text or a whole number")
+        raise UsageError(
+            f"id {index} is {type(name).__name__} ({name!r:.40}); an id is UTF-8 text or a whole"
+            " number"
+        )
     return names
 
 
@@ -91,8 +107,12 @@ def is_unicode(text: str) -> bool:
 
 
 def are_sentences(given: Sequence[str]) -> bool:
-    """Return whether words of the command line are sentences, not files: each has spaces and no file has its name."""
-    if not all(" " in word.strip() and "\n" not in word and not os.path.exists(word) for word in given):
+    """Return whether words of the command line are sentences, not files: each has spaces and no
+    file has its name.
+    """
+    if not all(
+        " " in word.strip() and "\n" not in word and not os.path.exists(word) for word in given
+    ):
         return False
     for word in given:
         check_encodable(word)
@@ -100,8 +120,14 @@ def are_sentences(given: Sequence[str]) -> bool:
 
 
 def note_no_file(word: str) -> None:
-    """Say that a word that looks like the name of a file is read as a sentence, since the file is missing."""
-    if " " not in word and re.fullmatch(r"\.[a-z][a-z0-9]+", Path(word).suffix) and not os.path.exists(word):
+    """Say that a word that looks like the name of a file is read as a sentence, since the file is
+    missing.
+    """
+    if (
+        " " not in word
+        and re.fullmatch(r"\.[a-z][a-z0-9]+", Path(word).suffix)
+        and not os.path.exists(word)
+    ):
         note(f"{word}: no such file; read as a sentence")
 
 
@@ -115,7 +141,10 @@ _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
 
 
 def finite_number(text: str) -> float | None:
-    """Return the number that a text is, also with a decimal comma; None if it is not one, infinite or NaN."""
+    """Return the number that a text is, also with a decimal comma.
+
+    None if it is not one, infinite or NaN.
+    """
     try:
         number = float(text.replace(",", ".") if _DECIMAL_COMMA.fullmatch(text) else text)
     except ValueError:
@@ -123,15 +152,18 @@ def finite_number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-#: A number whose thousands are parted by commas; one that begins with 0, such as 0,125, has a decimal comma.
+#: A number whose thousands are parted by commas; one that begins with 0, such as 0,125, has a
+#: decimal comma.
 _THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*")
 
 
 def column_numbers(texts: Sequence[str], name: object) -> list[float | None]:
-    """Return the numbers of a column of scores, None for what is not one; a note says how commas are read.
+    """Return the numbers of a column of scores, None for what is not one.
 
-    ``1,000`` is a thousand if all commas of the column may part thousands, and it has numbers without a comma, or
-    with two, or with a point. Else a comma is a decimal one.
+    A note says how commas are read.
+
+    ``1,000`` is a thousand if all commas of the column may part thousands, and it has numbers
+    without a comma, or with two, or with a point. Else a comma is a decimal one.
     """
     with_comma = [text for text in texts if "," in text]
     if not with_comma:
@@ -139,7 +171,10 @@ def column_numbers(texts: Sequence[str], name: object) -> list[float | None]:
     others = any(text.strip() and "," not in text for text in texts)
     clear = any(text.count(",") > 1 or "." in text for text in with_comma)
     if (others or clear) and all(map(_THOUSANDS.fullmatch, with_comma)):
-        note(f"{name}: {len(with_comma):,} scores with commas between thousands are read, 1,000 as 1000")
+        note(
+            f"{name}: {len(with_comma):,} scores with commas between thousands are read, 1,000 as"
+            " 1000"
+        )
         return [finite_number(text.replace(",", "")) for text in texts]
     note(f"{name}: {len(with_comma):,} scores with a decimal comma are read, 3,8 as 3.8")
     return [finite_number(text) for text in texts]

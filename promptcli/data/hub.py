@@ -1,4 +1,5 @@
-"""The Hugging Face hub, or its cache on this machine: the STS tasks' data sets and the papers' training files.
+"""The Hugging Face hub, or its cache on this machine: the STS tasks' data sets and the papers'
+training files.
 
 The only place that imports `datasets`, when a data set is read: it is slow to import.
 """
@@ -17,7 +18,9 @@ from promptcli.notes import is_offline, warn
 
 @dataclass(frozen=True)
 class HubSet:
-    """The source of a task's pairs: a data set of the hub, or a local folder of JSONL or Parquet files."""
+    """The source of a task's pairs: a data set of the hub, or a local folder of JSONL or Parquet
+    files.
+    """
 
     path: str
     split: str = "test"
@@ -30,11 +33,17 @@ class UnreachableError(NotFoundError):
 
 
 def read_hub_set(source: HubSet) -> list[GoldRow]:
-    """Return the pairs and gold scores of a data set; the network is used if it is not in the cache."""
+    """Return the pairs and gold scores of a data set.
+
+    The network is used if it is not in the cache.
+    """
     table = _table(source)
     missing = [column for column in source.columns if column not in table.column_names]
     if missing:
-        raise NotFoundError(f"data set {source.path}: no column {missing[0]!r}, only {', '.join(table.column_names)}")
+        raise NotFoundError(
+            f"data set {source.path}: no column {missing[0]!r}, only"
+            f" {', '.join(table.column_names)}"
+        )
     return list(zip(*(table[column] for column in source.columns), strict=True))
 
 
@@ -50,18 +59,26 @@ def _table(source: HubSet) -> Any:
                 cached = Cache(repo_id=source.path, dataset_name=name, version="auto", hash="auto")
                 return cached.as_dataset(split=source.split)
             if is_offline() or datasets.config.HF_HUB_OFFLINE:
-                raise UnreachableError(f"data set {source.path} is not in the cache (offline); {hint}")
+                raise UnreachableError(
+                    f"data set {source.path} is not in the cache (offline); {hint}"
+                )
             warn(f"fetching data set {source.path} from the Hugging Face hub")
         try:
             return datasets.load_dataset(source.path, split=source.split, revision=source.revision)
         except ConnectionError:
-            raise UnreachableError(f"data set {source.path} cannot be reached and is not cached; {hint}") from None
+            raise UnreachableError(
+                f"data set {source.path} cannot be reached and is not cached; {hint}"
+            ) from None
         except Exception as error:  # the hub and its file formats raise many classes
             reason = one_line(f"{type(error).__name__}: {error}")
-            raise NotFoundError(f"data set {source.path} cannot be loaded ({reason}); {hint}") from error
+            raise NotFoundError(
+                f"data set {source.path} cannot be loaded ({reason}); {hint}"
+            ) from error
 
 
-def as_hub_set(first: Sequence[str], second: Sequence[str], gold: Sequence[float], *, split: str) -> Any:
+def as_hub_set(
+    first: Sequence[str], second: Sequence[str], gold: Sequence[float], *, split: str
+) -> Any:
     """Return n pairs as a data set of the hub holds them, with one split."""
     import datasets
 
@@ -87,23 +104,35 @@ def _quiet() -> Iterator[None]:
 #: The data set of SimCSE's training files.
 TRAINING_FILES = "princeton-nlp/datasets-for-simcse"
 #: Name -> its file there.
-FILES: Mapping[str, str] = {"wiki1m_for_simcse": "wiki1m_for_simcse.txt", "nli_for_simcse": "nli_for_simcse.csv"}
+FILES: Mapping[str, str] = {
+    "wiki1m_for_simcse": "wiki1m_for_simcse.txt",
+    "nli_for_simcse": "nli_for_simcse.csv",
+}
 
 
 def hub_file(name: str) -> Path:
-    """Return the file of that name, a key of ``FILES``; it is fetched if it is not in the cache yet."""
+    """Return the file of that name, a key of ``FILES``.
+
+    It is fetched if it is not in the cache yet.
+    """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     file, hint = FILES[name], f"give the file itself: `data` {FILES[name]}"
     try:
-        return Path(hf_hub_download(TRAINING_FILES, file, repo_type="dataset", local_files_only=True))
+        return Path(
+            hf_hub_download(TRAINING_FILES, file, repo_type="dataset", local_files_only=True)
+        )
     except LocalEntryNotFoundError:
         if is_offline():
-            raise NotFoundError(f"{file} of {TRAINING_FILES} is not in the cache (offline); {hint}") from None
+            raise NotFoundError(
+                f"{file} of {TRAINING_FILES} is not in the cache (offline); {hint}"
+            ) from None
     warn(f"fetching {file} of {TRAINING_FILES} from the hub")
     try:
         return Path(hf_hub_download(TRAINING_FILES, file, repo_type="dataset"))
     except (HfHubHTTPError, OSError) as error:
         reason = one_line(error, 120)
-        raise NotFoundError(f"{file} of {TRAINING_FILES} cannot be fetched ({reason}); {hint}") from None
+        raise NotFoundError(
+            f"{file} of {TRAINING_FILES} cannot be fetched ({reason}); {hint}"
+        ) from None

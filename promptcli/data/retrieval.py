@@ -1,4 +1,6 @@
-"""Retrieval sets as folders: BEIR's (corpus.jsonl, queries.jsonl, qrels/*.tsv) and MS MARCO's (collection.tsv, ...)."""
+"""Retrieval sets as folders: BEIR's (corpus.jsonl, queries.jsonl, qrels/*.tsv) and MS MARCO's
+(collection.tsv, ...).
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,8 @@ from promptcli.data.senteval import GoldRow
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.notes import note
 
-#: Patterns of the files of documents, queries and judgements, best first; a set that has test judgements is for them.
+#: Patterns of the files of documents, queries and judgements, best first; a set that has test
+#: judgements is for them.
 _DOCUMENTS = ("corpus.jsonl*", "collection.tsv*")
 _QRELS = ("qrels/test.tsv", "qrels/*.tsv", "qrels*test*.tsv", "qrels*dev*.tsv", "qrels*.tsv")
 
@@ -22,21 +25,33 @@ def is_retrieval_folder(path: Path) -> bool:
 
 
 def read_retrieval_folder(path: Path) -> list[GoldRow]:
-    """Return query, document and grade of every judgement, then the documents that no query is judged on."""
+    """Return query, document and grade of every judgement, then the documents that no query is
+    judged on.
+    """
     qrels = path
-    folder = path if path.is_dir() else path.parent.parent if path.parent.name == "qrels" else path.parent
+    folder = (
+        path
+        if path.is_dir()
+        else path.parent.parent
+        if path.parent.name == "qrels"
+        else path.parent
+    )
     if path.is_dir():
         qrels, *others = _matching(folder, _QRELS, "judgements")
         if others:
             note(f"{folder}: judged by {qrels.relative_to(folder)}; another: retrieval:{others[0]}")
     split = qrels.name.removeprefix("qrels")
     documents = _texts(_matching(folder, _DOCUMENTS, "documents")[0])
-    queries = _texts(_matching(folder, ("queries.jsonl*", f"queries{split}", "queries*.tsv"), "queries")[0])
+    queries = _texts(
+        _matching(folder, ("queries.jsonl*", f"queries{split}", "queries*.tsv"), "queries")[0]
+    )
     rows, judged = list[GoldRow](), set[str]()
     for number, query, document, grade in _judgements(qrels):
         for name, texts, kind in ((query, queries, "query"), (document, documents, "document")):
             if name not in texts:
-                raise UsageError(f"{qrels}: line {number}: no {kind} has the id {name!r}; leave the line out")
+                raise UsageError(
+                    f"{qrels}: line {number}: no {kind} has the id {name!r}; leave the line out"
+                )
         rows.append((queries[query], documents[document], grade))
         judged.add(document)
     return [*rows, *(("", text, 0.0) for name, text in documents.items() if name not in judged)]
@@ -45,25 +60,41 @@ def read_retrieval_folder(path: Path) -> list[GoldRow]:
 def _matching(folder: Path, patterns: tuple[str, ...], what: str) -> list[Path]:
     files = dict.fromkeys(file for pattern in patterns for file in sorted(folder.glob(pattern)))
     if not files:
-        raise NotFoundError(f"{folder} has no {what}; a retrieval folder holds one of: {', '.join(patterns)}")
+        raise NotFoundError(
+            f"{folder} has no {what}; a retrieval folder holds one of: {', '.join(patterns)}"
+        )
     return list(files)
 
 
 def _texts(path: Path) -> dict[str, str]:
-    fields = Fields(remedy="give objects with _id and text") if ".jsonl" in path.name else Fields("2", "1")
+    fields = (
+        Fields(remedy="give objects with _id and text")
+        if ".jsonl" in path.name
+        else Fields("2", "1")
+    )
     texts = dict[str, str]()
     with open_rows(path, fields) as rows:
         for batch in rows:
-            texts.update(zip(map(str, batch.column("id").to_pylist()), batch.column("text").to_pylist(), strict=True))
+            texts.update(
+                zip(
+                    map(str, batch.column("id").to_pylist()),
+                    batch.column("text").to_pylist(),
+                    strict=True,
+                )
+            )
     return texts
 
 
 def _judgements(path: Path) -> Iterator[tuple[int, str, str, float]]:
-    """Yield line, query, document and grade: BEIR's three columns below a header, TREC's four without."""
+    """Yield line, query, document and grade: BEIR's three columns below a header, TREC's four
+    without.
+    """
     for number, line in enumerate(read_lines(path), 1):
         cells = line.split("\t") if "\t" in line else line.split()
         grade = finite_number(cells[-1]) if len(cells) in (3, 4) else None
         if grade is not None:
             yield number, cells[0], cells[-2], grade
         elif number > 1 and line.strip():
-            raise UsageError(f"{path}: line {number}: give query, document and grade, separated by tabs")
+            raise UsageError(
+                f"{path}: line {number}: give query, document and grade, separated by tabs"
+            )

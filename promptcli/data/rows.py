@@ -1,8 +1,10 @@
-"""Rows of files, pipes and URLs as Arrow batches: text, CSV, TSV, JSON lines and Parquet; row i is line i.
+"""Rows of files, pipes and URLs as Arrow batches: text, CSV, TSV, JSON lines and Parquet.
 
-A batch of sentences has the columns ``text`` and ``id``: the file's own ids as text, or the numbers of the rows; and
-``cells``, the file's other columns, if they are wanted.
-Batches of another layout (see ``dialect``) have its columns, all of them text.
+Row i is line i.
+
+A batch of sentences has the columns ``text`` and ``id``: the file's own ids as text, or the numbers
+of the rows; and ``cells``, the file's other columns, if they are wanted. Batches of another layout
+(see ``dialect``) have its columns, all of them text.
 """
 
 import contextlib
@@ -52,7 +54,8 @@ from promptcli.errors import CheckFailedError, PromptcliError, UsageError, count
 from promptcli.notes import note
 from promptcli.storage.documents import shown
 
-#: Rows of a batch, and characters of its columns, about: a file of very long lines does not fill the memory.
+#: Rows of a batch, and characters of its columns, about: a file of very long lines does not fill
+#: the memory.
 BATCH, _CHARACTERS = 4096, 1 << 20
 
 #: Columns of a table, at most.
@@ -80,7 +83,9 @@ class Rows:
     columns: Columns  #: column of a batch -> column of the file
     batches: Iterator[Batch]
     sha256: Callable[[], str]  #: hex SHA-256 of the bytes of the file; right after the last batch
-    total: Callable[[], int | None]  #: about how many rows there are; None if that is not cheap to know
+    total: Callable[
+        [], int | None
+    ]  #: about how many rows there are; None if that is not cheap to know
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches
@@ -104,10 +109,12 @@ def open_rows(
     stdin: BinaryIO | None = None,
     skip_blank: bool = False,
 ) -> Iterator[Rows]:
-    """Open a file and read its first batch, so that a wrong file or field is known before any work is done.
+    """Open a file and read its first batch, so that a wrong file or field is known before any work
+    is done.
 
     Args:
-        path: A file or URL in the format of its extension (see ``dialect.FORMATS``), or ``-``; also ``FILE:COLUMN``.
+        path: A file or URL in the format of its extension (see ``dialect.FORMATS``), or ``-``; also
+            ``FILE:COLUMN``.
         fields: Which columns are read.
         stdin: Read if the path is ``-``: a table or JSON if a field is named, else plain text.
         skip_blank: Leave out empty sentences and number the others.
@@ -120,8 +127,12 @@ def open_rows(
         if skip_blank:
             import pyarrow.compute as pc
 
-            trimmed = ((batch, pc.utf8_trim_whitespace(batch.column(TEXT))) for batch in rows.batches)
-            batches = filter(len, (batch.filter(pc.not_equal(texts, "")) for batch, texts in trimmed))
+            trimmed = (
+                (batch, pc.utf8_trim_whitespace(batch.column(TEXT))) for batch in rows.batches
+            )
+            batches = filter(
+                len, (batch.filter(pc.not_equal(texts, "")) for batch, texts in trimmed)
+            )
         if TEXT in rows.columns:
             batches = _numbered(batches)
         first = next(batches, None)
@@ -131,7 +142,10 @@ def open_rows(
 
 
 def windows(batches: Iterable[Batch], rows: int, most_bytes: int) -> Iterator[Batch]:
-    """Yield batches of ``rows`` rows; of fewer at the end, and when they hold ``most_bytes`` of text."""
+    """Yield batches of ``rows`` rows.
+
+    Of fewer at the end, and when they hold ``most_bytes`` of text.
+    """
     import pyarrow as pa
 
     held, count, size = list[Batch](), 0, 0
@@ -175,41 +189,62 @@ def count_input(name: str, fields: Fields) -> InputFile:
 
 
 def has_text_ids(files: Sequence[InputFile]) -> bool:
-    """Return whether ids are those of a column, else row numbers; all files with rows must have ids, or none."""
+    """Return whether ids are those of a column, else row numbers.
+
+    All files with rows must have ids, or none.
+    """
     named = [file for file in files if file.rows and file.id is not None]
     if named and (without := [file.path for file in files if file.rows and file.id is None]):
-        raise UsageError(f"{named[0].path} has ids (column {named[0].id!r}) and {without[0]} has none; give both ids")
+        raise UsageError(
+            f"{named[0].path} has ids (column {named[0].id!r}) and {without[0]} has none; give"
+            " both ids"
+        )
     return bool(named)
 
 
 def check_same(files: Sequence[InputFile], names: Sequence[str], began: str) -> list[InputFile]:
-    """Return counted files under their present names; ``began``, for messages, was begun with them."""
+    """Return counted files under their present names.
+
+    ``began``, for messages, was begun with them.
+    """
     if len(names) != len(files):
         raise UsageError(
-            f"{began} was started with {counted(len(files), 'input file')}, not {len(names):,}; give the same files"
+            f"{began} was started with {counted(len(files), 'input file')}, not {len(names):,};"
+            " give the same files"
         )
-    renamed = [dataclasses.replace(file, path=name) for file, name in zip(files, names, strict=True)]
+    renamed = [
+        dataclasses.replace(file, path=name) for file, name in zip(files, names, strict=True)
+    ]
     for file in renamed:
         check_unchanged(file, began)
     return renamed
 
 
 def check_unchanged(file: InputFile, began: str) -> None:
-    """Refuse a file that differs from the one counted; its bytes are read only if its size or stamp leave a doubt."""
+    """Refuse a file that differs from the one counted.
+
+    Its bytes are read only if its size or stamp leave a doubt.
+    """
     size, stamp = state_of(file.path)
-    if (size, stamp) != (file.size, file.stamp) and (size != file.size or _sha256(file.path) != file.sha256):
+    if (size, stamp) != (file.size, file.stamp) and (
+        size != file.size or _sha256(file.path) != file.sha256
+    ):
         hint = "put that one back, or give another folder with -o"
         raise UsageError(f"{file.path} is not the file that {began} was started with; {hint}")
 
 
 def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) -> Iterator[Batch]:
-    """Yield the rows [start, stop) of all files, one after another; ids that are numbers count over all files."""
+    """Yield the rows [start, stop) of all files, one after another; ids that are numbers count over
+    all files.
+    """
     first = 0
     for file in files:
         lower, upper = max(start - first, 0), min(stop - first, file.rows)
         if lower < upper:
             check_unchanged(file, began)
-            with _open(file.path, Fields(file.text, file.id), start=lower, tell=lambda message: None) as rows:
+            with _open(
+                file.path, Fields(file.text, file.id), start=lower, tell=lambda message: None
+            ) as rows:
                 row = lower
                 for batch in _numbered(rows.batches, first + lower):
                     yield batch.slice(0, upper - row)
@@ -224,9 +259,17 @@ def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) ->
 
 @contextlib.contextmanager
 def _open(
-    path: str | Path, fields: Fields, stdin: BinaryIO | None = None, *, start: int = 0, tell: Tell = note
+    path: str | Path,
+    fields: Fields,
+    stdin: BinaryIO | None = None,
+    *,
+    start: int = 0,
+    tell: Tell = note,
 ) -> Iterator[Rows]:
-    """Open the rows of a file from row ``start`` on, without ids if it has none; ``tell`` gets what is guessed."""
+    """Open the rows of a file from row ``start`` on, without ids if it has none.
+
+    ``tell`` gets what is guessed.
+    """
     name, (form, ending) = _called(path), format_of(path)
     if form == "parquet" and not is_remote(path):
         check_file(Path(path), regular=True)
@@ -247,18 +290,31 @@ def _open(
             return
         dialect = dialect_of(path, text, fields, name, tell)
         lines = itertools.islice(text.lines, dialect.skipped, None)
-        read_lines = {"text": _text, "table": _table, "jsonl": _jsonl, "array": _array}[dialect.format]
+        read_lines = {"text": _text, "table": _table, "jsonl": _jsonl, "array": _array}[
+            dialect.format
+        ]
         header, rows = read_lines(lines, dialect, name, tell)
-        if dialect.format == "jsonl" and {"_id", "title", TEXT} <= set(header or ()) and fields.text in (None, TEXT):
+        if (
+            dialect.format == "jsonl"
+            and {"_id", "title", TEXT} <= set(header or ())
+            and fields.text in (None, TEXT)
+        ):
             tell(f"{name}: a BEIR corpus; title and text are read as one")
             rows = ((number, row and {**row, TEXT: _titled(row)}) for number, row in rows)
         columns = fields.choose(header, name, dialect, tell)
-        if header is not None and dialect.format != "table" and PAIRS[0] in columns and not fields.named:
+        if (
+            header is not None
+            and dialect.format != "table"
+            and PAIRS[0] in columns
+            and not fields.named
+        ):
             rows = _with_all_negatives(rows, header, name)
         batches = _batches(itertools.islice(rows, start, None), columns, fields.cells, name)
 
         def total() -> int | None:
-            local = stdin is None and not is_remote(path) and Path(path).is_file()  # counting would empty a pipe
+            local = (
+                stdin is None and not is_remote(path) and Path(path).is_file()
+            )  # counting would empty a pipe
             if not local or not text.plain or dialect.format == "array":
                 return None
             above = dialect.skipped + (dialect.format == "table" and not dialect.header)
@@ -268,10 +324,15 @@ def _open(
 
 
 def _count_rows(path: Path, dialect: Dialect) -> int:
-    """Return the number of rows of a plain file, its header and blank lines included; a quoted cell may have lines."""
+    """Return the number of rows of a plain file, its header and blank lines included.
+
+    A quoted cell may have lines.
+    """
     if dialect.format == "table" and dialect.quoted and has_quotes(path):
         csv.field_size_limit(LONGEST_LINE)
-        with path.open(encoding="latin-1", newline="") as lines:  # which decodes any byte, and quotes as themselves
+        with path.open(
+            encoding="latin-1", newline=""
+        ) as lines:  # which decodes any byte, and quotes as themselves
             return sum(1 for _ in csv.reader(lines, delimiter=dialect.delimiter))
     return count_lines(path)
 
@@ -295,7 +356,9 @@ def _numbered(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
             yield batch
         else:
             numbers = pa.py_buffer(np.arange(row, row + len(batch)))
-            yield batch.append_column(ID, pa.Array.from_buffers(pa.int64(), len(batch), [None, numbers]))
+            yield batch.append_column(
+                ID, pa.Array.from_buffers(pa.int64(), len(batch), [None, numbers])
+            )
         row += len(batch)
 
 
@@ -310,7 +373,9 @@ def _without_end(line: str) -> str:
     return line.removesuffix("\n").removesuffix("\r")
 
 
-def _jsonl(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tuple[list[str] | None, _Numbered]:
+def _jsonl(
+    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell
+) -> tuple[list[str] | None, _Numbered]:
     rows, begin = _objects(lines, name), list[tuple[int, Any]]()
     for number, row in rows:  # the first object has the columns
         begin.append((number, row))
@@ -325,12 +390,18 @@ def _objects(lines: Iterator[str], name: str) -> _Numbered:
     for number, line in enumerate(lines, 1):
         try:
             row = msgspec.json.decode(line) if line.strip() else None
-        except (msgspec.DecodeError, ValueError, RecursionError):  # it is strict: NaN, say, is a number to Python's own
+        except (
+            msgspec.DecodeError,
+            ValueError,
+            RecursionError,
+        ):  # it is strict: NaN, say, is a number to Python's own
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
                 hint = "give one object a line, or one array of them"
-                raise UsageError(f"{name}: line {number}: malformed JSON: {error}; {hint}") from None
+                raise UsageError(
+                    f"{name}: line {number}: malformed JSON: {error}; {hint}"
+                ) from None
         if row is not None and not isinstance(row, dict):
             hint = 'give one object a line, e.g. {"text": "..."}'
             raise UsageError(f"{name}: line {number}: {shown(row)} is not a JSON object; {hint}")
@@ -338,18 +409,24 @@ def _objects(lines: Iterator[str], name: str) -> _Numbered:
 
 
 def _with_all_negatives(rows: _Numbered, header: Sequence[str], name: str) -> _Numbered:
-    """Refuse an object with a hard negative that the first one has no field for: it would be lost."""
+    """Refuse an object with a hard negative that the first one has no field for: it would be
+    lost.
+    """
     known = set(header)
     for number, row in rows:
         for column in () if row is None else row.keys() - known:
             if is_negative(column):
                 hint = "give the first object all fields; those of hard negatives may be empty"
-                raise UsageError(f"{name}: line {number}: the first line has no field {column!r}; {hint}")
+                raise UsageError(
+                    f"{name}: line {number}: the first line has no field {column!r}; {hint}"
+                )
             known.add(column)
         yield number, row
 
 
-def _array(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tuple[list[str] | None, _Numbered]:
+def _array(
+    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell
+) -> tuple[list[str] | None, _Numbered]:
     """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
     held, size = list[str](), 0
     for line in lines:
@@ -364,41 +441,60 @@ def _array(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tup
         raise UsageError(f"{name}: malformed JSON: {error}") from None
     for number, item in enumerate(items, 1):
         if not isinstance(item, dict | str):
-            raise UsageError(f"{name}: row {number}: {shown(item)} is not a JSON object or a sentence")
+            raise UsageError(
+                f"{name}: row {number}: {shown(item)} is not a JSON object or a sentence"
+            )
     rows = [{TEXT: item} if isinstance(item, str) else item for item in items]
     return list(rows[0]) if rows else None, enumerate(rows, 1)
 
 
-def _table(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> tuple[list[str], _Numbered]:
+def _table(
+    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell
+) -> tuple[list[str], _Numbered]:
     rows = _quoted(lines, dialect, name) if dialect.quoted else _plain(lines, dialect, name, tell)
     header = list(dialect.header) or next(rows, (0, []))[1]
     if not header:
         raise UsageError(f"{name} is empty; give a header and at least one row")
     if len(header) > _COLUMNS:
         raise UsageError(f"{name}: {len(header):,} columns; give a table of at most {_COLUMNS:,}")
-    header = [column or str(number) for number, column in enumerate(header, 1)]  # pandas: a nameless index
+    header = [
+        column or str(number) for number, column in enumerate(header, 1)
+    ]  # pandas: a nameless index
     return header, _even(rows, header, dialect, name)
 
 
-def _even(rows: Iterator[tuple[int, list[str]]], header: list[str], dialect: Dialect, name: str) -> _Numbered:
+def _even(
+    rows: Iterator[tuple[int, list[str]]], header: list[str], dialect: Dialect, name: str
+) -> _Numbered:
     width, names = len(header), unique_names(header)
     for number, row in rows:
         if len(row) == width or (dialect.ragged and len(row) > width):
             yield number, dict(zip(names, row, strict=False))
         elif any(map(str.strip, row)):
-            above = f"the first line has {width}" if dialect.header else f"the header has {width} ({', '.join(header)})"
-            raise UsageError(f"{name}: line {number}: {len(row)} columns, but {above}; {_hint(dialect)}")
+            above = (
+                f"the first line has {width}"
+                if dialect.header
+                else f"the header has {width} ({', '.join(header)})"
+            )
+            raise UsageError(
+                f"{name}: line {number}: {len(row)} columns, but {above}; {_hint(dialect)}"
+            )
         else:
             yield number, None
 
 
-def _plain(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> Iterator[tuple[int, list[str]]]:
+def _plain(
+    lines: Iterator[str], dialect: Dialect, name: str, tell: Tell
+) -> Iterator[tuple[int, list[str]]]:
     told = False
     for number, line in enumerate(lines, 1 + dialect.skipped):
         cells = _without_end(line).split(dialect.delimiter)
         if '""' in line and any(map(is_doubled, cells)):  # the first rows had no such cell
             if not told:
-                tell(f"{name}: cells with doubled quotes are read without them, first in line {number}")
+                tell(
+                    f"{name}: cells with doubled quotes are read without them, first in line"
+                    f" {number}"
+                )
                 told = True
             cells = [cell[1:-1].replace('""', '"') if is_doubled(cell) else cell for cell in cells]
         yield number, cells
@@ -406,7 +502,10 @@ def _plain(lines: Iterator[str], dialect: Dialect, name: str, tell: Tell) -> Ite
 
 def _quoted(lines: Iterator[str], dialect: Dialect, name: str) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
-    reader, number = csv.reader(lines, delimiter=dialect.delimiter, strict=True), dialect.skipped + 1
+    reader, number = (
+        csv.reader(lines, delimiter=dialect.delimiter, strict=True),
+        dialect.skipped + 1,
+    )
     try:
         for row in reader:
             yield number, row
@@ -424,16 +523,30 @@ def _hint(dialect: Dialect) -> str:
 def _titled(row: dict[str, Any]) -> Any:
     """Return the title and the text of a document, as BEIR joins them."""
     texts = [row.get("title"), row.get(TEXT)]
-    return " ".join(filter(None, texts)) if all(isinstance(text, str) for text in texts) else texts[1]
+    return (
+        " ".join(filter(None, texts)) if all(isinstance(text, str) for text in texts) else texts[1]
+    )
 
 
-def _parquet(file: Any, columns: Columns, with_cells: bool, name: str, start: int) -> Iterator[Batch]:
+def _parquet(
+    file: Any, columns: Columns, with_cells: bool, name: str, start: int
+) -> Iterator[Batch]:
     """Yield the rows of a Parquet file, column by column, from row ``start`` on."""
-    others = [column for column in file.schema_arrow.names if with_cells and column not in columns.values()]
+    others = [
+        column
+        for column in file.schema_arrow.names
+        if with_cells and column not in columns.values()
+    ]
     sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     group = sum(end <= start for end in itertools.accumulate(sizes))  # the first one that is read
-    row, groups, read = sum(sizes[:group]), list(range(group, len(sizes))), [*{*columns.values()}, *others]
-    for batch in windows(_few_rows(file, name, columns=read, row_groups=groups), BATCH, _CHARACTERS):
+    row, groups, read = (
+        sum(sizes[:group]),
+        list(range(group, len(sizes))),
+        [*{*columns.values()}, *others],
+    )
+    for batch in windows(
+        _few_rows(file, name, columns=read, row_groups=groups), BATCH, _CHARACTERS
+    ):
         wanted = batch.slice(max(start - row, 0))
         row += len(batch)
         cells = [values_of(wanted, column, name) for column in (*columns.values(), *others)]
@@ -444,7 +557,8 @@ def _parquet(file: Any, columns: Columns, with_cells: bool, name: str, start: in
 
 
 def _few_rows(file: Any, name: str, **options: Any) -> Iterator[Batch]:
-    """Yield few rows at a time, of long texts a single one: a dictionary makes many long ones of a small file.
+    """Yield few rows at a time, of long texts a single one: a dictionary makes many long ones of a
+    small file.
 
     The options are those of ``iter_batches``.
     """
@@ -460,14 +574,18 @@ def _few_rows(file: Any, name: str, **options: Any) -> Iterator[Batch]:
 
 
 def _without_dictionaries(batch: Batch) -> Batch:
-    """Return a batch with the values themselves where Arrow has numbers of values in a dictionary."""
+    """Return a batch with the values themselves where Arrow has numbers of values in a
+    dictionary.
+    """
     import pyarrow as pa
 
     if not any(map(pa.types.is_dictionary, batch.schema.types)):
         return batch
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        columns[name] = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        columns[name] = (
+            column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        )
     return pa.record_batch(columns)
 
 
@@ -481,11 +599,20 @@ def _batches(rows: _Numbered, columns: Columns, with_cells: bool, name: str) -> 
         else:
             values = [row.get(column) for column in in_file]
             if None in values:
-                lacking = [column for role, column in columns.items() if not is_optional(role) and column not in row]
+                lacking = [
+                    column
+                    for role, column in columns.items()
+                    if not is_optional(role) and column not in row
+                ]
                 if lacking:
-                    raise UsageError(f"{name}: line {number}: no field {lacking[0]!r}; its fields: {', '.join(row)}")
+                    raise UsageError(
+                        f"{name}: line {number}: no field {lacking[0]!r}; its fields:"
+                        f" {', '.join(row)}"
+                    )
         if with_cells:
-            values.append({column: value for column, value in (row or {}).items() if column not in in_file})
+            values.append(
+                {column: value for column, value in (row or {}).items() if column not in in_file}
+            )
         numbers.append(number)
         cells.append(values)
         size += sum(map(len, map(str, values)))
@@ -496,8 +623,13 @@ def _batches(rows: _Numbered, columns: Columns, with_cells: bool, name: str) -> 
         yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
 
 
-def _batch(columns: Columns, cells: Sequence[Sequence[Any]], name: str, kind: str, numbers: Sequence[int]) -> Batch:
-    """Return columns of the file, and the other cells of the rows if they come last; ``kind`` is what numbers count."""
+def _batch(
+    columns: Columns, cells: Sequence[Sequence[Any]], name: str, kind: str, numbers: Sequence[int]
+) -> Batch:
+    """Return columns of the file, and the other cells of the rows if they come last.
+
+    ``kind`` is what numbers count.
+    """
     import pyarrow as pa
 
     if len(cells) > len(columns):
@@ -525,7 +657,9 @@ def open_parquet(
     error: type[PromptcliError] = CheckFailedError,
     sums: bool = False,
 ) -> Iterator[Any]:
-    """Yield an open ``pyarrow.parquet.ParquetFile``; the others are for the refusal of a damaged one.
+    """Yield an open ``pyarrow.parquet.ParquetFile``.
+
+    The others are for the refusal of a damaged one.
 
     With ``sums`` the checksum of each page is compared when it is read.
     """
@@ -537,8 +671,14 @@ def open_parquet(
         with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=sums) as file:
             check_unpacked(str(name), _unpacked_size(file.metadata), _size_of(file), _UNPACK)
             yield file
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:  # the last: the name of a column
-        raise error(f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {hint}") from None
+    except (
+        pa.ArrowException,
+        OSError,
+        UnicodeDecodeError,
+    ) as problem:  # the last: the name of a column
+        raise error(
+            f"{name} is not a whole Parquet file ({one_line(problem, 100)}); {hint}"
+        ) from None
 
 
 def _size_of(file: Any) -> int:
@@ -560,7 +700,10 @@ def _chunks(metadata: Any) -> Iterator[Any]:
 
 
 def read_batches(file: Any, rows: int, **options: Any) -> Iterator[Batch]:
-    """Yield batches of at most ``rows`` rows, all texts valid UTF-8; options are those of ``iter_batches``."""
+    """Yield batches of at most ``rows`` rows, all texts valid UTF-8.
+
+    Options are those of ``iter_batches``.
+    """
     for batch in file.iter_batches(rows, **options):
         batch.validate(full=True)
         yield batch
@@ -586,10 +729,15 @@ def cells_array(rows: Sequence[Any]) -> Any:
 def column_texts(
     columns: Columns, values: Sequence[Sequence[Any]], kind: str, numbers: Sequence[int]
 ) -> dict[str, list[Any]]:
-    """Return columns as texts; ValueError with the number of the line or row (``kind``) that is wrong."""
+    """Return columns as texts.
+
+    ValueError with the number of the line or row (``kind``) that is wrong.
+    """
     checked = {}
     for (column, in_file), cells in zip(columns.items(), values, strict=True):
-        as_text: Callable[[Any], Any] = _CELLS.get(OPTIONAL if is_optional(column) else column, _sentence_text)
+        as_text: Callable[[Any], Any] = _CELLS.get(
+            OPTIONAL if is_optional(column) else column, _sentence_text
+        )
         plain, texts = column == ID or as_text is _sentence_text, list[Any]()
         for number, cell in zip(numbers, cells, strict=True):
             if plain and type(cell) is str and cell.isascii() and "\0" not in cell:
@@ -642,7 +790,10 @@ def _score_text(value: Any) -> str:
 
 
 def _cells_of(row: Mapping[str, Any]) -> Cells:
-    """Return the cells of a row that are not empty as texts; lists, objects, true and false are written as JSON."""
+    """Return the cells of a row that are not empty as texts.
+
+    Lists, objects, true and false are written as JSON.
+    """
     cells = list[tuple[str, str]]()
     for name, value in row.items():
         as_json = isinstance(value, bool | list | dict)

@@ -1,8 +1,9 @@
-"""Readers of a SentEval `downstream` folder, the official SemEval files included: rows of sentences and gold.
+"""Readers of a SentEval `downstream` folder, the official SemEval files included: rows of sentences
+and gold.
 
-Raw text goes through the Moses tokeniser (STS), or through `cat -v` and the Treebank's tokeniser (MR, CR, SUBJ, MPQA).
-Source: SentEval, data/downstream/get_transfer_data.bash. Its own output is a fixed point of all three, so a folder that
-the script made is unchanged.
+Raw text goes through the Moses tokeniser (STS), or through `cat -v` and the Treebank's tokeniser
+(MR, CR, SUBJ, MPQA). Source: SentEval, data/downstream/get_transfer_data.bash. Its own output is a
+fixed point of all three, so a folder that the script made is unchanged.
 """
 
 import contextlib
@@ -36,7 +37,10 @@ def senteval_folder() -> Path | None:
 
 @contextlib.contextmanager
 def tasks_from(folder: str | Path | None) -> Iterator[None]:
-    """Read tasks that are named in the block from a SentEval `downstream` folder; None changes nothing."""
+    """Read tasks that are named in the block from a SentEval `downstream` folder.
+
+    None changes nothing.
+    """
     before = _FOLDER.set(_FOLDER.get() if folder is None else Path(folder))
     try:
         yield
@@ -45,23 +49,32 @@ def tasks_from(folder: str | Path | None) -> Iterator[None]:
 
 
 def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
-    """Return the folder that holds one of the folders ``inside``: the one given, or a usual one within it."""
+    """Return the folder that holds one of the folders ``inside``: the one given, or a usual one
+    within it.
+    """
     if not folder.is_dir():
         shown = ", ".join(f"{name}/" for name in inside)
-        raise NotFoundError(f"`data_dir` {folder}: no such folder; give a SentEval `downstream` folder ({shown})")
+        raise NotFoundError(
+            f"`data_dir` {folder}: no such folder; give a SentEval `downstream` folder ({shown})"
+        )
     for inner in (".", "senteval", "downstream", "data/downstream"):
         root = folder / inner
         if any((root / name).is_dir() for name in inside):
             return root
     raise NotFoundError(
-        f"`data_dir` {folder}: no {' or '.join(inside)} folder in it, nor in its senteval/, downstream/"
+        f"`data_dir` {folder}: no {' or '.join(inside)} folder in it, nor in its senteval/,"
+        " downstream/"
     )
 
 
 def _lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:
-    """Return the text between line feeds, an empty one after the last: it may be the place of a missing score."""
+    """Return the text between line feeds, an empty one after the last: it may be the place of a
+    missing score.
+    """
     lines = list(read_lines(path, encoding))
-    return [line.removesuffix("\n") for line in lines] + [""] * (not lines or lines[-1].endswith("\n"))
+    return [line.removesuffix("\n") for line in lines] + [""] * (
+        not lines or lines[-1].endswith("\n")
+    )
 
 
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt")
@@ -70,7 +83,9 @@ _NO_SUBSETS = {"ALL", "SMT"}
 
 
 def read_year(root: Path, task: str) -> Parts:
-    """Read the subsets of STS12 ... STS16: `STS.input.NAME.txt` (2 columns or more), scores in `STS.gs.NAME.txt`."""
+    """Read the subsets of STS12 ... STS16: `STS.input.NAME.txt` (2 columns or more), scores in
+    `STS.gs.NAME.txt`.
+    """
     folder = root / "STS" / f"{task}-en-test"
     if not folder.is_dir():
         raise NotFoundError(f"{folder} is missing")
@@ -95,7 +110,10 @@ def _read_subset(path: Path, gold_path: Path) -> list[GoldRow]:
     if len(golds) < len(inputs) or any(line.strip() for line in golds[len(inputs) :]):
         while golds and not golds[-1].strip():
             golds.pop()
-        raise UsageError(f"{gold_path}:{len(golds)}: {len(golds)} scores for the {len(inputs)} lines of {path.name}")
+        raise UsageError(
+            f"{gold_path}:{len(golds)}: {len(golds)} scores for the {len(inputs)} lines of"
+            f" {path.name}"
+        )
     rows: list[GoldRow] = []
     for number, (line, gold) in enumerate(zip(inputs, golds, strict=False), start=1):
         if not gold.strip():  # STS15 and STS16: most pairs were never scored
@@ -119,13 +137,17 @@ def read_splits(
 ) -> Parts:
     """Read the files of each split in a task's folder, one after another.
 
-    With ``by_length`` rows are in the order by which SentEval draws the folds of a transfer task: by words, then by
-    label.
+    With ``by_length`` rows are in the order by which SentEval draws the folds of a transfer task:
+    by words, then by label.
     """
     paths = {split: [root / folder / file for file in files] for split, files in splits.items()}
-    if missing := next((path for path in itertools.chain(*paths.values()) if not path.exists()), None):
+    if missing := next(
+        (path for path in itertools.chain(*paths.values()) if not path.exists()), None
+    ):
         raise NotFoundError(f"{missing} is missing")
-    parts = {split: [row for path in listed for row in read(path)] for split, listed in paths.items()}
+    parts = {
+        split: [row for path in listed for row in read(path)] for split, listed in paths.items()
+    }
     for split, rows in parts.items():
         if not any(row[0] for row in rows):
             raise UsageError(f"{paths[split][0]}: holds no sentences")
@@ -135,7 +157,9 @@ def read_splits(
 
 
 def read_benchmark(path: Path) -> Iterator[GoldRow]:
-    """Read STS-B: tabs in spite of `.csv`, no header, score in column 5, sentences in 6 and 7, licences after."""
+    """Read STS-B: tabs in spite of `.csv`, no header, score in column 5, sentences in 6 and 7,
+    licences after.
+    """
     for number, fields in _table(path, 7):
         yield _words(fields[5]), _words(fields[6]), _score(fields[4], path, number)
 
@@ -152,7 +176,10 @@ def read_sick(path: Path) -> Iterator[GoldRow]:
 
 
 def read_polarity(path: Path) -> Iterator[GoldRow]:
-    """Read one class of MR, CR, SUBJ or MPQA: Latin-1, a sentence a line; empty lines are examples, too."""
+    """Read one class of MR, CR, SUBJ or MPQA: Latin-1, a sentence a line.
+
+    Empty lines are examples, too.
+    """
     lines, label = _lines(path, "latin-1"), int(path.name in _FIRST_CLASS)
     for line in lines[: None if lines[-1] else -1]:
         yield treebank(visible(line)), None, label
@@ -169,7 +196,10 @@ def read_questions(path: Path) -> Iterator[GoldRow]:
         kind, _, question = line.replace("`", "").replace("'", "").strip().partition(" ")
         coarse, colon, _ = kind.partition(":")
         if not colon or coarse not in _QUESTIONS:
-            raise UsageError(f"{path}:{number}: expected `CLASS:kind question`, CLASS one of {', '.join(_QUESTIONS)}")
+            raise UsageError(
+                f"{path}:{number}: expected `CLASS:kind question`, CLASS one of"
+                f" {', '.join(_QUESTIONS)}"
+            )
         yield _words(question), None, _QUESTIONS.index(coarse)
 
 
@@ -180,19 +210,30 @@ def read_sentiment(path: Path) -> Iterator[GoldRow]:
 
 
 def read_paraphrases(path: Path) -> Iterator[GoldRow]:
-    """Read MRPC: a header, then label, two numbers and two sentences with tabs between them; quotes are text."""
+    """Read MRPC: a header, then label, two numbers and two sentences with tabs between them.
+
+    Quotes are text.
+    """
     for number, fields in _table(path, 5, start=2):
         yield _words(fields[3]), _words(fields[4]), _label(fields[0], path, number)
 
 
-def _table(path: Path, columns: int, *, start: int = 1, encoding: str = "utf-8-sig") -> Iterator[tuple[int, list[str]]]:
-    """Yield number and fields of the lines from ``start`` on, without empty ones; quotes are text, often unbalanced."""
+def _table(
+    path: Path, columns: int, *, start: int = 1, encoding: str = "utf-8-sig"
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield number and fields of the lines from ``start`` on, without empty ones.
+
+    Quotes are text, often unbalanced.
+    """
     for number, line in enumerate(_lines(path, encoding), start=1):
         if number < start or not line.strip():
             continue
         fields = line.split("\t")
         if len(fields) < columns:
-            raise UsageError(f"{path}:{number}: expected {columns} columns, found {len(fields)}; separate them by tabs")
+            raise UsageError(
+                f"{path}:{number}: expected {columns} columns, found {len(fields)}; separate them"
+                " by tabs"
+            )
         yield number, fields
 
 
@@ -214,11 +255,12 @@ def _words(sentence: str) -> str:
 
 
 def moses(sentences: Sequence[str], *, lower: bool) -> list[str]:
-    """Tokenise like Moses' `tokenizer.perl -l en -no-escape`, joined by spaces, and lower-case on request.
+    """Tokenise like Moses' `tokenizer.perl -l en -no-escape`, joined by spaces, and lower-case on
+    request.
 
     SentEval's published text is a fixed point of that tokeniser: it holds ``russia ' s``, while one
-    pass makes ``russia 's`` and a second one ``russia ' s``. So two passes are made; a tokeniser that splits at
-    punctuation itself, like BERT's, sees no difference.
+    pass makes ``russia 's`` and a second one ``russia ' s``. So two passes are made; a tokeniser
+    that splits at punctuation itself, like BERT's, sees no difference.
     """
     from sacremoses import MosesTokenizer  # slow to import, and text of a folder does not need it
 
@@ -237,11 +279,15 @@ _VISIBLE = {byte: _shown(byte) for byte in range(256)}
 
 
 def visible(text: str) -> str:
-    """Write Latin-1 text in printable ASCII as `cat -v` does: ``é`` becomes ``M-i``; tabs and line feeds stay."""
+    """Write Latin-1 text in printable ASCII as `cat -v` does: ``é`` becomes ``M-i``.
+
+    Tabs and line feeds stay.
+    """
     return text.translate(_VISIBLE)
 
 
-#: A double quote opens at the start, and after a space or an opening bracket; every other one closes.
+#: A double quote opens at the start, and after a space or an opening bracket; every other one
+#: closes.
 _OPENING = re.compile(r'(^|[ (\[{<])"')
 #: The last full stop is split off: one inside may belong to an abbreviation.
 _LAST_STOP = re.compile(r"""(?<=[^.])\.([\])}>"']*)[ \t]*$""")
@@ -264,7 +310,9 @@ _MERGED = [re.compile(f" ({first})({second})(?= )") for first, second in _TWO_WO
 
 
 def treebank(line: str) -> str:
-    """Split a line into the words of the Penn Treebank, joined by spaces: ``it's "fair"`` is ``it 's `` fair ''``."""
+    """Split a line into the words of the Penn Treebank, joined by spaces: ``it's "fair"`` is ``it
+    's `` fair ''``.
+    """
     line = _OPENING.sub(r"\1 `` ", line)
     line = _LAST_STOP.sub(r" .\1 ", line)
     line = _MARKS.sub(r" \g<0> ", line)

@@ -1,4 +1,6 @@
-"""Sentences to fit or train on and pairs to choose by, from ``demo``, a task, a file, a list or a data set."""
+"""Sentences to fit or train on and pairs to choose by, from ``demo``, a task, a file, a list or a
+data set.
+"""
 
 import dataclasses
 import hashlib
@@ -47,7 +49,9 @@ class Table(Protocol):
 
 
 #: A source by its name or file; examples in memory; or a list of sources.
-TrainingData = str | Path | Table | Sequence[str | Path | Table | Sequence[object] | Mapping[str, object]]
+TrainingData = (
+    str | Path | Table | Sequence[str | Path | Table | Sequence[object] | Mapping[str, object]]
+)
 
 _SOURCES = 100  # the first texts of a list are tried as names of files
 #: Label as data sets spell it -> label; -1 and - are pairs on which the annotators disagreed.
@@ -59,13 +63,18 @@ _LABELS |= {label: label for label in _LABELS.values()}
 class TrainingExamples:
     """n examples."""
 
-    #: one list of n texts per column; a hard negative may be "", for none, and there may be several columns of them
+    #: one list of n texts per column; a hard negative may be "", for none, and there may be several
+    #: columns of them
     columns: tuple[list[str], ...]
     sha256: str  #: the file's; a list's or data set's is that of its texts
     blank: int = 0  #: rows left out because a text other than a hard negative is empty
-    layout: tuple[str, ...] | None = None  #: names of the columns, of one hard negative; empty for sentences alone
+    layout: tuple[str, ...] | None = (
+        None  #: names of the columns, of one hard negative; empty for sentences alone
+    )
     unlabelled: int = 0  #: rows left out because they have no label
-    untokenised: tuple[str, ...] = ()  #: words whose rows were left out: not a single token of the backbone
+    untokenised: tuple[
+        str, ...
+    ] = ()  #: words whose rows were left out: not a single token of the backbone
     source_sizes: tuple[int, ...] = ()  #: rows of each source; empty if there is only one
 
     def __len__(self) -> int:
@@ -81,7 +90,9 @@ class TrainingExamples:
         """The rows of pairs that have no hard negative; none of other layouts."""
         if self.layout != TRIPLETS:
             return []
-        return [row for row, texts in enumerate(zip(*self.columns[2:], strict=True)) if not any(texts)]
+        return [
+            row for row, texts in enumerate(zip(*self.columns[2:], strict=True)) if not any(texts)
+        ]
 
     @property
     def repeated(self) -> int:
@@ -107,16 +118,28 @@ class TrainingExamples:
 
 
 def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> TrainingExamples:
-    """Return the examples of several sources, one after the other; pairs and triplets may be mixed."""
+    """Return the examples of several sources, one after the other.
+
+    Pairs and triplets may be mixed.
+    """
     if len(sources) == 1:
         return sources[0]
-    layouts = {source.layout: name for source, name in zip(reversed(sources), reversed(names), strict=True)}
+    layouts = {
+        source.layout: name for source, name in zip(reversed(sources), reversed(names), strict=True)
+    }
     if len(layouts) > 1 and not set(layouts) <= {PAIRS, TRIPLETS}:
-        columns = "; ".join(f"{name}: {', '.join(layout or ()) or 'sentences'}" for layout, name in layouts.items())
-        raise UsageError(f"data of one run have the same columns, or are pairs and triplets; {columns}")
+        columns = "; ".join(
+            f"{name}: {', '.join(layout or ()) or 'sentences'}" for layout, name in layouts.items()
+        )
+        raise UsageError(
+            f"data of one run have the same columns, or are pairs and triplets; {columns}"
+        )
     layout = max(layouts, key=lambda layout: len(layout or ()))
     width = max(len(source.columns) for source in sources)
-    wide = [(*source.columns, *[[""] * len(source)] * (width - len(source.columns))) for source in sources]
+    wide = [
+        (*source.columns, *[[""] * len(source)] * (width - len(source.columns)))
+        for source in sources
+    ]
     return TrainingExamples(
         tuple(list(itertools.chain(*column)) for column in zip(*wide, strict=True)),
         hashlib.sha256("".join(source.sha256 for source in sources).encode()).hexdigest(),
@@ -127,13 +150,15 @@ def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> 
     )
 
 
-def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
+def read_examples(
+    path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)
+) -> TrainingExamples:
     """Read examples in one pass, without rows that lack a text other than a hard negative.
 
     Args:
-        path: Text (a sentence a line), CSV, TSV, JSONL or Parquet, or ``FILE:A,B,C`` with its columns;
-            labelled pairs and definitions also without a header, as tab-separated lines of label, premise and
-            hypothesis, or of word and definition.
+        path: Text (a sentence a line), CSV, TSV, JSONL or Parquet, or ``FILE:A,B,C`` with its
+            columns; labelled pairs and definitions also without a header, as tab-separated lines of
+            label, premise and hypothesis, or of word and definition.
         layouts: The layouts asked for, best first; ``SENTENCES`` is one text field, or lines.
     """
     with open_rows(path, Fields(layouts=tuple(layouts), remedy="")) as rows:
@@ -141,16 +166,19 @@ def read_examples(path: Path, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PA
         return _examples(rows.tuples(), layout, str(path), rows.sha256)
 
 
-def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)) -> TrainingExamples:
+def examples_of(
+    data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS, SENTENCES)
+) -> TrainingExamples:
     """Return examples from memory, without rows that lack a text other than a hard negative.
 
     Args:
-        data: A list of sentences, of tuples (pairs, triplets, premise, hypothesis and label, or definition and word),
-            or of dictionaries; or a ``datasets.Dataset``.
+        data: A list of sentences, of tuples (pairs, triplets, premise, hypothesis and label, or
+            definition and word), or of dictionaries; or a ``datasets.Dataset``.
         layouts: The layouts asked for, best first.
 
     Example:
-        >>> examples_of([("A dog runs.", "An animal moves."), ("He sleeps.", "He is not awake.")]).columns[1]
+        >>> pairs = [("A dog runs.", "An animal moves."), ("He sleeps.", "He is not awake.")]
+        >>> examples_of(pairs).columns[1]
         ['An animal moves.', 'He is not awake.']
     """
     if hasattr(data, "column_names"):
@@ -164,7 +192,9 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
             table = {column: [item.get(column, "") for item in items] for column in keys}
         else:
             rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
-            width = max(map(len, rows)) if len(rows[0]) > 1 else 1  # pairs and triplets may be mixed
+            width = (
+                max(map(len, rows)) if len(rows[0]) > 1 else 1
+            )  # pairs and triplets may be mixed
             columns = layout_of_width(layouts, width) or (TEXT,)
             table = {
                 column: [row[place] if place < len(row) else None for row in rows]
@@ -174,7 +204,12 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
     names.pop(ID, None)
     cells = [table[column] for column in names.values()]
     try:
-        texts = list(zip(*column_texts(names, cells, "row", range(1, len(cells[0]) + 1)).values(), strict=True))
+        texts = list(
+            zip(
+                *column_texts(names, cells, "row", range(1, len(cells[0]) + 1)).values(),
+                strict=True,
+            )
+        )
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
     digest = hashlib.sha256("\0".join("\0".join(row) for row in texts).encode()).hexdigest()
@@ -182,7 +217,10 @@ def examples_of(data: Any, layouts: Sequence[tuple[str, ...]] = (TRIPLETS, PAIRS
 
 
 def _layout_of(columns: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the layout of the columns that were read; that of triplets, however many hard negatives they have."""
+    """Return the layout of the columns that were read.
+
+    That of triplets, however many hard negatives they have.
+    """
     if TEXT in columns:
         return SENTENCES
     return TRIPLETS if TRIPLETS[2] in columns else tuple(columns)
@@ -202,17 +240,24 @@ def _examples(
         else:
             blank += 1
     if not complete:
-        raise UsageError(f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on")
+        raise UsageError(
+            f"{name} has no {'definition' if layout == DEFINITIONS else 'sentence'} to train on"
+        )
     columns = tuple(list(column) for column in zip(*complete, strict=True))
     if layout in _JUDGEMENTS and len(set(columns[-1])) == 1:
-        raise UsageError(f"{name}: all {len(complete):,} {layout[-1]}s are {columns[-1][0]!r}; give two different ones")
+        raise UsageError(
+            f"{name}: all {len(complete):,} {layout[-1]}s are {columns[-1][0]!r}; give two"
+            " different ones"
+        )
     if layout == TRIPLETS:
         columns = (*columns[:2], *filter(any, columns[2:]))
         layout = TRIPLETS if len(columns) > 2 else PAIRS
     return TrainingExamples(columns, digest(), blank, layout, unlabelled)
 
 
-def _judged(rows: Sequence[tuple[str, ...]], layout: tuple[str, ...], name: str) -> tuple[list[tuple[str, ...]], int]:
+def _judged(
+    rows: Sequence[tuple[str, ...]], layout: tuple[str, ...], name: str
+) -> tuple[list[tuple[str, ...]], int]:
     """Return the rows that have a label or a score, read, and how many have none."""
     judgement = _JUDGEMENTS[layout]
     read = judgement.read([row[-1] for row in rows], name)
@@ -221,7 +266,9 @@ def _judged(rows: Sequence[tuple[str, ...]], layout: tuple[str, ...], name: str)
         if row[-1].strip() in judgement.none:
             continue
         if value is None:
-            raise UsageError(f"{name}: row {number} has the {layout[-1]} {row[-1]!r}; {judgement.hint}")
+            raise UsageError(
+                f"{name}: row {number} has the {layout[-1]} {row[-1]!r}; {judgement.hint}"
+            )
         judged.append((*row[:-1], value))
     return judged, len(rows) - len(judged)
 
@@ -238,14 +285,18 @@ def _scores(texts: Sequence[str], name: str) -> list[str | None]:
 class _Judgement:
     """How the last column of a layout is read."""
 
-    read: Callable[[Sequence[str], str], list[str | None]]  #: the column, for the file of that name; None: not allowed
+    read: Callable[
+        [Sequence[str], str], list[str | None]
+    ]  #: the column, for the file of that name; None: not allowed
     none: tuple[str, ...]  #: what stands for no judgement
     hint: str  #: what is allowed
 
 
 _JUDGEMENTS: dict[tuple[str, ...], _Judgement] = {
     LABELLED_PAIRS: _Judgement(
-        _labels, ("-1", "-", ""), "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none"
+        _labels,
+        ("-1", "-", ""),
+        "give entailment, neutral, contradiction (or 0, 1, 2); - or -1: none",
     ),
     GRADED_PAIRS: _Judgement(_scores, ("-", ""), "a score is a number, such as 3.8"),
 }
@@ -255,11 +306,13 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
     """Return the sentences that ``on`` names, in order, repeated as often as they occur.
 
     Args:
-        on: ``demo``, a task's name (its sentences, both sides of every pair: of its test split, or of all splits by
-            ``STS-B:all``, ``SICK-R:all``), a name of the papers' training files (see ``training_examples``), or a file:
-            sentences, or pairs as natural language inference has them, by the columns of ``SIDES`` or as lines of
-            label, premise and hypothesis (all first sentences, then all second ones; other columns are left alone).
-        text_field: Field of the sentence, for files that have fields; of a file of pairs, that side alone.
+        on: ``demo``, a task's name (its sentences, both sides of every pair: of its test split, or
+            of all splits by ``STS-B:all``, ``SICK-R:all``), a name of the papers' training files
+            (see ``training_examples``), or a file: sentences, or pairs as natural language
+            inference has them, by the columns of ``SIDES`` or as lines of label, premise and
+            hypothesis (all first sentences, then all second ones; other columns are left alone).
+        text_field: Field of the sentence, for files that have fields; of a file of pairs, that side
+            alone.
     """
     path = _training_file(on)
     if not _is_file(str(path)):
@@ -269,20 +322,26 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
             raise NotFoundError(f"no file {on!r} with sentences, and {error}; or `demo`") from None
         pairs = _task(name).pairs()
         return [*pairs.first, *pairs.second]
-    fields = Fields(text=text_field) if text_field else Fields(layouts=(LABELLED_PAIRS[:2], SENTENCES), remedy="")
+    fields = (
+        Fields(text=text_field)
+        if text_field
+        else Fields(layouts=(LABELLED_PAIRS[:2], SENTENCES), remedy="")
+    )
     with open_rows(path, fields) as rows:  # once: it may be a pipe
         return [*itertools.chain(*zip(*rows.tuples(), strict=True))]
 
 
-def training_examples(data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None) -> TrainingExamples:
+def training_examples(
+    data: Any, *, layouts: Sequence[tuple[str, ...]] | None = None
+) -> TrainingExamples:
     """Return the examples that ``data`` names or holds.
 
     Args:
-        data: ``demo``, a file, or a name of the papers' training files (``wiki1m_for_simcse``, ``nli_for_simcse``); or
-            a list, or a ``datasets.Dataset`` (see ``examples_of``); or a list of files or of such names (see
-            ``is_sources``), which are read one after the other.
-        layouts: The layouts asked for, best first; default: triplets, pairs or sentences. If graded pairs are among
-            them, ``data`` may be a task (``STS-B:train``).
+        data: ``demo``, a file, or a name of the papers' training files (``wiki1m_for_simcse``,
+            ``nli_for_simcse``); or a list, or a ``datasets.Dataset`` (see ``examples_of``); or a
+            list of files or of such names (see ``is_sources``), which are read one after the other.
+        layouts: The layouts asked for, best first; default: triplets, pairs or sentences. If graded
+            pairs are among them, ``data`` may be a task (``STS-B:train``).
     """
     layouts = layouts or (TRIPLETS, PAIRS, SENTENCES)
     if is_sources(data):
@@ -299,12 +358,16 @@ def training_examples(data: Any, *, layouts: Sequence[tuple[str, ...]] | None = 
         raise UsageError(f"demo has no such examples; give `data` FILE with the columns {wanted}")
     if GRADED_PAIRS in layouts and str(data) in TASKS and not Path(data).exists():
         pairs = development_task(str(data)).pairs()
-        return examples_of(list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts)
+        return examples_of(
+            list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)), layouts
+        )
     return read_examples(_training_file(str(data)), layouts)
 
 
 def is_sources(data: Any) -> bool:
-    """Return whether data are a list of sources, not of examples: paths, data sets, or names of which a file is one."""
+    """Return whether data are a list of sources, not of examples: paths, data sets, or names of
+    which a file is one.
+    """
     if not isinstance(data, list | tuple) or not data:
         return False
     if all(isinstance(item, str) for item in data):
@@ -327,19 +390,25 @@ def source_name(data: Any) -> str:
 
 
 def development_task(on: STSTask | str | Path) -> STSTask:
-    """Return the graded pairs that a search or a run chooses by: loaded, a task, ``FILE`` or ``FILE:A,B,C``."""
+    """Return the graded pairs that a search or a run chooses by: loaded, a task, ``FILE`` or
+    ``FILE:A,B,C``.
+    """
     return on if isinstance(on, STSTask) else _task(task_names([str(on)])[0])
 
 
 def _task(name: TaskName) -> STSTask:
     loaded = load_tasks(senteval_folder(), [name])
     if loaded.missing:
-        raise NotFoundError(f"task {name} is missing: {loaded.missing[str(name)]}; `demo:dev` always is")
+        raise NotFoundError(
+            f"task {name} is missing: {loaded.missing[str(name)]}; `demo:dev` always is"
+        )
     return loaded.tasks[0]
 
 
 def _training_file(name: str) -> Path:
-    """Return the demo sentences, a file of the papers fetched by its name, or a file that may be missing."""
+    """Return the demo sentences, a file of the papers fetched by its name, or a file that may be
+    missing.
+    """
     return demo.SENTENCES if name == DEMO else hub_file(name) if is_fetched(name) else Path(name)
 
 

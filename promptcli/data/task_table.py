@@ -1,7 +1,8 @@
 """The table of tasks, each with data and a metric: STS, transfer, and tasks on the user's files.
 
-Pair sets and aggregation of STS follow SentEval's `sts.py` as the papers use it: all subsets of a year are put together
-and scored at once ("all"); STS-B is scored on its test (or dev) pairs; no regressor is trained.
+Pair sets and aggregation of STS follow SentEval's `sts.py` as the papers use it: all subsets of a
+year are put together and scored at once ("all"); STS-B is scored on its test (or dev) pairs; no
+regressor is trained.
 """
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -31,20 +32,31 @@ RETRIEVAL = ("query", "document", "grade")
 
 
 def is_pair_file(word: str) -> bool:
-    """Return whether a word names a file of pairs rather than a task; refuse the name of a missing file."""
+    """Return whether a word names a file of pairs rather than a task.
+
+    Refuse the name of a missing file.
+    """
     path = Path(split_columns(word)[0])
     written = len(path.parts) > 1 or path.suffix.lower() in (*FORMATS, *COMPRESSED)
     if written and not path.exists():
-        raise NotFoundError(f"no task and no file {str(path)!r}; give a task, or graded pairs: FILE or FILE:A,B,SCORE")
+        raise NotFoundError(
+            f"no task and no file {str(path)!r}; give a task, or graded pairs: FILE or"
+            " FILE:A,B,SCORE"
+        )
     return written or (path.exists() and not path.is_dir())
 
 
 def read_graded_pairs(path: str | Path) -> list[GoldRow]:
-    """Return the pairs of a file (``FILE:A,B,C``) and their scores, on any scale, without empty rows."""
+    """Return the pairs of a file (``FILE:A,B,C``) and their scores, on any scale, without empty
+    rows.
+    """
     rows = read_rows(path, GRADED_PAIRS)
     scores = {score for _, _, score in rows}
     if len(scores) < 2:
-        raise UsageError(f"{path}: all {len(rows):,} scores are {scores.pop():g}; give two different ones, to rank")
+        raise UsageError(
+            f"{path}: all {len(rows):,} scores are {scores.pop():g}; give two different ones, to"
+            " rank"
+        )
     return rows
 
 
@@ -59,14 +71,19 @@ def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
     for (number, (first, second, text)), score in zip(numbered, scores, strict=True):
         if score is None:
             column = rows.columns[layout[2]]
-            raise UsageError(f"{path}: row {number}: the score {text!r} in {column!r} is not a number")
+            raise UsageError(
+                f"{path}: row {number}: the score {text!r} in {column!r} is not a number"
+            )
         pairs.append((first, second, score))
     return pairs
 
 
 @dataclass(frozen=True)
 class TaskName:
-    """A task and its split, written ``STS-B:dev``; the test split is written by the task's name alone."""
+    """A task and its split, written ``STS-B:dev``.
+
+    The test split is written by the task's name alone.
+    """
 
     task: str
     split: str = "test"
@@ -79,12 +96,15 @@ class TaskName:
 class TaskRow:
     """How a task is read and scored."""
 
-    #: ``spearman``, ``accuracy``, ``ndcg@10``: see ``evaluation.evaluator.METRICS``; or a function of the vectors and
-    #: the gold of every part, {part: (first (n, d), second (n, d) or None, gold (n,))}, that returns the figure
+    #: ``spearman``, ``accuracy``, ``ndcg@10``: see ``evaluation.evaluator.METRICS``; or a function
+    #: of the vectors and the gold of every part, {part: (first (n, d), second (n, d) or None, gold
+    #: (n,))}, that returns the figure
     metric: str | Callable[[Any], float]
     read: Callable[[Path], Parts]  # takes SentEval's `downstream` folder
     folder: str | None = None  # the folder of its files inside `downstream`; None: it needs none
-    sizes: Mapping[str, int] = field(default_factory=dict)  # examples in print, by part; "all": of all parts together
+    sizes: Mapping[str, int] = field(
+        default_factory=dict
+    )  # examples in print, by part; "all": of all parts together
     hub: HubSet | None = None
     text: str | None = None  # describes its text; None: this depends on the source
     cased: bool = False  # the folder's text, and Moses-tokenised text, keep upper case
@@ -101,15 +121,23 @@ _EVERY_SPLIT = "train+validation+test"
 
 def _benchmark(split: str, pairs: int, *, hub_split: str | None = None) -> TaskRow:
     every = split == "all"
-    splits = {name: [f"sts-{name}.csv"] for name in (("train", "dev", "test") if every else (split,))}
-    read = partial(senteval.read_splits, folder="STS/STSBenchmark", splits=splits, read=senteval.read_benchmark)
+    splits = {
+        name: [f"sts-{name}.csv"] for name in (("train", "dev", "test") if every else (split,))
+    }
+    read = partial(
+        senteval.read_splits, folder="STS/STSBenchmark", splits=splits, read=senteval.read_benchmark
+    )
     hub = HubSet("mteb/stsbenchmark-sts", split=hub_split or split)
     return TaskRow("spearman", read, "STS", {"all": pairs}, hub, fit_only=every)
 
 
-_SICK_FILES = {"train": "SICK_train.txt", "trial": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
-#: The SemEval 2014 copy keeps the official test split; its hub-made Parquet branch is read because its main branch may
-#: hold a script.
+_SICK_FILES = {
+    "train": "SICK_train.txt",
+    "trial": "SICK_trial.txt",
+    "test": "SICK_test_annotated.txt",
+}
+#: The SemEval 2014 copy keeps the official test split; its hub-made Parquet branch is read because
+#: its main branch may hold a script.
 _SICK_SET = HubSet(
     "SemEvalWorkshop/sem_eval_2014_task_1",
     columns=("premise", "hypothesis", "relatedness_score"),
@@ -117,7 +145,9 @@ _SICK_SET = HubSet(
 )
 
 
-def _sick(pairs: int, hub: HubSet, splits: Sequence[str] = tuple(_SICK_FILES), *, fit_only: bool = False) -> TaskRow:
+def _sick(
+    pairs: int, hub: HubSet, splits: Sequence[str] = tuple(_SICK_FILES), *, fit_only: bool = False
+) -> TaskRow:
     files = {split: [_SICK_FILES[split]] for split in splits}
     read = partial(senteval.read_splits, folder="SICK", splits=files, read=senteval.read_sick)
     return TaskRow("spearman", read, "SICK", {"all": pairs}, hub, cased=True, fit_only=fit_only)
@@ -128,7 +158,10 @@ def _demo(split: str, pairs: int) -> TaskRow:
 
 
 def _transfer(
-    folder: str, read: Callable[[Path], Iterator[GoldRow]], sizes: Mapping[str, int] | None = None, **splits: str
+    folder: str,
+    read: Callable[[Path], Iterator[GoldRow]],
+    sizes: Mapping[str, int] | None = None,
+    **splits: str,
 ) -> TaskRow:
     files = {split: listed.split() for split, listed in splits.items()}
     read_all = partial(senteval.read_splits, folder=folder, splits=files, read=read, by_length=True)
@@ -150,9 +183,13 @@ TASKS: MutableMapping[str, TaskRow] = {
     "demo:dev": _demo("dev", 1390),
     "STS-B:all": _benchmark("all", 8628, hub_split=_EVERY_SPLIT),
     "SICK-R:all": _sick(9927, replace(_SICK_SET, split=_EVERY_SPLIT), fit_only=True),
-    "MR": _transfer("MR", senteval.read_polarity, {"all": 10662}, all="rt-polarity.pos rt-polarity.neg"),
+    "MR": _transfer(
+        "MR", senteval.read_polarity, {"all": 10662}, all="rt-polarity.pos rt-polarity.neg"
+    ),
     "CR": _transfer("CR", senteval.read_polarity, all="custrev.pos custrev.neg"),
-    "SUBJ": _transfer("SUBJ", senteval.read_polarity, {"all": 10000}, all="subj.objective subj.subjective"),
+    "SUBJ": _transfer(
+        "SUBJ", senteval.read_polarity, {"all": 10000}, all="subj.objective subj.subjective"
+    ),
     "MPQA": _transfer("MPQA", senteval.read_polarity, all="mpqa.pos mpqa.neg"),
     "SST-2": _transfer(
         "SST/binary",
@@ -163,7 +200,11 @@ TASKS: MutableMapping[str, TaskRow] = {
         test="sentiment-test",
     ),
     "TREC": _transfer(
-        "TREC", senteval.read_questions, {"train": 5452, "test": 500}, train="train_5500.label", test="TREC_10.label"
+        "TREC",
+        senteval.read_questions,
+        {"train": 5452, "test": 500},
+        train="train_5500.label",
+        test="TREC_10.label",
     ),
     "MRPC": _transfer(
         "MRPC",
@@ -174,7 +215,9 @@ TASKS: MutableMapping[str, TaskRow] = {
     ),
 }
 #: The STS test splits and the transfer tasks of the papers' tables.
-TEST_TASKS = tuple(TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"))
+TEST_TASKS = tuple(
+    TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
+)
 TRANSFER_TASKS = tuple(name for name, row in TASKS.items() if row.metric == "accuracy")
 TASKS = Table("tasks", TASKS)
 #: One word for several tasks.
@@ -184,12 +227,19 @@ GROUPS = {"sts": tuple(map(str, TEST_TASKS)), "transfer": TRANSFER_TASKS}
 def _retrieval(file: str) -> TaskRow:
     folder = Path(file)
     if is_retrieval_folder(folder):
-        return TaskRow("ndcg@10", lambda _: {"all": read_retrieval_folder(folder)}, text="own documents, unchanged")
-    return TaskRow("ndcg@10", lambda _: {"all": read_rows(file, RETRIEVAL)}, text="own documents, unchanged")
+        return TaskRow(
+            "ndcg@10",
+            lambda _: {"all": read_retrieval_folder(folder)},
+            text="own documents, unchanged",
+        )
+    return TaskRow(
+        "ndcg@10", lambda _: {"all": read_rows(file, RETRIEVAL)}, text="own documents, unchanged"
+    )
 
 
-#: Word before a colon -> the task of the argument after it: ``retrieval:FILE`` (or ``FILE:query,document,grade``, or a
-#: folder of BEIR or MS MARCO), and the same ranked by words, or by both; ``mteb:TASK``, whose data mteb has.
+#: Word before a colon -> the task of the argument after it: ``retrieval:FILE`` (or
+#: ``FILE:query,document,grade``, or a folder of BEIR or MS MARCO), and the same ranked by words, or
+#: by both; ``mteb:TASK``, whose data mteb has.
 FAMILIES: dict[str, Callable[[str], TaskRow]] = {
     "retrieval": _retrieval,
     "lexical": _retrieval,
@@ -197,7 +247,11 @@ FAMILIES: dict[str, Callable[[str], TaskRow]] = {
     "mteb": lambda name: TaskRow("mteb", lambda _: {}, text="as mteb has it"),
 }
 #: mteb's name of a task -> our name, if the pairs of a SentEval folder are the same.
-MTEB_LOCAL = {**{f"STS{year}": f"STS{year}" for year in range(12, 17)}, "STSBenchmark": "STS-B", "SICK-R": "SICK-R"}
+MTEB_LOCAL = {
+    **{f"STS{year}": f"STS{year}" for year in range(12, 17)},
+    "STSBenchmark": "STS-B",
+    "SICK-R": "SICK-R",
+}
 
 
 @dataclass(frozen=True)
@@ -209,10 +263,15 @@ class Protocol:
     rows: Mapping[str, TaskRow] = field(default_factory=dict)  # instead of those of ``TASKS``
 
 
-#: The two ways in which STS tasks are scored in print. MTEB's copy of SICK has all pairs under `test`.
+#: The two ways in which STS tasks are scored in print. MTEB's copy of SICK has all pairs under
+#: `test`.
 PROTOCOLS = {
     "senteval": Protocol(
-        help="as in the papers: SICK-R is its test split (4927 pairs); Moses-tokenised, lower-cased text", moses=True
+        help=(
+            "as in the papers: SICK-R is its test split (4927 pairs); Moses-tokenised, lower-cased"
+            " text"
+        ),
+        moses=True,
     ),
     "mteb": Protocol(
         help="as in MTEB: SICK-R is train, trial and test together (9927 pairs); raw text",
@@ -223,10 +282,15 @@ PROTOCOLS = {
 
 
 def task_row(name: TaskName, protocol: str = "senteval") -> TaskRow:
-    """Return the row of a task under a protocol; any name outside the table is a file of graded pairs."""
+    """Return the row of a task under a protocol.
+
+    Any name outside the table is a file of graded pairs.
+    """
     row = look_up("protocol", protocol, PROTOCOLS).rows.get(str(name)) or TASKS.get(str(name))
     if row is not None:
         return row
     if name.task in FAMILIES and name.split != "test":
         return FAMILIES[name.task](name.split)
-    return TaskRow("spearman", lambda _: {"all": read_graded_pairs(str(name))}, text="own pairs, unchanged")
+    return TaskRow(
+        "spearman", lambda _: {"all": read_graded_pairs(str(name))}, text="own pairs, unchanged"
+    )

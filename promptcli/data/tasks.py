@@ -1,4 +1,6 @@
-"""Tasks by name, from a folder, the hub, the package or a file: graded pairs (STS), labelled sentences, others."""
+"""Tasks by name, from a folder, the hub, the package or a file: graded pairs (STS), labelled
+sentences, others.
+"""
 
 import hashlib
 import itertools
@@ -33,7 +35,10 @@ from promptcli.notes import without_network
 
 @dataclass(frozen=True)
 class Pairs:
-    """n sentence pairs with gold scores (n,); a pair may occur more than once, as in SMTeuroparl."""
+    """n sentence pairs with gold scores (n,).
+
+    A pair may occur more than once, as in SMTeuroparl.
+    """
 
     first: list[str]
     second: list[str]
@@ -80,7 +85,8 @@ class STSTask:
         """Return the pairs of all subsets, one subset after the other ("all" aggregation)."""
         subsets = self.subsets.values()
         first, second = (
-            [*itertools.chain(*(getattr(pairs, side) for pairs in subsets))] for side in ("first", "second")
+            [*itertools.chain(*(getattr(pairs, side) for pairs in subsets))]
+            for side in ("first", "second")
         )
         return Pairs(first, second, np.concatenate([pairs.gold for pairs in subsets]))
 
@@ -93,7 +99,9 @@ class STSTask:
         """Return the hex SHA-256 over the subsets' names, sentences and gold scores."""
         digest = hashlib.sha256()
         for name, pairs in self.subsets.items():
-            for first, second, gold in zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True):
+            for first, second, gold in zip(
+                pairs.first, pairs.second, pairs.gold.tolist(), strict=True
+            ):
                 digest.update(f"{name}\t{first}\t{second}\t{gold!r}\n".encode())
         return digest.hexdigest()
 
@@ -111,8 +119,12 @@ class TransferTask:
             yield from examples.second or ()
 
     def unexpected_counts(self) -> dict[str, tuple[int, int]]:
-        """Return the number of examples and the printed number of each split in which they differ."""
-        counts = {split: (len(self.splits[split]), size) for split, size in TASKS[self.name].sizes.items()}
+        """Return the number of examples and the printed number of each split in which they
+        differ.
+        """
+        counts = {
+            split: (len(self.splits[split]), size) for split, size in TASKS[self.name].sizes.items()
+        }
         return {split: (count, size) for split, (count, size) in counts.items() if count != size}
 
 
@@ -129,7 +141,10 @@ class RetrievalTask:
     @classmethod
     def of(cls, name: str, rows: Sequence[GoldRow], ranking: str = "retrieval") -> "RetrievalTask":
         """Return the task of rows (query, document, grade); a document of grade 0 is irrelevant."""
-        documents = {document: number for number, document in enumerate(dict.fromkeys(row[1] or "" for row in rows))}
+        documents = {
+            document: number
+            for number, document in enumerate(dict.fromkeys(row[1] or "" for row in rows))
+        }
         relevant: dict[str, dict[int, float]] = {}
         for query, document, grade in rows:
             if grade > 0 and query:
@@ -189,14 +204,18 @@ class Loaded(Generic[Task]):
 
 
 def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
-    """Return the tasks named, whatever their metric: those of ``TASKS`` in the papers' order, then the others.
+    """Return the tasks named, whatever their metric: those of ``TASKS`` in the papers' order, then
+    the others.
 
-    The others are files of graded pairs (``FILE`` or ``FILE:first,second,score``) and the tasks of ``FAMILIES``.
+    The others are files of graded pairs (``FILE`` or ``FILE:first,second,score``) and the tasks of
+    ``FAMILIES``.
     """
     names: list[str] = []
     for name in [words] if isinstance(words, str | Path) else check_rows(words, "tasks"):
         if not isinstance(name, str | Path):
-            raise UsageError(f"task {name!r} is {type(name).__name__}, not a name; give e.g. 'STS-B'")
+            raise UsageError(
+                f"task {name!r} is {type(name).__name__}, not a name; give e.g. 'STS-B'"
+            )
         names += GROUPS.get(str(name), (str(name),))
     known = [label for label, row in TASKS.items() if not row.fit_only]
     extra: dict[TaskName, None] = {}
@@ -207,7 +226,9 @@ def any_task_names(words: str | Path | Sequence[str | Path]) -> list[TaskName]:
         elif is_pair_file(name):
             extra[TaskName(name)] = None
         else:
-            raise unknown("task", name, [*known, *GROUPS, *(f"{family}:..." for family in FAMILIES)])
+            raise unknown(
+                "task", name, [*known, *GROUPS, *(f"{family}:..." for family in FAMILIES)]
+            )
     return [*(TaskName(*label.split(":")) for label in known if label in names), *extra]
 
 
@@ -216,32 +237,47 @@ def task_names(words: Sequence[str]) -> list[TaskName]:
     names = any_task_names(list(words))
     for name in names:
         if task_row(name).metric != "spearman":
-            raise unknown("task", str(name), [label for label, row in TASKS.items() if row.metric == "spearman"])
+            raise unknown(
+                "task",
+                str(name),
+                [label for label, row in TASKS.items() if row.metric == "spearman"],
+            )
     return names or list(TEST_TASKS)
 
 
 def fitting_task(word: str) -> TaskName:
-    """Return the task whose sentences are fitted on: an STS task, or all splits of one, ``STS-B:all``."""
+    """Return the task whose sentences are fitted on: an STS task, or all splits of one,
+    ``STS-B:all``.
+    """
     known = [label for label, row in TASKS.items() if row.metric == "spearman"]
     if word not in known:
         raise unknown("task", word, known)
     return TaskName(*word.split(":"))
 
 
-def load_any(folder: Path | None, names: Sequence[TaskName], protocol: str = "senteval") -> Loaded[AnyTask]:
+def load_any(
+    folder: Path | None, names: Sequence[TaskName], protocol: str = "senteval"
+) -> Loaded[AnyTask]:
     """Load tasks from a SentEval folder or else from the hub, ``demo`` from the package, and files.
 
     Args:
-        folder: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`, `downstream` or
-            `data/downstream` folder inside; None: the Hugging Face data sets.
+        folder: A SentEval `downstream` folder (holding STS/ and SICK/), or one with a `senteval`,
+            `downstream` or `data/downstream` folder inside; None: the Hugging Face data sets.
         names: As ``any_task_names``, ``task_names`` or ``fitting_task`` returns them.
         protocol: A row of ``PROTOCOLS``.
     """
-    rules, rows = look_up("protocol", protocol, PROTOCOLS), {name: task_row(name, protocol) for name in names}
+    rules, rows = (
+        look_up("protocol", protocol, PROTOCOLS),
+        {name: task_row(name, protocol) for name in names},
+    )
     root = Path()
     if folder is not None and any(row.folder for row in rows.values()):
         metrics = {row.metric for row in rows.values()}
-        inside = [row.folder.split("/")[0] for row in TASKS.values() if row.folder and row.metric in metrics]
+        inside = [
+            row.folder.split("/")[0]
+            for row in TASKS.values()
+            if row.folder and row.metric in metrics
+        ]
         root = senteval_root(folder, list(dict.fromkeys(inside)))
     tasks: list[AnyTask] = []
     missing = {}
@@ -263,40 +299,57 @@ def load_any(folder: Path | None, names: Sequence[TaskName], protocol: str = "se
     return Loaded(tasks, missing)
 
 
-def load_tasks(folder: Path | None, names: Sequence[TaskName], protocol: str = "senteval") -> Loaded[STSTask]:
+def load_tasks(
+    folder: Path | None, names: Sequence[TaskName], protocol: str = "senteval"
+) -> Loaded[STSTask]:
     """Load STS tasks; see ``load_any``."""
     return cast(Loaded[STSTask], load_any(folder, names, protocol))
 
 
 def load_transfer(folder: Path | None, names: Sequence[str]) -> Loaded[TransferTask]:
-    """Load transfer tasks from a SentEval `downstream` folder, or a folder that holds one; see ``load_any``."""
+    """Load transfer tasks from a SentEval `downstream` folder, or a folder that holds one.
+
+    See ``load_any``.
+    """
     return cast(Loaded[TransferTask], load_any(folder, [TaskName(name) for name in names]))
 
 
-def _task(name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, folder: Path | None) -> AnyTask:
+def _task(
+    name: TaskName, row: TaskRow, parts: Parts, text: str, protocol: str, folder: Path | None
+) -> AnyTask:
     if callable(row.metric):
         return OwnTask(str(name), row.metric, parts)
     every = [row for rows in parts.values() for row in rows]
     match row.metric:
         case "spearman":
-            subsets = {subset: Pairs(*_columns(pairs, np.float64)) for subset, pairs in parts.items()}
+            subsets = {
+                subset: Pairs(*_columns(pairs, np.float64)) for subset, pairs in parts.items()
+            }
             return STSTask(name.task, name.split, protocol, text, subsets)
         case "accuracy":
             splits = {}
             for split, examples in parts.items():
                 first, second, labels = _columns(examples, np.int64)
-                splits[split] = LabelledExamples(first, None if second[0] is None else second, labels)
+                splits[split] = LabelledExamples(
+                    first, None if second[0] is None else second, labels
+                )
             return TransferTask(name.task, splits)
         case "ndcg@10":
             return RetrievalTask.of(str(name), every, name.task)
-    local = [TaskName(MTEB_LOCAL[name.split])] if folder is not None and name.split in MTEB_LOCAL else []
+    local = (
+        [TaskName(MTEB_LOCAL[name.split])]
+        if folder is not None and name.split in MTEB_LOCAL
+        else []
+    )
     return MtebTask(name.split, next(iter(load_tasks(folder, local, "mteb").tasks), None))
 
 
 def _from_hub(name: TaskName, row: TaskRow, rules: Protocol) -> tuple[Parts, str]:
     """Return the pairs of a data set of the hub, treated by the protocol, and how."""
     if row.hub is None:
-        raise NotFoundError(f"{name} is read from a folder; give `data_dir` FOLDER, SentEval's `downstream`")
+        raise NotFoundError(
+            f"{name} is read from a folder; give `data_dir` FOLDER, SentEval's `downstream`"
+        )
     rows = read_hub_set(row.hub)
     if not rules.moses:
         return {name.split: rows}, "raw text"
@@ -310,8 +363,12 @@ _UPPER_CASE = re.compile("[A-Z]")
 
 
 def _text_of(row: TaskRow, parts: Parts) -> str:
-    """Describe a folder's text: SentEval's own is lower-cased, except for SICK; official files are raw."""
-    sides = (side for rows in parts.values() for first, second, _ in rows for side in (first, second))
+    """Describe a folder's text: SentEval's own is lower-cased, except for SICK; official files are
+    raw.
+    """
+    sides = (
+        side for rows in parts.values() for first, second, _ in rows for side in (first, second)
+    )
     if not any(side and _UPPER_CASE.search(side) for side in sides):
         return "as in the folder, lower-cased"
     return "as in the folder, cased" if row.cased else "raw text, as in the folder"

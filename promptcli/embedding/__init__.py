@@ -1,1 +1,4 @@
-"""One encode step on many processes and machines: parts of a folder, columns of data sets; transports are engines."""
+"""One encode step on many processes and machines: parts of a folder, columns of data sets.
+
+Transports are engines.
+"""

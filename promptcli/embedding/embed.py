@@ -46,23 +46,29 @@ def embed(
     batch_size: int | None = None,
     force: bool = False,
 ) -> Embedded:
-    """Encode the sentences of a file. Row i of the output is line i of the input, from 0; blank lines keep their row.
+    """Encode the sentences of a file.
 
-    OUTPUT.manifest.json says which model and input the vectors come from, and how int8 is read. A file appears complete
-    or not at all; if the same call has made it before, from the same bytes, it stays unchanged.
+    Row i of the output is line i of the input, from 0; blank lines keep their row.
+
+    OUTPUT.manifest.json says which model and input the vectors come from, and how int8 is read. A
+    file appears complete or not at all; if the same call has made it before, from the same bytes,
+    it stays unchanged.
 
     Args:
-        file: Text (a sentence a line), CSV, TSV, JSONL, JSON (each also compressed) or Parquet; or a stream of text,
-            of a table if a field is named.
-        output: Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy next to the input.
+        file: Text (a sentence a line), CSV, TSV, JSONL, JSON (each also compressed) or Parquet; or
+            a stream of text, of a table if a field is named.
+        output: Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy next
+            to the input.
         model: An encoder, or what ``load`` takes.
-        text_field: Column of the sentence, by name or number. Default: ``text``, else ``sentence``, else the only one.
-        id_field: Column of the id, by name or number; - for row numbers. Default: ``id``, else row numbers.
-        split: Split texts longer than the model's window at paragraph and sentence ends; part 2 of row 7 has the id
-            7#2.
+        text_field: Column of the sentence, by name or number. Default: ``text``, else ``sentence``,
+            else the only one.
+        id_field: Column of the id, by name or number; - for row numbers. Default: ``id``, else row
+            numbers.
+        split: Split texts longer than the model's window at paragraph and sentence ends; part 2 of
+            row 7 has the id 7#2.
         normalize: Scale every vector to length 1.
-        precision: float32, float16, int8 (256 steps between a dimension's extremes), binary or ubinary (packed signs).
-            The loss is measured and printed.
+        precision: float32, float16, int8 (256 steps between a dimension's extremes), binary or
+            ubinary (packed signs). The loss is measured and printed.
         batch_size: Largest batch. Default: as many sentences as fit a budget of tokens.
         force: Replace the output.
 
@@ -89,7 +95,10 @@ def embed(
             raise UsageError("`output` is missing: give a file, or a stream")
         before = None if force else written_before(target, path, settings)
         if split and kind_of(target) == ".npy":
-            raise UsageError(f"`split` needs ids, which {target} cannot hold; give a .parquet or .jsonl file as output")
+            raise UsageError(
+                f"`split` needs ids, which {target} cannot hold; give a .parquet or .jsonl file as"
+                " output"
+            )
         check_output(target, force=force or before is not None)
     elif ranged:
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
@@ -116,12 +125,20 @@ def embed(
         with working("embed", rows) as advance:
             if target is not None:
                 report = embed_file(
-                    encoder, source, target, settings, batch_size=batch_size, force=force, progress=advance
+                    encoder,
+                    source,
+                    target,
+                    settings,
+                    batch_size=batch_size,
+                    force=force,
+                    progress=advance,
                 )
             else:
                 assert stream is not None
                 with open_sink(stream, ".jsonl", encoder.width) as sink:
-                    report = embed_stream(encoder, source, sink, settings, batch_size=batch_size, progress=advance)
+                    report = embed_stream(
+                        encoder, source, sink, settings, batch_size=batch_size, progress=advance
+                    )
         return Embedded(target, encoder, report, time.perf_counter() - start)
 
 
@@ -134,7 +151,10 @@ def _telling_of_wrapping(source: "Rows") -> "Rows":
         return source
     first = next(source.batches)
     if look_wrapped(first.column(TEXT).to_pylist()):
-        note(f"{source.name} looks wrapped: each line is a row; `index build` and `search` read its passages")
+        note(
+            f"{source.name} looks wrapped: each line is a row; `index build` and `search` read its"
+            " passages"
+        )
     return replace(source, batches=itertools.chain([first], source.batches))
 
 
@@ -176,12 +196,15 @@ def embed_parts(
     precision: str = "float32",
     force: bool = False,
 ) -> EmbeddedParts:
-    """Encode files into a folder of Parquet parts, by one process or many; parts that exist are not made again.
+    """Encode files into a folder of Parquet parts, by one process or many.
+
+    Parts that exist are not made again.
 
     Args:
         files: Files, globs, folders of Parquet files and URLs (hf://, s3://).
         folder: Of the parts.
-        shards: Split the output into this many Parquet files, in the folder OUTPUT; the same command resumes it.
+        shards: Split the output into this many Parquet files, in the folder OUTPUT; the same
+            command resumes it.
         model: See ``embed``.
         shard: Make this part only, from 0.
         workers: Worker processes. Default: one per GPU, without GPUs this process only.
@@ -205,14 +228,18 @@ def embed_parts(
 
     folder, settings = Path(folder), EmbedSettings(text_field, id_field, normalize, precision)
     if shard is not None and not 0 <= shard < shards:
-        raise UsageError(f"`shard` {shard} is out of range; of `shards` {shards} it is 0 to {shards - 1}")
+        raise UsageError(
+            f"`shard` {shard} is out of range; of `shards` {shards} it is 0 to {shards - 1}"
+        )
     if shard is not None and (workers, force) != (None, False):
         raise UsageError("`shard` makes one part in this process; leave out `workers` and `force`")
     parts_of.check_folder(folder, precision)
     remote = needs_network([str(file) for file in files])
     if remote is not None:
         if is_offline():
-            raise UsageError(f"{remote} is on another machine, which `offline` forbids; copy it here")
+            raise UsageError(
+                f"{remote} is on another machine, which `offline` forbids; copy it here"
+            )
         note(f"reading {remote} over the network")
     names = find_inputs([str(file) for file in files])
     if force and parts_of.is_part_folder(folder):
@@ -224,23 +251,35 @@ def embed_parts(
     from promptcli.models import loading
 
     rows = sum(file.rows for file in inputs)
-    first = (text for batch in read_range(inputs, 0, rows, str(folder)) for text in batch.column(TEXT).to_pylist())
+    first = (
+        text
+        for batch in read_range(inputs, 0, rows, str(folder))
+        for text in batch.column(TEXT).to_pylist()
+    )
     encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=first)
-    manifest = parts_of.PartsManifest(**vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs)
+    manifest = parts_of.PartsManifest(
+        **vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs
+    )
     manifest = parts_of.begin_folder(folder, manifest)
     wanted = range(shards) if shard is None else [shard]
-    missing = [number for number in wanted if parts_of.read_report(folder, manifest, number) is None]
+    missing = [
+        number for number in wanted if parts_of.read_report(folder, manifest, number) is None
+    ]
     start = time.perf_counter()
     if missing:
         devices = parts.worker_devices(model, workers)[: len(missing)]
         alone = shard is not None or len(devices) == 1
         entry = loading.entry_of(model)
-        job = parts.PartJob(folder, manifest, inputs, entry, devices[0], is_offline(), encoder if alone else None)
+        job = parts.PartJob(
+            folder, manifest, inputs, entry, devices[0], is_offline(), encoder if alone else None
+        )
         del encoder  # the workers need its memory
         with (
             in_use(folder / parts_of.MANIFEST),
             if_interrupted("finished parts are kept; run the same command to continue"),
-            working("embed", sum(stop - first for first, stop in map(manifest.bounds, missing))) as advance,
+            working(
+                "embed", sum(stop - first for first, stop in map(manifest.bounds, missing))
+            ) as advance,
         ):
             if alone:
                 for number in missing:
@@ -256,9 +295,11 @@ def embed_parts(
 def similarities(
     first: str | Path, second: str | Path, model: "Model" = "mini", *, text_field: str | None = None
 ) -> Iterator[tuple[str, str, float]]:
-    """Compare two sentences, or row i of a file with row i of another: each pair with its cosine, -1 to 1.
+    """Compare two sentences, or row i of a file with row i of another: each pair with its cosine,
+    -1 to 1.
 
-    Two words that name files are files; a sentence that is also the name of a file is compared from another folder.
+    Two words that name files are files; a sentence that is also the name of a file is compared from
+    another folder.
 
     Args:
         first: A sentence, or a file (or pipe) if one of that name exists.
@@ -271,7 +312,9 @@ def similarities(
     from promptcli.data.rows import open_rows
 
     names, sides = [str(first), str(second)], list[list[str]]()
-    are_files = [os.path.exists(name) and not os.path.isdir(name) for name in names]  # a sentence is not too long
+    are_files = [
+        os.path.exists(name) and not os.path.isdir(name) for name in names
+    ]  # a sentence is not too long
     for name, is_file in zip(names, are_files, strict=True):
         if not is_file:
             check_sentence(name)
@@ -285,7 +328,9 @@ def similarities(
             sides.append([name])
     counts = list(map(len, sides))
     if counts[0] != counts[1]:
-        raise UsageError(f"{first} has {counts[0]:,} rows and {second} has {counts[1]:,}; give the same number")
+        raise UsageError(
+            f"{first} has {counts[0]:,} rows and {second} has {counts[1]:,}; give the same number"
+        )
 
     from promptcli.embedding.writing import WINDOW
     from promptcli.encoder.unknown_letters import note_unknown_letters

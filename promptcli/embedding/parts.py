@@ -1,6 +1,8 @@
-"""A part of a folder, made by any process that holds its job, and the worker processes of this machine.
+"""A part of a folder, made by any process that holds its job, and the worker processes of this
+machine.
 
-A part is a range of rows that follows from the inputs and the number of shards; its bytes depend on nothing else.
+A part is a range of rows that follows from the inputs and the number of shards; its bytes depend on
+nothing else.
 """
 
 import gc
@@ -37,7 +39,9 @@ CONTEXT: Any = multiprocessing.get_context("spawn")
 
 @dataclass
 class PartJob:
-    """A begun folder with its inputs and its encoder, which a process opens when it makes its first part."""
+    """A begun folder with its inputs and its encoder, which a process opens when it makes its first
+    part.
+    """
 
     folder: Path
     manifest: PartsManifest
@@ -48,7 +52,10 @@ class PartJob:
     encoder: Encoder | None = None
 
     def make(self, shard: int, progress: Advance = lambda done: None) -> int:
-        """Encode the rows of a shard into its part, which takes its name when it is complete; return their number."""
+        """Encode the rows of a shard into its part, which takes its name when it is complete.
+
+        Return their number.
+        """
         encoder = self.encoder = self.encoder or self._open()
         start, stop = self.manifest.bounds(shard)
         with (
@@ -58,7 +65,13 @@ class PartJob:
         ):
             batches = read_range(self.inputs, start, stop, str(self.folder))
             report = embed_stream(
-                encoder, batches, sink, self.manifest.settings, fresh_biases=True, first=start, progress=progress
+                encoder,
+                batches,
+                sink,
+                self.manifest.settings,
+                fresh_biases=True,
+                first=start,
+                progress=progress,
             )
             sink.about = about_part(self.manifest, report)
         return stop - start
@@ -67,17 +80,22 @@ class PartJob:
         model = self.manifest.model
         with without_network(self.offline):
             backend = str(model.get("backend", "torch"))
-            encoder = loading.open_model(self.entry, device=self.device, dtype=str(model["dtype"]), backend=backend)
+            encoder = loading.open_model(
+                self.entry, device=self.device, dtype=str(model["dtype"]), backend=backend
+            )
         if encoder.fingerprint != self.manifest.fingerprint:
             name = self.entry.recipe.backbone
             raise CheckFailedError(
-                f"backbone {name!r} differs here from the one the folder was started with; copy that one here"
+                f"backbone {name!r} differs here from the one the folder was started with; copy"
+                " that one here"
             )
         return encoder
 
 
 def worker_devices(model: loading.Model, workers: int | None) -> list[str]:
-    """Return the device of each worker process of this machine: every GPU unless the user chose a device."""
+    """Return the device of each worker process of this machine: every GPU unless the user chose a
+    device.
+    """
     device = choose_device(model.device if isinstance(model, Choice) else "auto")
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     devices = [f"cuda:{number}" for number in range(gpus)] or [device]
@@ -85,8 +103,13 @@ def worker_devices(model: loading.Model, workers: int | None) -> list[str]:
 
 
 @safe_path()
-def make_by_processes(job: PartJob, shards: Sequence[int], devices: Sequence[str], advance: Advance) -> None:
-    """Make parts by a worker process for each device; if one dies or the user interrupts, all of them end."""
+def make_by_processes(
+    job: PartJob, shards: Sequence[int], devices: Sequence[str], advance: Advance
+) -> None:
+    """Make parts by a worker process for each device.
+
+    If one dies or the user interrupts, all of them end.
+    """
     gc.collect()
     torch.cuda.empty_cache()  # the workers need the memory
     threads = max(1, torch.get_num_threads() // len(devices))
@@ -108,7 +131,9 @@ def make_by_processes(job: PartJob, shards: Sequence[int], devices: Sequence[str
             complete = len(parts_in(job.folder, job.manifest.shards))
             stay = f"{complete:,} of {job.manifest.shards:,} parts are complete and stay"
             hint = "take fewer `workers`, and run the same command again"
-            raise PromptcliError(f"a worker process died (out of memory?); {stay}; {hint}") from None
+            raise PromptcliError(
+                f"a worker process died (out of memory?); {stay}; {hint}"
+            ) from None
 
 
 #: The job of this worker process.
@@ -116,7 +141,9 @@ _JOB: list[PartJob] = []
 
 
 def _start_worker(job: PartJob, free: Any, threads: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to every process; the parent ends the workers
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # a terminal sends it to every process; the parent ends the workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     job.device = free.get()

@@ -1,6 +1,8 @@
-"""Texts and Markdown as passages: paragraphs under their heading, short ones joined, long ones split.
+"""Texts and Markdown as passages: paragraphs under their heading, short ones joined, long ones
+split.
 
-A passage is what a search shows: enough text to be understood, and short enough that its vector is about one thing.
+A passage is what a search shows: enough text to be understood, and short enough that its vector is
+about one thing.
 """
 
 import re
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 #: How the lines of a text become rows: by the look of each text, or all in one way.
 AUTO, PASSAGES, LINES = WAYS = ("auto", "passages", "lines")
 
-#: Characters of a passage without its heading. Longer ones were found less often (benchmarks/passages.py).
+#: Characters of a passage without its heading. Longer ones were found less often
+#: (benchmarks/passages.py).
 _CHARACTERS = 300
 #: Characters of a heading that its passages begin with.
 _LONGEST_HEADING = 120
@@ -37,7 +40,8 @@ _HEADING = re.compile(r" {0,3}(#{1,6})\s+(\S.*)")
 _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 #: A line of one sign, which makes the line above it a heading.
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
-#: The first signs of a line that goes on no paragraph: an item of a list, a quotation, a row of a table, a directive.
+#: The first signs of a line that goes on no paragraph: an item of a list, a quotation, a row of a
+#: table, a directive.
 _OWN_LINE = re.compile(r"\s*([-*+>|#]\s|\d+[.)]\s|\.\. |\||```|~~~)")
 _INDENTED = ("    ", "\t")
 _SENTENCE_END = re.compile(r"[.!?:;…。！？][\"'”’»)\]]*\s*$")  # noqa: RUF001
@@ -59,7 +63,9 @@ class Passage(NamedTuple):
 
 
 def look_wrapped(lines: Sequence[str]) -> bool:
-    """Return whether lines are parts of wrapped paragraphs: most end where the next word would not have fitted."""
+    """Return whether lines are parts of wrapped paragraphs: most end where the next word would not
+    have fitted.
+    """
     breaks = full = unfinished = 0
     first_words = set[str]()
     for paragraph in _paragraphs(lines):
@@ -105,8 +111,12 @@ def has_passages(head: Sequence[str], name: str | Path, way: str) -> bool:
     return way == PASSAGES
 
 
-def passages_of(lines: Iterable[str], head: Sequence[str], name: str | Path, encoder: "Encoder") -> Iterator[Passage]:
-    """Yield the passages of a text, which fit the window of an encoder; lines are read as they are needed.
+def passages_of(
+    lines: Iterable[str], head: Sequence[str], name: str | Path, encoder: "Encoder"
+) -> Iterator[Passage]:
+    """Yield the passages of a text, which fit the window of an encoder.
+
+    Lines are read as they are needed.
 
     Args:
         lines: All lines, without their ends.
@@ -147,11 +157,14 @@ class _Reader:
 
     def __init__(self, encoder: "Encoder", *, markdown: bool, wrapped: bool) -> None:
         self._markdown, self._wrapped = markdown, wrapped
-        # its Markdown splitter takes code in a sentence for a better place to split than the end of the sentence
+        # its Markdown splitter takes code in a sentence for a better place to split than the end of
+        # the sentence
         self._chunks = TextSplitter(_CHARACTERS)
         self._splitter = Splitter(encoder)
         self._longest_heading = min(_LONGEST_HEADING, self._splitter.window // 4)
-        self._underlines = list[tuple[str, bool]]()  # signs of underlined headings, the highest level first
+        self._underlines = list[
+            tuple[str, bool]
+        ]()  # signs of underlined headings, the highest level first
 
     def passages(self, lines: Iterable[str]) -> Iterator[Passage]:
         """Yield the passages of lines, in order; lines are read as they are needed."""
@@ -167,7 +180,10 @@ class _Reader:
                 yield Passage(line, end_line, heading, body, f"{begin}{body}")
 
     def _bodies(self, text: str, begin: str) -> Iterator[tuple[int, str]]:
-        """Yield the parts of a text and where they begin; each fits the window behind the text ``begin``."""
+        """Yield the parts of a text and where they begin.
+
+        Each fits the window behind the text ``begin``.
+        """
         start = 0
         while start < len(text):
             end = len(text)
@@ -180,7 +196,9 @@ class _Reader:
             start = end
 
     def _short_heading(self, path: Sequence[str]) -> str:
-        """Return the last headings of a path that are not too long together, as the first line of a passage."""
+        """Return the last headings of a path that are not too long together, as the first line of a
+        passage.
+        """
         shown = ""
         for heading in reversed(path):
             longer = f"{heading} > {shown}" if shown else heading[: self._longest_heading]
@@ -190,7 +208,10 @@ class _Reader:
         return f"{shown}\n" if shown else ""
 
     def _sections(self, lines: Iterable[str]) -> Iterator[_Section]:
-        """Yield the lines between headings; a heading that has neither lines nor headings below it is a line itself."""
+        """Yield the lines between headings.
+
+        A heading that has neither lines nor headings below it is a line itself.
+        """
         path = list[tuple[int, str]]()  # levels and titles
         section, size, in_code = _Section([], 1, []), 0, False
         for number, line in enumerate(lines, 1):
@@ -220,14 +241,26 @@ class _Reader:
             yield _childless(path, section.line)
 
     def _heading(self, line: str, above: Sequence[str]) -> tuple[int, str, int] | None:
-        """Return level and title of a heading that ends with a line, and how many lines ``above`` are part of it."""
+        """Return level and title of a heading that ends with a line, and how many lines ``above``
+        are part of it.
+        """
         marked = _HEADING.match(line) if self._markdown else None
         if marked is not None:
             title = marked[2].rstrip()
-            return len(marked[1]), title.rstrip("#").rstrip() or title, 0  # it may end with a row of #
+            return (
+                len(marked[1]),
+                title.rstrip("#").rstrip() or title,
+                0,
+            )  # it may end with a row of #
         underline = _UNDERLINE.match(line)
         title = above[-1].rstrip() if above else ""
-        if underline is None or not title or title[0].isspace() or _OWN_LINE.match(title) or _UNDERLINE.match(title):
+        if (
+            underline is None
+            or not title
+            or title[0].isspace()
+            or _OWN_LINE.match(title)
+            or _UNDERLINE.match(title)
+        ):
             return None
         before = above[-2] if len(above) > 1 else ""
         overlined = before.rstrip() == line.rstrip()
@@ -260,7 +293,9 @@ class _Reader:
             return False
         hard = line.endswith(("  ", "\\")) and self._markdown
         code = line.startswith(_INDENTED) and following.startswith(_INDENTED)
-        return not (hard or code or line.startswith("|") or _FENCE.match(line) or _OWN_LINE.match(following))
+        return not (
+            hard or code or line.startswith("|") or _FENCE.match(line) or _OWN_LINE.match(following)
+        )
 
 
 def _childless(path: Sequence[tuple[int, str]], following: int) -> _Section:

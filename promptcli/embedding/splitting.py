@@ -19,7 +19,10 @@ _ADDED = 8
 
 
 class Splitter:
-    """Splits texts so that each part fits an encoder's window, template included; a text that fits is one part."""
+    """Splits texts so that each part fits an encoder's window, template included.
+
+    A text that fits is one part.
+    """
 
     def __init__(self, encoder: "Encoder") -> None:
         self._encoders = encoder.members or [encoder]
@@ -30,22 +33,41 @@ class Splitter:
         return [part for _, part in self.parts_at(text)]
 
     def parts_at(self, text: str, begin: str = "") -> list[tuple[int, str]]:
-        """Return the parts of a text, in order, and where each starts; each fits the window behind ``begin``."""
+        """Return the parts of a text, in order, and where each starts.
+
+        Each fits the window behind ``begin``.
+        """
         whole = f"{begin}{text}"
-        longest = max(each.template.length for each in self._encoders) + len(whole.encode("utf-8", "replace")) + _ADDED
-        if longest <= self.window or self._tokens(whole) <= self.window:  # a token has a byte or more
+        longest = (
+            max(each.template.length for each in self._encoders)
+            + len(whole.encode("utf-8", "replace"))
+            + _ADDED
+        )
+        if (
+            longest <= self.window or self._tokens(whole) <= self.window
+        ):  # a token has a byte or more
             return [(0, text)]
-        splitter = TextSplitter.from_callback(lambda part: self._tokens(f"{begin}{part}"), self.window)
+        splitter = TextSplitter.from_callback(
+            lambda part: self._tokens(f"{begin}{part}"), self.window
+        )
         return splitter.chunk_indices(text)
 
-    def rows(self, ids: Sequence[int | str], texts: Sequence[str]) -> tuple[list[str], list[str], list[int]]:
+    def rows(
+        self, ids: Sequence[int | str], texts: Sequence[str]
+    ) -> tuple[list[str], list[str], list[int]]:
         """Return the ids and texts of all parts, and the number of the row of each."""
         names, parts, rows = list[str](), list[str](), list[int]()
         for row, (name, text) in enumerate(zip(map(str, ids), texts, strict=True)):
             if re.search(PART, name):
-                raise UsageError(f"the id {name!r} looks like a part of a row; number the rows: `id_field` -")
+                raise UsageError(
+                    f"the id {name!r} looks like a part of a row; number the rows: `id_field` -"
+                )
             split = self.parts(text)
-            names += [name] if len(split) == 1 else [f"{name}#{part}" for part in range(1, len(split) + 1)]
+            names += (
+                [name]
+                if len(split) == 1
+                else [f"{name}#{part}" for part in range(1, len(split) + 1)]
+            )
             parts += split
             rows += [row] * len(split)
         return names, parts, rows
@@ -55,13 +77,19 @@ class Splitter:
         import pyarrow as pa
 
         for batch in batches:
-            ids, texts, rows = self.rows(batch.column("id").to_pylist(), batch.column("text").to_pylist())
+            ids, texts, rows = self.rows(
+                batch.column("id").to_pylist(), batch.column("text").to_pylist()
+            )
             columns = {name: batch.column(name).take(pa.array(rows)) for name in batch.schema.names}
-            yield pa.record_batch(columns | {"text": pa.array(texts, pa.string()), "id": pa.array(ids, pa.string())})
+            yield pa.record_batch(
+                columns | {"text": pa.array(texts, pa.string()), "id": pa.array(ids, pa.string())}
+            )
 
     def _tokens(self, text: str) -> int:
         tokens = 0
         for each in self._encoders:
             around = len(each.template.prefix) + len(each.template.suffix)
-            tokens = max(tokens, around + len(each.backbone.tokenizer.encode(each.pieces([text]))[0]))
+            tokens = max(
+                tokens, around + len(each.backbone.tokenizer.encode(each.pieces([text]))[0])
+            )
         return tokens

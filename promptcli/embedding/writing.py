@@ -48,12 +48,17 @@ def embed_file(
     force: bool = True,
     progress: Advance = lambda done: None,
 ) -> EmbedReport:
-    """Encode a source into a vector file with a manifest; without ``force`` one that appears meanwhile is refused."""
+    """Encode a source into a vector file with a manifest.
+
+    Without ``force`` one that appears meanwhile is refused.
+    """
     manifest = manifest_path(target)
     with atomic_path(manifest) as beside, atomic_path(target, replace=force) as temporary:
         with temporary.open("xb") as file:
             with open_sink(file, kind_of(target), encoder.width) as sink:
-                report = embed_stream(encoder, source, sink, settings, batch_size=batch_size, progress=progress)
+                report = embed_stream(
+                    encoder, source, sink, settings, batch_size=batch_size, progress=progress
+                )
         document = VectorManifest(
             **vars(manifest_of(encoder, settings)),
             report=report,
@@ -61,7 +66,10 @@ def embed_file(
             output=HashedFile(readable(target.name), sha256(temporary)),
         )
         beside.write_text(to_json(document), encoding="utf-8")
-        for written in (temporary, beside):  # a disk that fails leaves the old file with its manifest
+        for written in (
+            temporary,
+            beside,
+        ):  # a disk that fails leaves the old file with its manifest
             sync(written)
         if force:
             manifest.unlink(missing_ok=True)  # never beside a file that it does not describe
@@ -79,7 +87,8 @@ def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
         model=encoder.provenance,
         name=encoder.name,
         prompts=encoder.texts,
-        versions={"promptcli": promptcli.__version__} | {name: importlib.metadata.version(name) for name in libraries},
+        versions={"promptcli": promptcli.__version__}
+        | {name: importlib.metadata.version(name) for name in libraries},
     )
 
 
@@ -94,25 +103,32 @@ def embed_stream(
     first: int = 0,
     progress: Advance = lambda done: None,
 ) -> EmbedReport:
-    """Encode batches of sentences window by window into a sink; row i is sentence i, ``first`` + i in messages.
+    """Encode batches of sentences window by window into a sink.
+
+    Row i is sentence i, ``first`` + i in messages.
 
     ``fresh_biases``: for the same bits whatever this process has encoded before (see ``Encoding``).
 
-    The ranges of int8 are those of the first window. ``progress`` is called with the number of sentences newly done.
+    The ranges of int8 are those of the first window. ``progress`` is called with the number of
+    sentences newly done.
     """
     rows = blank = zero = truncated = 0
     blank_rows = list[list[int]]()
     measured = None if settings.precision == "float32" else Measured(settings.precision)
     read, held = itertools.tee(windows(batches, WINDOW, WINDOW_CHARACTERS))
     texts = (batch.column("text").to_pylist() for batch in read)
-    windows_encoded = encoder.encode_windows(texts, progress=progress, most=batch_size, fresh_biases=fresh_biases)
+    windows_encoded = encoder.encode_windows(
+        texts, progress=progress, most=batch_size, fresh_biases=fresh_biases
+    )
     for encoded, batch in zip(windows_encoded, held, strict=True):
         if first + rows == 0:
             note_unknown_letters(encoder, batch.column("text").to_pylist())
         infinite = np.flatnonzero(~np.isfinite(encoded.vectors).all(axis=1))
         if len(infinite):
             row = first + rows + infinite[0]
-            raise PromptcliError(f"row {row}: its vector is not finite; try `dtype` float32, or check the model")
+            raise PromptcliError(
+                f"row {row}: its vector is not finite; try `dtype` float32, or check the model"
+            )
         vectors = unit(encoded.vectors) if settings.normalize else encoded.vectors
         sink.write(batch, vectors if measured is None else measured(vectors))
         empty = np.array([not text.strip() for text in batch.column("text").to_pylist()])
@@ -123,13 +139,21 @@ def embed_stream(
         truncated += int(np.count_nonzero(encoded.truncated))
     if measured is None:
         return EmbedReport(rows, blank, zero, truncated, blank_rows=blank_rows)
-    ranges = measured.ranges.tolist() if PRECISIONS[settings.precision].ranged and measured.ranges is not None else None
+    ranges = (
+        measured.ranges.tolist()
+        if PRECISIONS[settings.precision].ranged and measured.ranges is not None
+        else None
+    )
     return EmbedReport(rows, blank, zero, truncated, measured.loss(), ranges, blank_rows)
 
 
 def _add_runs(runs: list[list[int]], chosen: NDArray[np.bool_], first: int) -> None:
-    """Add the runs (start, stop) of chosen rows, counted from ``first``, to those of the rows before them."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8))) + first
+    """Add the runs (start, stop) of chosen rows, counted from ``first``, to those of the rows
+    before them.
+    """
+    edges = (
+        np.flatnonzero(np.diff(np.concatenate([[False], chosen, [False]]).astype(np.int8))) + first
+    )
     for start, stop in edges.reshape(-1, 2).tolist():
         if runs and runs[-1][1] == start:
             runs[-1][1] = stop

@@ -1,4 +1,6 @@
-"""Batches of spliced inputs: sorted by length, under a token budget, so that little or nothing is padding."""
+"""Batches of spliced inputs: sorted by length, under a token budget, so that little or nothing is
+padding.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +16,15 @@ from promptcli.errors import OutOfMemoryError, is_out_of_memory
 from promptcli.notes import note
 
 TOKEN_BUDGET = 4096  #: padded tokens a batch may hold on a processor: more do not fit its caches
-_GPU_TOKENS = 65536  #: the same on a GPU with memory to spare: less leaves it waiting for the next batch
-_NUMBERS_A_COLUMN = 64  #: float32 numbers for each token and column while a layer runs: inner states, a reserve
-_EXACT_LENGTHS = 48  #: above this length every eighth one is a shape, below it each: long sentences are few
+_GPU_TOKENS = (
+    65536  #: the same on a GPU with memory to spare: less leaves it waiting for the next batch
+)
+_NUMBERS_A_COLUMN = (
+    64  #: float32 numbers for each token and column while a layer runs: inner states, a reserve
+)
+_EXACT_LENGTHS = (
+    48  #: above this length every eighth one is a shape, below it each: long sentences are few
+)
 _MANY_BATCHES = 16  #: with at least this many batches, the last one is filled up too
 
 Progress = Callable[[int], None]
@@ -49,7 +57,9 @@ class Encoded:
 
     vectors: np.ndarray  #: (n, d) float32, row i is sentence i; not normalised
     truncated: np.ndarray  #: (n,) bool: the sentence lost tokens to the longest input
-    tokens: np.ndarray  #: (n,) int64: tokens of the model's input, template and special tokens included
+    tokens: (
+        np.ndarray
+    )  #: (n,) int64: tokens of the model's input, template and special tokens included
 
     @classmethod
     def empty(cls, width: int) -> "Encoded":
@@ -73,11 +83,13 @@ class Encoded:
 def plan_batches(
     lengths: np.ndarray, token_budget: int = TOKEN_BUDGET, *, most: int | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the row numbers of each batch of n inputs, longest first (so that memory is asked for once).
+    """Yield the row numbers of each batch of n inputs, longest first (so that memory is asked for
+    once).
 
-    Every batch, of at most ``most`` rows, is filled to the budget, so that a length has one shape: the matrix library
-    keeps compiled code and scratch memory per shape, and with batches of any size the peak memory grows with the number
-    of lines. Of many batches the last one is filled by repeating its rows.
+    Every batch, of at most ``most`` rows, is filled to the budget, so that a length has one shape:
+    the matrix library keeps compiled code and scratch memory per shape, and with batches of any
+    size the peak memory grows with the number of lines. Of many batches the last one is filled by
+    repeating its rows.
     """
     order = np.argsort(-lengths, kind="stable")
     sorted_lengths = lengths[order]
@@ -93,7 +105,9 @@ def plan_batches(
 
 
 def token_budget(device: torch.device, width: int) -> int:
-    """Return the padded tokens a batch may hold: a power of two that fits a GPU's free memory, for states that wide."""
+    """Return the padded tokens a batch may hold: a power of two that fits a GPU's free memory, for
+    states that wide.
+    """
     if device.type != "cuda":
         return TOKEN_BUDGET
     tokens = torch.cuda.mem_get_info(device)[0] // (4 * _NUMBERS_A_COLUMN * width)
@@ -101,13 +115,17 @@ def token_budget(device: torch.device, width: int) -> int:
 
 
 class BatchSplitter:
-    """Splits batches that do not fit into memory, and from then on every batch of as many tokens."""
+    """Splits batches that do not fit into memory, and from then on every batch of as many
+    tokens.
+    """
 
     def __init__(self, lengths: np.ndarray, device: torch.device) -> None:
         self._lengths, self._device = lengths, device
         self._tokens: int | None = None  # that a batch may hold since memory ran out
 
-    def run(self, compute: Callable[[np.ndarray], Result], rows: np.ndarray) -> list[tuple[np.ndarray, Result]]:
+    def run(
+        self, compute: Callable[[np.ndarray], Result], rows: np.ndarray
+    ) -> list[tuple[np.ndarray, Result]]:
         """Return the results of some rows, in as many batches as memory requires."""
         tokens = len(rows) * int(self._lengths[rows].max())
         if self._tokens is None or tokens <= self._tokens or len(rows) == 1:
@@ -125,7 +143,10 @@ class BatchSplitter:
             if self._device.type == "cuda":
                 torch.cuda.empty_cache()
             self._tokens = min(self._tokens or tokens, tokens) // 2
-            note(f"out of memory on {self._device}: batches of {self._tokens} tokens from here; vectors stay the same")
+            note(
+                f"out of memory on {self._device}: batches of {self._tokens} tokens from here;"
+                " vectors stay the same"
+            )
         first, second = np.array_split(rows, 2)
         return [*self.run(compute, first), *self.run(compute, second)]
 
@@ -135,16 +156,24 @@ def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
     tensor = torch.from_numpy(numbers)
     if device.type == "cpu":
         return tensor
-    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=device.type == "cuda")
+    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(
+        device, non_blocking=device.type == "cuda"
+    )
 
 
 def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Callable[[], dict[Key, np.ndarray]]:
-    """Begin to copy tensors to host memory, beside what a GPU computes; the function returned waits for them."""
+    """Begin to copy tensors to host memory, beside what a GPU computes.
+
+    The function returned waits for them.
+    """
     device = next(iter(tensors.values())).device
     if device.type != "cuda":
         arrays = {key: tensor.cpu().numpy() for key, tensor in tensors.items()}
         return lambda: arrays
-    copies = {key: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for key, tensor in tensors.items()}
+    copies = {
+        key: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        for key, tensor in tensors.items()
+    }
     for key, tensor in tensors.items():
         copies[key].copy_(tensor, non_blocking=True)
     copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -158,14 +187,19 @@ def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Callable[[], dict[Key, n
 
 
 class LateFigures:
-    """Passes each step's figures and context to ``take``, in order; a GPU's one step late, so that it need not wait."""
+    """Passes each step's figures and context to ``take``, in order.
+
+    A GPU's one step late, so that it need not wait.
+    """
 
     def __init__(self, take: Callable[..., None]) -> None:
         self._take = take
         self._unread: list[tuple[Callable[[], dict[str, np.ndarray]], tuple[Any, ...]]] = []
 
     def add(self, figures: torch.Tensor, *context: Any) -> None:
-        """Queue a step's figures and pass on those of the previous step (on a CPU: this step's too)."""
+        """Queue a step's figures and pass on those of the previous step (on a CPU: this step's
+        too).
+        """
         self._unread.append((begin_fetch({"figures": figures}), context))
         self.read(1 if figures.device.type == "cuda" else 0)
 
@@ -177,16 +211,23 @@ class LateFigures:
 
 
 def padded_length(longest: int) -> int:
-    """Return the length that a batch is padded to: the longest input's, a multiple of 8 for long ones."""
+    """Return the length that a batch is padded to: the longest input's, a multiple of 8 for long
+    ones.
+    """
     return longest if longest <= _EXACT_LENGTHS else -(-longest // 8) * 8
 
 
 def make_batch(
-    rows: Sequence[Sequence[int]], mask_slots: Sequence[list[int]] | None, pad: int, device: torch.device, limit: int
+    rows: Sequence[Sequence[int]],
+    mask_slots: Sequence[list[int]] | None,
+    pad: int,
+    device: torch.device,
+    limit: int,
 ) -> Batch:
     """Return the padded batch of some rows of ids, at most ``limit`` tokens long.
 
-    If the templates have different numbers of masks, the last mask of a row fills its missing slots.
+    If the templates have different numbers of masks, the last mask of a row fills its missing
+    slots.
     """
     lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
     longest = min(padded_length(int(lengths.max())), limit)
@@ -197,22 +238,35 @@ def make_batch(
         for line, row in zip(ids, rows, strict=True):
             line[: len(row)] = row
     most = max(map(len, mask_slots), default=0) if mask_slots else 0
-    masks = np.array([row + row[-1:] * (most - len(row)) for row in mask_slots or []], dtype=np.int64)
+    masks = np.array(
+        [row + row[-1:] * (most - len(row)) for row in mask_slots or []], dtype=np.int64
+    )
     arrays = [ids, lengths, masks] if most else [ids, lengths]
-    flat = to_device(np.concatenate([array.ravel() for array in arrays]), device)  # one copy for all of them
+    flat = to_device(
+        np.concatenate([array.ravel() for array in arrays]), device
+    )  # one copy for all of them
     pieces = torch.split_with_sizes(flat, [array.size for array in arrays])
     sent = [piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
     return Batch(sent[0], sent[1], sent[2] if most else None, counts=lengths, rows=ids)
 
 
 def average_rows(bags: Sequence[bytes], matrix: torch.Tensor) -> torch.Tensor:
-    """Return the mean of rows of a matrix (v, d) in each of n packed bags, (n, d) float32; zeros for an empty bag."""
+    """Return the mean of rows of a matrix (v, d) in each of n packed bags, (n, d) float32.
+
+    Zeros for an empty bag.
+    """
     lengths = np.fromiter(map(len, bags), np.int64, len(bags)) // ID_BYTES
     flat = np.frombuffer(b"".join(bags), np.intc)
-    used = np.flatnonzero(np.bincount(flat, minlength=len(matrix)))  # few of the rows, so that these are made float32
+    used = np.flatnonzero(
+        np.bincount(flat, minlength=len(matrix))
+    )  # few of the rows, so that these are made float32
     place = np.empty(len(matrix), dtype=np.int32)  # with 64 bits the sums take twice the time
     place[used] = np.arange(len(used))
     starts = (lengths.cumsum() - lengths).astype(np.int32)
-    numbers, offsets, rows = (to_device(array, matrix.device) for array in (place[flat], starts, used))
-    sums = torch.nn.functional.embedding_bag(numbers, matrix[rows].float(), offsets, mode="sum")  # "mean" is far slower
+    numbers, offsets, rows = (
+        to_device(array, matrix.device) for array in (place[flat], starts, used)
+    )
+    sums = torch.nn.functional.embedding_bag(
+        numbers, matrix[rows].float(), offsets, mode="sum"
+    )  # "mean" is far slower
     return sums / to_device(lengths.clip(1), matrix.device)[:, None]

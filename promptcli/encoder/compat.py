@@ -1,4 +1,6 @@
-"""What lets an encoder stand in for a model of sentence-transformers, and for a transformer of scikit-learn."""
+"""What lets an encoder stand in for a model of sentence-transformers, and for a transformer of
+scikit-learn.
+"""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -23,7 +25,11 @@ class SentenceTransformerMethods(abc.ABC):
 
     @abc.abstractmethod
     def encode(
-        self, sentences: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
+        self,
+        sentences: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        **options: Any,
     ) -> Any:
         """Return the vectors of n sentences, (n, d), or of a single one, (d,)."""
 
@@ -32,34 +38,48 @@ class SentenceTransformerMethods(abc.ABC):
     def prompts(self) -> Mapping[str, str]:
         """Texts in front of a sentence, by name."""
 
-    def encode_query(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
-        """Return the vectors of queries, with the prompt ``query`` if the model has one; see ``encode``."""
+    def encode_query(
+        self, sentences: str | Sequence[str], **options: Option
+    ) -> np.ndarray | Tensor:
+        """Return the vectors of queries, with the prompt ``query`` if the model has one.
+
+        See ``encode``.
+        """
         return self._encode_as(sentences, options, ("query",))
 
-    def encode_document(self, sentences: str | Sequence[str], **options: Option) -> np.ndarray | Tensor:
-        """Return the vectors of documents, with the prompt ``document``, ``passage`` or ``corpus`` if the model has it.
+    def encode_document(
+        self, sentences: str | Sequence[str], **options: Option
+    ) -> np.ndarray | Tensor:
+        """Return the vectors of documents, with the prompt ``document``, ``passage`` or ``corpus``
+        if the model has it.
 
-        A model of sentence-transformers always has ``query`` and ``document``, empty unless its folder says otherwise,
-        as in that library.
+        A model of sentence-transformers always has ``query`` and ``document``, empty unless its
+        folder says otherwise, as in that library.
         """
         return self._encode_as(sentences, options, ("document", "passage", "corpus"))
 
     def _encode_as(
         self, sentences: str | Sequence[str], options: dict[str, Any], names: Sequence[str]
     ) -> np.ndarray | Tensor:
-        """Encode with the first prompt of these names that the model has, unless the options give one."""
+        """Encode with the first prompt of these names that the model has, unless the options give
+        one.
+        """
         if options.get("prompt") is None and options.get("prompt_name") is None:
             options["prompt_name"] = next((name for name in names if name in self.prompts), None)
         vectors: np.ndarray | Tensor = self.encode(sentences, **options)
         return vectors
 
     def similarity(self, first: Vectors, second: Vectors) -> Tensor:
-        """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m, d), (n, m)."""
+        """Return the cosine of every vector of ``first`` (n, d) with every one of ``second`` (m,
+        d), (n, m).
+        """
         return _unit_rows(first) @ _unit_rows(second).T
 
     def similarity_pairwise(self, first: Vectors, second: Vectors) -> Tensor:
         """Return the cosine of row i of ``first`` (n, d) with row i of ``second`` (n, d), (n,)."""
-        return functional.cosine_similarity(torch.as_tensor(first).float(), torch.as_tensor(second).float(), dim=-1)
+        return functional.cosine_similarity(
+            torch.as_tensor(first).float(), torch.as_tensor(second).float(), dim=-1
+        )
 
     def get_sentence_embedding_dimension(self) -> int:
         """Return d, the width of the vectors (sentence-transformers' name for it)."""
@@ -94,7 +114,11 @@ class ScikitLearnMethods(abc.ABC):
 
     @abc.abstractmethod
     def encode(
-        self, sentences: str | Sequence[str], prompt_name: str | None = None, prompt: str | None = None, **options: Any
+        self,
+        sentences: str | Sequence[str],
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        **options: Any,
     ) -> Any:
         """Return the vectors of n sentences, (n, d), or of a single one, (d,)."""
 

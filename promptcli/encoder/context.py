@@ -18,13 +18,16 @@ class BuildContext:
     argument: str | None  #: after the colon of the spec
     backbone: Backbone
     tensors: Mapping[str, Tensor]  #: the entry's learned and fitted numbers, by name
-    #: Builds a prompt that this prompt consists of, from its spec. The table of prompts passes it to its rows.
+    #: Builds a prompt that this prompt consists of, from its spec. The table of prompts passes it
+    #: to its rows.
     build_prompt: Callable[[str], Any] | None = None
 
     def require_causal(self, owner: str) -> None:
         if not self.backbone.causal:
             name = self.backbone.name
-            raise WrongKindError(f"{owner} is for causal models, and {name!r} is a masked one: take `model` prompt")
+            raise WrongKindError(
+                f"{owner} is for causal models, and {name!r} is a masked one: take `model` prompt"
+            )
 
     def no_argument(self, owner: str) -> None:
         if self.argument is not None:
@@ -35,30 +38,48 @@ class BuildContext:
         if self.argument is None:
             return default
         if not self.argument.isdecimal() or int(self.argument) < 1:
-            raise UsageError(f"transform '{name}:{self.argument}' is not allowed; give a whole number, e.g. {name}:200")
+            raise UsageError(
+                f"transform '{name}:{self.argument}' is not allowed; give a whole number, e.g."
+                f" {name}:200"
+            )
         return int(self.argument)
 
     def fitted(
-        self, name: str, owner: str, choice: str, *shape: int | None, dtype: torch.dtype = torch.float32
+        self,
+        name: str,
+        owner: str,
+        choice: str,
+        *shape: int | None,
+        dtype: torch.dtype = torch.float32,
     ) -> Tensor:
         """Return fitted numbers of a name, shape (None: any side) and dtype.
 
-        ``owner`` needs them, e.g. ``transform 'flow' is fitted on sentences``; ``choice`` is the option of ``fit`` that
-        fits them, without its dashes.
+        ``owner`` needs them, e.g. ``transform 'flow' is fitted on sentences``; ``choice`` is the
+        option of ``fit`` that fits them, without its dashes.
         """
         hint = f"`promptcli fit --{choice} --on FILE --name NAME`, then `model` NAME"
         if name not in self.tensors:
             raise UsageError(f"{owner}: {hint}")
         tensor = self.tensors[name]
-        sides = [side if wanted is None else wanted for side, wanted in zip(tensor.shape, shape, strict=False)]
+        sides = [
+            side if wanted is None else wanted
+            for side, wanted in zip(tensor.shape, shape, strict=False)
+        ]
         if tensor.dtype != dtype or tensor.dim() != len(shape) or list(tensor.shape) != sides:
-            raise UsageError(f"{owner}, and the existing {name}, {_described(tensor)}, do not fit: {hint}")
+            raise UsageError(
+                f"{owner}, and the existing {name}, {_described(tensor)}, do not fit: {hint}"
+            )
         return tensor
 
     def learned(self, prefix: str, owner: str, wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors whose names begin with ``prefix``, without it; they must match ``wanted`` in float32."""
+        """Return the tensors whose names begin with ``prefix``, without it.
+
+        They must match ``wanted`` in float32.
+        """
         tensors = {
-            name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)
+            name.removeprefix(prefix): tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith(prefix)
         }
         if not tensors:
             raise UsageError(f"{owner} is learned and its tensors are missing; train it first")
@@ -66,10 +87,18 @@ class BuildContext:
             actual = _described(tensors[name]) if name in tensors else "missing"
             expected = _described(wanted[name].float()) if name in wanted else "missing"
             if actual != expected:
-                shapes = f"{prefix}{name} is {actual}, here {expected}; take the backbone that they were learned on"
-                raise UsageError(f"the parameters of {owner} do not fit backbone {self.backbone.name!r}: {shapes}")
+                shapes = (
+                    f"{prefix}{name} is {actual}, here {expected}; take the backbone that they were"
+                    " learned on"
+                )
+                raise UsageError(
+                    f"the parameters of {owner} do not fit backbone {self.backbone.name!r}:"
+                    f" {shapes}"
+                )
         return tensors
 
 
 def _described(tensor: Tensor) -> str:
-    return f"{' x '.join(map(str, tensor.shape)) or 'one'} {str(tensor.dtype).removeprefix('torch.')}"
+    return (
+        f"{' x '.join(map(str, tensor.shape)) or 'one'} {str(tensor.dtype).removeprefix('torch.')}"
+    )

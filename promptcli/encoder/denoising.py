@@ -1,7 +1,8 @@
-"""Template denoising: the bias h_hat of a template alone, per sentence length (PromptBERT, section 4.3).
+"""Template denoising: the bias h_hat of a template alone, per sentence length (PromptBERT, section
+4.3).
 
-The bias input is the template with the sentence removed; its tokens after [X] keep the positions they would have
-after a sentence of k tokens. No dropout, no gradient here.
+The bias input is the template with the sentence removed; its tokens after [X] keep the positions
+they would have after a sentence of k tokens. No dropout, no gradient here.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,12 @@ from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import SLOT, split_spec
 
-PLACES = ("none", "hidden", "head", "logits")  #: where h - h_hat may be taken: before or after a stage
+PLACES = (
+    "none",
+    "hidden",
+    "head",
+    "logits",
+)  #: where h - h_hat may be taken: before or after a stage
 
 
 @dataclass(frozen=True)
@@ -29,8 +35,8 @@ class Denoising:
     """One choice of denoising."""
 
     place: str  #: one of ``PLACES``
-    #: Bias positions are counted from 0 in every family, which is the published code's slip for RoBERTa (its real
-    #: inputs start at 2); the paper says the same positions, the default.
+    #: Bias positions are counted from 0 in every family, which is the published code's slip for
+    #: RoBERTa (its real inputs start at 2); the paper says the same positions, the default.
     raw_positions: bool = False
 
     @classmethod
@@ -42,15 +48,21 @@ class Denoising:
 
 
 def padded_blank(template: Template, lengths: Sequence[int], backbone: Backbone) -> Batch:
-    """Return the template with k times [PAD], attended to, in place of a sentence, one row for each k (CoT-BERT)."""
+    """Return the template with k times [PAD], attended to, in place of a sentence, one row for each
+    k (CoT-BERT).
+    """
     pad = backbone.tokenizer.pad
     rows = [[*template.left, *[pad] * length, *template.right] for length in lengths]
     slots = [template.mask_slots(len(row)) for row in rows]
     return make_batch(rows, slots, pad, backbone.device, backbone.max_tokens)
 
 
-def bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool) -> Batch:
-    """Return the bias inputs for sentence lengths k, one row each, (K, t) with t the template's length."""
+def bias_batch(
+    template: Template, lengths: Sequence[int], backbone: Backbone, *, raw_positions: bool
+) -> Batch:
+    """Return the bias inputs for sentence lengths k, one row each, (K, t) with t the template's
+    length.
+    """
     if template.text == SLOT:
         raise UsageError(f"denoising needs a template with words around [X], not {template.text!r}")
     batch = make_batch(
@@ -62,11 +74,16 @@ def bias_batch(template: Template, lengths: Sequence[int], backbone: Backbone, *
     )
     places = np.arange(template.length)
     shift = np.asarray(lengths, dtype=np.int64)[:, None] * (places >= len(template.left))
-    return replace(batch, positions=to_device(places + shift, backbone.device), raw_positions=raw_positions)
+    return replace(
+        batch, positions=to_device(places + shift, backbone.device), raw_positions=raw_positions
+    )
 
 
 class Biases:
-    """h_hat of one encoder's template by sentence length, taken where its denoising is; each is computed once."""
+    """h_hat of one encoder's template by sentence length, taken where its denoising is.
+
+    Each is computed once.
+    """
 
     def __init__(
         self,
@@ -88,10 +105,14 @@ class Biases:
         """Return h_hat (n, d) for sentences of these lengths (n,)."""
         template, backbone, *_ = self._parts
         distinct, places = np.unique(lengths, return_inverse=True)
-        missing = np.array([length for length in distinct.tolist() if length not in self._by_length], np.int64)
+        missing = np.array(
+            [length for length in distinct.tolist() if length not in self._by_length], np.int64
+        )
         if len(missing):
             splitter = BatchSplitter(np.full(len(missing), template.length), backbone.device)
-            computed = splitter.run(lambda rows: self._compute(missing[rows]), np.arange(len(missing)))
+            computed = splitter.run(
+                lambda rows: self._compute(missing[rows]), np.arange(len(missing))
+            )
             for rows, biases in computed:
                 self._by_length.update(zip(missing[rows].tolist(), biases, strict=True))
         table = torch.stack([self._by_length[length] for length in distinct.tolist()])
@@ -99,7 +120,9 @@ class Biases:
 
     def _compute(self, lengths: np.ndarray) -> Tensor:
         template, backbone, prompt, pooling, stages, denoising = self._parts
-        batch = bias_batch(template, lengths.tolist(), backbone, raw_positions=denoising.raw_positions)
+        batch = bias_batch(
+            template, lengths.tolist(), backbone, raw_positions=denoising.raw_positions
+        )
         biases = pooling.pool(batch, backbone.run(prompt.attach(batch), pooling.needs))
         for name, step in stages:
             biases = step(biases)

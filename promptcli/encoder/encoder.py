@@ -42,8 +42,8 @@ LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
 class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     """h(s) = T(sum_t w_t x_t), (x, w) read from Backbone(Prompt(s)).
 
-    It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. It never changes, so
-    several threads may call it.
+    It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. It
+    never changes, so several threads may call it.
 
     Example:
         >>> import promptcli as pc
@@ -62,7 +62,9 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     def __new__(cls, *args: Any, **_: Any) -> "Encoder":
         """Refuse the name of a model, which ``promptcli.load`` opens."""
         if args and not isinstance(args[0], Recipe):
-            raise UsageError(f"Encoder({args[0]!r:.60}) is not how a model is opened; call promptcli.load")
+            raise UsageError(
+                f"Encoder({args[0]!r:.60}) is not how a model is opened; call promptcli.load"
+            )
         return super().__new__(cls)
 
     def __init__(
@@ -76,28 +78,51 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     ) -> None:
         self.backbone = backbone
         self.texts = prompts
-        #: Encoders of the single prompts whose vectors are averaged before the transforms; empty for one prompt.
+        #: Encoders of the single prompts whose vectors are averaged before the transforms; empty
+        #: for one prompt.
         self.members = [
-            Encoder(recipe.replace(prompt=prompt, transforms=()), backbone, tensors, graphs=graphs[number : number + 1])
+            Encoder(
+                recipe.replace(prompt=prompt, transforms=()),
+                backbone,
+                tensors,
+                graphs=graphs[number : number + 1],
+            )
             for number, prompt in enumerate(prompts_of_mean(recipe.prompt))
         ]
-        first = self.members[0].prompt if self.members else build_prompt(recipe.prompt, backbone, tensors)
+        first = (
+            self.members[0].prompt
+            if self.members
+            else build_prompt(recipe.prompt, backbone, tensors)
+        )
         self.prompt: Prompt = first
         self.template = self.prompt.template
         self.pooling: Pooling = build_pooling(recipe.pooling, backbone, tensors)
         self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
         self.denoising = Denoising.from_spec(recipe.denoise)
-        if self.pooling.needs.slot == LAST and not backbone.causal and recipe.prompt.split(SLOT)[1:] != [""]:
+        if (
+            self.pooling.needs.slot == LAST
+            and not backbone.causal
+            and recipe.prompt.split(SLOT)[1:] != [""]
+        ):
             causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
             fits = f"causal models ({causal}), not {backbone.name!r}: take `model` prompt"
-            raise WrongKindError(f"weights 'last-token' are for {fits}")  # before the length, which may be too long
+            raise WrongKindError(
+                f"weights 'last-token' are for {fits}"
+            )  # before the length, which may be too long
         longest = backbone.max_tokens - self.prompt.length
         self.max_length = longest if recipe.max_length is None else recipe.max_length
         if not 1 <= self.max_length <= longest:
-            raise UsageError(f"max_length {recipe.max_length} is not allowed; {backbone.name!r} takes 1 to {longest}")
+            raise UsageError(
+                f"max_length {recipe.max_length} is not allowed; {backbone.name!r} takes 1 to"
+                f" {longest}"
+            )
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
-            prompt=mean_of([member.prompt.spec for member in self.members]) if self.members else self.prompt.spec,
+            prompt=(
+                mean_of([member.prompt.spec for member in self.members])
+                if self.members
+                else self.prompt.spec
+            ),
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
         ).explicit()
@@ -107,7 +132,9 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             *(stage for transform in self.transforms for stage in transform.stages),
         ]
         #: h_hat by sentence length, kept between calls.
-        self.biases = Biases(self.template, backbone, self.prompt, self.pooling, self.stages, self.denoising)
+        self.biases = Biases(
+            self.template, backbone, self.prompt, self.pooling, self.stages, self.denoising
+        )
         #: Computes batches instead of the backbone.
         self.graph: Graph | None = graphs[0] if graphs and not self.members else None
         self._check()
@@ -120,16 +147,25 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         masks = len(self.template.masks)
         if (self.pooling.needs.slot or 0) > masks:
             has = f"has only {masks}; give mask:1 to mask:{masks}" if masks else f"has no {MASK}"
-            raise UsageError(f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r} {has}")
+            raise UsageError(
+                f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r}"
+                f" {has}"
+            )
         place = self.denoising.place
         if place not in ("none", *(name for name, _ in self.stages)):
-            raise UsageError(f"denoise {place!r} needs a transform with that stage, e.g. `transforms` topk-tokens:200")
+            raise UsageError(
+                f"denoise {place!r} needs a transform with that stage, e.g. `transforms`"
+                " topk-tokens:200"
+            )
         if place != "none":
             bias_batch(self.template, [0], self.backbone, raw_positions=False)
 
     @check_arguments
     def save(self, folder: str | Path, *, force: bool = False) -> None:
-        """Write the encoder into a folder that ``load`` and sentence-transformers open; see ``promptcli.save``."""
+        """Write the encoder into a folder that ``load`` and sentence-transformers open.
+
+        See ``promptcli.save``.
+        """
         from promptcli.models.exchange import save
 
         save(self, folder, force=force)
@@ -138,7 +174,10 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
     @check_arguments
     def register(self, name: str, *, force: bool = False) -> None:
-        """Keep the encoder under a name that ``promptcli.load`` and ``--model`` know; see ``promptcli.register``."""
+        """Keep the encoder under a name that ``promptcli.load`` and ``--model`` know.
+
+        See ``promptcli.register``.
+        """
         from promptcli.models.loading import register
 
         register(self, name, force=force)
@@ -158,8 +197,15 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return Encoder(self.recipe, self.backbone.to(target), self.tensors(), prompts=self.texts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the parts, weights included; a graph stays behind, and torch computes in its place."""
-        return functools.partial(Encoder, prompts=self.texts), (self.recipe, self.backbone, self.tensors())
+        """Pickle the parts, weights included.
+
+        A graph stays behind, and torch computes in its place.
+        """
+        return functools.partial(Encoder, prompts=self.texts), (
+            self.recipe,
+            self.backbone,
+            self.tensors(),
+        )
 
     @overload
     def encode(
@@ -173,7 +219,11 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     ) -> Tensor: ...
     @overload
     def encode(
-        self, sentences: str | Sequence[str], prompt_name: str | None = ..., prompt: str | None = ..., **options: Any
+        self,
+        sentences: str | Sequence[str],
+        prompt_name: str | None = ...,
+        prompt: str | None = ...,
+        **options: Any,
     ) -> np.ndarray: ...
     @check_arguments
     def encode(
@@ -201,33 +251,50 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             sentences: n texts, or one.
             prompt_name: A text of ``prompts`` by its name, in front of every sentence.
             prompt: That text itself.
-            batch_size: Most sentences in a forward pass; by default a budget of tokens decides. The vectors do not
-                depend on it.
+            batch_size: Most sentences in a forward pass; by default a budget of tokens decides. The
+                vectors do not depend on it.
             show_progress_bar: Draw a bar to stderr, or into the notebook.
-            precision: ``float32``, nothing else; ``promptcli.quantize`` makes others of the vectors.
+            precision: ``float32``, nothing else; ``promptcli.quantize`` makes others of the
+                vectors.
             convert_to_numpy: A numpy array; else a list of n tensors.
-            convert_to_tensor: One tensor, on the encoder's device, whatever ``convert_to_numpy`` says.
+            convert_to_tensor: One tensor, on the encoder's device, whatever ``convert_to_numpy``
+                says.
             normalize_embeddings: Scale every vector to length 1; a vector of zeros stays one.
             truncate_dim: Keep the first k numbers of a vector, before it is scaled.
             device: Encode on another device than the encoder's.
             progress: Called with the number of sentences newly done.
-            others: Further arguments of sentence-transformers (``pool``, ``chunk_size``), which may be None only.
+            others: Further arguments of sentence-transformers (``pool``, ``chunk_size``), which may
+                be None only.
 
         Raises:
             UsageError: A sentence is not a string; with its index and type.
         """
         if precision not in (None, "float32"):
-            raise UsageError(f"precision {precision!r} is not allowed; give float32, then promptcli.quantize")
+            raise UsageError(
+                f"precision {precision!r} is not allowed; give float32, then promptcli.quantize"
+            )
         if batch_size is not None and batch_size < 1:
-            raise UsageError(f"batch_size {batch_size} is not allowed; give at least 1, or leave it out")
+            raise UsageError(
+                f"batch_size {batch_size} is not allowed; give at least 1, or leave it out"
+            )
         texts = check_texts(sentences)
         encoder = self if device is None else self.to(device)
         if prompt is not None or prompt_name is not None:
             if prompt is None and prompt_name not in self.prompts:
-                raise unknown("prompt_name", str(prompt_name), self.prompts or ["none: this model has no prompts"])
+                raise unknown(
+                    "prompt_name",
+                    str(prompt_name),
+                    self.prompts or ["none: this model has no prompts"],
+                )
             encoder = encoder.prompted(self.prompts[str(prompt_name)] if prompt is None else prompt)
-        with _progress_bar(len(texts), progress) if show_progress_bar else contextlib.nullcontext(progress) as advance:
-            encoded = encoder.encode_report(texts, progress=advance, most=batch_size).vectors[:, :truncate_dim]
+        with (
+            _progress_bar(len(texts), progress)
+            if show_progress_bar
+            else contextlib.nullcontext(progress)
+        ) as advance:
+            encoded = encoder.encode_report(texts, progress=advance, most=batch_size).vectors[
+                :, :truncate_dim
+            ]
         vectors: Any = unit(encoded) if normalize_embeddings else encoded
         if convert_to_tensor or not convert_to_numpy:
             vectors = torch.from_numpy(vectors).to(self.device)
@@ -238,7 +305,10 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     def encode_report(
         self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
     ) -> Encoded:
-        """Return the vectors of n sentences and which of them were cut; ``most`` sentences in a forward pass."""
+        """Return the vectors of n sentences and which of them were cut.
+
+        ``most`` sentences in a forward pass.
+        """
         return encode_together([self], check_texts(sentences), progress=progress, most=most)[0]
 
     def encode_windows(
@@ -249,11 +319,16 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         most: int | None = None,
         fresh_biases: bool = False,
     ) -> Iterator[Encoded]:
-        """Yield ``encode_report`` of each window of sentences; the next window is read while one is computed.
+        """Yield ``encode_report`` of each window of sentences.
 
-        ``fresh_biases``: the biases of denoising are computed anew, so that no earlier call shows in the last bits.
+        The next window is read while one is computed.
+
+        ``fresh_biases``: the biases of denoising are computed anew, so that no earlier call shows
+        in the last bits.
         """
-        encoded = encode_windows([self], windows, progress=progress, most=most, fresh_biases=fresh_biases)
+        encoded = encode_windows(
+            [self], windows, progress=progress, most=most, fresh_biases=fresh_biases
+        )
         return (window for (window,) in encoded)
 
     @property
@@ -267,8 +342,14 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every learned or fitted tensor by name; the backbone's only if they were tuned."""
-        owners: list[Prompt | Weights | Transform] = [self.prompt, self.pooling.weights, *self.transforms]
-        return {name: tensor for owner in owners for name, tensor in owner.tensors().items()} | self._tuned
+        owners: list[Prompt | Weights | Transform] = [
+            self.prompt,
+            self.pooling.weights,
+            *self.transforms,
+        ]
+        return {
+            name: tensor for owner in owners for name, tensor in owner.tensors().items()
+        } | self._tuned
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -281,9 +362,11 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return self.texts.default
 
     def in_role(self, role: str, *, report: bool = False) -> "Encoder":
-        """Return the encoder of ``query``, ``document`` or another prompt, which the model may have or not.
+        """Return the encoder of ``query``, ``document`` or another prompt, which the model may have
+        or not.
 
-        Words of the recipe's own in front of the sentence take its place; ``report`` tells the user of it.
+        Words of the recipe's own in front of the sentence take its place; ``report`` tells the user
+        of it.
         """
         name = self.texts.of(role)
         if name is None or not self.recipe.prompt.startswith(self.texts.text + SLOT):
@@ -295,31 +378,49 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return self if text == self.texts.text else self.prompted(text)
 
     def prompted(self, text: str) -> "Encoder":
-        """Return an encoder that puts this text in front of every sentence instead of the default prompt.
+        """Return an encoder that puts this text in front of every sentence instead of the default
+        prompt.
 
         In a template the text becomes the beginning of the sentence.
         """
         text = lower(text) if self.recipe.text_rule == "lower" else text
         default = self.texts.text + SLOT
         if type(self.prompt) is not Prompt or self.members or default not in self.recipe.prompt:
-            raise UsageError(f"prompt {self.recipe.prompt!r} takes no text in front; write it into the sentences")
+            raise UsageError(
+                f"prompt {self.recipe.prompt!r} takes no text in front; write it into the sentences"
+            )
         if any(mark in text for mark in (SLOT, MASK)):
             raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
         pooling = self.recipe.pooling if self.texts.counted else self._without_text(text)
-        recipe = self.recipe.replace(prompt=self.recipe.prompt.replace(default, text + SLOT), pooling=pooling)
+        recipe = self.recipe.replace(
+            prompt=self.recipe.prompt.replace(default, text + SLOT), pooling=pooling
+        )
         name = next((name for name, known in self.texts.texts.items() if known == text), "given")
         prompts = replace(self.texts, texts={**self.texts.texts, name: text}, default=name)
         graphs = [self.graph] if self.graph else []
         encoder = Encoder(recipe, self.backbone, self.tensors(), prompts=prompts, graphs=graphs)
         encoder.name = self.name
-        fixed = (self.pooling.spec, self.template.masks, "none")  # what the graph knows of the template
-        if self.graph and fixed != (encoder.pooling.spec, encoder.template.masks, self.denoising.place):
+        fixed = (
+            self.pooling.spec,
+            self.template.masks,
+            "none",
+        )  # what the graph knows of the template
+        if self.graph and fixed != (
+            encoder.pooling.spec,
+            encoder.template.masks,
+            self.denoising.place,
+        ):
             backend = self.graph.provenance["backend"]
-            raise UsageError(f"the graph of backend {backend} was made for another prompt than {text!r}; give torch")
+            raise UsageError(
+                f"the graph of backend {backend} was made for another prompt than {text!r}; give"
+                " torch"
+            )
         return encoder
 
     def _without_text(self, text: str) -> str:
-        """Return the pooling with the tokens of a text in front left out, as ``include_prompt: false`` asks for."""
+        """Return the pooling with the tokens of a text in front left out, as ``include_prompt:
+        false`` asks for.
+        """
         tokens = self.backbone.tokenizer
         states, _, weights = self.recipe.pooling.partition("/")
         plain = [spec.rpartition(";")[2] for spec in weights.split("+")]
@@ -350,7 +451,9 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Hash of all that decides the vectors: equal for the same encoder, whatever folder its backbone came from."""
+        """Hash of all that decides the vectors: equal for the same encoder, whatever folder its
+        backbone came from.
+        """
         provenance = self.backbone.provenance
         digest = hashlib.sha256(self.recipe.replace(backbone="").to_json().encode())
         digest.update(f"{provenance.weights_sha256} {provenance.tokenizer_sha256}".encode())
@@ -360,39 +463,57 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
     @property
     def input_key(self) -> tuple[object, ...]:
-        """Equal for encoders whose model input is the same, so that one forward pass serves both."""
+        """Equal for encoders whose model input is the same, so that one forward pass serves
+        both.
+        """
         rewriting = self.pooling.weights.rewriting
         learned = id(self.prompt) if self.prompt.tensors() else None
         text = (self.prompt.spec, self.recipe.period, self.recipe.text_rule)
         return (id(self.backbone), id(self.graph), *text, learned, self.max_length, rewriting)
 
     def inputs(self, sentences: Sequence[str]) -> Inputs:
-        """Return the model inputs of n sentences; the mean of several prompts, which have one each, is refused."""
+        """Return the model inputs of n sentences.
+
+        The mean of several prompts, which have one each, is refused.
+        """
         if self.members:
-            raise UsageError(f"this works with one template, not with the mean of {len(self.members)}")
+            raise UsageError(
+                f"this works with one template, not with the mean of {len(self.members)}"
+            )
         ids = self.pooling.weights.rewrite(self.pieces(sentences), self.backbone)
         return self.template.splice(ids, self.max_length)
 
     def pieces(self, sentences: Sequence[str]) -> list[str]:
-        """Return n sentences as the pieces to tokenise: with period and text rule, and what touches them.
+        """Return n sentences as the pieces to tokenise: with period and text rule, and what touches
+        them.
 
-        Texts are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a text.
+        Texts are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
+        text.
         """
-        sentences = [text if len(text) <= LONGEST_TEXT else text.strip()[:LONGEST_TEXT] for text in sentences]
-        return self.template.pieces(sentences, bool(self.recipe.period), text_rule(self.recipe.text_rule))
+        sentences = [
+            text if len(text) <= LONGEST_TEXT else text.strip()[:LONGEST_TEXT] for text in sentences
+        ]
+        return self.template.pieces(
+            sentences, bool(self.recipe.period), text_rule(self.recipe.text_rule)
+        )
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         return self.backbone.run(self.prompt.attach(batch), needs)
 
     def shared_tokens(self, needs: Needs, lengths: np.ndarray) -> SharedTokens | None:
-        """Return the keys and values of the tokens that begin every input, or None if sharing them does not pay."""
+        """Return the keys and values of the tokens that begin every input, or None if sharing them
+        does not pay.
+        """
         ids = self.prompt.shared
         if len(lengths) < 2 or lengths.min() <= len(ids):
             return None
         return self.backbone.shared_tokens(ids, needs, int(lengths.max()))
 
     def averaged_rows(self) -> Tensor | None:
-        """Return the matrix (v, d) whose rows this encoder averages; None if it needs anything else."""
+        """Return the matrix (v, d) whose rows this encoder averages.
+
+        None if it needs anything else.
+        """
         learned = bool(self.prompt.tensors())
         if self.pooling.weights.averaged is None or learned:
             return None
@@ -423,13 +544,18 @@ def build_encoder(
     backbone: Backbone | None = None,
     prompts: Prompts = Prompts(),  # noqa: B008 - frozen
 ) -> Encoder:
-    """Make the encoder of a recipe; for device and dtype see ``load``. ``backbone`` is a loaded one to share."""
+    """Make the encoder of a recipe.
+
+    For device and dtype see ``load``. ``backbone`` is a loaded one to share.
+    """
     if words_only(recipe.backbone):
         _check_words_only(recipe)  # before they are read
     tuned = tuned_weights(tensors or {})
     if backbone is None or tuned:  # tuned weights never go into a shared backbone
         device = choose_device(device)
-        backbone = load_backbone(recipe.backbone, device=device, dtype=weights_dtype(dtype, device), words=True)
+        backbone = load_backbone(
+            recipe.backbone, device=device, dtype=weights_dtype(dtype, device), words=True
+        )
         backbone.tf32 = dtype == TF32
         if tuned:
             backbone.tune(tuned)
@@ -437,19 +563,37 @@ def build_encoder(
 
 
 def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of a tuned backbone among an entry's tensors, under the backbone's own names."""
-    return {name.removeprefix(TUNED): tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
+    """Return the weights of a tuned backbone among an entry's tensors, under the backbone's own
+    names.
+    """
+    return {
+        name.removeprefix(TUNED): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(TUNED)
+    }
 
 
 def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
-    """Refuse what word vectors cannot do; those of a table have the layers that come with it, and its prompts."""
+    """Refuse what word vectors cannot do.
+
+    Those of a table have the layers that come with it, and its prompts.
+    """
     layers = tuple(
-        spec for spec in recipe.transforms if table and split_spec(spec)[0] in ("dense", "normalize", "truncate")
+        spec
+        for spec in recipe.transforms
+        if table and split_spec(spec)[0] in ("dense", "normalize", "truncate")
     )
-    allowed = Recipe(recipe.backbone, pooling="static/avg", max_length=recipe.max_length, transforms=layers)
+    allowed = Recipe(
+        recipe.backbone, pooling="static/avg", max_length=recipe.max_length, transforms=layers
+    )
     if table:
         allowed = allowed.replace(prompt=recipe.prompt, period=recipe.period)
     fields, possible = recipe.explicit().to_dict(), allowed.explicit().to_dict()
     if fields != possible:
-        shown = ", ".join(f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key))
-        raise UsageError(f"{recipe.backbone!r} holds word vectors, which only `model` static-avg averages, not {shown}")
+        shown = ", ".join(
+            f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key)
+        )
+        raise UsageError(
+            f"{recipe.backbone!r} holds word vectors, which only `model` static-avg averages, not"
+            f" {shown}"
+        )

@@ -1,6 +1,8 @@
-"""The engine: windows of sentences to vectors, by groups of equal model input, in batches, and in order again.
+"""The engine: windows of sentences to vectors, by groups of equal model input, in batches, and in
+order again.
 
-The vectors of a sentence do not depend on the batch that it is in, on the other sentences or on the other encoders.
+The vectors of a sentence do not depend on the batch that it is in, on the other sentences or on the
+other encoders.
 """
 
 import functools
@@ -32,10 +34,18 @@ from promptcli.encoder.batching import (
 from promptcli.encoder.denoising import Biases, Denoising
 from promptcli.encoder.pooling import Pooling
 from promptcli.encoder.prompts.template import Inputs, Template
-from promptcli.encoder.streams import STREAM_TOKENS, STREAMS, Graph, check_not_forked, map_in_threads, prefetch
+from promptcli.encoder.streams import (
+    STREAM_TOKENS,
+    STREAMS,
+    Graph,
+    check_not_forked,
+    map_in_threads,
+    prefetch,
+)
 from promptcli.encoder.transforms.transform import Stage
 
-_WINDOW = 32_768  # distinct sentences whose batches are planned together; the next ones are tokenised in the meantime
+# distinct sentences whose batches are planned together; the next ones are tokenised in the meantime
+_WINDOW = 32_768
 _AVERAGED_AT_ONCE = 16_384  # inputs averaged at once if no layer has to run
 
 Fetch = Callable[[], dict[int, np.ndarray]]  #: waits for vectors from a device, by encoder number
@@ -77,14 +87,16 @@ class Encoding:
     An encoder of several prompts is computed prompt by prompt, and their mean is taken at the end.
     """
 
-    def __init__(self, encoders: Sequence[Encodes], *, most: int | None = None, fresh_biases: bool = False) -> None:
+    def __init__(
+        self, encoders: Sequence[Encodes], *, most: int | None = None, fresh_biases: bool = False
+    ) -> None:
         """Plan the passes.
 
         Args:
             encoders: Each gets vectors of its own.
             most: Most sentences in a forward pass; by default a budget of tokens decides.
-            fresh_biases: Compute the biases of denoising anew. Those that an encoder keeps were computed in batches of
-                earlier calls, which may change their last bits.
+            fresh_biases: Compute the biases of denoising anew. Those that an encoder keeps were
+                computed in batches of earlier calls, which may change their last bits.
         """
         check_not_forked()
         self._encoders = encoders
@@ -96,8 +108,13 @@ class Encoding:
             by_input.setdefault(single.input_key, {})[number] = single
         self._groups = [_Group(members, most, fresh_biases) for members in by_input.values()]
 
-    def windows(self, windows: Iterable[Sequence[str]], progress: Progress = silent) -> Iterator[list[Encoded]]:
-        """Yield each encoder's vectors of one window after the other; another thread reads the next one."""
+    def windows(
+        self, windows: Iterable[Sequence[str]], progress: Progress = silent
+    ) -> Iterator[list[Encoded]]:
+        """Yield each encoder's vectors of one window after the other.
+
+        Another thread reads the next one.
+        """
         for window, (places, inputs) in prefetch(self._read, windows):
             rows = sum(len(of_group.packed) for of_group in inputs)
             share = ProgressShare(progress, len(window), rows)
@@ -107,7 +124,9 @@ class Encoding:
             yield [result.take(places) for result in self._means(encoded)]
 
     def _read(self, window: Sequence[str]) -> tuple[np.ndarray, list[Inputs]]:
-        """Return each sentence's place among the distinct ones, and each group's inputs of these."""
+        """Return each sentence's place among the distinct ones, and each group's inputs of
+        these.
+        """
         distinct, places = _distinct(window)
         return places, [group.inputs(distinct) for group in self._groups]
 
@@ -139,11 +158,18 @@ def encode_windows(
 
 
 def encode_together(
-    encoders: Sequence[Encodes], sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
+    encoders: Sequence[Encodes],
+    sentences: Sequence[str],
+    *,
+    progress: Progress = silent,
+    most: int | None = None,
 ) -> list[Encoded]:
-    """Return each encoder's vectors of n sentences, each distinct sentence encoded once; see ``Encoding``.
+    """Return each encoder's vectors of n sentences, each distinct sentence encoded once.
 
-    A batch has at most ``most`` sentences and fills the token budget otherwise. ``progress`` adds up to n.
+    See ``Encoding``.
+
+    A batch has at most ``most`` sentences and fills the token budget otherwise. ``progress`` adds
+    up to n.
     """
     distinct, places = _distinct(sentences)
     windows = [distinct[start : start + _WINDOW] for start in range(0, len(distinct), _WINDOW)]
@@ -159,7 +185,9 @@ def encode_together(
 
 
 def _distinct(sentences: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Return the distinct sentences in order of appearance, and the place (n,) of each sentence among them."""
+    """Return the distinct sentences in order of appearance, and the place (n,) of each sentence
+    among them.
+    """
     place_of: dict[str, int] = {}
     places = [place_of.setdefault(sentence, len(place_of)) for sentence in sentences]
     return list(place_of), np.array(places, np.int64)
@@ -180,7 +208,9 @@ def _mean(encoder: Encodes, members: Sequence[Encoded]) -> Encoded:
 class _Group:
     """Encoders of one prompt whose model input is the same: one forward pass serves them all."""
 
-    def __init__(self, encoders: Mapping[int, Encodes], most: int | None, fresh_biases: bool) -> None:
+    def __init__(
+        self, encoders: Mapping[int, Encodes], most: int | None, fresh_biases: bool
+    ) -> None:
         self._encoders = encoders
         self._most = most
         self._first = next(iter(encoders.values()))  # what they share is read from it
@@ -203,10 +233,15 @@ class _Group:
         return self._first.inputs(sentences)
 
     def encode(self, inputs: Inputs, progress: Progress) -> dict[int, Encoded]:
-        """Return the vectors by encoder number; ``progress`` takes the number of inputs newly done."""
+        """Return the vectors by encoder number.
+
+        ``progress`` takes the number of inputs newly done.
+        """
         count = len(inputs.packed)
         if not count:
-            return {number: Encoded.empty(encoder.width) for number, encoder in self._encoders.items()}
+            return {
+                number: Encoded.empty(encoder.width) for number, encoder in self._encoders.items()
+            }
         lengths = np.fromiter(map(len, inputs.packed), np.int64, count) // ID_BYTES
         vectors: dict[int, np.ndarray] = {}
         with torch.inference_mode():
@@ -219,8 +254,12 @@ class _Group:
         truncated = np.array(inputs.truncated, dtype=bool)
         return {number: Encoded(vectors[number], truncated, lengths) for number in self._encoders}
 
-    def _averages(self, number: int, packed: Sequence[bytes], lengths: np.ndarray, table: Tensor) -> np.ndarray:
-        """Return the vectors (n, d) float32 of an encoder that averages rows, without batches or padding."""
+    def _averages(
+        self, number: int, packed: Sequence[bytes], lengths: np.ndarray, table: Tensor
+    ) -> np.ndarray:
+        """Return the vectors (n, d) float32 of an encoder that averages rows, without batches or
+        padding.
+        """
         counted = self._encoders[number].pooling.weights.averaged or slice(None)
         parts = []
         for start in range(0, len(packed), _AVERAGED_AT_ONCE):
@@ -240,7 +279,9 @@ class _Group:
             self._prepare_biases(lengths)
         if first.graph or first.backbone.reentrant:
             streams, budget = STREAMS, STREAM_TOKENS
-        elif first.backbone.causal and first.device.type == "cpu":  # in one stream, whose threads share the batch
+        elif (
+            first.backbone.causal and first.device.type == "cpu"
+        ):  # in one stream, whose threads share the batch
             streams, budget = 1, min(TOKEN_BUDGET, STREAM_TOKENS * torch.get_num_threads())
         else:
             streams, budget = 1, token_budget(first.device, first.backbone.token_rows.size(1))
@@ -251,17 +292,23 @@ class _Group:
         return map_in_threads(functools.partial(splitter.run, compute), batches, most=streams)
 
     def _prepare_biases(self, lengths: np.ndarray) -> None:
-        """Compute the biases of all sentence lengths at once, so that no order of batches shows in them."""
+        """Compute the biases of all sentence lengths at once, so that no order of batches shows in
+        them.
+        """
         for number, encoder in self._deep.items():
             if encoder.denoising.place != "none":
                 self._biases[number].at(np.unique(_sentence_lengths(encoder, lengths)))
 
-    def _compute(self, rows: list[list[int]], shared: SharedTokens | None, numbers: np.ndarray) -> Fetch:
+    def _compute(
+        self, rows: list[list[int]], shared: SharedTokens | None, numbers: np.ndarray
+    ) -> Fetch:
         """Begin to compute the vectors of the rows of these numbers."""
         first = self._first
         ids = [rows[row] for row in numbers]
         slots = [first.template.mask_slots(len(row)) for row in ids]
-        batch = make_batch(ids, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length)
+        batch = make_batch(
+            ids, slots, first.backbone.tokenizer.pad, first.backbone.device, first.max_length
+        )
         if first.graph is not None:
             by_graph = dict.fromkeys(self._deep, first.graph.run(batch))
             return lambda: by_graph
@@ -273,7 +320,10 @@ class _Group:
         return begin_fetch(results)
 
     def _transformed(self, number: int, vectors: Tensor, lengths: np.ndarray) -> Tensor:
-        """Return pooled vectors (n, d) after transforms and denoising; ``lengths`` are those of the inputs, (n,)."""
+        """Return pooled vectors (n, d) after transforms and denoising.
+
+        ``lengths`` are those of the inputs, (n,).
+        """
         encoder = self._encoders[number]
         for name, step in encoder.stages:
             vectors = step(vectors)
@@ -288,7 +338,10 @@ def _sentence_lengths(encoder: Encodes, lengths: np.ndarray) -> np.ndarray:
 
 
 def _gather(batches: Batches, count: int, progress: Progress) -> dict[int, np.ndarray]:
-    """Return the vectors (count, d) by encoder number; a batch is fetched late, while a GPU computes the next."""
+    """Return the vectors (count, d) by encoder number.
+
+    A batch is fetched late, while a GPU computes the next.
+    """
     vectors: dict[int, np.ndarray] = {}
 
     def fetch_all(parts: list[tuple[np.ndarray, Fetch]]) -> None:

@@ -1,4 +1,6 @@
-"""Batches computed several at a time on a processor, a few threads each: less waiting of threads for each other."""
+"""Batches computed several at a time on a processor, a few threads each: less waiting of threads
+for each other.
+"""
 
 import itertools
 import os
@@ -13,7 +15,8 @@ import torch
 from promptcli.backbones.states import Batch
 from promptcli.errors import PromptcliError
 
-STREAMS = 8  #: batches computed at a time, at most: Python hands out the operations of one after the other
+#: batches computed at a time, at most: Python hands out the operations of one after the other
+STREAMS = 8
 STREAM_TOKENS = 1024  #: padded tokens of a batch there: its states stay in a core's own cache
 
 Item = TypeVar("Item")
@@ -28,28 +31,39 @@ class Graph:
     provenance: dict[str, str]  #: ``backend``, and the ``dtype`` that it computes in
 
 
-_THREADED: list[int] = []  #: processes that have computed in several threads; a forked one finds its parent here
+_THREADED: list[
+    int
+] = []  #: processes that have computed in several threads; a forked one finds its parent here
 
 
 def check_not_forked() -> None:
-    """Refuse to compute after a fork from a process of several threads: the child would wait for OpenMP's for ever."""
+    """Refuse to compute after a fork from a process of several threads: the child would wait for
+    OpenMP's for ever.
+    """
     process = os.getpid()
     if _THREADED and process not in _THREADED:
         raise PromptcliError(
-            "this process was forked from one that had encoded in several threads, which OpenMP does not survive: start"
-            " it by multiprocessing.get_context('spawn'), or call torch.set_num_threads(1) before the first encode"
+            "this process was forked from one that had encoded in several threads, which OpenMP"
+            " does not survive: start it by multiprocessing.get_context('spawn'), or call"
+            " torch.set_num_threads(1) before the first encode"
         )
     if torch.get_num_threads() > 1 and process not in _THREADED:
         _THREADED.append(process)
 
 
 def stream_count(threads: int, most: int = STREAMS) -> int:
-    """Return the number of batches computed at a time, so that each has the same number of threads."""
+    """Return the number of batches computed at a time, so that each has the same number of
+    threads.
+    """
     return max((count for count in range(1, most + 1) if threads % count == 0), default=1)
 
 
-def prefetch(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-    """Yield every item with its result, computed by another thread while the previous one is in use."""
+def prefetch(
+    work: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[tuple[Item, Result]]:
+    """Yield every item with its result, computed by another thread while the previous one is in
+    use.
+    """
     remaining = iter(items)
     few = list(itertools.islice(remaining, 2))
     if len(few) < 2:  # nothing to overlap with
@@ -71,14 +85,18 @@ def prefetch(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[
 def map_in_threads(
     work: Callable[[Item], Result], batches: Sequence[Item], *, most: int = STREAMS
 ) -> Iterator[tuple[Item, Result]]:
-    """Yield every batch with its result, in order, from up to ``most`` threads (1: this one), without gradients."""
+    """Yield every batch with its result, in order, from up to ``most`` threads (1: this one),
+    without gradients.
+    """
     threads = torch.get_num_threads()
     streams = stream_count(threads, min(most, len(batches)))
     if streams < 2:
         for batch in batches:
             yield batch, work(batch)
         return
-    with ThreadPoolExecutor(streams, initializer=lambda: torch.set_num_threads(threads // streams)) as pool:
+    with ThreadPoolExecutor(
+        streams, initializer=lambda: torch.set_num_threads(threads // streams)
+    ) as pool:
         try:
             yield from zip(batches, pool.map(torch.inference_mode()(work), batches), strict=True)
         finally:

@@ -1,4 +1,6 @@
-"""A note about texts that a model cannot read: most of their letters are unknown to its vocabulary."""
+"""A note about texts that a model cannot read: most of their letters are unknown to its
+vocabulary.
+"""
 
 from collections.abc import Sequence
 
@@ -6,9 +8,9 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.notes import note
 
 _TEXTS, _CHARACTERS = 200, 1000  #: that are looked at, and of each text
-#: Share of unknown letters above which a note is due. With the vocabularies of `mini` and all-MiniLM-L6-v2, sentences
-#: of English have 0.02, of six other languages in Latin letters 0.05 to 0.25, of Russian, Greek, Hebrew, Arabic,
-#: Hindi, Thai, Chinese and Korean 0.7 and more.
+#: Share of unknown letters above which a note is due. With the vocabularies of `mini` and
+#: all-MiniLM-L6-v2, sentences of English have 0.02, of six other languages in Latin letters 0.05 to
+#: 0.25, of Russian, Greek, Hebrew, Arabic, Hindi, Thai, Chinese and Korean 0.7 and more.
 _MOST = 0.5
 
 
@@ -18,5 +20,11 @@ def note_unknown_letters(encoder: Encoder, texts: Sequence[str]) -> None:
     sample = [text[:_CHARACTERS] for text in texts[::step]]
     unknown, letters = encoder.backbone.tokenizer.unknown_letters(sample)
     if unknown > _MOST * letters:
-        share = f"{encoder.backbone.name!r} does not know {unknown / letters:.0%} of the letters, or only one by one"
-        note(f"{share}: it has not learned this language, and its vectors mean little; give another `model`")
+        share = (
+            f"{encoder.backbone.name!r} does not know {unknown / letters:.0%} of the letters, or"
+            " only one by one"
+        )
+        note(
+            f"{share}: it has not learned this language, and its vectors mean little; give another"
+            " `model`"
+        )

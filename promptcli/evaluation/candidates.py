@@ -11,7 +11,12 @@ from promptcli.data.task_table import TEST_TASKS
 from promptcli.data.tasks import AnyTask, Loaded, TransferTask, any_task_names, load_any
 from promptcli.encoder.encoder import Encoder
 from promptcli.errors import NotFoundError, PromptcliError, WrongKindError
-from promptcli.evaluation.evaluator import EvalSettings, distinct_sentences, embed_tasks, score_vectors
+from promptcli.evaluation.evaluator import (
+    EvalSettings,
+    distinct_sentences,
+    embed_tasks,
+    score_vectors,
+)
 from promptcli.evaluation.scores import Label, Score, SpearmanScore, recipe_name
 from promptcli.models import loading
 from promptcli.models.entries import Entry
@@ -62,15 +67,26 @@ Opened = tuple[Candidate, Encoder]  #: a candidate and its encoder
 
 def word_of(model: Model) -> str | None:
     """Return the word that named a model."""
-    return model.model if isinstance(model, Choice) else str(model) if isinstance(model, str | Path) else None
+    return (
+        model.model
+        if isinstance(model, Choice)
+        else str(model)
+        if isinstance(model, str | Path)
+        else None
+    )
 
 
 def load_named_tasks(
-    tasks: str | Path | Sequence[str | Path] = (), *, protocol: str = "senteval", skip_missing: bool = False
+    tasks: str | Path | Sequence[str | Path] = (),
+    *,
+    protocol: str = "senteval",
+    skip_missing: bool = False,
 ) -> Loaded[AnyTask]:
     """Load tasks by their names, see ``evaluate``; what is missing is reported."""
     folder = senteval_folder()
-    names = any_task_names(tasks) or any_task_names(BARE.tasks if folder is None else list(map(str, TEST_TASKS)))
+    names = any_task_names(tasks) or any_task_names(
+        BARE.tasks if folder is None else list(map(str, TEST_TASKS))
+    )
     loaded = load_any(folder, names, protocol)
     reasons = [f"{label} is missing: {why}" for label, why in loaded.missing.items()]
     if reasons and not (skip_missing and loaded.tasks):
@@ -81,7 +97,10 @@ def load_named_tasks(
 
 
 def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | PromptcliError]]:
-    """Return the label and candidate of each model, or why there is none; two words for one recipe have two labels."""
+    """Return the label and candidate of each model, or why there is none.
+
+    Two words for one recipe have two labels.
+    """
     rows: dict[Label, Candidate | PromptcliError] = {}
     labels = []
     for model in models:
@@ -94,7 +113,10 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
         twin = rows.get(label)
         if isinstance(row, Candidate) and isinstance(twin, Candidate) and _differ(row, twin):
             label = replace(label, recipe=f"{label.recipe} ({word or len(rows) + 1})")
-            note(f"{word or label.recipe}: the same recipe as {twin.word or twin.label.recipe}, so equal figures")
+            note(
+                f"{word or label.recipe}: the same recipe as {twin.word or twin.label.recipe}, so"
+                " equal figures"
+            )
             row = replace(row, label=label)
         rows.setdefault(label, row)
         labels.append(label)
@@ -109,7 +131,10 @@ def _differ(one: Candidate, other: Candidate) -> bool:
 def open_candidates(
     rows: Mapping[Label, Candidate | PromptcliError],
 ) -> tuple[dict[Label, Opened], dict[Label, PromptcliError]]:
-    """Return the candidates with their encoders, and why others have none; those of one backbone share it."""
+    """Return the candidates with their encoders, and why others have none.
+
+    Those of one backbone share it.
+    """
     opened: dict[Label, Opened] = {}
     refused: dict[Label, PromptcliError] = {}
     for label, row in rows.items():
@@ -132,22 +157,32 @@ class _Reader:
 
 
 def score_models(
-    opened: Mapping[Label, Opened], tasks: Sequence[AnyTask], settings: EvalSettings, *, strict: bool
+    opened: Mapping[Label, Opened],
+    tasks: Sequence[AnyTask],
+    settings: EvalSettings,
+    *,
+    strict: bool,
 ) -> tuple[dict[Label, list[Score]], dict[Label, PromptcliError]]:
     """Return each encoder's scores, and why others lack some, or raise it."""
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
     refused: dict[Label, PromptcliError] = {}
     groups = _groups(opened, tasks)
-    with working("encode", sum(len(distinct_sentences([tasks[number]])) for number, _ in groups)) as advance:
+    with working(
+        "encode", sum(len(distinct_sentences([tasks[number]])) for number, _ in groups)
+    ) as advance:
         for number, readers in groups:
-            for row, outcome in _scored(readers, tasks[number], settings, advance, strict=strict).items():
+            for row, outcome in _scored(
+                readers, tasks[number], settings, advance, strict=strict
+            ).items():
                 if isinstance(outcome, PromptcliError):
                     refused.setdefault(row, outcome)
                     continue
                 scores[row][number] = outcome
                 if len(groups) > 1:  # else the table follows at once
                     _note_figure(outcome)
-    return {label: [row[number] for number in sorted(row)] for label, row in scores.items()}, refused
+    return {
+        label: [row[number] for number in sorted(row)] for label, row in scores.items()
+    }, refused
 
 
 def _note_figure(score: Score) -> None:
@@ -159,7 +194,9 @@ def _note_figure(score: Score) -> None:
     note(f"{score.column}: {score.label} {score.value:.2f}{interval}")
 
 
-def _groups(opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]) -> list[tuple[int, list[_Reader]]]:
+def _groups(
+    opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]
+) -> list[tuple[int, list[_Reader]]]:
     groups: dict[tuple[int, tuple[object, ...]], list[_Reader]] = {}
     for label, (candidate, encoder) in opened.items():
         reader = of_transfer = _Reader(label, label, encoder)
@@ -170,17 +207,29 @@ def _groups(opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]) -> list[tu
             of_transfer = replace(reader, label=replace(label, recipe=name), encoder=other)
         for number, task in enumerate(tasks):
             suited = of_transfer if isinstance(task, TransferTask) else reader
-            inputs = tuple(member.input_key for member in suited.encoder.members or [suited.encoder])
+            inputs = tuple(
+                member.input_key for member in suited.encoder.members or [suited.encoder]
+            )
             groups.setdefault((number, inputs), []).append(suited)
     return [(number, readers) for (number, _), readers in groups.items()]
 
 
 def _scored(
-    readers: Sequence[_Reader], task: AnyTask, settings: EvalSettings, advance: Advance, *, strict: bool
+    readers: Sequence[_Reader],
+    task: AnyTask,
+    settings: EvalSettings,
+    advance: Advance,
+    *,
+    strict: bool,
 ) -> dict[Label, Score | PromptcliError]:
-    """Return the scores of encoders with the same model input, or the reason by itself of each that has none."""
+    """Return the scores of encoders with the same model input, or the reason by itself of each that
+    has none.
+    """
     try:
-        encoders, labels = [reader.encoder for reader in readers], [reader.label for reader in readers]
+        encoders, labels = (
+            [reader.encoder for reader in readers],
+            [reader.label for reader in readers],
+        )
         scores = score_vectors(embed_tasks(encoders, [task], labels, advance), [task], settings)
         return {reader.row: score for reader, score in zip(readers, scores, strict=True)}
     except PromptcliError as error:
@@ -196,17 +245,28 @@ def note_examples(tasks: Sequence[TransferTask]) -> None:
     """Report data sets that differ from the printed ones."""
     for task in tasks:
         for split, (count, printed) in task.unexpected_counts().items():
-            note(f"{task.name}: {count:,} examples in {split}, not {printed:,}: not comparable with printed figures")
+            note(
+                f"{task.name}: {count:,} examples in {split}, not {printed:,}: not comparable with"
+                " printed figures"
+            )
         empty = sum(not sentence for sentence in task.sentences())
         if empty:
             note(f"{task.name}: {empty} empty sentences are classified, too, as in SentEval")
 
 
 def note_cosines(scores: Sequence[Score]) -> None:
-    """Report figures on graded pairs that say little: of sentences without a vector, of equal cosines."""
+    """Report figures on graded pairs that say little: of sentences without a vector, of equal
+    cosines.
+    """
     for score in (score for score in scores if isinstance(score, SpearmanScore)):
         if score.zero_vectors:
-            zeros = f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their cosines are 0"
+            zeros = (
+                f"{score.zero_vectors:,} sentences of {score.column} have a zero vector, so their"
+                " cosines are 0"
+            )
             note(f"{score.label}: {zeros}")
         if np.ptp(score.cosines) <= _EQUAL:
-            note(f"{score.label}: all cosines on {score.column} are {score.cosines[0]:.4f}; equal ones rank nothing")
+            note(
+                f"{score.label}: all cosines on {score.column} are {score.cosines[0]:.4f}; equal"
+                " ones rank nothing"
+            )

@@ -1,9 +1,11 @@
-"""SentEval's linear classifier on frozen vectors, many trained side by side, and its three protocols.
+"""SentEval's linear classifier on frozen vectors, many trained side by side, and its three
+protocols.
 
-Source: SentEval, tools/classifier.py with nhid 0: one linear layer, softmax, mean cross-entropy, weight decay added to
-the gradient (of the bias, too), early stopping on held-out examples, the best weights kept. Every fit equals the one
-that SentEval makes alone, but all are one batched matrix product a step. Protocols: tools/validation.py; accuracies
-are x 100, rounded to 2 decimals like SentEval's; of equally good weight decays the first is taken.
+Source: SentEval, tools/classifier.py with nhid 0: one linear layer, softmax, mean cross-entropy,
+weight decay added to the gradient (of the bias, too), early stopping on held-out examples, the best
+weights kept. Every fit equals the one that SentEval makes alone, but all are one batched matrix
+product a step. Protocols: tools/validation.py; accuracies are x 100, rounded to 2 decimals like
+SentEval's; of equally good weight decays the first is taken.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +22,9 @@ from promptcli.notes import Advance, working
 
 SEED = 1111  #: SentEval's seed of folds, first weights and order of examples
 DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)  #: the weight decays that are tried
-HELD_OUT = 0.05  #: share of the training examples that the last training holds out for early stopping
+HELD_OUT = (
+    0.05  #: share of the training examples that the last training holds out for early stopping
+)
 
 Floats = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -37,19 +41,29 @@ class ClassifierTraining:
     learning_rate: float
     batch: int  #: examples a step
     epoch_size: int  #: passes over the training examples between two looks at the held-out ones
-    tenacity: int  #: training ends when more looks than this brought nothing better; a better one does not set it back
+    #: training ends when more looks than this brought nothing better; a better one does not set it
+    #: back
+    tenacity: int
     max_passes: int = 200  #: training ends after the first look beyond this many passes
 
     def caption(self, seed: int) -> str:
         """Return the line that tables print about the classifier and its seed."""
-        return f"SentEval's linear classifier, {self.folds} folds, {self.optimizer}, seed {seed}; accuracy x 100"
+        return (
+            f"SentEval's linear classifier, {self.folds} folds, {self.optimizer}, seed {seed};"
+            " accuracy x 100"
+        )
 
 
 #: SentEval's recommended setting, used for the papers' figures, and its fast one for development.
-FULL = ClassifierTraining(folds=10, optimizer="adam", learning_rate=1e-3, batch=64, epoch_size=4, tenacity=5)
-FAST = ClassifierTraining(folds=5, optimizer="rmsprop", learning_rate=1e-2, batch=128, epoch_size=2, tenacity=3)
+FULL = ClassifierTraining(
+    folds=10, optimizer="adam", learning_rate=1e-3, batch=64, epoch_size=4, tenacity=5
+)
+FAST = ClassifierTraining(
+    folds=5, optimizer="rmsprop", learning_rate=1e-2, batch=128, epoch_size=2, tenacity=3
+)
 
-#: One step: the size of the move (f, c, d + 1) from the gradient and the two running means, at step t (f, 1, 1) from 1.
+#: One step: the size of the move (f, c, d + 1) from the gradient and the two running means, at step
+#: t (f, 1, 1) from 1.
 _Step = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 _EPSILON = 1e-8
 
@@ -76,7 +90,9 @@ class ClassifierFit:
 
     train: Rows  #: row numbers of the training examples
     held_out: Rows  #: row numbers of the examples that end the training
-    decay: Sequence[float]  #: weight decays, one classifier each; equally many in every fit of a call
+    decay: Sequence[
+        float
+    ]  #: weight decays, one classifier each; equally many in every fit of a call
     generator: np.random.RandomState  #: draws the order of the examples
 
 
@@ -91,7 +107,10 @@ class ClassifierSetting:
     task: str = ""  #: named by the progress
 
     def fit(self, rows: Rows, held_out: Rows | None, decays: Sequence[float]) -> ClassifierFit:
-        """Return a training run on ``rows``; without ``held_out`` a share of them is drawn and held out."""
+        """Return a training run on ``rows``.
+
+        Without ``held_out`` a share of them is drawn and held out.
+        """
         generator = np.random.RandomState(self.seed)
         if held_out is None:
             drawn, count = generator.permutation(len(rows)), int(HELD_OUT * len(rows))
@@ -121,7 +140,8 @@ def train(
     setting: ClassifierSetting,
     advance: Advance = lambda done: None,
 ) -> FittedClassifiers:
-    """Train the classifiers of f fits of similar length side by side on features (n, d + 1) and labels (n,).
+    """Train the classifiers of f fits of similar length side by side on features (n, d + 1) and
+    labels (n,).
 
     ``advance`` is told how many fits have ended.
     """
@@ -207,7 +227,9 @@ class _Run:
         errors *= (mask / mask.sum(1, keepdim=True))[:, :, None, None]
         gradient = torch.bmm(errors.flatten(2).transpose(1, 2), inputs).addcmul_(decay, weights)
         steps += 1
-        move = OPTIMIZERS[self._training.optimizer](gradient, self._mean[:active], self._square[:active], steps)
+        move = OPTIMIZERS[self._training.optimizer](
+            gradient, self._mean[:active], self._square[:active], steps
+        )
         weights.sub_(move, alpha=self._training.learning_rate)
 
     def look(self) -> None:
@@ -215,7 +237,9 @@ class _Run:
         going = []
         for number, place in enumerate(self._places):
             rows = self._held_out[place]
-            scores = (self._features[rows] @ self._weights[number].T).view(len(rows), -1, self.classes)
+            scores = (self._features[rows] @ self._weights[number].T).view(
+                len(rows), -1, self.classes
+            )
             right = (scores.argmax(-1) == self._labels[rows][:, None]).sum(0).double() / len(rows)
             still = self._futile[place] <= self._training.tenacity
             better = still & (right > self.accuracy[place])
@@ -230,7 +254,11 @@ class _Run:
         self.fits = [self.fits[number] for number in kept]
         self._places = [self._places[number] for number in kept]
         chosen = torch.tensor(kept, dtype=torch.int64).to(self._features.device)
-        self._weights, self._mean, self._square = self._weights[chosen], self._mean[chosen], self._square[chosen]
+        self._weights, self._mean, self._square = (
+            self._weights[chosen],
+            self._mean[chosen],
+            self._square[chosen],
+        )
         self._steps, self._decay = self._steps[chosen], self._decay[chosen]
 
 
@@ -242,21 +270,26 @@ def pair_features(first: Floats, second: Floats) -> Floats:
 def stratified_folds(labels: Labels, folds: int, seed: int) -> list[tuple[Rows, Rows]]:
     """Return the training and test rows of every fold; each class is spread evenly.
 
-    Equals scikit-learn's ``StratifiedKFold(folds, shuffle=True, random_state=seed)`` since 0.22, which is not a
-    requirement: the sorted labels, dealt out like cards, say how many of each class go to a fold.
+    Equals scikit-learn's ``StratifiedKFold(folds, shuffle=True, random_state=seed)`` since 0.22,
+    which is not a requirement: the sorted labels, dealt out like cards, say how many of each class
+    go to a fold.
     """
     _, first, encoded = np.unique(labels, return_index=True, return_inverse=True)
     by_appearance = np.argsort(np.argsort(first))
     encoded = by_appearance[encoded]
     dealt = np.sort(encoded)
-    counts = np.stack([np.bincount(dealt[fold::folds], minlength=len(first)) for fold in range(folds)])
+    counts = np.stack(
+        [np.bincount(dealt[fold::folds], minlength=len(first)) for fold in range(folds)]
+    )
     generator = np.random.RandomState(seed)
     fold_of = np.empty(len(labels), dtype=np.int64)
     for number in range(len(first)):
         places = np.arange(folds).repeat(counts[:, number])
         generator.shuffle(places)
         fold_of[encoded == number] = places
-    return [(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(folds)]
+    return [
+        (np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(folds)
+    ]
 
 
 @dataclass(frozen=True)
@@ -264,33 +297,51 @@ class Outcome:
     """A classifier's result on one task."""
 
     test: float  #: accuracy x 100 on test examples
-    right: NDArray[np.float64]  #: (examples,) 1 for each test example that was classified rightly, else 0
+    right: NDArray[
+        np.float64
+    ]  #: (examples,) 1 for each test example that was classified rightly, else 0
     dev: float  #: accuracy x 100 on the examples that chose the weight decay
     decays: list[float]  #: the weight decay chosen, one for each outer fold
 
 
 def check_labels(name: str, splits: Mapping[str, Labels], training: ClassifierTraining) -> None:
-    """Refuse labels of one class or with too few examples to fold; ``splits`` has the split to train on first."""
+    """Refuse labels of one class or with too few examples to fold.
+
+    ``splits`` has the split to train on first.
+    """
     labels = next(iter(splits.values()))
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
-        raise UsageError(f"{name}: all {len(labels)} training labels are {classes[0]}; a classifier takes two classes")
+        raise UsageError(
+            f"{name}: all {len(labels)} training labels are {classes[0]}; a classifier takes two"
+            " classes"
+        )
     if "dev" in splits:
         return
     folds, fewest, within = training.folds, int(counts.min()), "all" in splits
     if fewest - (-(-fewest // folds) if within else 0) < folds:
-        what = f"{folds} folds within folds; give at least {folds + 2}" if within else f"{folds} folds; give {folds}"
-        raise UsageError(f"{name}: {fewest} examples of class {classes[counts.argmin()]} are too few for {what}")
+        what = (
+            f"{folds} folds within folds; give at least {folds + 2}"
+            if within
+            else f"{folds} folds; give {folds}"
+        )
+        raise UsageError(
+            f"{name}: {fewest} examples of class {classes[counts.argmin()]} are too few for {what}"
+        )
     left = len(labels) - (-(-len(labels) // folds) if within else 0)
     if int(HELD_OUT * left) == 0:
         least = round(1 / HELD_OUT)
-        raise UsageError(f"{name}: of {left} training examples {HELD_OUT:.0%} cannot be held out; give {least}")
+        raise UsageError(
+            f"{name}: of {left} training examples {HELD_OUT:.0%} cannot be held out; give {least}"
+        )
 
 
 def nested(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
-    """Test on each fold of ``all`` a classifier whose weight decay folds of the other examples chose.
+    """Test on each fold of ``all`` a classifier whose weight decay folds of the other examples
+    chose.
 
-    All folds are drawn by 1111, as in SentEval's InnerKFoldClassifier; the seed decides first weights and order alone.
+    All folds are drawn by 1111, as in SentEval's InnerKFoldClassifier; the seed decides first
+    weights and order alone.
     """
     all_features, numbers = splits["all"]
     features, labels = _tensors(splits["all"], setting)
@@ -302,12 +353,19 @@ def nested(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcom
             decay, score = _by_folds(features, labels, rows, numbers, setting, SEED, advance)
             chosen.append(decay)
             dev.append(score)
-        fits = [setting.fit(rows, None, [decay]) for (rows, _), decay in zip(outer, chosen, strict=True)]
+        fits = [
+            setting.fit(rows, None, [decay]) for (rows, _), decay in zip(outer, chosen, strict=True)
+        ]
         trained = train(features, labels, fits, setting, advance).weights[:, 0]
     for (_, rows), weights in zip(outer, trained, strict=True):
         right[rows] = _right((all_features[rows], numbers[rows]), weights, setting)
         test.append(_percent(right[rows]))
-    return Outcome(test=round(float(np.mean(test)), 2), right=right, dev=round(float(np.mean(dev)), 2), decays=chosen)
+    return Outcome(
+        test=round(float(np.mean(test)), 2),
+        right=right,
+        dev=round(float(np.mean(dev)), 2),
+        decays=chosen,
+    )
 
 
 def cross_validated(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
@@ -323,9 +381,14 @@ def cross_validated(splits: Mapping[str, Examples], setting: ClassifierSetting) 
 
 
 def official(splits: Mapping[str, Examples], setting: ClassifierSetting) -> Outcome:
-    """Test on ``test`` a classifier trained on ``train`` whose weight decay and end ``dev`` chose."""
+    """Test on ``test`` a classifier trained on ``train`` whose weight decay and end ``dev``
+    chose.
+    """
     (train_features, train_labels), (dev_features, dev_labels) = splits["train"], splits["dev"]
-    together = np.concatenate([train_features, dev_features]), np.concatenate([train_labels, dev_labels])
+    together = (
+        np.concatenate([train_features, dev_features]),
+        np.concatenate([train_labels, dev_labels]),
+    )
     features, labels = _tensors(together, setting)
     rows = np.arange(len(together[1]))
     fit = setting.fit(rows[: len(train_labels)], rows[len(train_labels) :], DECAYS)
@@ -357,7 +420,9 @@ def _by_folds(
     seed: int,
     advance: Advance,
 ) -> tuple[float, float]:
-    """Return the weight decay that is best over folds of the rows, drawn by a seed, and its mean accuracy x 100."""
+    """Return the weight decay that is best over folds of the rows, drawn by a seed, and its mean
+    accuracy x 100.
+    """
     folds = stratified_folds(numbers[rows], setting.training.folds, seed)
     fits = [setting.fit(rows[left], rows[out], DECAYS) for left, out in folds]
     best, score = _best(train(features, labels, fits, setting, advance))

@@ -94,13 +94,24 @@ def embed_tasks(
     labels: Sequence[Label] | None = None,
     advance: Advance | None = None,
 ) -> list[Embedded]:
-    """Encode each distinct sentence of all tasks once; ``advance`` is the caller's stage of work."""
+    """Encode each distinct sentence of all tasks once.
+
+    ``advance`` is the caller's stage of work.
+    """
     sentences = distinct_sentences(tasks)
     if labels is None:
-        labels = [Label(encoder.recipe.backbone, recipe_name(encoder.recipe)) for encoder in encoders]
+        labels = [
+            Label(encoder.recipe.backbone, recipe_name(encoder.recipe)) for encoder in encoders
+        ]
     by_role = all(isinstance(task, RetrievalTask) for task in tasks)  # then their metric encodes
-    plain = [encoder for encoder in encoders if not (by_role and _has_roles(encoder))] if sentences else []
-    stage = working("encode", len(sentences)) if advance is None else contextlib.nullcontext(advance)
+    plain = (
+        [encoder for encoder in encoders if not (by_role and _has_roles(encoder))]
+        if sentences
+        else []
+    )
+    stage = (
+        working("encode", len(sentences)) if advance is None else contextlib.nullcontext(advance)
+    )
     with stage as advance:
         encoded = encode_together(plain, sentences, progress=advance) if plain else []
         advance(0 if plain else len(sentences))
@@ -109,7 +120,9 @@ def embed_tasks(
     if any(isinstance(task, TransferTask) for task in tasks):
         for wrong in (np.flatnonzero(~np.isfinite(rows).all(axis=1)) for rows in vectors):
             if len(wrong):
-                raise PromptcliError(f"the vector of {sentences[wrong[0]]!r} is not finite; try `dtype` float32")
+                raise PromptcliError(
+                    f"the vector of {sentences[wrong[0]]!r} is not finite; try `dtype` float32"
+                )
     return [
         Embedded(label, encoder.recipe.to_dict(), encoder.fingerprint, rows, encoder)
         for label, encoder, rows in zip(labels, encoders, vectors, strict=True)
@@ -117,7 +130,9 @@ def embed_tasks(
 
 
 def _has_roles(encoder: Encoder | None) -> bool:
-    return encoder is not None and any(encoder.in_role(role) is not encoder for role in ("query", "document"))
+    return encoder is not None and any(
+        encoder.in_role(role) is not encoder for role in ("query", "document")
+    )
 
 
 #: What lists the sentences of tasks.
@@ -134,11 +149,15 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> Embedded:
     for row, (text, sentence) in enumerate(zip(read.texts or (), sentences, strict=False), start=1):
         if text != sentence:
             raise UsageError(
-                f"{path}: row {row} is the vector of {text!r}, not of {sentence!r}; the order is that of {_LISTING}"
+                f"{path}: row {row} is the vector of {text!r}, not of {sentence!r}; the order is"
+                f" that of {_LISTING}"
             )
     wrong = np.flatnonzero(~np.isfinite(read.matrix).all(axis=1))
     if len(wrong):
-        raise UsageError(f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r} again")
+        raise UsageError(
+            f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r}"
+            " again"
+        )
     recipe = {"vectors": path.name} if read.manifest is None else read.manifest.recipe
     return Embedded(Label("vectors", path.name), recipe, files.sha256(path), read.matrix)
 
@@ -153,7 +172,9 @@ def evaluate(
 def score_vectors(
     embedded: Sequence[Embedded], tasks: Sequence[AnyTask], settings: EvalSettings = EvalSettings()
 ) -> list[Any]:
-    """Return the scores of each set of vectors, a row per sentence of ``distinct_sentences(tasks)``, task by task."""
+    """Return the scores of each set of vectors, a row per sentence of
+    ``distinct_sentences(tasks)``, task by task.
+    """
     if not embedded:
         return []
     rows = rows_of(tasks)
@@ -164,7 +185,9 @@ def score_vectors(
 
 @contextlib.contextmanager
 def kept_random_states() -> Iterator[None]:
-    """Restore Python's, numpy's and torch's global random states afterwards: mteb and training seed them all."""
+    """Restore Python's, numpy's and torch's global random states afterwards: mteb and training seed
+    them all.
+    """
     python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng(range(torch.cuda.device_count())):
@@ -175,10 +198,14 @@ def kept_random_states() -> Iterator[None]:
 
 
 def spearman_on(encoder: Encoder, task: STSTask) -> float:
-    """Return Spearman x 100 on a task without the rest of its score: for the many measurements of a training run."""
+    """Return Spearman x 100 on a task without the rest of its score: for the many measurements of a
+    training run.
+    """
     pairs, rows = task.pairs(), rows_of([task])
     vectors = encoder.encode(list(rows))
-    first, second = (vectors[[rows[sentence] for sentence in side]] for side in (pairs.first, pairs.second))
+    first, second = (
+        vectors[[rows[sentence] for sentence in side]] for side in (pairs.first, pairs.second)
+    )
     return 100 * statistics.spearman(statistics.cosine(first, second), pairs.gold)
 
 
@@ -186,13 +213,23 @@ def _correlate(
     embedded: Sequence[Embedded], task: STSTask, rows: Rows, settings: EvalSettings
 ) -> Sequence[SpearmanScore]:
     pairs = task.pairs()
-    first, second = (np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second))
+    first, second = (
+        np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second)
+    )
     with working(f"score {task.label}", None):
-        cosines = np.stack([statistics.cosine(each.vectors[first], each.vectors[second]) for each in embedded])
+        cosines = np.stack(
+            [statistics.cosine(each.vectors[first], each.vectors[second]) for each in embedded]
+        )
         intervals = statistics.bootstrap_intervals(cosines, pairs.gold)
     both = np.unique(np.concatenate([first, second]))
     return [
-        spearman_score(task, row, interval, each.names, zero_vectors=int((~each.vectors[both].any(axis=1)).sum()))
+        spearman_score(
+            task,
+            row,
+            interval,
+            each.names,
+            zero_vectors=int((~each.vectors[both].any(axis=1)).sum()),
+        )
         for each, row, interval in zip(embedded, cosines, intervals, strict=True)
     ]
 
@@ -204,7 +241,10 @@ def spearman_score(
     names: dict[str, Any],
     zero_vectors: int = 0,
 ) -> SpearmanScore:
-    """Return the score of cosines (pairs,) and of each subset; ``interval`` is -1 to 1, ``names`` names the encoder."""
+    """Return the score of cosines (pairs,) and of each subset.
+
+    ``interval`` is -1 to 1, ``names`` names the encoder.
+    """
     pairs, stops = task.pairs(), np.cumsum([len(subset) for subset in task.subsets.values()])
     subsets = zip(task.subsets.items(), np.split(cosines, stops[:-1]), strict=True)
     return SpearmanScore(
@@ -232,34 +272,56 @@ def check_rankable(task: STSTask) -> None:
     """Refuse a development set with fewer than four pairs or one gold score only."""
     gold = task.pairs().gold if task.subsets else np.empty(0)
     if len(gold) < 4:
-        raise UsageError(f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4: see `on`")
+        raise UsageError(
+            f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4: see"
+            " `on`"
+        )
     if len(np.unique(gold)) < 2:
-        raise UsageError(f"all gold scores of development set {task.label} are {gold[0]:g}; nothing ranks by them")
+        raise UsageError(
+            f"all gold scores of development set {task.label} are {gold[0]:g}; nothing ranks by"
+            " them"
+        )
 
 
 def check_tasks(tasks: Sequence[TransferTask], training: ClassifierTraining) -> None:
     """Refuse tasks that no classifier can be trained on, before anything is encoded."""
     for task in tasks:
-        classifier.check_labels(task.name, {split: part.labels for split, part in task.splits.items()}, training)
+        classifier.check_labels(
+            task.name, {split: part.labels for split, part in task.splits.items()}, training
+        )
 
 
 def features(vectors: NDArray[Any], part: LabelledExamples, rows: Rows) -> NDArray[Any]:
-    """Return the classifier's input: the vectors of sentences (n, d), the features of pairs (n, 2d)."""
+    """Return the classifier's input: the vectors of sentences (n, d), the features of pairs (n,
+    2d).
+    """
     sides = [part.first] if part.second is None else [part.first, part.second]
-    looked_up = [vectors[np.fromiter((rows[sentence] for sentence in side), np.int64, len(side))] for side in sides]
+    looked_up = [
+        vectors[np.fromiter((rows[sentence] for sentence in side), np.int64, len(side))]
+        for side in sides
+    ]
     return looked_up[0] if len(looked_up) == 1 else classifier.pair_features(*looked_up)
 
 
 def _one_by_one(score: Callable[[Embedded, Any, Rows, EvalSettings], Score]) -> Metric:
-    return lambda embedded, task, rows, settings: [score(each, task, rows, settings) for each in embedded]
+    return lambda embedded, task, rows, settings: [
+        score(each, task, rows, settings) for each in embedded
+    ]
 
 
-def _classify(each: Embedded, task: TransferTask, rows: Rows, settings: EvalSettings) -> AccuracyScore:
+def _classify(
+    each: Embedded, task: TransferTask, rows: Rows, settings: EvalSettings
+) -> AccuracyScore:
     start = time.perf_counter()
-    splits = {split: (features(each.vectors, part, rows), part.labels) for split, part in task.splits.items()}
+    splits = {
+        split: (features(each.vectors, part, rows), part.labels)
+        for split, part in task.splits.items()
+    }
     classes = 1 + max(int(labels.max()) for _, labels in splits.values())
     device = "cpu" if each.encoder is None else str(each.encoder.device)
-    setting = classifier.ClassifierSetting(settings.training, classes, settings.seed, device, task.name)
+    setting = classifier.ClassifierSetting(
+        settings.training, classes, settings.seed, device, task.name
+    )
     outcome = PROTOCOLS[frozenset(splits)](splits, setting)
     low, high = statistics.interval(statistics.resampled_mean(outcome.right))
     return AccuracyScore(
@@ -275,7 +337,9 @@ def _classify(each: Embedded, task: TransferTask, rows: Rows, settings: EvalSett
     )
 
 
-def _retrieve(each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSettings) -> RetrievalScore:
+def _retrieve(
+    each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSettings
+) -> RetrievalScore:
     ranked = _ranked(each, task, rows, 100)
     gains = statistics.ndcg(ranked, task.grades)
     low, high = statistics.interval(statistics.resampled_mean(gains))
@@ -311,7 +375,9 @@ def _ranked(each: Embedded, task: RetrievalTask, rows: Rows, depth: int) -> NDAr
         if task.ranking == "retrieval":
             return ranked
         queries, documents = unit(queries), unit(documents)
-        nearest = [(near, documents[near] @ query) for near, query in zip(ranked, queries, strict=True)]
+        nearest = [
+            (near, documents[near] @ query) for near, query in zip(ranked, queries, strict=True)
+        ]
         rankings = [joined(*both, depth) for both in zip(nearest, rankings, strict=True)]
     ranked = np.full((len(rankings), depth), -1)
     for row, (numbers, _) in zip(ranked, rankings, strict=True):
@@ -322,7 +388,8 @@ def _ranked(each: Embedded, task: RetrievalTask, rows: Rows, depth: int) -> NDAr
 def _run_mteb(each: Embedded, task: MtebTask, rows: Rows, settings: EvalSettings) -> MtebScore:
     if each.encoder is None:
         raise UsageError(
-            f"{task.name} takes a model, and {each.label.recipe} holds vectors only; leave one of them out"
+            f"{task.name} takes a model, and {each.label.recipe} holds vectors only; leave one of"
+            " them out"
         )
     model = MtebEncoder(each.encoder, each.fingerprint, each.label)
     return mteb_score(model, task, settings.mteb_folder, each.names)
@@ -332,7 +399,10 @@ def _measure(each: Embedded, task: OwnTask, rows: Rows, settings: EvalSettings) 
     parts = {}
     for name, examples in task.parts.items():
         first, second, gold = zip(*examples, strict=True)
-        sides = [None if None in side else each.vectors[[rows[text] for text in side]] for side in (first, second)]
+        sides = [
+            None if None in side else each.vectors[[rows[text] for text in side]]
+            for side in (first, second)
+        ]
         parts[name] = (*sides, np.array(gold, dtype=np.float64))
     name = getattr(task.metric, "__name__", "own")
     return Score(**each.names, task=task.name, metric=name, value=float(task.metric(parts)))
@@ -349,14 +419,17 @@ METRICS: dict[type, Metric] = {
 
 
 def average(scores: Iterable[Score]) -> float:
-    """Return the mean of the figures after each was rounded to 2 decimals, as the papers' tables do."""
+    """Return the mean of the figures after each was rounded to 2 decimals, as the papers' tables
+    do.
+    """
     return float(np.mean([round(score.value, 2) for score in scores]))
 
 
 _ByExample = AccuracyScore | RetrievalScore
 COMPARED = (SpearmanScore, AccuracyScore, RetrievalScore)  #: scores of which two can be compared
 
-#: Kind of score -> the papers' tasks of it: an average, and a difference of averages, are over these.
+#: Kind of score -> the papers' tasks of it: an average, and a difference of averages, are over
+#: these.
 PAPERS: dict[type[Score], tuple[str, ...]] = {
     SpearmanScore: tuple(map(str, TEST_TASKS)),
     AccuracyScore: tuple(TRANSFER_TASKS),
@@ -364,19 +437,26 @@ PAPERS: dict[type[Score], tuple[str, ...]] = {
 
 
 def averaged(scores: Iterable[Score], kind: type[Score]) -> list[Score]:
-    """Return the scores of a kind that are averaged: those of the papers' tasks, or all if none of these is there."""
+    """Return the scores of a kind that are averaged: those of the papers' tasks, or all if none of
+    these is there.
+    """
     of_kind = [score for score in scores if isinstance(score, kind)]
     return [score for score in of_kind if score.column in PAPERS[kind]] or of_kind
 
 
 def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
-    """Compare two encoders on the same tasks of one kind, or their means if several; paired bootstrap."""
+    """Compare two encoders on the same tasks of one kind, or their means if several.
+
+    Paired bootstrap.
+    """
     pairs = list(zip(first, second, strict=True))
     if all(isinstance(each, SpearmanScore) for pair in pairs for each in pair):
         both = cast(list[tuple[SpearmanScore, SpearmanScore]], pairs)
         for one, other in both:
             if (one.column, one.data_sha256) != (other.column, other.data_sha256):
-                raise UsageError(f"{one.column} and {other.column} do not have the same pairs; compare one task")
+                raise UsageError(
+                    f"{one.column} and {other.column} do not have the same pairs; compare one task"
+                )
         cosines = [np.stack([one.cosines, other.cosines]) for one, other in both]
         draws = np.subtract(*statistics.resampled_averages(cosines, [one.gold for one, _ in both]))
         number = sum(one.pairs for one, _ in both)
@@ -402,9 +482,14 @@ MOST_COMPARED = 6  #: most models of which every two are compared without being 
 
 
 def compare_rows(rows: Mapping[Label, Sequence[Score]], baseline: Label | None) -> list[Comparison]:
-    """Compare each row with the baseline, task by task, or every two of up to six on averages; p-values by Holm."""
+    """Compare each row with the baseline, task by task, or every two of up to six on averages.
+
+    P-values by Holm.
+    """
     most = max(map(len, rows.values()), default=0)
-    rows = {label: row for label, row in rows.items() if len(row) == most}  # the others are not complete
+    rows = {
+        label: row for label, row in rows.items() if len(row) == most
+    }  # the others are not complete
     if baseline is not None and baseline in rows:
         others = [row for label, row in rows.items() if label != baseline and row]
         pairs = [pair for row in others for pair in zip(row, rows[baseline], strict=True)]
@@ -424,5 +509,7 @@ def _every_two(rows: Mapping[Label, Sequence[Score]], kind: type[Score]) -> list
         scores = averaged(row, kind)
         if scores:
             distinct.setdefault(scores[0].fingerprint, scores)
-    best_first = sorted(distinct.values(), key=lambda row: -float(np.mean([score.value for score in row])))
+    best_first = sorted(
+        distinct.values(), key=lambda row: -float(np.mean([score.value for score in row]))
+    )
     return [compare(one, other) for one, other in itertools.combinations(best_first, 2)]

@@ -21,7 +21,8 @@ FILES = {
     "vocab_name": "lexical-words.json",
     "params_name": "lexical.json",
 }
-#: The version of the rule that parts texts into words: BM25 that was counted by another one is counted again.
+#: The version of the rule that parts texts into words: BM25 that was counted by another one is
+#: counted again.
 WORD_RULE = 2
 #: The weight of words in a joined score; that of the cosine is the rest.
 WEIGHT = 0.4
@@ -38,12 +39,19 @@ class Lexical:
     @classmethod
     def build(cls, texts: Sequence[str], rows: Numbers) -> "Lexical":
         """Count the words of texts, (m,), whose numbers are ``rows``, ascending."""
-        from promptcli.evaluation.words import words  # the library that it takes is not wanted by a search of vectors
+        from promptcli.evaluation.words import (
+            words,
+        )  # the library that it takes is not wanted by a search of vectors
 
         bm25s = load_library()
-        vocabulary, ids = dict[str, int](), list[list[int]]()  # bm25s numbers words in no certain order
+        vocabulary, ids = (
+            dict[str, int](),
+            list[list[int]](),
+        )  # bm25s numbers words in no certain order
         for text in texts:
-            ids.append([vocabulary.setdefault(word, len(vocabulary)) for word in words(text) or [""]])
+            ids.append(
+                [vocabulary.setdefault(word, len(vocabulary)) for word in words(text) or [""]]
+            )
         model = bm25s.BM25()
         model.index((ids, vocabulary), show_progress=False)
         return cls(model, rows)
@@ -86,7 +94,9 @@ class Lexical:
 
 def _damaged(error: Exception, name: str) -> CheckFailedError:
     reason = one_line(error, 100) or type(error).__name__
-    return CheckFailedError(f"the words of {name} are damaged ({reason}): `promptcli index compact` counts them again")
+    return CheckFailedError(
+        f"the words of {name} are damaged ({reason}): `promptcli index compact` counts them again"
+    )
 
 
 def load_library() -> Any:
@@ -95,10 +105,14 @@ def load_library() -> Any:
     return importlib.import_module("bm25s")
 
 
-def joined(vectors: tuple[Numbers, Floats], words: tuple[Numbers, Floats], k: int) -> tuple[Numbers, Floats]:
-    """Return the k rows with the highest sum of 0.6 cosine and 0.4 BM25, best first, equal ones by row.
+def joined(
+    vectors: tuple[Numbers, Floats], words: tuple[Numbers, Floats], k: int
+) -> tuple[Numbers, Floats]:
+    """Return the k rows with the highest sum of 0.6 cosine and 0.4 BM25, best first, equal ones by
+    row.
 
-    BM25 is divided by the query's best. A row that only words found has the lowest cosine of those that vectors found.
+    BM25 is divided by the query's best. A row that only words found has the lowest cosine of those
+    that vectors found.
     """
     rows = np.unique(np.concatenate([vectors[0], words[0]]))
     cosines, shares = np.full(len(rows), vectors[1].min(initial=1), np.float64), np.zeros(len(rows))

@@ -1,4 +1,7 @@
-"""mteb's own evaluator on an encoder: its tasks, formulas and result files. The only file that imports mteb."""
+"""mteb's own evaluator on an encoder: its tasks, formulas and result files.
+
+The only file that imports mteb.
+"""
 
 import functools
 import re
@@ -20,29 +23,45 @@ from promptcli.notes import note, warn
 
 
 class MtebEncoder:
-    """An encoder with mteb's interface; its name and content hash keep results apart in mteb's cache folder."""
+    """An encoder with mteb's interface.
+
+    Its name and content hash keep results apart in mteb's cache folder.
+    """
 
     def __init__(self, encoder: Encoder, fingerprint: str, label: Label) -> None:
         self._encoder, self.similarity = encoder, encoder.similarity
         parts = [Path(label.model).name, label.recipe]
-        self.name = "promptcli/" + "-".join(re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts)
+        self.name = "promptcli/" + "-".join(
+            re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts
+        )
         self.revision = fingerprint[:40]
         self._prompted = functools.cache(self._prompt_for)
 
     def encode(
-        self, inputs: Iterable[dict[str, list[str]]], *, task_metadata: Any = None, prompt_type: Any = None, **_: Any
+        self,
+        inputs: Iterable[dict[str, list[str]]],
+        *,
+        task_metadata: Any = None,
+        prompt_type: Any = None,
+        **_: Any,
     ) -> np.ndarray:
-        """Return the vectors (n, d) of batches of n texts, with the prompt for task, type or role as in mteb."""
+        """Return the vectors (n, d) of batches of n texts, with the prompt for task, type or role
+        as in mteb.
+        """
         task = (getattr(task_metadata, "name", ""), getattr(task_metadata, "type", ""))
         encoder = self._prompted(*task, str(getattr(prompt_type, "value", prompt_type) or ""))
         return encoder.encode([text for batch in inputs for text in batch["text"]])
 
     def _prompt_for(self, task: str, kind: str, role: str) -> Encoder:
         names = (f"{task}-{role}", task, f"{kind}-{role}", kind)
-        return self._encoder.in_role(next((name for name in names if name in self._encoder.prompts), role), report=True)
+        return self._encoder.in_role(
+            next((name for name in names if name in self._encoder.prompts), role), report=True
+        )
 
     def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
-        """Return the cosine of each vector of ``first`` (n, d) with the one of ``second`` in the same row, (n,)."""
+        """Return the cosine of each vector of ``first`` (n, d) with the one of ``second`` in the
+        same row, (n,).
+        """
         return torch.from_numpy(cosine(np.asarray(first), np.asarray(second)))
 
     @property
@@ -52,8 +71,11 @@ class MtebEncoder:
         return ModelMeta.create_empty(overwrites={"name": self.name, "revision": self.revision})
 
 
-def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path, names: dict[str, Any]) -> MtebScore:
-    """Run a task of mteb on an encoder and write its result file, ``FOLDER/results/MODEL/REVISION/TASK.json``.
+def mteb_score(
+    encoder: MtebEncoder, task: MtebTask, folder: Path, names: dict[str, Any]
+) -> MtebScore:
+    """Run a task of mteb on an encoder and write its result file,
+    ``FOLDER/results/MODEL/REVISION/TASK.json``.
 
     The task's pairs, if any, replace mteb's data set; their hash is then the data set's revision.
     """
@@ -64,7 +86,9 @@ def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path, names: dict[s
     try:
         peer = mteb.get_task(name)
     except KeyError as error:
-        raise UsageError(f"mteb has no task {name!r}: {str(error.args[0]).removeprefix('KeyError: ')}") from None
+        raise UsageError(
+            f"mteb has no task {name!r}: {str(error.args[0]).removeprefix('KeyError: ')}"
+        ) from None
     if task.pairs is not None:
         dataset = {"path": "local", "revision": task.pairs.sha256()[:40]}
         peer.metadata = peer.metadata.model_copy(update={"dataset": dataset})
@@ -77,13 +101,20 @@ def mteb_score(encoder: MtebEncoder, task: MtebTask, folder: Path, names: dict[s
     cache = mteb.ResultCache(folder)
     try:
         results = mteb.evaluate(
-            encoder, peer, cache=cache, overwrite_strategy="always", co2_tracker=False, show_progress_bar=False
+            encoder,
+            peer,
+            cache=cache,
+            overwrite_strategy="always",
+            co2_tracker=False,
+            show_progress_bar=False,
         )
     except PromptcliError:
         raise
     except Exception as error:  # data sets, their formats and mteb raise their own classes
         reason = one_line(f"{type(error).__name__}: {error}", 200)
-        raise NotFoundError(f"mteb's task {name} did not run: {reason}; your own pairs: `data_dir` FOLDER") from None
+        raise NotFoundError(
+            f"mteb's task {name} did not run: {reason}; your own pairs: `data_dir` FOLDER"
+        ) from None
     [result] = results.task_results
     file = cache.get_task_result_path(name, encoder.mteb_model_meta)
     return MtebScore(

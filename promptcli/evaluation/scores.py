@@ -20,7 +20,9 @@ class Label:
 
     model: str
     recipe: str
-    named: bool = field(default=False, compare=False)  #: whether the model is an encoder by name, not a backbone
+    named: bool = field(
+        default=False, compare=False
+    )  #: whether the model is an encoder by name, not a backbone
 
     def to_dict(self) -> dict[str, str]:
         return {"model": self.model, "recipe": self.recipe}
@@ -63,22 +65,35 @@ class Score:
         return self.task
 
     def figures(self) -> dict[str, Any]:
-        """Return the metric's fields as JSON-ready values, by their names or their ``json`` metadata."""
+        """Return the metric's fields as JSON-ready values, by their names or their ``json``
+        metadata.
+        """
         values = {}
         for item in dataclasses.fields(self):
             if item.repr and item.name not in NAMING:
                 value = getattr(self, item.name)
-                values[item.metadata.get("json", item.name)] = round(value, 4) if isinstance(value, float) else value
-        return values | {"ci95": None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]}
+                values[item.metadata.get("json", item.name)] = (
+                    round(value, 4) if isinstance(value, float) else value
+                )
+        return values | {
+            "ci95": None if self.ci95 is None else [round(bound, 4) for bound in self.ci95]
+        }
 
     def to_dict(self) -> dict[str, Any]:
         named = {**self.label.to_dict(), "task": self.task}
-        return {**named, **self.figures(), "fingerprint": self.fingerprint, "recipe_fields": self.recipe}
+        return {
+            **named,
+            **self.figures(),
+            "fingerprint": self.fingerprint,
+            "recipe_fields": self.recipe,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpearmanScore(Score):
-    """Spearman's correlation x 100 of an encoder's cosines with gold scores, over all pairs of all subsets ("all")."""
+    """Spearman's correlation x 100 of an encoder's cosines with gold scores, over all pairs of all
+    subsets ("all").
+    """
 
     split: str  #: ``test`` or ``dev``
     protocol: str  #: ``senteval`` or ``mteb``
@@ -97,7 +112,10 @@ class SpearmanScore(Score):
         return str(TaskName(self.task, self.split))
 
     def figures(self) -> dict[str, Any]:
-        subsets = {name: {"value": round(each.value, 4), "pairs": each.pairs} for name, each in self.subsets.items()}
+        subsets = {
+            name: {"value": round(each.value, 4), "pairs": each.pairs}
+            for name, each in self.subsets.items()
+        }
         return {**super().figures(), "subsets": subsets}
 
 
@@ -108,11 +126,15 @@ class AccuracyScore(Score):
     metric: str = "accuracy"
 
     dev: float  #: on the examples that chose the weight decay
-    decays: list[float] = field(metadata={"json": "weight_decays"})  #: chosen, one for each outer fold
+    decays: list[float] = field(
+        metadata={"json": "weight_decays"}
+    )  #: chosen, one for each outer fold
     examples: dict[str, int]  #: of each split
     seconds: float  #: spent on the classifiers
     ci95: tuple[float, float]  #: over test examples
-    by_example: NDArray[np.float64] = field(repr=False, compare=False)  #: (test examples,) 1 if right, for ``compare``
+    by_example: NDArray[np.float64] = field(
+        repr=False, compare=False
+    )  #: (test examples,) 1 if right, for ``compare``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +147,9 @@ class RetrievalScore(Score):
     recall_at_100: float = field(metadata={"json": "recall@100"})
     queries: int
     documents: int
-    by_example: NDArray[np.float64] = field(repr=False, compare=False)  #: (queries,) nDCG@10, for ``compare``
+    by_example: NDArray[np.float64] = field(
+        repr=False, compare=False
+    )  #: (queries,) nDCG@10, for ``compare``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +167,9 @@ SIGNIFICANT = 0.05  #: greatest corrected p-value of a difference beyond chance
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two encoders in points, by a paired bootstrap over pairs, queries or test examples."""
+    """The difference of two encoders in points, by a paired bootstrap over pairs, queries or test
+    examples.
+    """
 
     first: Label
     second: Label
@@ -161,25 +187,38 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         on = {"task": ", ".join(self.tasks), "metric": f"{self.metric} difference"}
-        figures = {"value": round(self.difference, 4), "ci95": [round(bound, 4) for bound in self.ci95]}
+        figures = {
+            "value": round(self.difference, 4),
+            "ci95": [round(bound, 4) for bound in self.ci95],
+        }
         tested = {name: round(getattr(self, name), 4) for name in ("p_value", "p_holm")}
         tested |= {"beyond_chance": self.beyond_chance, "pairs": self.pairs}
         return {**self.first.to_dict(), "against": self.second.to_dict(), **on, **figures, **tested}
 
 
 class Evaluation(list[Score]):
-    """The scores of some models, one model after the other, and what else came of the evaluation."""
+    """The scores of some models, one model after the other, and what else came of the
+    evaluation.
+    """
 
-    def __init__(self, rows: dict[Label, list[Score]], tasks: list[Any], missing: dict[str, str]) -> None:
+    def __init__(
+        self, rows: dict[Label, list[Score]], tasks: list[Any], missing: dict[str, str]
+    ) -> None:
         super().__init__(score for row in rows.values() for score in row)
-        self.rows = rows  #: of each set of vectors, then of each model, by task; of one that has no scores none
+        #: of each set of vectors, then of each model, by task; of one that has no scores none
+        self.rows = rows
         self.tasks, self.missing = tasks, missing  #: those scored; label -> why a task is missing
         self.refused: dict[Label, PromptcliError] = {}  #: why a model has no scores
-        self.comparisons: list[Comparison] = []  #: with ``compare``, by task; else of every two of up to six models
+        self.comparisons: list[
+            Comparison
+        ] = []  #: with ``compare``, by task; else of every two of up to six models
 
 
 def recipe_name(recipe: Recipe) -> str:
-    """Return the name of a recipe on any backbone; of an unnamed one its fields that differ from the defaults."""
+    """Return the name of a recipe on any backbone.
+
+    Of an unnamed one its fields that differ from the defaults.
+    """
     recipe = recipe.explicit()
     for name, named in RECIPES.items():
         if named.replace(backbone=recipe.backbone).explicit() == recipe:
@@ -188,4 +227,7 @@ def recipe_name(recipe: Recipe) -> str:
     changed = {key: value for key, value in recipe.to_dict().items() if value != default.get(key)}
     if recipe.prompt != SLOT:
         changed = {"prompt": recipe.prompt, **changed}
-    return " ".join(f"{key}={','.join(value) if isinstance(value, list) else value}" for key, value in changed.items())
+    return " ".join(
+        f"{key}={','.join(value) if isinstance(value, list) else value}"
+        for key, value in changed.items()
+    )

@@ -1,4 +1,6 @@
-"""Metrics on arrays: rank correlation of cosines with gold scores, retrieval, and their bootstrap intervals."""
+"""Metrics on arrays: rank correlation of cosines with gold scores, retrieval, and their bootstrap
+intervals.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,16 +12,19 @@ from promptcli.data.vectors.precision import unit
 
 Floats = NDArray[np.floating]
 
-RESAMPLES = 1000  #: resamples and seed of every printed interval, so that equal input prints equal intervals
+#: resamples and seed of every printed interval, so that equal input prints equal intervals
+RESAMPLES = 1000
 SEED = 42
 
 _CHUNK = 64  #: resamples drawn at a time: fixed, since a seed's draws depend on it
 
 
 def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """Return the cosine of each row of ``first`` (n, d) with the same row of ``second`` (n, d), (n,) in float64.
+    """Return the cosine of each row of ``first`` (n, d) with the same row of ``second`` (n, d),
+    (n,) in float64.
 
-    A NaN in a vector counts as 0 and a zero vector has the cosine 0 (the papers' evaluation does the same).
+    A NaN in a vector counts as 0 and a zero vector has the cosine 0 (the papers' evaluation does
+    the same).
     """
     a = np.nan_to_num(np.asarray(first, dtype=np.float64))
     b = np.nan_to_num(np.asarray(second, dtype=np.float64))
@@ -30,7 +35,8 @@ def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
 
 
 def spearman(scores: Floats, gold: Floats) -> float:
-    """Return Spearman's rank correlation of (n,) similarities with (n,) gold scores, with mid-ranks for ties.
+    """Return Spearman's rank correlation of (n,) similarities with (n,) gold scores, with mid-ranks
+    for ties.
 
     An undefined correlation (a constant, a NaN) is 0.
     """
@@ -43,30 +49,47 @@ def spearman(scores: Floats, gold: Floats) -> float:
 def bootstrap_intervals(
     scores: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> list[tuple[float, float]]:
-    """Return the 95% percentile interval of the Spearman correlation of each of k rows (k, n) with gold scores (n,).
+    """Return the 95% percentile interval of the Spearman correlation of each of k rows (k, n) with
+    gold scores (n,).
 
-    The n pairs are drawn with replacement, once for all rows (Efron and Tibshirani 1993, section 13.3); equal seeds
-    draw equal pairs for equal n.
+    The n pairs are drawn with replacement, once for all rows (Efron and Tibshirani 1993, section
+    13.3); equal seeds draw equal pairs for equal n.
     """
     return [interval(row) for row in _draws(scores, gold, resamples, seed)]
 
 
 def average_intervals(
-    scores: Sequence[Floats], gold: Sequence[Floats], *, resamples: int = RESAMPLES, seed: int = SEED
+    scores: Sequence[Floats],
+    gold: Sequence[Floats],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
 ) -> list[tuple[float, float]]:
-    """Return the 95% percentile interval of the mean of each system's Spearman correlations on t tasks."""
-    return [interval(row) for row in resampled_averages(scores, gold, resamples=resamples, seed=seed)]
+    """Return the 95% percentile interval of the mean of each system's Spearman correlations on t
+    tasks.
+    """
+    return [
+        interval(row) for row in resampled_averages(scores, gold, resamples=resamples, seed=seed)
+    ]
 
 
 def resampled_averages(
-    scores: Sequence[Floats], gold: Sequence[Floats], *, resamples: int = RESAMPLES, seed: int = SEED
+    scores: Sequence[Floats],
+    gold: Sequence[Floats],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
 ) -> NDArray[np.float64]:
-    """Return the mean of each system's Spearman correlations on t tasks in each resample, (k, resamples).
+    """Return the mean of each system's Spearman correlations on t tasks in each resample, (k,
+    resamples).
 
-    Task i has similarities (k, n) of k systems and gold scores (n,). Its pairs are drawn by ``seed + i``, the same for
-    all systems: the tasks are independent samples.
+    Task i has similarities (k, n) of k systems and gold scores (n,). Its pairs are drawn by ``seed
+    + i``, the same for all systems: the tasks are independent samples.
     """
-    draws = [_draws(rows, of, resamples, seed + i) for i, (rows, of) in enumerate(zip(scores, gold, strict=True))]
+    draws = [
+        _draws(rows, of, resamples, seed + i)
+        for i, (rows, of) in enumerate(zip(scores, gold, strict=True))
+    ]
     averages: NDArray[np.float64] = np.mean(draws, axis=0)
     return averages
 
@@ -78,27 +101,37 @@ def resampled_mean(values: NDArray[np.float64], seed: int = SEED) -> NDArray[np.
 
 
 def resampled_mean_of_means(tasks: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return the mean of t tasks' mean values in each resample, (resamples,); task i is drawn by ``SEED + i``."""
+    """Return the mean of t tasks' mean values in each resample, (resamples,).
+
+    Task i is drawn by ``SEED + i``.
+    """
     draws = [resampled_mean(values, SEED + number) for number, values in enumerate(tasks)]
     means: NDArray[np.float64] = np.mean(draws, axis=0)
     return means
 
 
 def two_sided(differences: NDArray[np.float64]) -> float:
-    """Return the two-sided p-value of a difference from its resamples, in which both systems have the same draws.
+    """Return the two-sided p-value of a difference from its resamples, in which both systems have
+    the same draws.
 
-    It is twice the share of resamples whose difference lies on the other side of 0 (or on it), counting one resample
-    more than was drawn. If none lies there, the normal distribution of their mean and deviation says how small it is.
+    It is twice the share of resamples whose difference lies on the other side of 0 (or on it),
+    counting one resample more than was drawn. If none lies there, the normal distribution of their
+    mean and deviation says how small it is.
     """
     smaller = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    p_value, deviation = min(1.0, 2 * (smaller + 1) / (len(differences) + 1)), float(differences.std())
+    p_value, deviation = (
+        min(1.0, 2 * (smaller + 1) / (len(differences) + 1)),
+        float(differences.std()),
+    )
     if smaller or not deviation:
         return p_value
     return min(p_value, math.erfc(abs(float(differences.mean())) / deviation / math.sqrt(2)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number (Holm, 1979): of m the i-th smallest times m - i + 1, rising."""
+    """Return p-values corrected for their number (Holm, 1979): of m the i-th smallest times m - i +
+    1, rising.
+    """
     order = np.argsort(p_values, kind="stable")
     steps = np.asarray(p_values, np.float64)[order] * np.arange(len(p_values), 0, -1)
     corrected = np.empty(len(p_values))
@@ -107,20 +140,27 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def resample_counts(size: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
-    """Yield (size, r) counts, in chunks of r resamples: how often each of ``size`` pairs was drawn."""
+    """Yield (size, r) counts, in chunks of r resamples: how often each of ``size`` pairs was
+    drawn.
+    """
     generator = np.random.default_rng(seed)
     for start in range(0, resamples, _CHUNK):
         width = min(_CHUNK, resamples - start)
         cells = generator.integers(0, size, size=(size, width)) * width + np.arange(width)
-        yield np.bincount(cells.ravel(), minlength=size * width).reshape(size, width).astype(np.float64)
+        yield (
+            np.bincount(cells.ravel(), minlength=size * width)
+            .reshape(size, width)
+            .astype(np.float64)
+        )
 
 
 class ResampledRanks:
     """Mid-ranks of one list of values inside any resample of it, without sorting again.
 
-    A resample is its counts. Values are sorted once; in a resample the mid-rank of a value is the number of smaller
-    draws plus half of one more than the draws equal to it, so a cumulative sum over the sorted counts gives all ranks.
-    Ranks are kept twice as large and centred on 0, which makes them whole numbers: sums of products are exact.
+    A resample is its counts. Values are sorted once; in a resample the mid-rank of a value is the
+    number of smaller draws plus half of one more than the draws equal to it, so a cumulative sum
+    over the sorted counts gives all ranks. Ranks are kept twice as large and centred on 0, which
+    makes them whole numbers: sums of products are exact.
     """
 
     def __init__(self, values: Floats) -> None:
@@ -138,8 +178,11 @@ class ResampledRanks:
         """Sum (n, r) values, sorted like ``order``, inside each tie group: (groups, r)."""
         return np.add.reduceat(ordered, self._starts, axis=0) if self._tied else ordered
 
-    def ranks(self, ordered_counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return twice the centred mid-rank of each tie group (groups, r), and the sum of its squares over draws (r,).
+    def ranks(
+        self, ordered_counts: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return twice the centred mid-rank of each tie group (groups, r), and the sum of its
+        squares over draws (r,).
 
         ``ordered_counts`` (n, r) are those of the values in the order of ``order``.
         """
@@ -155,7 +198,9 @@ class ResampledRanks:
 def resampled_spearman(
     scores: list[ResampledRanks], gold: ResampledRanks, counts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return Spearman's correlation of each of k score lists with gold in each of r resamples: (k, r)."""
+    """Return Spearman's correlation of each of k score lists with gold in each of r resamples: (k,
+    r).
+    """
     result = np.zeros((len(scores), counts.shape[1]))
     by_gold = counts[gold.order]
     gold_ranks, gold_squares = gold.ranks(by_gold)
@@ -173,7 +218,9 @@ def _draws(scores: Floats, gold: Floats, resamples: int, seed: int) -> NDArray[n
     """Return the correlation of each row of (k, n) scores in each resample: (k, resamples)."""
     rows, gold_ranks = [ResampledRanks(row) for row in scores], ResampledRanks(gold)
     chunks = resample_counts(len(gold), resamples, seed)
-    return np.concatenate([resampled_spearman(rows, gold_ranks, counts) for counts in chunks], axis=1)
+    return np.concatenate(
+        [resampled_spearman(rows, gold_ranks, counts) for counts in chunks], axis=1
+    )
 
 
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
@@ -188,10 +235,14 @@ Grades = Sequence[Mapping[int, float]]  #: numbers of documents of a query -> th
 _AT_ONCE = 256  #: queries compared with all documents at a time
 
 
-def nearest(queries: NDArray[np.floating], documents: NDArray[np.floating], depth: int) -> NDArray[np.int64]:
-    """Return the numbers of the documents (m, d) nearest to each query (n, d) by cosine, (n, depth), nearest first.
+def nearest(
+    queries: NDArray[np.floating], documents: NDArray[np.floating], depth: int
+) -> NDArray[np.int64]:
+    """Return the numbers of the documents (m, d) nearest to each query (n, d) by cosine, (n,
+    depth), nearest first.
 
-    The earlier of equally near documents comes first. With fewer than ``depth`` documents all are returned.
+    The earlier of equally near documents comes first. With fewer than ``depth`` documents all are
+    returned.
     """
     scaled, depth = _directions(documents), min(depth, len(documents))
     rows = []
@@ -204,10 +255,11 @@ def nearest(queries: NDArray[np.floating], documents: NDArray[np.floating], dept
 
 
 def ndcg(ranked: NDArray[np.int64], grades: Grades, depth: int = 10) -> NDArray[np.float64]:
-    """Return each query's normalised discounted cumulative gain, (n,): the grade over log2(rank + 1), as trec_eval.
+    """Return each query's normalised discounted cumulative gain, (n,): the grade over log2(rank +
+    1), as trec_eval.
 
-    Source: Jaervelin and Kekaelaeinen 2002; the gain is the grade itself, and the ideal order is of all graded
-    documents.
+    Source: Jaervelin and Kekaelaeinen 2002; the gain is the grade itself, and the ideal order is of
+    all graded documents.
     """
     discounts = 1 / np.log2(np.arange(2, depth + 2))
     result = np.zeros(len(ranked))
@@ -219,7 +271,9 @@ def ndcg(ranked: NDArray[np.int64], grades: Grades, depth: int = 10) -> NDArray[
 
 
 def recall(ranked: NDArray[np.int64], grades: Grades, depth: int) -> NDArray[np.float64]:
-    """Return the share of each query's graded documents that are among its nearest ``depth``, (n,)."""
+    """Return the share of each query's graded documents that are among its nearest ``depth``,
+    (n,).
+    """
     rows = zip(ranked[:, :depth].tolist(), grades, strict=True)
     return np.array([len(of_query.keys() & set(row)) / len(of_query) for row, of_query in rows])
 

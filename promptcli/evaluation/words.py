@@ -9,20 +9,23 @@ import regex
 #: Scripts without spaces between words.
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = r"\w\p{M}"
-_RUN = regex.compile(rf"(?V1)(?P<spaceless>[{_SPACELESS}][{_SPACELESS}ー\p{{M}}]*)|[[{_WORD}]--[{_SPACELESS}]]+")
+_RUN = regex.compile(
+    rf"(?V1)(?P<spaceless>[{_SPACELESS}][{_SPACELESS}ー\p{{M}}]*)|[[{_WORD}]--[{_SPACELESS}]]+"
+)
 _CLUSTER = regex.compile(r"\X")
-#: Signs inside a word that writers may leave out: soft hyphens, joiners, Arabic's long strokes, and the points of
-#: Hebrew and Arabic vowels.
+#: Signs inside a word that writers may leave out: soft hyphens, joiners, Arabic's long strokes, and
+#: the points of Hebrew and Arabic vowels.
 _LEFT_OUT = regex.compile(
     r"[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f\u0640\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u064b-\u0652\u0670]"
 )
 
 
 def words(text: str, *, query: bool = False) -> list[str]:
-    """Return the words of a text: runs of letters, digits and underscores, in any Unicode form and case.
+    """Return the words of a text: runs of letters, digits and underscores, in any Unicode form and
+    case.
 
-    In scripts without spaces they are single characters and pairs of neighbours; of a query the pairs alone, and a
-    character that stands alone.
+    In scripts without spaces they are single characters and pairs of neighbours; of a query the
+    pairs alone, and a character that stands alone.
 
     Example:
         >>> words("Le CAFÉ, 2 fois"), words("猫在"), words("猫在", query=True)
@@ -44,6 +47,8 @@ def words(text: str, *, query: bool = False) -> list[str]:
 
 
 def _normalised(text: str) -> str:
-    """Return a text without the signs that may be left out, in one Unicode form (NFKC) and without case."""
+    """Return a text without the signs that may be left out, in one Unicode form (NFKC) and without
+    case.
+    """
     plain = _LEFT_OUT.sub("", unicodedata.normalize("NFKC", text))
     return unicodedata.normalize("NFKC", plain.casefold())

@@ -1,4 +1,6 @@
-"""The types of columns, by their cells: numbers, true and false, dates or texts; and which cell made texts of one."""
+"""The types of columns, by their cells: numbers, true and false, dates or texts; and which cell
+made texts of one.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,7 +35,9 @@ def _all(mask: Any) -> bool:
 
 
 def _numbers(cells: Any) -> Any:
-    """Return numbers; a comma parts thousands if it can in all cells and some have none, two, or a point, too."""
+    """Return numbers; a comma parts thousands if it can in all cells and some have none, two, or a
+    point, too.
+    """
     plain = matches(cells, NUMBER)
     if _all(plain):
         return cells.cast(pa.float64())
@@ -67,7 +71,10 @@ def _moments(cells: Any) -> Any:
 
 
 def moment(text: str) -> Any:
-    """Return the beginning of a year, a month, a day or a minute as in a condition; None if it is none of them."""
+    """Return the beginning of a year, a month, a day or a minute as in a condition.
+
+    None if it is none of them.
+    """
     whole = text + _REST_OF_DATE.get(len(text), "")
     found = _moments(pa.array([whole], pa.large_string()))
     return None if found is None else found[0]
@@ -83,17 +90,24 @@ class ColumnType:
     wanted: str  #: what a condition compares it with, for messages
 
 
-#: The cells of a column are of the first type that all of them have, and are compared with such values.
+#: The cells of a column are of the first type that all of them have, and are compared with such
+#: values.
 TYPES = {
-    "numbers": ColumnType(_numbers, f"{NUMBER}|{_DECIMAL_COMMA}|{_THOUSANDS}", "a number", "a number, without quotes"),
+    "numbers": ColumnType(
+        _numbers, f"{NUMBER}|{_DECIMAL_COMMA}|{_THOUSANDS}", "a number", "a number, without quotes"
+    ),
     "true and false": ColumnType(_flags, _FLAG, "true or false", "true or false, without quotes"),
-    "dates": ColumnType(_moments, _DATE, "a date such as 2024-05-31", 'a date in quotes, e.g. "2024-05"'),
+    "dates": ColumnType(
+        _moments, _DATE, "a date such as 2024-05-31", 'a date in quotes, e.g. "2024-05"'
+    ),
     "texts": ColumnType(lambda cells: cells, "", "a text", "a text in quotes"),
 }
 
 
 def typed(cells: Any) -> tuple[str, Any]:
-    """Return the type of a column with at least one cell that is not empty, and its cells as values of the type."""
+    """Return the type of a column with at least one cell that is not empty, and its cells as values
+    of the type.
+    """
     read = ((name, kind.read(cells)) for name, kind in TYPES.items())
     return next((name, values) for name, values in read if values is not None)
 
@@ -114,7 +128,8 @@ def columns_of(labels: pa.Table) -> list[str]:
 
 
 def odd_columns(labels: pa.Table) -> dict[str, str]:
-    """Return the columns of texts most of whose cells are of another type, each with a line on the first that is not.
+    """Return the columns of texts most of whose cells are of another type, each with a line on the
+    first that is not.
 
     Dates in other orders than 2024-05-31, or without its zeros, are texts, too.
     """
@@ -128,13 +143,16 @@ def odd_columns(labels: pa.Table) -> dict[str, str]:
             row, wanted = odd
             cell, of_row = cells[row].as_py(), labels.column("id")[row].as_py()
             lines[name] = (
-                f"column {name!r}: {cell!r:.40} of row {of_row} is not {wanted}; `where` compares its cells as texts"
+                f"column {name!r}: {cell!r:.40} of row {of_row} is not {wanted}; `where` compares"
+                " its cells as texts"
             )
     return lines
 
 
 def _odd_cell(cells: Any) -> tuple[int, str] | None:
-    """Return the row of the first cell that is not what most cells of a column are, and what it is not."""
+    """Return the row of the first cell that is not what most cells of a column are, and what it is
+    not.
+    """
     filled = len(cells) - cells.null_count
     date = pc.fill_null(matches(cells, _DATE), False)
     other_date = pc.and_(pc.fill_null(matches(cells, _OTHER_DATE), False), pc.invert(date))

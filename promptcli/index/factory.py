@@ -26,11 +26,13 @@ if sys.platform == "darwin":  # two OpenMP runtimes that both start threads end 
 EXACT = 100_000
 #: Points that k-means needs for each centroid; below, FAISS complains on stderr and clusters badly.
 _POINTS = 39
-#: Bytes of fast-scan codes, which FAISS cannot memory-map, that may be read when an index is opened.
+#: Bytes of fast-scan codes, which FAISS cannot memory-map, that may be read when an index is
+#: opened.
 _IN_MEMORY = 256 << 20
 #: Neighbours that recall counts.
 NEIGHBOURS = 10
-#: Rows that are used as queries: at most, at least; the comparisons with all rows decide between them.
+#: Rows that are used as queries: at most, at least; the comparisons with all rows decide between
+#: them.
 _MOST, _FEWEST, _COMPARISONS = 1000, 200, 1_000_000_000
 #: Neighbours of a query whose exact scores are kept: any of several equal neighbours is right.
 _KNOWN = 100
@@ -48,12 +50,16 @@ class Effort:
 
     nprobe: int | None = None  #: Lists of an inverted file (IVF) to read.
     ef: int | None = None  #: Candidates that a graph (HNSW) keeps.
-    factor: float | None = None  #: Candidates compared again in finer precision, for each of 10 answers.
+    factor: float | None = (
+        None  #: Candidates compared again in finer precision, for each of 10 answers.
+    )
 
 
 @dataclass(frozen=True)
 class Recall:
-    """Share of the 10 nearest rows that an index finds, over ``queries`` of its ``rows`` at the build."""
+    """Share of the 10 nearest rows that an index finds, over ``queries`` of its ``rows`` at the
+    build.
+    """
 
     at_10: float
     queries: int
@@ -61,7 +67,9 @@ class Recall:
 
 
 def choose(rows: int, width: int, target: float) -> tuple[str, str]:
-    """Return the factory string for n rows of d numbers and a recall@10, and the reason, one line."""
+    """Return the factory string for n rows of d numbers and a recall@10, and the reason, one
+    line.
+    """
     if rows < EXACT or target >= 1:
         why = f"fewer than {EXACT:,} rows" if rows < EXACT else "recall 1"
         return "Flat", f"Flat for {why}: every row is compared"
@@ -70,27 +78,39 @@ def choose(rows: int, width: int, target: float) -> tuple[str, str]:
     fast = width % 2 == 0 and rows * width // 4 <= _IN_MEMORY
     factory = f"IVF{lists},{f'PQ{width // 2}x4fsr' if fast else 'SQ4'},Refine(SQfp16)"
     codes = "two numbers in 4 bits, in memory" if fast else "4 bits a number, memory-mapped"
-    return factory, (
-        f"{factory} for {rows:,} rows of {width} dimensions: {lists:,} lists of codes ({codes}), the best candidates"
-        " compared again in half precision"
+    return (
+        factory,
+        (
+            f"{factory} for {rows:,} rows of {width} dimensions: {lists:,} lists of codes"
+            f" ({codes}), the best candidates compared again in half precision"
+        ),
     )
 
 
 def make(factory: str, width: int) -> Any:
-    """Return the empty index of a factory string; one that FAISS does not make for inner products is refused."""
+    """Return the empty index of a factory string.
+
+    One that FAISS does not make for inner products is refused.
+    """
     index, reason = None, "it holds a number that is too small"
     if "IDMap" in factory:
         reason = "an index has ids already"
-    elif not re.search(r"(?<!\d)0(?!\d)|(HNSW|NSG)1(?!\d)", factory):  # FAISS crashes on these, or never ends
+    elif not re.search(
+        r"(?<!\d)0(?!\d)|(HNSW|NSG)1(?!\d)", factory
+    ):  # FAISS crashes on these, or never ends
         try:
             index = faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
         except RuntimeError as error:
             reason = explain(error)
-        if index is not None and any(inner.metric_type != faiss.METRIC_INNER_PRODUCT for inner in _nested(index)):
+        if index is not None and any(
+            inner.metric_type != faiss.METRIC_INNER_PRODUCT for inner in _nested(index)
+        ):
             index, reason = None, "it does not search by inner product"
         if index is not None and not _keeps_cosines(index):
             refined = f"{factory},Refine(SQfp16)"
-            raise UsageError(f"factory {factory!r} does not keep the cosines; {refined} scores by the vectors")
+            raise UsageError(
+                f"factory {factory!r} does not keep the cosines; {refined} scores by the vectors"
+            )
     if index is None:
         raise UsageError(
             f"factory {factory!r} is not allowed for {width}-wide vectors: {reason};"
@@ -108,27 +128,55 @@ def _keeps_cosines(index: Any) -> bool:
     if isinstance(index, faiss.IndexRefine):
         return _keeps_cosines(index.refine_index)
     if isinstance(index, faiss.IndexPreTransform):
-        kept = faiss.RandomRotationMatrix, faiss.OPQMatrix, faiss.RemapDimensionsTransform, faiss.NormalizationTransform
-        chain = [faiss.downcast_VectorTransform(index.chain.at(place)) for place in range(index.chain.size())]
+        kept = (
+            faiss.RandomRotationMatrix,
+            faiss.OPQMatrix,
+            faiss.RemapDimensionsTransform,
+            faiss.NormalizationTransform,
+        )
+        chain = [
+            faiss.downcast_VectorTransform(index.chain.at(place))
+            for place in range(index.chain.size())
+        ]
         keeps = all(isinstance(each, kept) and each.d_out >= each.d_in for each in chain)
         return keeps and _keeps_cosines(index.index)
-    numbers = faiss.IndexFlat, faiss.IndexScalarQuantizer, faiss.IndexIVFFlat, faiss.IndexIVFScalarQuantizer
+    numbers = (
+        faiss.IndexFlat,
+        faiss.IndexScalarQuantizer,
+        faiss.IndexIVFFlat,
+        faiss.IndexIVFScalarQuantizer,
+    )
     storage = getattr(index, "storage", None)
     return isinstance(index, numbers) if storage is None else _keeps_cosines(storage)
 
 
 def training_size(factory: str, rows: int) -> int:
-    """Return the number of vectors to train an index on; fewer are refused before FAISS warns on stderr."""
-    codes = re.findall(r"(?:PQ|RQ|LSQ)\d+(?:x\d+)*?(?:x(\d+))?(?![x\d])", factory)  # bits, by default 8
-    centroids = max([*map(int, re.findall(r"IVF(\d+)", factory)), *(1 << int(bits or 8) for bits in codes)], default=0)
+    """Return the number of vectors to train an index on.
+
+    Fewer are refused before FAISS warns on stderr.
+    """
+    codes = re.findall(
+        r"(?:PQ|RQ|LSQ)\d+(?:x\d+)*?(?:x(\d+))?(?![x\d])", factory
+    )  # bits, by default 8
+    centroids = max(
+        [*map(int, re.findall(r"IVF(\d+)", factory)), *(1 << int(bits or 8) for bits in codes)],
+        default=0,
+    )
     if rows < _POINTS * centroids:
-        needed = f"needs {_POINTS * centroids} vectors to train on, {_POINTS} for each of {centroids} centroids"
-        raise UsageError(f"factory {factory!r} {needed}; there are {rows}: take a smaller one, or Flat")
+        needed = (
+            f"needs {_POINTS * centroids} vectors to train on, {_POINTS} for each of {centroids}"
+            " centroids"
+        )
+        raise UsageError(
+            f"factory {factory!r} {needed}; there are {rows}: take a smaller one, or Flat"
+        )
     return max(256, _POINTS * centroids)
 
 
 def copy(index: Any) -> Any:
-    """Return a copy; FAISS clones nearly all kinds, and a clone is the only complete copy of fast-scan lists."""
+    """Return a copy; FAISS clones nearly all kinds, and a clone is the only complete copy of
+    fast-scan lists.
+    """
     try:
         return faiss.clone_index(index)
     except RuntimeError:
@@ -144,7 +192,9 @@ def row_bytes(index: Any) -> int:
         return row_bytes(index.index)
     if isinstance(index, faiss.IndexHNSW):
         return row_bytes(index.storage) + 10 * int(index.hnsw.nb_neighbors(0))
-    return int(getattr(index, "code_size", 4 * index.d)) + (8 if isinstance(index, faiss.IndexIVF) else 0)
+    return int(getattr(index, "code_size", 4 * index.d)) + (
+        8 if isinstance(index, faiss.IndexIVF) else 0
+    )
 
 
 def is_exact(index: Any) -> bool:
@@ -153,19 +203,27 @@ def is_exact(index: Any) -> bool:
 
 
 def parameters(index: Any, effort: Effort, selector: Any = None) -> Any:
-    """Return FAISS's parameters of a search for an index and the indexes inside it; None: its defaults.
+    """Return FAISS's parameters of a search for an index and the indexes inside it.
+
+    None: its defaults.
 
     ``selector`` is FAISS's IDSelector of the rows that may be answers; None: all.
     """
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexRefine):
         inner = parameters(index.base_index, effort, selector)
-        return faiss.IndexRefineSearchParameters(k_factor=effort.factor or index.k_factor, base_index_params=inner)
+        return faiss.IndexRefineSearchParameters(
+            k_factor=effort.factor or index.k_factor, base_index_params=inner
+        )
     if isinstance(index, faiss.IndexPreTransform):
-        return faiss.SearchParametersPreTransform(index_params=parameters(index.index, effort, selector))
+        return faiss.SearchParametersPreTransform(
+            index_params=parameters(index.index, effort, selector)
+        )
     given = {} if selector is None else {"sel": selector}
     if isinstance(index, faiss.IndexIVF):
-        return faiss.SearchParametersIVF(nprobe=min(effort.nprobe or index.nprobe, index.nlist), **given)
+        return faiss.SearchParametersIVF(
+            nprobe=min(effort.nprobe or index.nprobe, index.nlist), **given
+        )
     if isinstance(index, faiss.IndexHNSW):
         return faiss.SearchParametersHNSW(efSearch=effort.ef or index.hnsw.efSearch, **given)
     return faiss.SearchParameters(**given) if given else None
@@ -174,18 +232,29 @@ def parameters(index: Any, effort: Effort, selector: Any = None) -> Any:
 def explain(error: Exception) -> str:
     """Return FAISS's complaint without the C++ around it."""
     text = re.sub(r"^Error in .* at \S+\.(?:cpp|h):\d+: ", "", one_line(error))
-    text = re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text).replace("could not parse index string", "no index")
+    text = re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text).replace(
+        "could not parse index string", "no index"
+    )
     return "FAISS has none" if re.search(r"C\+\+|failed", text) else text[:200]
 
 
 def _nested(index: Any) -> list[Any]:
-    """Return views of an index and of the indexes inside it; they live only while ``index`` does."""
+    """Return views of an index and of the indexes inside it.
+
+    They live only while ``index`` does.
+    """
     index = faiss.downcast_index(index)
-    inner = (getattr(index, name, None) for name in ("index", "base_index", "refine_index", "storage"))
-    return [index, *(view for each in inner if isinstance(each, faiss.Index) for view in _nested(each))]
+    inner = (
+        getattr(index, name, None) for name in ("index", "base_index", "refine_index", "storage")
+    )
+    return [
+        index,
+        *(view for each in inner if isinstance(each, faiss.Index) for view in _nested(each)),
+    ]
 
 
-# Recall, and the effort that reaches it. The queries are rows of the index, and their own row does not count.
+# Recall, and the effort that reaches it. The queries are rows of the index, and their own row does
+# not count.
 
 #: Finds, for queries (q, d), up to k rows and scores of each by an effort.
 Search = Callable[[Floats, int, Effort], list[tuple[RowNumbers, Floats]]]
@@ -197,7 +266,9 @@ def queries_for(rows: int) -> int:
 
 
 class Truth:
-    """The exact nearest rows of q queries among n rows, which are compared block by block as they pass."""
+    """The exact nearest rows of q queries among n rows, which are compared block by block as they
+    pass.
+    """
 
     def __init__(self, asked: RowNumbers, vectors: Floats) -> None:
         self.units = unit_rows(vectors)  #: (q, d)
@@ -207,12 +278,17 @@ class Truth:
         self._numbers = np.empty((len(asked), 0), np.int64)
 
     def add(self, units: Floats, source: RowNumbers) -> None:
-        """Compare with the next rows, whose numbers in the source of the queries are ``source``, ascending."""
+        """Compare with the next rows, whose numbers in the source of the queries are ``source``,
+        ascending.
+        """
         known = np.isin(self._asked, source)
         self._own[known] = self.rows + np.searchsorted(source, self._asked[known])
         fetched = min(len(units), _KNOWN + 1)
         scores, rows = faiss.knn(self.units, units, fetched, metric=faiss.METRIC_INNER_PRODUCT)
-        scores, rows = np.hstack([self._scores, scores]), np.hstack([self._numbers, self.rows + rows])
+        scores, rows = (
+            np.hstack([self._scores, scores]),
+            np.hstack([self._numbers, self.rows + rows]),
+        )
         best = np.argsort(-scores, axis=1, kind="stable")[:, : _KNOWN + 1]
         self._scores = np.take_along_axis(scores, best, axis=1)
         self._numbers = np.take_along_axis(rows, best, axis=1)
@@ -224,7 +300,9 @@ class Truth:
         if wanted <= 0:
             return Recall(1.0, len(self.units), self.rows)
         answers, hits = search(self.units, wanted + 1, effort), 0
-        for own, known, scores, (rows, _) in zip(self._own, self._numbers, self._scores, answers, strict=True):
+        for own, known, scores, (rows, _) in zip(
+            self._own, self._numbers, self._scores, answers, strict=True
+        ):
             others = known != own
             known, scores = known[others], scores[others]
             right = known[scores >= scores[wanted - 1] - _EQUAL]
@@ -235,8 +313,8 @@ class Truth:
 def tune(truth: Truth, search: Search, index: Any, target: float) -> tuple[Recall, Effort]:
     """Return the recall reached, and the least effort that reaches ``target`` or is worth its cost.
 
-    More lists, or more candidates of a graph, are searched while recall is too low and it helps; then as few
-    candidates as possible are compared again.
+    More lists, or more candidates of a graph, are searched while recall is too low and it helps;
+    then as few candidates as possible are compared again.
     """
     best = Effort(factor=10.0) if isinstance(index, faiss.IndexRefine) else Effort()
     recall = truth.recall(search, best)
@@ -261,7 +339,9 @@ def tune(truth: Truth, search: Search, index: Any, target: float) -> tuple[Recal
 
 
 def greater_efforts(index: Any, start: Effort, most_candidates: int) -> Iterator[Effort]:
-    """Yield efforts that grow by the factor two: to all lists of an inverted file, or candidates of a graph."""
+    """Yield efforts that grow by the factor two: to all lists of an inverted file, or candidates of
+    a graph.
+    """
     lists = faiss.try_extract_index_ivf(index)
     graph = faiss.downcast_index(index)
     if lists is not None:

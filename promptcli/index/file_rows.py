@@ -1,4 +1,6 @@
-"""The rows of files as a search and an index take them: passages or lines of texts, rows of tables."""
+"""The rows of files as a search and an index take them: passages or lines of texts, rows of
+tables.
+"""
 
 import glob
 import os
@@ -34,7 +36,8 @@ class FileRows:
 class Reader:
     """Reads files in one way.
 
-    ``opener`` returns the encoder, if passages are to fit its window; ``fields`` are the columns of tables.
+    ``opener`` returns the encoder, if passages are to fit its window; ``fields`` are the columns of
+    tables.
     """
 
     def __init__(self, rows: str, opener: "Callable[[], Encoder]", fields: Fields) -> None:
@@ -52,7 +55,8 @@ class Reader:
     def read(self, file: str, unreadable: list[str] | None) -> FileRows | None:
         """Return the rows of a file.
 
-        With ``unreadable``, a file that cannot be read adds its reason to it and has None; else it is an error.
+        With ``unreadable``, a file that cannot be read adds its reason to it and has None; else it
+        is an error.
         """
         path, named = split_columns(file)
         form, ending = format_of(path)
@@ -78,16 +82,27 @@ class Reader:
         rows = [_single(number, text) for number, text in enumerate(texts, 1) if text.strip()]
         table = table.filter(pa.array(filled, pa.bool_()))
         cells = table.column(CELLS).combine_chunks() if CELLS in table.column_names else None
-        ids = None if self._fields.id is None else [str(name) for name in table.column(ID).to_pylist()]
+        ids = (
+            None
+            if self._fields.id is None
+            else [str(name) for name in table.column(ID).to_pylist()]
+        )
         return FileRows(texts, rows, cells, ids)
 
     def _text(self, file: str, lines: list[str]) -> FileRows:
         if not has_passages(lines, file, self._rows):
             self._kinds.add("line")
-            return FileRows(lines, [_single(number, line) for number, line in enumerate(lines, 1) if line.strip()])
+            return FileRows(
+                lines,
+                [_single(number, line) for number, line in enumerate(lines, 1) if line.strip()],
+            )
         self._kinds.add("passage")
         rows = list(passages_of(lines, lines, file, self._opener()))
-        cells = cells_array([place_cells(file, passage) for passage in rows]) if self._fields.cells else None
+        cells = (
+            cells_array([place_cells(file, passage) for passage in rows])
+            if self._fields.cells
+            else None
+        )
         return FileRows(lines, rows, cells)
 
 
@@ -106,8 +121,12 @@ def place_cells(file: str, passage: Passage) -> Cells:
     return tuple((name, cell) for name, cell in columns.items() if cell)
 
 
-def place_ids(file: str, passages: Sequence[Passage], given: dict[str, int] | None = None) -> list[str]:
-    """Return the ids of passages, ``FILE:FIRST-LAST``; of several on the same lines the second one ends in #2.
+def place_ids(
+    file: str, passages: Sequence[Passage], given: dict[str, int] | None = None
+) -> list[str]:
+    """Return the ids of passages, ``FILE:FIRST-LAST``.
+
+    Of several on the same lines the second one ends in #2.
 
     ``given`` holds how often each id was given, for further passages of the same file.
     """
@@ -127,7 +146,11 @@ def find_files(names: Sequence[str | Path]) -> dict[str, bool]:
         path = Path(name)
         if path.is_dir():
             inside = [file for file in sorted(path.rglob("*")) if file.is_file()]
-            shown = (file for file in inside if not any(part[0] == "." for part in file.relative_to(path).parts))
+            shown = (
+                file
+                for file in inside
+                if not any(part[0] == "." for part in file.relative_to(path).parts)
+            )
             files |= dict.fromkeys(map(str, shown), True)
         elif not path.exists() and glob.has_magic(name):
             matching = sorted(glob.glob(name, recursive=True))
@@ -136,5 +159,7 @@ def find_files(names: Sequence[str | Path]) -> dict[str, bool]:
             check_file(Path(split_columns(name)[0]), regular=True)
             files[name] = False
     if not files:
-        raise NotFoundError(f"no file in {', '.join(map(str, names))}; give texts, tables, or folders of them")
+        raise NotFoundError(
+            f"no file in {', '.join(map(str, names))}; give texts, tables, or folders of them"
+        )
     return files

@@ -1,4 +1,6 @@
-"""Search in files without an index: every passage of a text, and every row of a table, is compared with the query."""
+"""Search in files without an index: every passage of a text, and every row of a table, is compared
+with the query.
+"""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -60,21 +62,24 @@ def search(
     split: bool = False,
     where: str | None = None,
 ) -> list[Line]:
-    """Return the passages of files that are nearest to a query, best first; no index is needed, and none is made.
+    """Return the passages of files that are nearest to a query, best first.
+
+    No index is needed, and none is made.
 
     Args:
         query: What to look for.
-        files: Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files in a folder, and
-            those that are not text, are left out.
+        files: Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files
+            in a folder, and those that are not text, are left out.
         k: Maximum number of answers.
         model: Encoder.
         context: Neighbouring lines to return on each side.
         min_score: Leave out answers below this cosine.
-        rows: What is compared in a text: passages, lines, or by its look (auto: lines if it has a sentence a line).
-            Of a table it is the rows.
-        split: Split lines, and rows of tables, longer than the model's window at sentence ends, and show the best part
-            of each.
-        where: Condition on the other columns of tables, e.g. 'year > 2020 and lang = "en"'; see ``search_index``.
+        rows: What is compared in a text: passages, lines, or by its look (auto: lines if it has a
+            sentence a line). Of a table it is the rows.
+        split: Split lines, and rows of tables, longer than the model's window at sentence ends, and
+            show the best part of each.
+        where: Condition on the other columns of tables, e.g. 'year > 2020 and lang = "en"'; see
+            ``search_index``.
 
     Raises:
         NotFoundError: No such file.
@@ -117,7 +122,10 @@ def search(
     skipped = f"; {skipped_files(unreadable)}" if unreadable else ""
     if not count and condition is None:
         raise UsageError(f"no line to search in {', '.join(map(str, files))}{skipped}")
-    note(f"searched {counted(count, reader.unit)} of {counted(len(named) - len(unreadable), 'file')}{skipped}")
+    note(
+        f"searched {counted(count, reader.unit)} of"
+        f" {counted(len(named) - len(unreadable), 'file')}{skipped}"
+    )
     return [line for line in best if min_score is None or line.score >= min_score]
 
 
@@ -125,7 +133,16 @@ def _line(candidate: _Candidate, text: str, score: float, context: int) -> Line:
     row, lines = candidate.row, candidate.lines
     before = lines[max(0, row.line - 1 - context) : row.line - 1]
     after = lines[row.end_line : row.end_line + context]
-    return Line(candidate.file, row.line, row.end_line, score, row.heading, text, tuple(before), tuple(after))
+    return Line(
+        candidate.file,
+        row.line,
+        row.end_line,
+        score,
+        row.heading,
+        text,
+        tuple(before),
+        tuple(after),
+    )
 
 
 def _candidates(

@@ -1,4 +1,7 @@
-"""Stored indexes of sentences: built, changed and searched by their folders. ``SentenceIndex`` is one in memory."""
+"""Stored indexes of sentences: built, changed and searched by their folders.
+
+``SentenceIndex`` is one in memory.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -43,29 +46,33 @@ def build_index(
 ) -> IndexManifest:
     """Index sentences, or vectors that ``embed`` wrote, for search by cosine.
 
-    A text becomes passages, with their headings and the ids FILE:LINES; one with a sentence a line becomes its lines,
-    with numbers. Rows with a blank text are left out. The other columns of a table are kept, for searches with
-    ``where``.
+    A text becomes passages, with their headings and the ids FILE:LINES; one with a sentence a line
+    becomes its lines, with numbers. Rows with a blank text are left out. The other columns of a
+    table are kept, for searches with ``where``.
 
     Args:
-        file: Sentences as for ``embed`` (- for standard input), or vectors that it wrote: a file, or a folder of
-            Parquet parts, read block by block.
+        file: Sentences as for ``embed`` (- for standard input), or vectors that it wrote: a file,
+            or a folder of Parquet parts, read block by block.
         folder: Folder of the index.
-        model: An encoder, or what ``load`` takes. Default: ``mini``, or the encoder in the manifest of the vectors.
-        factory: FAISS factory string, e.g. Flat (exact), HNSW32 or IVF256,SQ8. Default: by the number of rows.
+        model: An encoder, or what ``load`` takes. Default: ``mini``, or the encoder in the manifest
+            of the vectors.
+        factory: FAISS factory string, e.g. Flat (exact), HNSW32 or IVF256,SQ8. Default: by the
+            number of rows.
         target_recall: recall@10 to tune an approximate index for; 1: exact.
         memory: Memory that the process may take, e.g. 4GB or 800MB.
         text_field: Column of the sentence.
         id_field: Column of the id, or - for row numbers. Default: ``id``, else row numbers.
-        rows: What a row of a text is: passages (paragraphs, joined or split to a length that is found well), lines, or
-            by the look of each text (auto: lines if it has a sentence a line). Of a table it is the rows.
-        split: Split lines, and rows of tables, that are longer than the model's window at paragraph and sentence ends;
-            results show the best part.
+        rows: What a row of a text is: passages (paragraphs, joined or split to a length that is
+            found well), lines, or by the look of each text (auto: lines if it has a sentence a
+            line). Of a table it is the rows.
+        split: Split lines, and rows of tables, that are longer than the model's window at paragraph
+            and sentence ends; results show the best part.
         lexical: Also count words (BM25), for searches with ``hybrid`` or ``lexical``.
         force: Replace an existing index.
 
     Raises:
-        UsageError: A file that cannot be read, vectors of another or an unknown encoder, or an index that exists.
+        UsageError: A file that cannot be read, vectors of another or an unknown encoder, or an
+            index that exists.
     """
     from promptcli.index import inputs
 
@@ -79,7 +86,13 @@ def build_index(
     vectors, origin, reading = inputs.rows_to_build(files, Choice() if model is None else model)
     with stored.create(folder, force=force) as writer:
         index = VectorIndex.build(
-            vectors, factory, target=target_recall, memory=room, store=writer.segment, split=split, lexical=lexical
+            vectors,
+            factory,
+            target=target_recall,
+            memory=room,
+            store=writer.segment,
+            split=split,
+            lexical=lexical,
         )
         return writer.finish(StoredIndex(index, origin, utc_now(), reading=reading))
 
@@ -95,7 +108,9 @@ def add_to_index(
     text_field: str | None = None,
     id_field: str | None = None,
 ) -> IndexManifest:
-    """Add sentences, or vectors of the same encoder, to an index. Row numbers as ids go on from its last row.
+    """Add sentences, or vectors of the same encoder, to an index.
+
+    Row numbers as ids go on from its last row.
 
     Args:
         folder: Folder of the index.
@@ -108,7 +123,8 @@ def add_to_index(
         id_field: Column of the id, or - for row numbers. Default: that of the index.
 
     Raises:
-        UsageError: Vectors of another encoder, rows without ids to replace by, or texts that the index has.
+        UsageError: Vectors of another encoder, rows without ids to replace by, or texts that the
+            index has.
         CheckFailedError: The encoder of the index has changed.
     """
     from promptcli.index import inputs
@@ -133,19 +149,32 @@ def add_to_index(
             check=iter if repeats is None else repeats.checked,
         )
     if replace and not any(isinstance(name, str) for block in rows.blocks() for name in block.ids):
-        raise UsageError(f"{files.file} has no ids to replace rows by; name their column as `id_field`")
-    with stored.change(folder, memory=size_of(memory)) as held:  # another process may have changed it in the meantime
+        raise UsageError(
+            f"{files.file} has no ids to replace rows by; name their column as `id_field`"
+        )
+    with stored.change(
+        folder, memory=size_of(memory)
+    ) as held:  # another process may have changed it in the meantime
         if held.origin.fingerprint != origin.fingerprint:
-            raise UsageError(f"{folder} was built again with another model in the meantime; try again")
+            raise UsageError(
+                f"{folder} was built again with another model in the meantime; try again"
+            )
         if replace:
-            note(f"{held.index.upsert(rows):,} of {counted(rows.shape[0], 'row')} replaced rows of the index")
+            note(
+                f"{held.index.upsert(rows):,} of {counted(rows.shape[0], 'row')} replaced rows of"
+                " the index"
+            )
         else:
             held.index.add(rows)
     return stored.read_manifest(folder)
 
 
-def delete_from_index(folder: str | Path, ids: Sequence[str] = (), *, file: str | Path | None = None) -> IndexManifest:
-    """Delete rows by their ids: they no longer appear in results; compacting the index frees their space.
+def delete_from_index(
+    folder: str | Path, ids: Sequence[str] = (), *, file: str | Path | None = None
+) -> IndexManifest:
+    """Delete rows by their ids: they no longer appear in results.
+
+    Compacting the index frees their space.
 
     Args:
         folder: Folder of the index.
@@ -183,7 +212,10 @@ def index_info(folder: str | Path) -> IndexManifest:
     manifest = stored.read_manifest(Path(folder))
     if (name := inputs.missing_model(manifest)) is not None:
         search = f"`promptcli index search {folder} QUERY --model MODEL`"
-        note(f"{name}, the model of the index, was removed or moved; name it to search or add: {search}")
+        note(
+            f"{name}, the model of the index, was removed or moved; name it to search or add:"
+            f" {search}"
+        )
     return manifest
 
 
@@ -199,25 +231,31 @@ def search_index(
     where: str | None = None,
     text_field: str | None = None,
 ) -> Iterator[tuple[str, list[Hit]]]:
-    """Yield each query with the k rows of an index that are nearest to it, best first, with their cosine.
+    """Yield each query with the k rows of an index that are nearest to it, best first, with their
+    cosine.
 
-    With ``lexical`` the score is that of BM25; with ``hybrid`` 0.6 cosine + 0.4 BM25 / the query's best BM25.
+    With ``lexical`` the score is that of BM25; with ``hybrid`` 0.6 cosine + 0.4 BM25 / the query's
+    best BM25.
 
     Args:
         folder: Folder of the index.
-        query: A sentence, or a list of them; a file of sentences, if one has that name; - for standard input.
+        query: A sentence, or a list of them; a file of sentences, if one has that name; - for
+            standard input.
         k: Results per query.
         model: The encoder of the index. Default: made again from what the index remembers.
-        hybrid: Rank by cosine and by words (BM25), joined: for exact names and codes. The index needs ``lexical``.
+        hybrid: Rank by cosine and by words (BM25), joined: for exact names and codes. The index
+            needs ``lexical``.
         lexical: Rank by words alone, without a model.
         min_score: Leave out answers below this score.
-        where: Condition on the other columns of the indexed table, e.g. 'year > 2020 and lang = "en"'; also on id and
-            text. =, !=, <, <=, >, >=, in (...), like "%part%", is null; and, or, not, parentheses.
+        where: Condition on the other columns of the indexed table, e.g. 'year > 2020 and lang =
+            "en"'; also on id and text. =, !=, <, <=, >, >=, in (...), like "%part%", is null; and,
+            or, not, parentheses.
         text_field: Column of the sentence in the file.
 
     Raises:
         NotFoundError: No such index or file.
-        UsageError: An index without BM25, a condition that does not fit its columns, or an empty query.
+        UsageError: An index without BM25, a condition that does not fit its columns, or an empty
+            query.
     """
     from promptcli.encoder.unknown_letters import note_unknown_letters
     from promptcli.index import inputs
@@ -232,18 +270,24 @@ def search_index(
         note_no_file(query)
         query = [query]
     with inputs.open_queries(query, text_field) as batches:
-        encoder = None if lexical else inputs.encoder_of(held.origin, model).in_role("query", report=True)
+        encoder = (
+            None if lexical else inputs.encoder_of(held.origin, model).in_role("query", report=True)
+        )
         for number, texts in enumerate(batches):
             if encoder is not None and number == 0:
                 note_unknown_letters(encoder, texts)
-            vectors, words = None if encoder is None else encoder.encode(texts), texts if with_words else None
+            vectors, words = (
+                None if encoder is None else encoder.encode(texts),
+                texts if with_words else None,
+            )
             answers = held.index.search(vectors, k, words=words, among=among)
             for text, hits in zip(texts, answers, strict=True):
                 yield text, [hit for hit in hits if min_score is None or hit.score >= min_score]
 
 
 def find_dups(folder: str | Path, threshold: float = 0.95) -> tuple[list[list[Hit]], int]:
-    """Print groups of near-duplicates, the largest first: rows linked by a cosine of at least the threshold.
+    """Print groups of near-duplicates, the largest first: rows linked by a cosine of at least the
+    threshold.
 
     Args:
         folder: Folder of the index.
@@ -268,7 +312,9 @@ def size_of(text: str | int) -> int:
     """Return the bytes of a size such as 4GB."""
     size = re.fullmatch(r"(\d{1,18}(?:\.\d+)?) ?([kmgt]?)i?b?", str(text).strip(), re.IGNORECASE)
     if size is None:
-        raise UsageError(f"`memory` {text} is not a size; give a number and a unit, e.g. 4GB or 800MB")
+        raise UsageError(
+            f"`memory` {text} is not a size; give a number and a unit, e.g. 4GB or 800MB"
+        )
     return int(float(size[1]) * _UNITS[size[2].upper()])
 
 

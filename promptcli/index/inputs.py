@@ -1,6 +1,8 @@
-"""The rows that go into an index, and its queries: sentences encoded window by window, or stored vectors.
+"""The rows that go into an index, and its queries: sentences encoded window by window, or stored
+vectors.
 
-And the encoder that they come from: remembered at the build, made again for a search, compared with others.
+And the encoder that they come from: remembered at the build, made again for a search, compared with
+others.
 """
 
 import contextlib
@@ -20,14 +22,28 @@ from promptcli.data.files import STANDARD
 from promptcli.data.given import check_encodable
 from promptcli.data.rows import BATCH, Batch, cells_array, open_rows, windows
 from promptcli.data.rows import Rows as FileOfRows
-from promptcli.data.vectors import Manifest, VectorManifest, holds_vectors, names_apart, read_vectors, readable
+from promptcli.data.vectors import (
+    Manifest,
+    VectorManifest,
+    holds_vectors,
+    names_apart,
+    read_vectors,
+    readable,
+)
 from promptcli.data.vectors.formats import ParquetRows, open_sink
 from promptcli.data.vectors.part_folder import PartFolder, is_part_folder
 from promptcli.data.vectors.precision import PRECISIONS
 from promptcli.embedding.passages import AUTO, WAYS, Passage, has_passages, passages_of
 from promptcli.embedding.splitting import Splitter
 from promptcli.embedding.writing import WINDOW_CHARACTERS, embed_stream
-from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, counted, unknown
+from promptcli.errors import (
+    CheckFailedError,
+    NotFoundError,
+    PromptcliError,
+    UsageError,
+    counted,
+    unknown,
+)
 from promptcli.index.file_rows import place_cells, place_ids
 from promptcli.index.rows import ArrayRows, Rows
 from promptcli.index.stored import Origin, Reading
@@ -71,7 +87,9 @@ class RowFiles:
     def are_vectors(self) -> bool:
         """Whether ``file`` holds vectors."""
         if self.file.is_dir():
-            return is_part_folder(self.file) or any(path.suffix == ".parquet" for path in self.file.iterdir())
+            return is_part_folder(self.file) or any(
+                path.suffix == ".parquet" for path in self.file.iterdir()
+            )
         return self.file != STANDARD and holds_vectors(self.file)
 
     def encode(
@@ -82,9 +100,11 @@ class RowFiles:
         plain: bool = False,
         check: Callable[[Iterator[Batch]], Iterator[Batch]] = iter,
     ) -> tuple[Rows, Origin, Reading]:
-        """Return the rows of a file of sentences, encoded, the ``model`` that they come from, and how they were read.
+        """Return the rows of a file of sentences, encoded, the ``model`` that they come from, and
+        how they were read.
 
-        ``plain``: without the prompt for documents. ``check`` passes the batches on, or refuses them.
+        ``plain``: without the prompt for documents. ``check`` passes the batches on, or refuses
+        them.
         """
         stdin = None if isinstance(self.given, str | Path) else self.given
         with open_rows(self.file, replace(self.fields, cells=True), stdin=stdin) as source:
@@ -95,7 +115,9 @@ class RowFiles:
                 batches, total = self._of_text(source, documents), None
             elif self.split:
                 batches, total = Splitter(documents).batches(source), None
-            reading = Reading(self.rows, source.columns[TEXT] or None, self.fields.id or source.columns.get(ID))
+            reading = Reading(
+                self.rows, source.columns[TEXT] or None, self.fields.id or source.columns.get(ID)
+            )
             rows = spooled(documents, check(batches), self.near, total)
             return rows, origin_of(encoder, documents, model), reading
 
@@ -106,21 +128,31 @@ class RowFiles:
         batches = itertools.chain([first], source.batches)
         if has_passages(head, self.file, self.rows):
             lines = (line for batch in batches for line in batch.column(TEXT).to_pylist())
-            yield from _passage_batches(readable(str(self.file)), passages_of(lines, head, self.file, documents))
+            yield from _passage_batches(
+                readable(str(self.file)), passages_of(lines, head, self.file, documents)
+            )
         else:
             yield from Splitter(documents).batches(batches) if self.split else batches
 
     def stored(self, origin: Origin | None = None) -> tuple[Rows, Origin | None]:
-        """Return the rows of vectors and their encoder, None if unknown; with ``origin`` it must be that."""
+        """Return the rows of vectors and their encoder, None if unknown; with ``origin`` it must be
+        that.
+        """
         if self.fields.text or self.fields.id:
-            raise UsageError(f"`text_field` and `id_field` are for sentences, and {self.file} holds vectors")
+            raise UsageError(
+                f"`text_field` and `id_field` are for sentences, and {self.file} holds vectors"
+            )
         rows: Rows
         manifest: Manifest | None
         if is_part_folder(self.file):
             parts = PartFolder(self.file)
             rows, manifest = parts, parts.manifest
         elif self.file.is_dir():
-            inside = (path for path in self.file.iterdir() if path.suffix == ".parquet" and path.name[0] not in "._")
+            inside = (
+                path
+                for path in self.file.iterdir()
+                if path.suffix == ".parquet" and path.name[0] not in "._"
+            )
             rows, manifest = ParquetRows(sorted(inside)), None
         else:
             vectors = read_vectors(self.file)
@@ -133,10 +165,20 @@ class RowFiles:
         made_by = None
         if manifest is not None:
             recipe = portable(Recipe.from_dict(manifest.recipe)).to_dict()
-            made_by = Origin(manifest.fingerprint, recipe, None, manifest.model, manifest.prompts, name=manifest.name)
+            made_by = Origin(
+                manifest.fingerprint,
+                recipe,
+                None,
+                manifest.model,
+                manifest.prompts,
+                name=manifest.name,
+            )
         if origin is not None:
             if made_by is None:
-                raise UsageError(f"{self.file} has no manifest, so its encoder is unknown; embed the sentences again")
+                raise UsageError(
+                    f"{self.file} has no manifest, so its encoder is unknown; embed the sentences"
+                    " again"
+                )
             if made_by.fingerprint != origin.fingerprint:
                 given, wanted = _called(made_by, origin)
                 problem = f"{self.file} was made with {given}, and the index with {wanted}"
@@ -150,11 +192,16 @@ def _blank_rows(file: Path, manifest: VectorManifest | None) -> Sequence[Sequenc
         return ()
     report = manifest.report
     if report.blank_rows is None and report.blank:
-        note(f"{file}: {counted(report.blank, 'row')} had a blank text, but which is not known; embed it again")
+        note(
+            f"{file}: {counted(report.blank, 'row')} had a blank text, but which is not known;"
+            " embed it again"
+        )
     return report.blank_rows or ()
 
 
-def spooled(documents: "Encoder", batches: Iterable[Batch], near: Path, total: int | None) -> ParquetRows:
+def spooled(
+    documents: "Encoder", batches: Iterable[Batch], near: Path, total: int | None
+) -> ParquetRows:
     """Encode batches window by window into a nameless file on the disk of the index ``near``."""
     place = next((folder for folder in real_path(near).parents if folder.is_dir()), None)
     with working("index", total) as advance:
@@ -194,20 +241,32 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin, Readin
             documents = documents if documents.fingerprint == origin.fingerprint else encoder
             if origin.fingerprint != documents.fingerprint:
                 made_by, given = _called(origin, origin_of(encoder, documents, model))
-                raise UsageError(f"{files.file} was made with {made_by}, not with {given}; leave out `model`")
+                raise UsageError(
+                    f"{files.file} was made with {made_by}, not with {given}; leave out `model`"
+                )
         if rows.shape[1] != encoder.width:
-            raise UsageError(f"{files.file}: vectors of width {rows.shape[1]}, but the encoder's are {encoder.width}")
+            raise UsageError(
+                f"{files.file}: vectors of width {rows.shape[1]}, but the encoder's are"
+                f" {encoder.width}"
+            )
         origin = origin_of(encoder, documents, model)
     if origin is None:
-        raise UsageError(f"{files.file} has no manifest, so its encoder is unknown; give its name as `model`")
+        raise UsageError(
+            f"{files.file} has no manifest, so its encoder is unknown; give its name as `model`"
+        )
     text = origin.prompts.texts.get(origin.prompts.of("document") or "")
     if origin.prompt is None and text and text != origin.prompts.text:
-        note(f"{files.file} was made without the model's prompt for documents, {text!r}; an index of sentences uses it")
+        note(
+            f"{files.file} was made without the model's prompt for documents, {text!r}; an index of"
+            " sentences uses it"
+        )
     return rows, origin, Reading(files.rows)
 
 
 @contextlib.contextmanager
-def open_queries(query: str | Path | BinaryIO | Sequence[str], text_field: str | None) -> Iterator[Iterator[list[str]]]:
+def open_queries(
+    query: str | Path | BinaryIO | Sequence[str], text_field: str | None
+) -> Iterator[Iterator[list[str]]]:
     """Yield the windows of a list of queries, or of the sentences of a file."""
     path, stdin = (Path(query), None) if isinstance(query, str | Path) else (STANDARD, query)
     if isinstance(stdin, Sequence):
@@ -218,25 +277,43 @@ def open_queries(query: str | Path | BinaryIO | Sequence[str], text_field: str |
         yield iter([list(stdin)])
         return
     if stdin is None and path != STANDARD and holds_vectors(path):
-        raise UsageError(f"{path} holds vectors, and queries are sentences; give the file that they were made from")
+        raise UsageError(
+            f"{path} holds vectors, and queries are sentences; give the file that they were made"
+            " from"
+        )
     with open_rows(path, Fields(text_field), stdin=stdin) as source:
-        yield (window.column("text").to_pylist() for window in windows(source, _WINDOW, WINDOW_CHARACTERS))
+        yield (
+            window.column("text").to_pylist()
+            for window in windows(source, _WINDOW, WINDOW_CHARACTERS)
+        )
 
 
 def is_named(model: "Model | None") -> bool:
     """Return whether the user chose an encoder, rather than nothing or only the device."""
-    unchanged = isinstance(model, Choice) and (model.model, model.dim) == (None, None) and not model.changes
+    unchanged = (
+        isinstance(model, Choice) and (model.model, model.dim) == (None, None) and not model.changes
+    )
     return not (model is None or unchanged)
 
 
 def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = None) -> Origin:
-    """Return what an index remembers of a model, which ``model`` named, and of its encoder in the role of the rows."""
+    """Return what an index remembers of a model, which ``model`` named, and of its encoder in the
+    role of the rows.
+    """
     word, entry = model.model if isinstance(model, Choice) else model, None
     if isinstance(word, str) and encoder.tensors():  # the registry holds its fitted numbers
         entry = word if word in encoders.open_registry().names() else None
     prompt = None if documents is encoder else encoder.texts.of("document")
     recipe = portable(encoder.recipe).to_dict()
-    return Origin(documents.fingerprint, recipe, entry, encoder.provenance, encoder.texts, prompt, encoder.name)
+    return Origin(
+        documents.fingerprint,
+        recipe,
+        entry,
+        encoder.provenance,
+        encoder.texts,
+        prompt,
+        encoder.name,
+    )
 
 
 def documents_of(origin: Origin, encoder: "Encoder") -> "Encoder":
@@ -253,7 +330,9 @@ def missing_model(origin: Origin) -> str | None:
 
 
 def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
-    """Return the model of an index: ``model``, if it is named, else made again from what the index remembers."""
+    """Return the model of an index: ``model``, if it is named, else made again from what the index
+    remembers.
+    """
     dtype = str(origin.provenance.get("dtype", "auto"))
     if model is not None and is_named(model):
         encoder = encoders.open_model(model, dtype=dtype)
@@ -264,28 +343,39 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
             raise UsageError(f"{problem}; leave out `model`, or build the index again with {given}")
         return encoder
     if (name := missing_model(origin)) is not None:
-        raise NotFoundError(f"the index comes from {name}, which was removed or moved; name that model as `model`")
+        raise NotFoundError(
+            f"the index comes from {name}, which was removed or moved; name that model as `model`"
+        )
     device = model.device if isinstance(model, Choice) else "auto"
     registry, recipe = encoders.open_registry(), Recipe.from_dict(origin.recipe)
     if origin.model is not None:
         entries = [replace(registry.load(origin.model), recipe=recipe)]
     else:
-        entries = [*_fitted(registry, origin.recipe), Entry("recipe", recipe, prompts=origin.prompts)]
+        entries = [
+            *_fitted(registry, origin.recipe),
+            Entry("recipe", recipe, prompts=origin.prompts),
+        ]
     for entry in entries:
         try:
             encoder = encoders.open_model(entry, device=device, dtype=dtype)
         except UsageError as error:
             if origin.model is not None:
                 raise
-            raise UsageError(f"{error}; build the index again with the `model` that made its vectors") from None
+            raise UsageError(
+                f"{error}; build the index again with the `model` that made its vectors"
+            ) from None
         if documents_of(origin, encoder).fingerprint == origin.fingerprint:
             return encoder
     model = origin.name or f"the model on {origin.recipe['backbone']}"
-    raise CheckFailedError(f"{model} has changed since the index was built with it; build the index again")
+    raise CheckFailedError(
+        f"{model} has changed since the index was built with it; build the index again"
+    )
 
 
 def _fitted(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
-    """Yield the models of a recipe that hold fitted numbers: nothing else tells which one made stored vectors."""
+    """Yield the models of a recipe that hold fitted numbers: nothing else tells which one made
+    stored vectors.
+    """
     for name in registry.names():
         with contextlib.suppress(PromptcliError):  # a damaged one made none
             card = registry.card(name)

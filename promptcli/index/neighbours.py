@@ -1,6 +1,7 @@
 """Near-duplicates within an index, whose rows are searched for block by block.
 
-Neighbours are those that a search finds: all in an exact index, the measured recall of them in an approximate one.
+Neighbours are those that a search finds: all in an exact index, the measured recall of them in an
+approximate one.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from promptcli.index.rows import Hit, RowNumbers
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import Advance, working
 
-#: Neighbours fetched at first; rows that have more are searched for again, for ``_MORE`` times the number.
+#: Neighbours fetched at first; rows that have more are searched for again, for ``_MORE`` times the
+#: number.
 _FIRST, _MORE = 16, 8
 #: Answers held at once, and links held before they are joined to groups.
 _ANSWERS, _LINKS = 1 << 20, 1 << 22
@@ -25,11 +27,14 @@ _COPIES = 1e-3
 def dups(index: VectorIndex, threshold: float) -> list[list[Hit]]:
     """Return the groups of two or more rows that near-duplicates link, the largest first.
 
-    Two rows are linked if their cosine is at least ``threshold``, above 0 and at most 1; two rows of a group may be
-    linked only through others. The first row of a group is the earliest, the scores are cosines to it.
+    Two rows are linked if their cosine is at least ``threshold``, above 0 and at most 1; two rows
+    of a group may be linked only through others. The first row of a group is the earliest, the
+    scores are cosines to it.
     """
     if not 0 < threshold <= 1:
-        raise UsageError(f"threshold is {threshold}; give a cosine above 0 and at most 1, e.g. 0.95")
+        raise UsageError(
+            f"threshold is {threshold}; give a cosine above 0 and at most 1, e.g. 0.95"
+        )
     rows = index.live()
     if not len(rows):
         return []
@@ -47,10 +52,13 @@ def dups(index: VectorIndex, threshold: float) -> list[list[Hit]]:
     label = _joined(label, links)[rows]
     order = np.argsort(label, kind="stable")
     groups = np.split(rows[order], np.flatnonzero(np.diff(label[order])) + 1)
-    large = sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), group[0]))
+    large = sorted(
+        (group for group in groups if len(group) > 1), key=lambda group: (-len(group), group[0])
+    )
     vectors = map(index.vectors, large)
     return [
-        list(index.hits(group, np.minimum(units @ units[0], 1))) for group, units in zip(large, vectors, strict=True)
+        list(index.hits(group, np.minimum(units @ units[0], 1)))
+        for group, units in zip(large, vectors, strict=True)
     ]
 
 
@@ -69,9 +77,18 @@ def _neighbours(
             again = []
             for asked in np.array_split(waiting, -(-len(waiting) * k // _ANSWERS)):
                 answers = index.nearest(index.vectors(asked), k)
-                again.append(asked[[len(near) == k < index.rows and cos[-1] > threshold for near, cos in answers]])
+                again.append(
+                    asked[
+                        [
+                            len(near) == k < index.rows and cos[-1] > threshold
+                            for near, cos in answers
+                        ]
+                    ]
+                )
                 near = np.repeat(asked, [len(others) for others, _ in answers])
-                others, scores = (np.concatenate(list(column)) for column in zip(*answers, strict=True))
+                others, scores = (
+                    np.concatenate(list(column)) for column in zip(*answers, strict=True)
+                )
                 kept = (scores >= threshold) & (near != others)
                 yield near[kept], others[kept]
             waiting, k = np.concatenate(again), k * _MORE
@@ -84,7 +101,9 @@ def _first_copies(index: VectorIndex, rows: RowNumbers) -> RowNumbers:
     weights = np.random.default_rng(0).integers(1, 1 << 63, (index.width, 2), np.uint64)
     for block in np.array_split(rows, -(-len(rows) // 16_384)):
         bits = index.vectors(block).astype(np.float16).view(np.uint16).astype(np.uint64)
-        keys[block] = bits @ weights  # modulo 2**64: different rows do not have the same pair of keys by chance
+        keys[block] = (
+            bits @ weights
+        )  # modulo 2**64: different rows do not have the same pair of keys by chance
     label = np.arange(len(keys))
     _, first, group = np.unique(keys[rows], axis=0, return_index=True, return_inverse=True)
     label[rows] = rows[first[group.reshape(-1)]]
@@ -96,7 +115,9 @@ def _joined(label: RowNumbers, links: list[tuple[RowNumbers, RowNumbers]]) -> Ro
     n = len(label)
     left = np.concatenate([np.arange(n), *(near for near, _ in links)])
     right = np.concatenate([label, *(others for _, others in links)])
-    _, groups = connected_components(coo_array((np.ones(len(left), bool), (left, right)), shape=(n, n)), directed=False)
+    _, groups = connected_components(
+        coo_array((np.ones(len(left), bool), (left, right)), shape=(n, n)), directed=False
+    )
     first = np.full(n, n)
     np.minimum.at(first, groups, np.arange(n))
     return first[groups]

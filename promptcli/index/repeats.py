@@ -17,20 +17,30 @@ Hashes = NDArray[np.int64]
 
 
 class Repeats:
-    """Finds rows whose text an index has under another id; of its texts and ids only hashes are kept."""
+    """Finds rows whose text an index has under another id.
+
+    Of its texts and ids only hashes are kept.
+    """
 
     def __init__(self, index: VectorIndex) -> None:
         live = index.live()
-        self._texts = _hashes(index.labels.column(TEXT), live) if index.has_texts else np.empty(0, np.int64)
+        self._texts = (
+            _hashes(index.labels.column(TEXT), live) if index.has_texts else np.empty(0, np.int64)
+        )
         self._ids = _hashes(index.labels.column(ID), live)
         self._rows = self._found = 0
         self._example = ""
 
     def checked(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Yield batches of sentences; once one repeats a text, the others are only counted, and all are refused."""
+        """Yield batches of sentences.
+
+        Once one repeats a text, the others are only counted, and all are refused.
+        """
         for batch in batches:
             numbered = batch.schema.field(ID).type == pa.int64()
-            self._count(None if numbered else batch.column(ID).to_pylist(), batch.column(TEXT).to_pylist())
+            self._count(
+                None if numbered else batch.column(ID).to_pylist(), batch.column(TEXT).to_pylist()
+            )
             if not self._found:
                 yield batch
         self._refuse()
@@ -46,7 +56,9 @@ class Repeats:
         repeated = _are_in(np.fromiter(map(hash, texts), np.int64, len(texts)), self._texts)
         repeated &= [bool(text.strip()) for text in texts]
         if ids is not None:  # rows with a known id replace theirs, or are refused by it
-            repeated &= ~_are_in(np.fromiter(map(hash, map(str, ids)), np.int64, len(texts)), self._ids)
+            repeated &= ~_are_in(
+                np.fromiter(map(hash, map(str, ids)), np.int64, len(texts)), self._ids
+            )
         places = np.flatnonzero(repeated)
         if len(places) and not self._found:
             self._example = texts[places[0]]
@@ -56,9 +68,9 @@ class Repeats:
     def _refuse(self) -> None:
         if self._found:
             raise UsageError(
-                f"{self._found:,} of {counted(self._rows, 'text')} are in the index under other ids, e.g."
-                f" {self._example!r:.60}; name the column of their ids as `id_field`, or add them again with"
-                " `allow_duplicates`"
+                f"{self._found:,} of {counted(self._rows, 'text')} are in the index under other"
+                f" ids, e.g. {self._example!r:.60}; name the column of their ids as `id_field`, or"
+                " add them again with `allow_duplicates`"
             )
 
 

@@ -18,13 +18,17 @@ Mask = NDArray[np.bool_]
 
 
 class Hit(NamedTuple):
-    """One answer: rank from 1, the row's id and text (None in an index without texts), cosine, and other columns."""
+    """One answer: rank from 1, the row's id and text (None in an index without texts), cosine, and
+    other columns.
+    """
 
     rank: int
     id: int | str
     text: str | None
     score: float
-    columns: dict[str, str | float | bool] | None = None  #: None in an index without further columns
+    columns: dict[str, str | float | bool] | None = (
+        None  #: None in an index without further columns
+    )
 
 
 @dataclass(frozen=True)
@@ -35,14 +39,21 @@ class ArrayRows:
     ids: Ids
     texts: Sequence[str] | None
     cells: Any = None  #: other columns, an Arrow array of maps, see ``cells_array``
-    blank: Sequence[Sequence[int]] = ()  #: runs (start, stop) of rows whose text is blank, if there are no texts
+    blank: Sequence[
+        Sequence[int]
+    ] = ()  #: runs (start, stop) of rows whose text is blank, if there are no texts
 
     def __post_init__(self) -> None:
         if self.vectors.ndim != 2 or 0 in self.vectors.shape:
-            raise UsageError(f"vectors of shape {self.vectors.shape} cannot be indexed; give (n, d), at least one row")
+            raise UsageError(
+                f"vectors of shape {self.vectors.shape} cannot be indexed; give (n, d), at least"
+                " one row"
+            )
         for name, given in (("ids", self.ids), ("texts", self.texts), ("cells", self.cells)):
             if given is not None and len(given) != len(self.vectors):
-                raise UsageError(f"{len(self.vectors)} vectors, but {len(given)} {name}; give one for each row")
+                raise UsageError(
+                    f"{len(self.vectors)} vectors, but {len(given)} {name}; give one for each row"
+                )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -55,9 +66,13 @@ class ArrayRows:
     def blocks(self) -> Iterator[Block]:
         for start in range(0, len(self.vectors), BLOCK):
             rows = slice(start, start + BLOCK)
-            texts, cells = (None if given is None else given[rows] for given in (self.texts, self.cells))
+            texts, cells = (
+                None if given is None else given[rows] for given in (self.texts, self.cells)
+            )
             vectors = self.vectors[rows]
-            yield Block(vectors, self.ids[rows], texts, start, cells, self._blank(start, len(vectors)))
+            yield Block(
+                vectors, self.ids[rows], texts, start, cells, self._blank(start, len(vectors))
+            )
 
     def _blank(self, first: int, count: int) -> Mask | None:
         """Return which of ``count`` rows have a blank text."""
@@ -70,16 +85,22 @@ class ArrayRows:
 
     def sample(self, count: int) -> tuple[RowNumbers, Floats]:
         count = min(count, len(self.vectors))
-        rows = np.sort(np.random.default_rng(0).choice(len(self.vectors), count, replace=False)).astype(np.int64)
+        rows = np.sort(
+            np.random.default_rng(0).choice(len(self.vectors), count, replace=False)
+        ).astype(np.int64)
         return rows, self.vectors[rows]
 
 
-#: Rows that can be read several times: ``shape`` (n, d), ``has_texts``, ``blocks()`` in order, and a ``sample(count)``.
+#: Rows that can be read several times: ``shape`` (n, d), ``has_texts``, ``blocks()`` in order, and
+#: a ``sample(count)``.
 Rows = ArrayRows | ParquetRows
 
 
 def unit_rows(vectors: Floats, name: str = "rows", start: int = 0) -> Floats:
-    """Return vectors (n, d) scaled to length 1; zero vectors stay so. Rows are counted from ``start`` in messages."""
+    """Return vectors (n, d) scaled to length 1.
+
+    Zero vectors stay so. Rows are counted from ``start`` in messages.
+    """
     vectors = as_floats(vectors)
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(wrong):

@@ -1,4 +1,6 @@
-"""A segment: rows in one FAISS index, in memory or memory-mapped, with their ids and texts as an Arrow table."""
+"""A segment: rows in one FAISS index, in memory or memory-mapped, with their ids and texts as an
+Arrow table.
+"""
 
 import errno
 import os
@@ -22,9 +24,11 @@ SUFFIXES = (".faiss", ".arrow")
 _MAPPED = 32 << 20
 #: Rows of a table that are written as one batch: opening a file reads a page for each.
 _BATCH = 1 << 20
-#: Candidates fetched beyond k from an exact index: FAISS breaks ties at the end of its list arbitrarily.
+#: Candidates fetched beyond k from an exact index: FAISS breaks ties at the end of its list
+#: arbitrarily.
 _MARGIN = 16
-#: Two float32 scores of the same pair of unit vectors, computed in different batches, differ by less.
+#: Two float32 scores of the same pair of unit vectors, computed in different batches, differ by
+#: less.
 _ROUNDING = 2e-6
 
 
@@ -33,21 +37,33 @@ class Segment:
     """m unit vectors of width d under FAISS, with their labels."""
 
     index: Any
-    labels: pa.Table  #: Columns ``id`` (numbers or texts), ``text`` and ``cells``, if there are any.
+    labels: (
+        pa.Table
+    )  #: Columns ``id`` (numbers or texts), ``text`` and ``cells``, if there are any.
     path: Path | None = None  #: Where it was read from; its files have suffixes added.
 
     def __len__(self) -> int:
         return int(self.index.ntotal)
 
-    def search(self, units: Floats, k: int, allowed: Mask | None, effort: Effort) -> list[tuple[RowNumbers, Floats]]:
-        """Return for each of q queries its k best rows and their scores, best first, among those ``allowed`` (m,)."""
+    def search(
+        self, units: Floats, k: int, allowed: Mask | None, effort: Effort
+    ) -> list[tuple[RowNumbers, Floats]]:
+        """Return for each of q queries its k best rows and their scores, best first, among those
+        ``allowed`` (m,).
+        """
         available = len(self) if allowed is None else int(allowed.sum())
         k = min(k, available)
         if k == 0:
             return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in units]
-        if effort.factor is not None:  # it is for ten answers; for fewer, the same number of candidates is compared
+        if (
+            effort.factor is not None
+        ):  # it is for ten answers; for fewer, the same number of candidates is compared
             effort = Effort(effort.nprobe, effort.ef, max(effort.factor, 10 * effort.factor / k))
-        selector = None if allowed is None else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+        selector = (
+            None
+            if allowed is None
+            else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+        )
         how = parameters(self.index, effort, selector)
         try:
             if is_exact(self.index):
@@ -58,15 +74,26 @@ class Segment:
         if (scores[:, 1:] >= scores[:, :-1]).any():  # equal scores are ordered by row
             order = np.arange(len(rows))[:, None], np.lexsort((rows, -scores), axis=1)
             scores, rows = scores[order], rows[order]
-        scores, counts = np.minimum(scores, 1), (rows >= 0).sum(axis=1).tolist()  # codes may be a little too long
-        return [(rows[query, :count], scores[query, :count]) for query, count in enumerate(counts)]  # -1 is "no hit"
+        scores, counts = (
+            np.minimum(scores, 1),
+            (rows >= 0).sum(axis=1).tolist(),
+        )  # codes may be a little too long
+        return [
+            (rows[query, :count], scores[query, :count]) for query, count in enumerate(counts)
+        ]  # -1 is "no hit"
 
-    def _search_exactly(self, units: Floats, k: int, available: int, how: Any) -> list[tuple[RowNumbers, Floats]]:
-        """Fetch some more than k, score them again in a way that does not depend on the batch, and cut at k."""
+    def _search_exactly(
+        self, units: Floats, k: int, available: int, how: Any
+    ) -> list[tuple[RowNumbers, Floats]]:
+        """Fetch some more than k, score them again in a way that does not depend on the batch, and
+        cut at k.
+        """
         answers = []
         fetched = self.index.search(units, min(available, k + _MARGIN), params=how)
         for query, scores, rows in zip(units, *fetched, strict=True):
-            while len(rows) < available and scores[k - 1] - scores[-1] < _ROUNDING:  # ties go beyond the fetched rows
+            while (
+                len(rows) < available and scores[k - 1] - scores[-1] < _ROUNDING
+            ):  # ties go beyond the fetched rows
                 more = self.index.search(query[None], min(available, 2 * len(rows)), params=how)
                 scores, rows = more[0][0], more[1][0]
             vectors = self.index.reconstruct_batch(rows).astype(np.float64)
@@ -81,12 +108,16 @@ class Segment:
         lists = None if isinstance(index, faiss.IndexRefine) else faiss.try_extract_index_ivf(index)
         try:
             if lists is not None:
-                if isinstance(faiss.downcast_index(lists), faiss.IndexIVFFastScan):  # once read, it crashes (1.15.1)
+                if isinstance(
+                    faiss.downcast_index(lists), faiss.IndexIVFFastScan
+                ):  # once read, it crashes (1.15.1)
                     raise RuntimeError("fast-scan codes without Refine")
                 lists.make_direct_map()
             vectors: Floats = index.reconstruct_batch(rows)
         except RuntimeError as error:
-            raise UsageError(f"an index of this factory gives no vectors back: {explain(error)}") from None
+            raise UsageError(
+                f"an index of this factory gives no vectors back: {explain(error)}"
+            ) from None
         return vectors
 
     def write(self, path: Path) -> "Segment":
@@ -94,7 +125,9 @@ class Segment:
         write_faiss(self.index, path.with_suffix(".faiss"))
         file = pa.OSFile(str(path.with_suffix(".arrow")), "wb")
         with file, pa.ipc.new_file(file, self.labels.schema) as writer:
-            for start in range(0, self.labels.num_rows, _BATCH):  # its rows come in many small chunks
+            for start in range(
+                0, self.labels.num_rows, _BATCH
+            ):  # its rows come in many small chunks
                 writer.write_table(self.labels.slice(start, _BATCH).combine_chunks())
         return Segment.read(path)
 
@@ -116,21 +149,36 @@ def label_table(ids: Ids, texts: Sequence[str] | None, first: int, cells: Any = 
         column = pa.array(list(map(str, ids)), pa.large_string())
     else:
         column = pa.array(ids, pa.int64())
-    columns = {"id": column} if texts is None else {"id": column, "text": pa.array(texts, pa.large_string())}
+    columns = (
+        {"id": column}
+        if texts is None
+        else {"id": column, "text": pa.array(texts, pa.large_string())}
+    )
     if cells is not None and len(cells.keys):
         columns[CELLS] = cells
     return pa.table(columns)
 
 
 def join_labels(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of all tables; numbers next to texts as ids become texts, and texts that some lack are left out.
+    """Return the rows of all tables.
+
+    Numbers next to texts as ids become texts, and texts that some lack are left out.
 
     Cells that some lack are null there. Memory-mapped columns stay so.
     """
     if any(table.schema.field("id").type == pa.large_string() for table in tables):
-        tables = [table.set_column(0, "id", table.column("id").cast(pa.large_string())) for table in tables]
-    columns = ["id", "text", CELLS] if all("text" in table.column_names for table in tables) else ["id", CELLS]
-    tables = [table.select([name for name in columns if name in table.column_names]) for table in tables]
+        tables = [
+            table.set_column(0, "id", table.column("id").cast(pa.large_string()))
+            for table in tables
+        ]
+    columns = (
+        ["id", "text", CELLS]
+        if all("text" in table.column_names for table in tables)
+        else ["id", CELLS]
+    )
+    tables = [
+        table.select([name for name in columns if name in table.column_names]) for table in tables
+    ]
     return pa.concat_tables(tables, promote_options="default")
 
 

@@ -1,4 +1,6 @@
-"""SentenceIndex: sentences, their vectors and the encoder that made them, for search by meaning from Python."""
+"""SentenceIndex: sentences, their vectors and the encoder that made them, for search by meaning
+from Python.
+"""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -34,7 +36,10 @@ class SentenceIndex:
     def __init__(self, stored: StoredIndex, encoder: "Encoder") -> None:
         self._stored, self.encoder = stored, encoder
         self.vectors = stored.index  #: searched by vectors, without the encoder
-        self._documents, self.queries = documents_of(stored.origin, encoder), encoder.in_role("query")
+        self._documents, self.queries = (
+            documents_of(stored.origin, encoder),
+            encoder.in_role("query"),
+        )
 
     @classmethod
     @check_arguments
@@ -51,10 +56,11 @@ class SentenceIndex:
 
         Args:
             sentences: n, at least one.
-            encoder: Makes their vectors, and those of the queries, with its prompts for documents and queries if it
-                has them; an encoder, or what ``load`` takes.
+            encoder: Makes their vectors, and those of the queries, with its prompts for documents
+                and queries if it has them; an encoder, or what ``load`` takes.
             ids: n, one for each sentence; None: their numbers from 0.
-            factory: FAISS factory string, e.g. ``HNSW32``; ``Flat`` is exact. None: chosen from n, d and the recall.
+            factory: FAISS factory string, e.g. ``HNSW32``; ``Flat`` is exact. None: chosen from n,
+                d and the recall.
             target_recall: recall@10 to tune an approximate index for.
 
         Raises:
@@ -70,13 +76,17 @@ class SentenceIndex:
         return self.vectors.rows
 
     @check_arguments
-    def add(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str] | None = None) -> None:
+    def add(
+        self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str] | None = None
+    ) -> None:
         """Append sentences; without ids their numbers go on from the last row."""
         self.vectors.add(_rows(sentences, self._documents, ids))
 
     @check_arguments
     def upsert(self, sentences: Sequence[str], ids: Sequence[int] | Sequence[str]) -> int:
-        """Replace the sentences that have these ids, append those whose id is new; return how many were replaced.
+        """Replace the sentences that have these ids, append those whose id is new.
+
+        Return how many were replaced.
 
         Raises:
             UsageError: Another number of ids, or an id given twice.
@@ -109,7 +119,8 @@ class SentenceIndex:
     ) -> list[Hit] | list[list[Hit]]:
         """Return the k nearest sentences, best first; for a list of queries one such list each.
 
-        Each hit has a ``rank`` from 1, the sentence's ``id`` and ``text``, and its ``score``, the cosine, -1 to 1.
+        Each hit has a ``rank`` from 1, the sentence's ``id`` and ``text``, and its ``score``, the
+        cosine, -1 to 1.
 
         Args:
             query: A sentence, or a list of them.
@@ -120,7 +131,9 @@ class SentenceIndex:
             UsageError: ``k`` below 1, or a condition that does not fit.
         """
         texts = check_texts(query)
-        queries = self.queries.encode(texts) if texts else np.empty((0, self.vectors.width), np.float32)
+        queries = (
+            self.queries.encode(texts) if texts else np.empty((0, self.vectors.width), np.float32)
+        )
         answers = self.vectors.search(queries, k, where=where)
         return answers[0] if isinstance(query, str) else answers
 
@@ -138,7 +151,10 @@ class SentenceIndex:
         save(Path(folder), self._stored, force=force)
 
     def replaced_by(self) -> Stamp | None:
-        """Return the stamp of the index that has taken this one's place in its folder; None: none has."""
+        """Return the stamp of the index that has taken this one's place in its folder.
+
+        None: none has.
+        """
         if self._stored.folder is None:
             return None
         stamp = stamp_of(self._stored.folder)
@@ -163,7 +179,8 @@ class SentenceIndex:
 
         Args:
             folder: An index of ``save`` or ``promptcli index build``.
-            encoder: The one that made it, or what ``load`` takes; None: made again from what the index remembers.
+            encoder: The one that made it, or what ``load`` takes; None: made again from what the
+                index remembers.
 
         Raises:
             NotFoundError: No such index, or its model or backbone is missing.

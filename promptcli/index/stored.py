@@ -1,6 +1,9 @@
-"""An index as a folder: its segments, the rows that are deleted, and a manifest. It needs no encoder.
+"""An index as a folder: its segments, the rows that are deleted, and a manifest.
 
-Every change writes a new folder, to which the segments that do not change are linked, and renames it into place.
+It needs no encoder.
+
+Every change writes a new folder, to which the segments that do not change are linked, and renames
+it into place.
 """
 
 import contextlib
@@ -27,7 +30,14 @@ from promptcli.notes import note
 from promptcli.recipe import Prompts
 from promptcli.storage.documents import read_document, shown, to_json
 from promptcli.storage.files import check_name, real_path, write_text
-from promptcli.storage.folders import StoredFile, check_files, link_file, list_files, read_folder, write_folder
+from promptcli.storage.folders import (
+    StoredFile,
+    check_files,
+    link_file,
+    list_files,
+    read_folder,
+    write_folder,
+)
 from promptcli.storage.locks import hold
 
 #: What changes when another index takes the place of one.
@@ -35,15 +45,22 @@ Stamp = tuple[int, int, int]
 #: The manifest, the rows that are deleted, and FAISS's index as trained, without rows.
 MANIFEST, DELETED, TRAINED = "index.json", "deleted.npy", "trained.faiss"
 _LOCK = ".lock"
-_OURS = re.compile(rf"{MANIFEST}|{DELETED}|{TRAINED}|segment-\d+\.(faiss|arrow)|lexical[\w-]*\.(json|npy)|\..*")
+_OURS = re.compile(
+    rf"{MANIFEST}|{DELETED}|{TRAINED}|segment-\d+\.(faiss|arrow)|lexical[\w-]*\.(json|npy)|\..*"
+)
 _HINT = "build it again: `promptcli index build FILE -o DIR --force`"
 
 
 def _real_path(folder: Path) -> Path:
-    """Return the folder of an index without links; refuse one that FAISS and Arrow cannot open by its name."""
+    """Return the folder of an index without links.
+
+    Refuse one that FAISS and Arrow cannot open by its name.
+    """
     real = real_path(folder)
     if not is_unicode(str(real)):
-        raise UsageError(f"index {shown(str(real))}: FAISS and Arrow need a name in UTF-8; give another folder")
+        raise UsageError(
+            f"index {shown(str(real))}: FAISS and Arrow need a name in UTF-8; give another folder"
+        )
     return real
 
 
@@ -53,10 +70,14 @@ class Origin:
 
     fingerprint: str  #: Two encoders are the same if and only if their fingerprints are equal.
     recipe: dict[str, Any]
-    model: str | None  #: The registry's model that holds its fitted numbers; None if the recipe is enough.
+    model: (
+        str | None
+    )  #: The registry's model that holds its fitted numbers; None if the recipe is enough.
     provenance: dict[str, Any]  #: Where the backbone came from, and the precision it ran in.
     prompts: Prompts = field(default_factory=Prompts)  #: The model's.
-    prompt: str | None = None  #: Name of the prompt that its rows begin with; None: the model's default.
+    prompt: str | None = (
+        None  #: Name of the prompt that its rows begin with; None: the model's default.
+    )
     name: str = ""  #: Of the model, as it was opened.
 
     @property
@@ -71,7 +92,9 @@ class Reading:
 
     rows: str  #: Of texts, one of ``passages.WAYS``.
     text_field: str | None = None  #: Column of the sentence in tables.
-    id_field: str | None = None  #: Column of the id; ``-`` for row numbers; None: ``id``, if there is one.
+    id_field: str | None = (
+        None  #: Column of the id; ``-`` for row numbers; None: ``id``, if there is one.
+    )
 
 
 @dataclass
@@ -83,7 +106,9 @@ class StoredIndex:
     created: str
     synced: bool = False  #: Whether its rows are those of files, see ``sync``.
     odd: Sequence[str] = ()  #: Columns that a note has named as texts for few of their cells.
-    reading: Reading | None = None  #: None: it is older than passages, and has the lines of texts as rows.
+    reading: Reading | None = (
+        None  #: None: it is older than passages, and has the lines of texts as rows.
+    )
     folder: Path | None = None  #: Where it was read; None if it was made in memory.
     stamp: Stamp | None = None  #: Of the folder then.
 
@@ -106,8 +131,12 @@ class IndexManifest(Origin):
     split: bool = False  #: Whether long rows are in parts with the ids ROW#PART.
     lexical: bool = False  #: Whether BM25 is in the folder.
     word_rule: int = 1  #: The version of the rule for words that it was counted by.
-    columns: list[str] = field(default_factory=list)  #: Names of the further columns, for conditions.
-    odd: list[str] = field(default_factory=list)  #: Those that a note has named, see ``odd_columns``.
+    columns: list[str] = field(
+        default_factory=list
+    )  #: Names of the further columns, for conditions.
+    odd: list[str] = field(
+        default_factory=list
+    )  #: Those that a note has named, see ``odd_columns``.
     synced: bool = False
     reading: Reading | None = None
     segments: list[str] = field(default_factory=list)
@@ -128,7 +157,9 @@ class Writer:
         return segment.write(next(self._paths))
 
     def _place(self, segment: Segment) -> str:
-        """Return the name of a segment in the new folder, after it was linked or written if need be."""
+        """Return the name of a segment in the new folder, after it was linked or written if need
+        be.
+        """
         path = segment.path
         if path is not None and path.parent == self._new:
             return path.name
@@ -152,7 +183,10 @@ class Writer:
             write_faiss(index.empty, self._new / TRAINED)
         manifest = IndexManifest(
             **vars(stored.origin),
-            **{name: getattr(index, name) for name in ("rows", "factory", "recall", "numbered", "split", "lexical")},
+            **{
+                name: getattr(index, name)
+                for name in ("rows", "factory", "recall", "numbered", "split", "lexical")
+            },
             **vars(index.effort),
             dim=index.width,
             texts=index.has_texts,
@@ -190,20 +224,28 @@ def check_target(folder: Path, *, force: bool) -> None:
         raise UsageError(f"{folder} is a file; give a folder")
     _check_ours(folder)
     if (folder / MANIFEST).exists() and not force:
-        raise UsageError(f"{folder} holds an index; replace it with `force`, or `promptcli index add` to it")
+        raise UsageError(
+            f"{folder} holds an index; replace it with `force`, or `promptcli index add` to it"
+        )
 
 
 def save(folder: Path, stored: StoredIndex, *, force: bool = False) -> IndexManifest:
-    """Write an index, complete or not at all, and return its manifest; folders are made if need be."""
+    """Write an index, complete or not at all, and return its manifest.
+
+    Folders are made if need be.
+    """
     with create(folder, force=force) as writer:
         return writer.finish(stored)
 
 
 @contextlib.contextmanager
-def create(folder: Path, *, force: bool = False, instead: IndexManifest | None = None) -> Iterator[Writer]:
+def create(
+    folder: Path, *, force: bool = False, instead: IndexManifest | None = None
+) -> Iterator[Writer]:
     """Yield the writer of a new index, which takes the folder's place when the block ends well.
 
-    With ``force`` it replaces any index, with ``instead`` that one, else none: not one that appears meanwhile either.
+    With ``force`` it replaces any index, with ``instead`` that one, else none: not one that appears
+    meanwhile either.
     """
 
     def check() -> None:
@@ -222,24 +264,32 @@ def create(folder: Path, *, force: bool = False, instead: IndexManifest | None =
         with write_folder(folder, check=check) as new:
             yield Writer(new)
             check()
-            if not there and (folder / MANIFEST).exists():  # nobody is to be changing it while it is replaced
+            if (
+                not there and (folder / MANIFEST).exists()
+            ):  # nobody is to be changing it while it is replaced
                 locks.enter_context(hold(folder / _LOCK))
             _keep_lock(folder, new)
 
 
 @contextlib.contextmanager
-def change(folder: Path, *, memory: int | None = None, begun: IndexManifest | None = None) -> Iterator[StoredIndex]:
+def change(
+    folder: Path, *, memory: int | None = None, begun: IndexManifest | None = None
+) -> Iterator[StoredIndex]:
     """Yield an index and write it back when the block ends well; other processes wait to change it.
 
-    ``memory`` is the number of bytes that the process may take for new segments; None: no limit. ``begun`` is the index
-    that the work was begun on: one of another encoder, or of other rows than those of files, is refused.
+    ``memory`` is the number of bytes that the process may take for new segments; None: no limit.
+    ``begun`` is the index that the work was begun on: one of another encoder, or of other rows than
+    those of files, is refused.
     """
     folder = _real_path(folder)
     read_manifest(folder)
     _check_ours(folder)
     with hold(folder / _LOCK):
         stored = load(folder)
-        if begun and (stored.synced, stored.origin.fingerprint) != (begun.synced, begun.fingerprint):
+        if begun and (stored.synced, stored.origin.fingerprint) != (
+            begun.synced,
+            begun.fingerprint,
+        ):
             raise _changed(folder)
         stored.index.outdated_words = None  # they are counted and stored now
         if stored.index.lexical:
@@ -264,7 +314,11 @@ def _load(folder: Path) -> StoredIndex:
         trained = TRAINED in manifest.files
         index = VectorIndex(
             [Segment.read(folder / name) for name in manifest.segments],
-            faiss.read_index(str(folder / TRAINED)) if trained else make(manifest.factory, manifest.dim),
+            (
+                faiss.read_index(str(folder / TRAINED))
+                if trained
+                else make(manifest.factory, manifest.dim)
+            ),
             manifest.factory,
             manifest.recall,
             Effort(manifest.nprobe, manifest.ef, manifest.factor),
@@ -277,18 +331,29 @@ def _load(folder: Path) -> StoredIndex:
         raise CheckFailedError(f"{folder} is damaged: {one_line(error)}; {_HINT}") from None
     if manifest.lexical and manifest.word_rule != WORD_RULE:
         index.outdated_words = (
-            f"{folder} has the words of an earlier version; they are counted again for each command:"
-            f" `promptcli index compact {folder}` stores them"
+            f"{folder} has the words of an earlier version; they are counted again for each"
+            f" command: `promptcli index compact {folder}` stores them"
         )
     elif manifest.lexical and index.rows:
         with contextlib.suppress(UsageError):  # without bm25s its vectors are searched
             index.counted = Lexical.read(folder, index.live())
     origin = Origin(**{name: getattr(manifest, name) for name in Origin.__dataclass_fields__})
-    return StoredIndex(index, origin, manifest.created, manifest.synced, manifest.odd, manifest.reading, stamp=stamp)
+    return StoredIndex(
+        index,
+        origin,
+        manifest.created,
+        manifest.synced,
+        manifest.odd,
+        manifest.reading,
+        stamp=stamp,
+    )
 
 
 def stamp_of(folder: Path) -> Stamp | None:
-    """Return the stamp of the index in a folder; None if there is none, as in the middle of a replacement."""
+    """Return the stamp of the index in a folder.
+
+    None if there is none, as in the middle of a replacement.
+    """
     try:
         manifest = os.stat(folder / MANIFEST)
     except OSError:
@@ -303,7 +368,9 @@ def read_manifest(folder: Path) -> IndexManifest:
 
 def _read_manifest(folder: Path) -> IndexManifest:
     if not (folder / MANIFEST).exists():
-        raise NotFoundError(f"no index in {folder}; build one: `promptcli index build FILE -o {folder}`")
+        raise NotFoundError(
+            f"no index in {folder}; build one: `promptcli index build FILE -o {folder}`"
+        )
     manifest = read_document(folder / MANIFEST, IndexManifest, hint=_HINT)
     check_files(folder, manifest.files, hint=_HINT)
     for name in (segment + suffix for segment in manifest.segments for suffix in SUFFIXES):
@@ -320,7 +387,10 @@ def check_unchanged(folder: Path, begun: IndexManifest | None) -> None:
 
 
 def _changed(folder: Path) -> UsageError:
-    return UsageError(f"another process made or changed the index in {folder} meanwhile; run the same command again")
+    return UsageError(
+        f"another process made or changed the index in {folder} meanwhile; run the same command"
+        " again"
+    )
 
 
 def _keep_lock(folder: Path, new: Path) -> None:
@@ -332,4 +402,6 @@ def _keep_lock(folder: Path, new: Path) -> None:
 def _check_ours(folder: Path) -> None:
     others = sorted(path.name for path in folder.iterdir() if not _OURS.fullmatch(path.name))
     if others:  # they would go with the old folder
-        raise UsageError(f"{folder} holds other files ({others[0]}); an index needs a folder for itself")
+        raise UsageError(
+            f"{folder} holds other files ({others[0]}); an index needs a folder for itself"
+        )

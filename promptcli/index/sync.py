@@ -1,4 +1,6 @@
-"""An index that mirrors files: only new and changed rows are encoded, and rows that the files lack are removed."""
+"""An index that mirrors files: only new and changed rows are encoded, and rows that the files lack
+are removed.
+"""
 
 import functools
 import re
@@ -72,29 +74,34 @@ def sync_index(
     memory: str | int = "4GB",
     yes: bool = False,
 ) -> IndexManifest:
-    """Make an index equal to files: passages of texts and rows of tables, and no others, under the ids FILE:LINES.
+    """Make an index equal to files: passages of texts and rows of tables, and no others, under the
+    ids FILE:LINES.
 
-    Only new and changed texts are encoded. If nothing has changed, the index stays unchanged; with another model all is
-    encoded again.
+    Only new and changed texts are encoded. If nothing has changed, the index stays unchanged; with
+    another model all is encoded again.
 
     Args:
         folder: Folder of the index, which is made if it is missing.
-        files: Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files in a folder, and
-            those that are not text, are left out.
-        model: An encoder, or what ``load`` takes. Default: that of the index; ``mini`` for a new one.
-        rows: What a row of a text is, see ``build_index``. Default: as in the index; auto for a new one.
-        text_field: Column of the sentence in tables. Default: that of the index; ``text`` or ``sentence`` in a new one.
-        id_field: Column of the id in tables, or - for FILE:ROW. Default: that of the index; FILE:ROW in a new one.
-        split: Split lines, and rows of tables, that are longer than the model's window, see ``build_index``; an index
-            of parts stays one.
+        files: Texts, tables (FILE:COLUMN names that of the text), globs, and folders; hidden files
+            in a folder, and those that are not text, are left out.
+        model: An encoder, or what ``load`` takes. Default: that of the index; ``mini`` for a new
+            one.
+        rows: What a row of a text is, see ``build_index``. Default: as in the index; auto for a new
+            one.
+        text_field: Column of the sentence in tables. Default: that of the index; ``text`` or
+            ``sentence`` in a new one.
+        id_field: Column of the id in tables, or - for FILE:ROW. Default: that of the index;
+            FILE:ROW in a new one.
+        split: Split lines, and rows of tables, that are longer than the model's window, see
+            ``build_index``; an index of parts stays one.
         lexical: Also count words (BM25), see ``build_index``; an index that has them keeps them.
         memory: Memory that the process may take, e.g. 4GB or 800MB.
         yes: Remove rows even if they are more than half of the index.
 
     Raises:
         NotFoundError: No such file.
-        UsageError: A file that is being written to, no line to index, an index of other rows, or more than half of the
-            index going without ``yes``.
+        UsageError: A file that is being written to, no line to index, an index of other rows, or
+            more than half of the index going without ``yes``.
     """
     from promptcli.index import inputs
 
@@ -113,7 +120,9 @@ def sync_index(
             )
             origin = inputs.origin_of(work.encoder(), documents, work.model)
             note(f"{counted(len(work.rows), 'row')} added")
-            return writer.finish(StoredIndex(index, origin, utc_now(), synced=True, reading=work.reading))
+            return writer.finish(
+                StoredIndex(index, origin, utc_now(), synced=True, reading=work.reading)
+            )
     reads_alike = (manifest.reading or Reading(LINES)) == work.reading
     same = reads_alike and (manifest.split, manifest.lexical) == (work.split, work.lexical)
     if same and work.before.keys() == work.rows.keys():
@@ -169,17 +178,24 @@ class _Work:
         lexical: bool,
     ) -> None:
         self.model: Model = Choice() if model is None else model
-        self.manifest = stored.read_manifest(folder) if (folder / stored.MANIFEST).is_file() else None
+        self.manifest = (
+            stored.read_manifest(folder) if (folder / stored.MANIFEST).is_file() else None
+        )
         if self.manifest is None:
             stored.check_target(folder, force=False)
             before = Reading(AUTO)
         elif not self.manifest.synced:
-            raise UsageError(f"{folder} holds rows that `index sync` did not put there; give another folder")
+            raise UsageError(
+                f"{folder} holds rows that `index sync` did not put there; give another folder"
+            )
         else:
             before = self.manifest.reading or Reading(LINES)
             split, lexical = split or self.manifest.split, lexical or self.manifest.lexical
             if self.manifest.reading is None and rows is None:
-                note(f"each line of a text is a row of {folder}; `rows` auto makes rows of its passages")
+                note(
+                    f"each line of a text is a row of {folder}; `rows` auto makes rows of its"
+                    " passages"
+                )
         if lexical:
             load_library()
         self.split, self.lexical = split, lexical
@@ -193,7 +209,8 @@ class _Work:
         self.rows = dict.fromkeys(self._read(files, folder))
         if not self.rows:
             raise UsageError(
-                f"no line to index in {', '.join(map(str, files))}; give texts, tables, or folders of them"
+                f"no line to index in {', '.join(map(str, files))}; give texts, tables, or folders"
+                " of them"
             )
         if split:
             self.rows = self._in_parts()
@@ -218,7 +235,10 @@ class _Work:
 
         if self.manifest is None or not inputs.is_named(self.model):
             return False
-        return inputs.documents_of(self.manifest, self.encoder()).fingerprint != self.manifest.fingerprint
+        return (
+            inputs.documents_of(self.manifest, self.encoder()).fingerprint
+            != self.manifest.fingerprint
+        )
 
     def _read(self, files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
         unreadable, target = list[str](), real_path(folder)
@@ -263,7 +283,9 @@ def _rows_of(file: str, read: FileRows) -> Iterator[Row]:
     all_cells = repeat(()) if read.cells is None else map(tuple, read.cells.to_pylist())
     for name, row, cells in zip(ids, read.rows, all_cells, strict=False):
         if name in seen:
-            raise UsageError(f"{file}: the id {name!r} is given twice; name another column as `id_field`, or -")
+            raise UsageError(
+                f"{file}: the id {name!r} is given twice; name another column as `id_field`, or -"
+            )
         seen.add(name)
         yield name, row.text, cells
 
@@ -273,7 +295,10 @@ def _texts(rows: Iterable[Row]) -> set[str]:
 
 
 def _check_going(before: dict[Row, int], rows: dict[Row, None], folder: Path) -> None:
-    """Refuse to remove more than half of an index; a text that is replaced by another of its file does not go."""
+    """Refuse to remove more than half of an index.
+
+    A text that is replaced by another of its file does not go.
+    """
     old, new = _texts(before), _texts(rows)
     gone = Counter(_PLACE.sub("", name) for name, text, _ in before if text not in new)
     come = Counter(_PLACE.sub("", name) for name, text, _ in rows if text not in old)
@@ -281,25 +306,36 @@ def _check_going(before: dict[Row, int], rows: dict[Row, None], folder: Path) ->
     if 2 * going > len(before):
         file, count = (gone - come).most_common(1)[0]
         raise MostRowsError(
-            f"{going:,} of {counted(len(before), 'row')} of {folder} would be removed, {count:,} of them from {file}."
+            f"{going:,} of {counted(len(before), 'row')} of {folder} would be removed, {count:,} of"
+            f" them from {file}."
         )
 
 
 def _batches(rows: Sequence[Row]) -> Iterator[Batch]:
     for start in range(0, len(rows), BATCH):
         ids, texts, cells = zip(*rows[start : start + BATCH], strict=True)
-        columns = {ID: pa.array(ids, pa.string()), TEXT: pa.array(texts, pa.string()), CELLS: cells_array(cells)}
+        columns = {
+            ID: pa.array(ids, pa.string()),
+            TEXT: pa.array(texts, pa.string()),
+            CELLS: cells_array(cells),
+        }
         yield pa.record_batch(columns)
 
 
 def _live(index: VectorIndex) -> dict[Row, int]:
     ids, texts = (index.labels.column(name).to_pylist() for name in ("id", "text"))
-    cells = index.labels.column(CELLS).to_pylist() if CELLS in index.labels.column_names else repeat((), len(ids))
+    cells = (
+        index.labels.column(CELLS).to_pylist()
+        if CELLS in index.labels.column_names
+        else repeat((), len(ids))
+    )
     rows = zip(ids, texts, (tuple(row or ()) for row in cells), strict=True)
     return {row: number for number, row in enumerate(rows) if not index.masked[number]}
 
 
-def _apply(held: StoredIndex, rows: dict[Row, None], folder: Path, opener: "Callable[[], Encoder]") -> None:
+def _apply(
+    held: StoredIndex, rows: dict[Row, None], folder: Path, opener: "Callable[[], Encoder]"
+) -> None:
     """Change an index to these rows; a text that it has under another id is not encoded again."""
     from promptcli.index import inputs
 
@@ -307,12 +343,20 @@ def _apply(held: StoredIndex, rows: dict[Row, None], folder: Path, opener: "Call
         return re.sub(PART, "", name)
 
     index, before = held.index, _live(held.index)
-    changed = {line(name) for name, *_ in before.keys() ^ rows.keys()}  # of a line in parts all are replaced
+    changed = {
+        line(name) for name, *_ in before.keys() ^ rows.keys()
+    }  # of a line in parts all are replaced
     added = [row for row in rows if line(row[0]) in changed]
     removed = [name for name, *_ in before if line(name) in changed]
-    numbers = {text: number for (_, text, _), number in before.items()} if index.keeps_vectors else {}
+    numbers = (
+        {text: number for (_, text, _), number in before.items()} if index.keeps_vectors else {}
+    )
     moved = [row for row in added if row[1] in numbers]
-    vectors = index.vectors(np.array([numbers[text] for _, text, _ in moved], np.int64)) if moved else None
+    vectors = (
+        index.vectors(np.array([numbers[text] for _, text, _ in moved], np.int64))
+        if moved
+        else None
+    )
     if removed:
         index.delete(removed)
     if vectors is not None:

@@ -1,7 +1,10 @@
-"""VectorIndex: cosine search over unit vectors under FAISS, with ids and texts. It needs no encoder and no folder.
+"""VectorIndex: cosine search over unit vectors under FAISS, with ids and texts.
 
-Its rows are kept in segments, each searched on its own, and the answers are merged. Rows are numbered through all
-segments; a deleted row stays in its segment, masked, until the segments are rewritten.
+It needs no encoder and no folder.
+
+Its rows are kept in segments, each searched on its own, and the answers are merged. Rows are
+numbered through all segments; a deleted row stays in its segment, masked, until the segments are
+rewritten.
 """
 
 import contextlib
@@ -44,7 +47,8 @@ TARGET = 0.95
 #: An id that may be a row number.
 _NUMBER = r"^(0|-?[1-9]\d{0,18})$"
 _FIRST_PART = "#1"
-#: Segments of up to this number of rows, or of twice the rows that are added, are joined with the new ones.
+#: Segments of up to this number of rows, or of twice the rows that are added, are joined with the
+#: new ones.
 _SMALL = 1024
 #: Up to this number of rows that a filter allows are compared one by one, in any index.
 _FEW = 20_000
@@ -67,7 +71,8 @@ def _in_memory(segment: Segment) -> Segment:
 class Builder:
     """Turns blocks into segments that fit the memory, and stores each when it is full.
 
-    ``empty`` is FAISS's index, trained, without rows; ``memory`` the bytes that the process may take, None: no limit.
+    ``empty`` is FAISS's index, trained, without rows; ``memory`` the bytes that the process may
+    take, None: no limit.
     """
 
     def __init__(self, empty: Any, store: Store = _in_memory, memory: int | None = None) -> None:
@@ -75,7 +80,9 @@ class Builder:
         self._bytes = _GROWTH * row_bytes(empty)
         least = _STARTED + self._bytes * BLOCK
         if memory is not None and memory < least:
-            raise UsageError(f"memory of {memory >> 20} MB is too little; give at least {-(-least >> 20)}MB")
+            raise UsageError(
+                f"memory of {memory >> 20} MB is too little; give at least {-(-least >> 20)}MB"
+            )
         self._room = math.inf if memory is None else memory - least
         self._index, self._labels, self._held = copy(empty), list[pa.Table](), 0
         self._segments: list[Segment] = []
@@ -85,7 +92,9 @@ class Builder:
             return
         self._index.add(units)
         self._labels.append(labels)
-        self._held += self._bytes * len(units) + 3 * labels.nbytes  # Arrow's columns are joined, then written
+        self._held += (
+            self._bytes * len(units) + 3 * labels.nbytes
+        )  # Arrow's columns are joined, then written
         if self._held > self._room:
             self.finish()
 
@@ -114,17 +123,24 @@ class VectorIndex:
         lexical: bool = False,
     ) -> None:
         self.lexical = lexical  #: Whether BM25 is stored with the index.
-        self.split = split  #: Whether long rows are in parts with the ids ROW#PART; answers have the best of each row.
+        #: Whether long rows are in parts with the ids ROW#PART; answers have the best of each row.
+        self.split = split
         masked = np.zeros(sum(map(len, segments)), bool)
         masked[[] if deleted is None else deleted] = True
         self._set_segments(segments, masked)
-        self.outdated_words: str | None = None  #: A line for who searches words that must be counted again.
+        self.outdated_words: str | None = (
+            None  #: A line for who searches words that must be counted again.
+        )
         self.empty = empty  #: FAISS's index, trained, without rows.
         self.factory = factory  #: FAISS's description of the index.
         self.recall = recall  #: recall@10 as measured at the build; None for an exact index.
         self.effort = effort  #: The default effort of a search.
-        self.numbered = len(masked) if numbered is None else numbered  #: The number of the next row without an id.
-        self.store: Store = _in_memory  #: Writes a segment that is complete, and returns it as read from the disk.
+        self.numbered = (
+            len(masked) if numbered is None else numbered
+        )  #: The number of the next row without an id.
+        self.store: Store = (
+            _in_memory  #: Writes a segment that is complete, and returns it as read from the disk.
+        )
         self.memory: int | None = None  #: Bytes that the process may take; None: no limit.
 
     @classmethod
@@ -139,12 +155,16 @@ class VectorIndex:
         split: bool = False,
         lexical: bool = False,
     ) -> "VectorIndex":
-        """Index rows in one pass; an approximate index is trained on a sample of them, and tuned for a recall@10."""
+        """Index rows in one pass.
+
+        An approximate index is trained on a sample of them, and tuned for a recall@10.
+        """
         if not 0 < target <= 1:
             raise UsageError(f"target recall is {target}; give a number above 0 and at most 1")
         if lexical and not rows.has_texts:
             raise UsageError(
-                "BM25 is over texts, and these rows have none; embed to .parquet or .jsonl, which hold texts"
+                "BM25 is over texts, and these rows have none; embed to .parquet or .jsonl, which"
+                " hold texts"
             )
         chosen, why = (factory, "") if factory is not None else choose(*rows.shape, target)
         index = cls([], _trained(chosen, rows), chosen, split=split, lexical=lexical)
@@ -157,22 +177,35 @@ class VectorIndex:
             if why:
                 note(why)
             index.recall, index.effort = tune(
-                truth, lambda units, k, effort: index.nearest(units, k, effort=effort), index.empty, target
+                truth,
+                lambda units, k, effort: index.nearest(units, k, effort=effort),
+                index.empty,
+                target,
             )
             if index.recall.at_10 < target:
-                note(f"recall@10 is below {target:g}; `index build` with a finer `factory` reaches more")
+                note(
+                    f"recall@10 is below {target:g}; `index build` with a finer `factory` reaches"
+                    " more"
+                )
         return index
 
     def _set_segments(self, segments: list[Segment], masked: Mask) -> None:
         self.segments = segments
-        #: Columns ``id``, ``text`` if the rows have texts, and ``cells`` if some have further columns.
-        self.labels = join_labels([segment.labels for segment in segments]) if segments else label_table([], None, 0)
+        #: Columns ``id``, ``text`` if the rows have texts, and ``cells`` if some have further
+        #: columns.
+        self.labels = (
+            join_labels([segment.labels for segment in segments])
+            if segments
+            else label_table([], None, 0)
+        )
         self._set_masked(masked)
 
     def _set_masked(self, masked: Mask) -> None:
         self.counted: Lexical | None = None  #: ``words``, if they have been counted.
         self.masked = masked  #: Over all rows, whether each is deleted.
-        self.rows = len(masked) - int(np.count_nonzero(masked))  #: Number of rows that are not deleted, n.
+        self.rows = len(masked) - int(
+            np.count_nonzero(masked)
+        )  #: Number of rows that are not deleted, n.
 
     @property
     def has_texts(self) -> bool:
@@ -188,8 +221,8 @@ class VectorIndex:
         """BM25 over the rows that are not deleted."""
         if not self.lexical:
             raise UsageError(
-                "the index has no BM25; add it: `promptcli index build FILE -o DIR --lexical --force`, or"
-                " `promptcli index sync DIR FILE --lexical`"
+                "the index has no BM25; add it: `promptcli index build FILE -o DIR --lexical"
+                " --force`, or `promptcli index sync DIR FILE --lexical`"
             )
         if self.counted is None:
             if self.outdated_words is not None:
@@ -210,23 +243,34 @@ class VectorIndex:
 
     @property
     def keeps_vectors(self) -> bool:
-        """Whether vectors come back at half precision or better, so that they may be indexed again."""
+        """Whether vectors come back at half precision or better, so that they may be indexed
+        again.
+        """
         index = faiss.downcast_index(self.empty)
-        finest = index.refine_index if isinstance(index, faiss.IndexRefine) else getattr(index, "storage", index)
+        finest = (
+            index.refine_index
+            if isinstance(index, faiss.IndexRefine)
+            else getattr(index, "storage", index)
+        )
         return int(getattr(faiss.downcast_index(finest), "code_size", 0)) >= 2 * self.width
 
     def add(self, rows: Rows) -> None:
-        """Append rows; row numbers as ids go on from the last row, and rows with a blank text are left out."""
+        """Append rows; row numbers as ids go on from the last row, and rows with a blank text are
+        left out.
+        """
         self._check(rows)
         self._append(rows)
 
     def upsert(self, rows: Rows) -> int:
-        """Replace the rows that have the same ids, append the others, and return how many rows were replaced.
+        """Replace the rows that have the same ids, append the others, and return how many rows were
+        replaced.
 
         The rows are read twice, block by block: for their ids, and when they are indexed.
         """
         self._check(rows)
-        names = pa.chunked_array([pa.array(map(str, block.ids), pa.large_string()) for block in rows.blocks()])
+        names = pa.chunked_array(
+            [pa.array(map(str, block.ids), pa.large_string()) for block in rows.blocks()]
+        )
         numbers = not self.text_ids and len(_numbers(names)) == len(names)
         before, replaced = self.masked, self.find(names)
         self._mask(replaced)
@@ -238,10 +282,15 @@ class VectorIndex:
         return len(replaced)
 
     def delete(self, ids: Collection[int | str]) -> int:
-        """Delete the rows with these ids and return how many they were; if an id is unknown, nothing is deleted."""
+        """Delete the rows with these ids and return how many they were.
+
+        If an id is unknown, nothing is deleted.
+        """
         names = _names(ids)
         rows = self.find(names)
-        if unknown := sorted(set(self._row_names(names).to_pylist()).difference(self._rows_of(rows))):
+        if unknown := sorted(
+            set(self._row_names(names).to_pylist()).difference(self._rows_of(rows))
+        ):
             shown = listed([repr(name[:40]) for name in unknown])
             count = f"{len(unknown):,} of {len(names):,} ids"
             raise UsageError(f"{count} are not in the index: {shown}; nothing was deleted")
@@ -249,7 +298,9 @@ class VectorIndex:
         return len(rows)
 
     def compact(self) -> None:
-        """Rewrite all segments without the deleted rows, in as few segments as the memory allows."""
+        """Rewrite all segments without the deleted rows, in as few segments as the memory
+        allows.
+        """
         with _refusals(self.factory, (self.rows, self.width)):
             self._replace(0, self._rewriting(0).finish())
 
@@ -269,27 +320,37 @@ class VectorIndex:
         Args:
             queries: (q, d); scaled to length 1 here. None: ranked by words alone.
             k: At least 1.
-            words: q texts to rank by BM25, too; the score is then 0.6 cosine + 0.4 BM25 / the query's best BM25.
-            where: Condition that answers fulfil, such as ``year > 2020 and lang = "en"``; see ``where.Condition``.
+            words: q texts to rank by BM25, too; the score is then 0.6 cosine + 0.4 BM25 / the
+                query's best BM25.
+            where: Condition that answers fulfil, such as ``year > 2020 and lang = "en"``; see
+                ``where.Condition``.
             among: What ``allowed`` returned for it, if it is known.
         """
         allowed = self.allowed(where) if among is None else among
         return [list(self.hits(*answer)) for answer in self.ranked(queries, k, words, allowed)]
 
     def ranked(
-        self, queries: Floats | None, k: int, words: Sequence[str] | None = None, allowed: Mask | None = None
+        self,
+        queries: Floats | None,
+        k: int,
+        words: Sequence[str] | None = None,
+        allowed: Mask | None = None,
     ) -> list[Answer]:
         """Return rows and scores of the k nearest of each query; see ``search`` and ``allowed``."""
         if not isinstance(k, int | np.integer) or k < 1:
             raise UsageError(f"k is {k!r}; give an integer, at least 1")
         if queries is not None and (queries.ndim != 2 or queries.shape[1] != self.width):
-            raise UsageError(f"queries of shape {queries.shape} do not fit an index of width {self.width}")
+            raise UsageError(
+                f"queries of shape {queries.shape} do not fit an index of width {self.width}"
+            )
         units = None if queries is None else unit_rows(queries, "queries")
 
         def rank(count: int) -> list[Answer]:
             depth = count if units is None or words is None else max(count, DEPTH)
             nearest = None if units is None else self.nearest(units, depth, allowed)
-            lexical = None if words is None else [self.words.rank(text, depth, allowed) for text in words]
+            lexical = (
+                None if words is None else [self.words.rank(text, depth, allowed) for text in words]
+            )
             if nearest is not None and lexical is not None:
                 return [joined(*rankings, count) for rankings in zip(nearest, lexical, strict=True)]
             return nearest or lexical or []
@@ -312,7 +373,9 @@ class VectorIndex:
         return best
 
     def _rows_of(self, parts: RowNumbers) -> list[str]:
-        names: list[str] = self._row_names(self.labels.column("id").take(parts).cast(pa.large_string())).to_pylist()
+        names: list[str] = self._row_names(
+            self.labels.column("id").take(parts).cast(pa.large_string())
+        ).to_pylist()
         return names
 
     def _row_names(self, ids: Any) -> Any:
@@ -334,8 +397,11 @@ class VectorIndex:
             ids, names = self._row_names(ids.cast(pa.large_string())), self._row_names(names)
         return np.flatnonzero(pc.is_in(ids, value_set=names).to_numpy() & ~self.masked)
 
-    def nearest(self, units: Floats, k: int, allowed: Mask | None = None, effort: Effort | None = None) -> list[Answer]:
-        """Return rows and scores of the k nearest of each unit vector, best first, among the allowed (or live) rows.
+    def nearest(
+        self, units: Floats, k: int, allowed: Mask | None = None, effort: Effort | None = None
+    ) -> list[Answer]:
+        """Return rows and scores of the k nearest of each unit vector, best first, among the
+        allowed (or live) rows.
 
         If an approximate search finds fewer than k rows though there are more, it looks further.
         """
@@ -360,7 +426,9 @@ class VectorIndex:
         return answers
 
     def _ranked(self, units: Floats, k: int, allowed: Mask | None, effort: Effort) -> list[Answer]:
-        """Return what a search of that effort finds in all segments, k rows of each query at most."""
+        """Return what a search of that effort finds in all segments, k rows of each query at
+        most.
+        """
         by_segment = []
         for start, segment in self._placed():
             mask = None if allowed is None else allowed[start : start + len(segment)]
@@ -379,7 +447,10 @@ class VectorIndex:
 
     def hits(self, rows: RowNumbers, scores: Floats) -> Iterator[Hit]:
         """Yield rows and their scores, best first, as hits."""
-        ids, texts = self.labels.column("id"), self.labels.column("text") if self.has_texts else None
+        ids, texts = (
+            self.labels.column("id"),
+            self.labels.column("text") if self.has_texts else None,
+        )
         cells = self.labels.column(CELLS) if CELLS in self.labels.column_names else None
         # cell by cell: Table.take takes 50 ms for ten of nine million rows
         for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1):
@@ -403,11 +474,20 @@ class VectorIndex:
             start += len(segment)
 
     def _append(
-        self, rows: Rows, truth: Truth | None = None, *, name: Callable[[Any], int | str] | None = None
+        self,
+        rows: Rows,
+        truth: Truth | None = None,
+        *,
+        name: Callable[[Any], int | str] | None = None,
     ) -> None:
-        """Append rows, joined with the small segments at the end; ``name`` converts given ids, which must be new."""
+        """Append rows, joined with the small segments at the end.
+
+        ``name`` converts given ids, which must be new.
+        """
         total, first = rows.shape[0], len(self.segments)
-        while first and len(self.segments[first - 1]) <= max(_SMALL, 2 * total) and self.keeps_vectors:
+        while (
+            first and len(self.segments[first - 1]) <= max(_SMALL, 2 * total) and self.keeps_vectors
+        ):
             first -= 1
             total += len(self.segments[first])
         joined_rows = int(np.count_nonzero(~self.masked[sum(map(len, self.segments[:first])) :]))
@@ -415,7 +495,10 @@ class VectorIndex:
         with _refusals(self.factory, rows.shape):
             builder = self._rewriting(first)
             for block in rows.blocks():
-                units, source = unit_rows(block.vectors, start=start), start + np.arange(len(block.vectors))
+                units, source = (
+                    unit_rows(block.vectors, start=start),
+                    start + np.arange(len(block.vectors)),
+                )
                 ids: Any = block.ids if name is None else [name(given) for given in block.ids]
                 labels = label_table(ids, block.texts, self.numbered, block.cells)
                 kept = np.array([bool(text.strip()) for text in block.texts or ()], bool)
@@ -430,16 +513,21 @@ class VectorIndex:
                 start += len(block.vectors)
             segments = builder.finish()
         if segments and not isinstance(ids, range):
-            highest = self._check_new(join_labels([segment.labels for segment in segments])["id"][joined_rows:])
+            highest = self._check_new(
+                join_labels([segment.labels for segment in segments])["id"][joined_rows:]
+            )
         self._replace(first, segments)
         self.numbered = max(self.numbered + start, 1 + highest)
         if blank and self.rows:
             note(f"{blank:,} of {start:,} rows are blank and were left out")
 
     def _check_new(self, ids: Any) -> int:
-        """Refuse ids that are given twice or that the index has; return the highest number among them, or -1.
+        """Refuse ids that are given twice or that the index has.
 
-        The first part of a row and the row itself have the same. Of each id only a hash is kept in memory.
+        Return the highest number among them, or -1.
+
+        The first part of a row and the row itself have the same. Of each id only a hash is kept in
+        memory.
         """
 
         def names(chunk: Any) -> Any:
@@ -452,7 +540,8 @@ class VectorIndex:
             if self.rows and len(known := self.find(pa.concat_arrays([chunk, *parts]), exact=True)):
                 held = self.labels.column("id")[int(known[0])].as_py()
                 raise UsageError(
-                    f"the index has the id {held!r}; `replace` its row (Python: upsert), or give another id"
+                    f"the index has the id {held!r}; `replace` its row (Python: upsert), or give"
+                    " another id"
                 )
             keys.append(np.fromiter(map(hash, chunk.to_pylist()), np.int64, len(chunk)))
             highest = max([highest, *_numbers(chunk).to_pylist()])
@@ -461,14 +550,17 @@ class VectorIndex:
         for name in (name for chunk in ids.chunks if repeated for name in names(chunk).to_pylist()):
             if name in seen:
                 raise UsageError(
-                    f"the id {name!r} is given twice; give each row its own, or number the rows: `id_field` -"
+                    f"the id {name!r} is given twice; give each row its own, or number the rows:"
+                    " `id_field` -"
                 )
             if hash(name) in repeated:
                 seen.add(name)
         return highest
 
     def _rewriting(self, first: int) -> Builder:
-        """Return a builder that has taken the rows of the segments from ``first`` on that are not deleted."""
+        """Return a builder that has taken the rows of the segments from ``first`` on that are not
+        deleted.
+        """
         builder = Builder(self.empty, self.store, self.memory)
         for start, segment in list(self._placed())[first:]:
             for at in range(0, len(segment), BLOCK):
@@ -486,23 +578,41 @@ class VectorIndex:
 
     def _check(self, rows: Rows) -> None:
         if rows.shape[1] != self.width:
-            raise UsageError(f"vectors of width {rows.shape[1]} do not fit an index of width {self.width}")
+            raise UsageError(
+                f"vectors of width {rows.shape[1]} do not fit an index of width {self.width}"
+            )
         if self.rows and rows.has_texts != self.has_texts:
-            which = "has texts, the new rows have none" if self.has_texts else "has no texts, the new rows do"
+            which = (
+                "has texts, the new rows have none"
+                if self.has_texts
+                else "has no texts, the new rows do"
+            )
             raise UsageError(f"the index {which}; build it again from all rows")
 
     def _mask(self, rows: RowNumbers) -> None:
-        for segment in self.segments[: len(rows)][:1]:  # FAISS cannot mask rows of every kind of index
+        for segment in self.segments[: len(rows)][
+            :1
+        ]:  # FAISS cannot mask rows of every kind of index
             try:
-                segment.search(np.zeros((1, self.width), np.float32), 1, np.arange(len(segment)) > 0, self.effort)
+                segment.search(
+                    np.zeros((1, self.width), np.float32),
+                    1,
+                    np.arange(len(segment)) > 0,
+                    self.effort,
+                )
             except PromptcliError:
-                why = f"an index of factory {self.factory!r} cannot delete rows; build it again, e.g. as Flat"
+                why = (
+                    f"an index of factory {self.factory!r} cannot delete rows; build it again, e.g."
+                    " as Flat"
+                )
                 raise UsageError(why) from None
         masked = self.masked.copy()
         masked[rows] = True
         self._set_masked(masked)
 
-    def allowed(self, where: str | None, before_each: Callable[[], None] = Condition.go_on) -> Mask | None:
+    def allowed(
+        self, where: str | None, before_each: Callable[[], None] = Condition.go_on
+    ) -> Mask | None:
         """Return which rows may be answers, see ``search``; None: all that are not deleted.
 
         ``before_each`` is called before every comparison of a condition, see ``Condition``.
@@ -510,7 +620,9 @@ class VectorIndex:
         if where is None:
             return None
         allowed, condition = ~self.masked, Condition(where, before_each)
-        allowed[allowed] = condition.rows(self.labels if allowed.all() else self.labels.filter(pa.array(allowed)))
+        allowed[allowed] = condition.rows(
+            self.labels if allowed.all() else self.labels.filter(pa.array(allowed))
+        )
         condition.check()
         return allowed
 
@@ -530,13 +642,17 @@ def _refusals(factory: str, shape: tuple[int, int]) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        raise UsageError(f"factory {factory!r} does not index {shape} vectors: {explain(error)}") from None
+        raise UsageError(
+            f"factory {factory!r} does not index {shape} vectors: {explain(error)}"
+        ) from None
 
 
 def _numbers(names: Any) -> Any:
     """Return the ids in an Arrow column of texts that are whole numbers of 64 bits."""
     written = names.filter(pc.match_substring_regex(names, _NUMBER)).to_pylist()
-    return pa.array([number for number in map(int, written) if -(1 << 63) <= number < 1 << 63], pa.int64())
+    return pa.array(
+        [number for number in map(int, written) if -(1 << 63) <= number < 1 << 63], pa.int64()
+    )
 
 
 def _names(ids: Collection[int | str]) -> Any:

@@ -1,4 +1,6 @@
-"""Conditions on the columns of rows, such as ``year > 2020 and lang = "en"``, as masks of the rows."""
+"""Conditions on the columns of rows, such as ``year > 2020 and lang = "en"``, as masks of the
+rows.
+"""
 
 import re
 from collections.abc import Callable, Iterable
@@ -9,7 +11,15 @@ import pyarrow.compute as pc
 
 from promptcli.data.dialect import CELLS
 from promptcli.errors import UsageError, did_you_mean
-from promptcli.index.column_types import NUMBER, TYPES, column_of, columns_of, matches, moment, typed
+from promptcli.index.column_types import (
+    NUMBER,
+    TYPES,
+    column_of,
+    columns_of,
+    matches,
+    moment,
+    typed,
+)
 from promptcli.index.rows import Mask
 
 _TOKEN = re.compile(
@@ -34,18 +44,21 @@ LONGEST_PATTERN = 200
 _BLOCK = 1 << 18
 
 Value = str | float | bool
-#: Type of a value in a condition -> type of the columns that are compared with it; dates are texts there.
+#: Type of a value in a condition -> type of the columns that are compared with it; dates are texts
+#: there.
 _TYPE_OF_VALUE = {str: "texts", float: "numbers", bool: "true and false"}
 
 
 class Condition:
     """A condition on columns; a row with an empty cell fulfils no comparison of it, as in SQL.
 
-    Comparisons are ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in ("a", "b")``, ``like "%part%"`` and ``is null``,
-    joined by ``and``, ``or``, ``not`` and parentheses. Names of several words are in backticks. Dates are in quotes,
-    e.g. ``day >= "2024-05"``: a month is the beginning of its first day, a day that of the day.
+    Comparisons are ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``in ("a", "b")``, ``like
+    "%part%"`` and ``is null``, joined by ``and``, ``or``, ``not`` and parentheses. Names of several
+    words are in backticks. Dates are in quotes, e.g. ``day >= "2024-05"``: a month is the beginning
+    of its first day, a day that of the day.
 
-    ``before_each`` is called before every comparison; what it raises ends one whose answer nobody waits for.
+    ``before_each`` is called before every comparison; what it raises ends one whose answer nobody
+    waits for.
     """
 
     @staticmethod
@@ -59,9 +72,14 @@ class Condition:
         self._asked, self._known = dict[str, None](), dict[str, None]()  # names of columns
 
     def rows(self, labels: pa.Table) -> Mask:
-        """Return which rows fulfil the condition; a column that they lack is empty, see ``check``."""
+        """Return which rows fulfil the condition.
+
+        A column that they lack is empty, see ``check``.
+        """
         self._labels = labels
-        self._known |= dict.fromkeys([*(name for name in labels.column_names if name != CELLS), *columns_of(labels)])
+        self._known |= dict.fromkeys(
+            [*(name for name in labels.column_names if name != CELLS), *columns_of(labels)]
+        )
         self._tokens, self._next, end = list[re.Match[str]](), 0, 0
         self._comparisons = 0
         while token := _TOKEN.match(self._text, end):
@@ -80,13 +98,17 @@ class Condition:
         """Refuse a condition on a column that no rows had."""
         for name in self._asked.keys() - self._known.keys():
             known = ", ".join(self._known)
-            raise self._refusal(f"no column {name!r}{did_you_mean(name, self._known)}; columns: {known}")
+            raise self._refusal(
+                f"no column {name!r}{did_you_mean(name, self._known)}; columns: {known}"
+            )
 
-    # Each of these methods reads a part of the text; it returns for each row whether it fulfils it, null if that
-    # depends on an empty cell
+    # Each of these methods reads a part of the text; it returns for each row whether it fulfils it,
+    # null if that depends on an empty cell
 
     def _either(self) -> Any:
-        return self._joined("or", pc.or_kleene, lambda: self._joined("and", pc.and_kleene, self._single))
+        return self._joined(
+            "or", pc.or_kleene, lambda: self._joined("and", pc.and_kleene, self._single)
+        )
 
     def _joined(self, word: str, join: Callable[[Any, Any], Any], read: Callable[[], Any]) -> Any:
         rows = read()
@@ -125,7 +147,9 @@ class Condition:
     def _count(self) -> None:
         self._comparisons += 1
         if self._comparisons > MOST_COMPARISONS:
-            raise self._refusal(f"has more than {MOST_COMPARISONS} comparisons; give at most {MOST_COMPARISONS}")
+            raise self._refusal(
+                f"has more than {MOST_COMPARISONS} comparisons; give at most {MOST_COMPARISONS}"
+            )
         self._before_each()
 
     def _is_one(self, name: str, cells: Any) -> Any:
@@ -134,7 +158,9 @@ class Condition:
 
     def _like(self, cells: Any, pattern: str) -> Any:
         if len(pattern) > LONGEST_PATTERN:
-            raise self._refusal(f"a pattern has {len(pattern):,} characters; give at most {LONGEST_PATTERN}")
+            raise self._refusal(
+                f"a pattern has {len(pattern):,} characters; give at most {LONGEST_PATTERN}"
+            )
         blocks = [pa.array([], pa.bool_())]
         block = max(_BLOCK * len(cells) // max(cells.nbytes, 1), 1)
         for start in range(0, len(cells), block):
@@ -159,11 +185,18 @@ class Condition:
             return compare(values, value)
         other = cells.filter(pc.invert(matches(cells, NUMBER)))  # why it does not hold numbers
         example = (other if len(other) else cells.drop_null())[0].as_py()
-        raise self._refusal(f"column {name!r} holds {kind}, e.g. {example!r:.40}; compare it with {TYPES[kind].wanted}")
+        raise self._refusal(
+            f"column {name!r} holds {kind}, e.g. {example!r:.40}; compare it with"
+            f" {TYPES[kind].wanted}"
+        )
 
     def _take(self, word: str) -> bool:
         token = self._tokens[self._next] if self._next < len(self._tokens) else None
-        taken = token is not None and token.lastgroup in ("word", "sign") and token[0].strip().lower() == word
+        taken = (
+            token is not None
+            and token.lastgroup in ("word", "sign")
+            and token[0].strip().lower() == word
+        )
         self._next += taken
         return taken
 
@@ -183,7 +216,9 @@ class Condition:
         compared = self._next > 0 and self._tokens[self._next - 1].lastgroup == "comparison"
         if bare is not None and compared:
             begin = self._text[: len(self._text) - len(rest)].strip()
-            return self._refusal(f'put dates and texts in quotes, e.g. {begin[-40:]} "{bare[0]:.40}"')
+            return self._refusal(
+                f'put dates and texts in quotes, e.g. {begin[-40:]} "{bare[0]:.40}"'
+            )
         place = f"at {rest!r:.40}" if rest else "at its end"
         return self._refusal(f'cannot be read {place}; e.g. year > 2020 and lang = "en"')
 

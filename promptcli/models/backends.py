@@ -1,7 +1,7 @@
 """Backends that compute an encoder: torch, or another library that runs the encoder as a graph.
 
-A graph is made once and kept in a folder named by the encoder's fingerprint; whenever it is opened, its vectors of some
-probes are compared with torch's in float32.
+A graph is made once and kept in a folder named by the encoder's fingerprint; whenever it is opened,
+its vectors of some probes are compared with torch's in float32.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -19,7 +19,14 @@ from promptcli.backbones.checking import opening
 from promptcli.backbones.devices import choose_device, choose_dtype, computes
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.streams import Graph
-from promptcli.errors import CheckFailedError, UsageError, install_command, lacking, require, unknown
+from promptcli.errors import (
+    CheckFailedError,
+    UsageError,
+    install_command,
+    lacking,
+    require,
+    unknown,
+)
 from promptcli.models import onnx
 from promptcli.models.forms import PROBES, row_cosines
 from promptcli.models.onnx import DEMO, Run
@@ -43,12 +50,16 @@ class Backend:
 
     libraries: tuple[str, ...]  #: the modules it imports
     dtypes: tuple[str, ...]  #: its precisions, the one for ``stored`` first
-    write: Callable[[Encoder, Path, Sequence[str]], object]  #: fills a folder, given sentences like the user's
+    write: Callable[
+        [Encoder, Path, Sequence[str]], object
+    ]  #: fills a folder, given sentences like the user's
     load: Callable[[Path, str], Run]
 
 
 def choose(installed: Collection[str], *, bfloat16: bool, rows: int | None) -> tuple[str, str]:
-    """Return the backend that ``auto`` means for a number of rows (None: unknown), and the reason."""
+    """Return the backend that ``auto`` means for a number of rows (None: unknown), and the
+    reason.
+    """
     known = "the number of rows is unknown" if rows is None else f"{rows:,} rows"
     if rows is None or rows < WORTHWHILE:
         return "torch", f"{known}; a graph pays from {WORTHWHILE:,} on"
@@ -70,12 +81,13 @@ def build_on(
     dtype: str = "auto",
     **options: Any,
 ) -> Encoder:
-    """Make the encoder of a recipe, computed by a backend: a name of ``BACKENDS``, ``torch`` or ``auto``.
+    """Make the encoder of a recipe, computed by a backend: a name of ``BACKENDS``, ``torch`` or
+    ``auto``.
 
     Graphs are kept in ``folder`` and run on the processor; ``rows`` to encode decide for ``auto``;
-    ``openvino-int8`` measures its ranges on the sentences of ``calibration``. The options are those of
-    ``build_encoder``; dtype ``auto`` takes bfloat16 if the processor computes in it and its vectors are close enough to
-    float32's, ``int8`` takes 8 bits whatever they lose.
+    ``openvino-int8`` measures its ranges on the sentences of ``calibration``. The options are those
+    of ``build_encoder``; dtype ``auto`` takes bfloat16 if the processor computes in it and its
+    vectors are close enough to float32's, ``int8`` takes 8 bits whatever they lose.
     """
     if backend == "auto":
         backend, why = "torch", "graphs run on processors, not on a GPU"
@@ -90,17 +102,22 @@ def build_on(
     require(*BACKENDS[backend].libraries, extra=backend.partition("-")[0])
     if device not in ("auto", "cpu"):
         raise UsageError(
-            f"backend {backend} runs on the processor, not on {device!r}; leave out `device`, or `backend`"
+            f"backend {backend} runs on the processor, not on {device!r}; leave out `device`, or"
+            " `backend`"
         )
     encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
     precisions = _dtypes(backend, dtype)
-    calibration = list(islice(calibration, DEMO)) if "int8" in precisions else ()  # lazy: a file may be long
+    calibration = (
+        list(islice(calibration, DEMO)) if "int8" in precisions else ()
+    )  # lazy: a file may be long
     lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
     graphs = [
         _graph_of(member, backend, folder, precisions, calibration, lowest_mean)
         for member in encoder.members or [encoder]
     ]
-    return Encoder(encoder.recipe, encoder.backbone, encoder.tensors(), prompts=encoder.texts, graphs=graphs)
+    return Encoder(
+        encoder.recipe, encoder.backbone, encoder.tensors(), prompts=encoder.texts, graphs=graphs
+    )
 
 
 def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
@@ -109,7 +126,9 @@ def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
         preferred = str(choose_dtype("auto", "cpu")).removeprefix("torch.")
         return (preferred, has[0]) if preferred in has and preferred != has[0] else has[:1]
     if wanted != "stored" and wanted not in has:
-        raise UsageError(f"backend {backend} computes in {' or '.join(has)}, not {wanted}; leave out `dtype`")
+        raise UsageError(
+            f"backend {backend} computes in {' or '.join(has)}, not {wanted}; leave out `dtype`"
+        )
     return has[:1] if wanted == "stored" else (wanted,)
 
 
@@ -121,11 +140,13 @@ def _graph_of(
     calibration: Sequence[str],
     lowest_mean: float,
 ) -> Graph:
-    """Return an encoder's graph, made if it is missing, in the first precision that is close enough."""
+    """Return an encoder's graph, made if it is missing, in the first precision that is close
+    enough.
+    """
     if encoder.averaged_rows() is not None:
         raise UsageError(
-            f"recipe {encoder.recipe.prompt} {encoder.recipe.pooling} averages rows of a table, which no backend does"
-            " faster; leave out `backend`"
+            f"recipe {encoder.recipe.prompt} {encoder.recipe.pooling} averages rows of a table,"
+            " which no backend does faster; leave out `backend`"
         )
     chosen = BACKENDS[backend]
     graph = folder / f"{encoder.fingerprint[:32]}-{backend}-{promptcli.__version__}"
@@ -144,16 +165,27 @@ def _graph_of(
         if dtype != dtypes[-1]:
             note(f"backend {backend}: {fault}; taking {dtypes[-1]}")
     remedy = "int8 to use them all the same" if dtype == "int8" else "float32"
-    raise CheckFailedError(f"backend {backend}: {fault}; leave out `backend`, or give `dtype` {remedy}")
+    raise CheckFailedError(
+        f"backend {backend}: {fault}; leave out `backend`, or give `dtype` {remedy}"
+    )
 
 
 def _fault(dtype: str, wanted: np.ndarray, vectors: np.ndarray, lowest_mean: float) -> str | None:
     difference = np.abs(wanted - vectors).max() / np.abs(wanted).max()
     cosines = row_cosines(wanted, vectors)
     close, fault = {
-        "float32": (difference <= LARGEST_DIFFERENCE, f"float32 vectors differ from torch's by {difference:.1e}"),
-        "bfloat16": (cosines.min() >= LOWEST_COSINE, f"bfloat16 vectors have cosines of only {cosines.min():.5f}"),
-        "int8": (cosines.mean() >= lowest_mean, f"8-bit vectors have a mean cosine of only {cosines.mean():.4f}"),
+        "float32": (
+            difference <= LARGEST_DIFFERENCE,
+            f"float32 vectors differ from torch's by {difference:.1e}",
+        ),
+        "bfloat16": (
+            cosines.min() >= LOWEST_COSINE,
+            f"bfloat16 vectors have cosines of only {cosines.min():.5f}",
+        ),
+        "int8": (
+            cosines.mean() >= lowest_mean,
+            f"8-bit vectors have a mean cosine of only {cosines.mean():.4f}",
+        ),
     }[dtype]
     return None if close else fault
 
@@ -177,8 +209,12 @@ def _write_openvino_int8(encoder: Encoder, folder: Path, calibration: Sequence[s
 _EXPORT = ("onnx", "onnxscript")
 
 BACKENDS: dict[str, Backend] = {
-    "openvino": Backend((*_EXPORT, "openvino"), ("float32", "bfloat16"), onnx.write_openvino, onnx.load_openvino),
-    "openvino-int8": Backend((*_EXPORT, "openvino", "nncf"), ("int8",), _write_openvino_int8, onnx.load_openvino),
+    "openvino": Backend(
+        (*_EXPORT, "openvino"), ("float32", "bfloat16"), onnx.write_openvino, onnx.load_openvino
+    ),
+    "openvino-int8": Backend(
+        (*_EXPORT, "openvino", "nncf"), ("int8",), _write_openvino_int8, onnx.load_openvino
+    ),
     "onnx": Backend(
         (*_EXPORT, "onnxruntime"),
         ("float32",),
@@ -186,6 +222,9 @@ BACKENDS: dict[str, Backend] = {
         onnx.load_onnx,
     ),
     "onnx-int8": Backend(
-        (*_EXPORT, "onnxruntime"), ("int8",), _write_onnx_int8, partial(onnx.load_onnx, file=onnx.SMALL)
+        (*_EXPORT, "onnxruntime"),
+        ("int8",),
+        _write_onnx_int8,
+        partial(onnx.load_onnx, file=onnx.SMALL),
     ),
 }

@@ -1,7 +1,9 @@
-"""An encoder as a folder: the same form in the registry, from ``Encoder.save``, ``push`` and ``pull``, and in exports.
+"""An encoder as a folder: the same form in the registry, from ``Encoder.save``, ``push`` and
+``pull``, and in exports.
 
-Learned and fitted numbers are in ``tensors.safetensors``, the rest of the entry in ``promptcli.json``, the backbone in
-``backbone`` or in the folder itself, unless it is named by its hub id. ``modules.json`` is for sentence-transformers.
+Learned and fitted numbers are in ``tensors.safetensors``, the rest of the entry in
+``promptcli.json``, the backbone in ``backbone`` or in the folder itself, unless it is named by its
+hub id. ``modules.json`` is for sentence-transformers.
 """
 
 import datetime
@@ -20,7 +22,9 @@ MANIFEST, TENSORS, BACKBONE, MODULES, CARD = (
     "promptcli.json", "tensors.safetensors", "backbone", "modules.json", "README.md"
 )  # fmt: skip
 #: ``modules.json`` of a folder whose recipe no modules of sentence-transformers express.
-OUR_MODULE = to_json([{"idx": 0, "name": "0", "path": "", "type": "promptcli.models.st_module.PromptcliModule"}])
+OUR_MODULE = to_json(
+    [{"idx": 0, "name": "0", "path": "", "type": "promptcli.models.st_module.PromptcliModule"}]
+)
 _HINT = "save or fetch it again, or remove it"
 
 
@@ -28,31 +32,56 @@ _HINT = "save or fetch it again, or remove it"
 class Entry:
     """A named encoder: its recipe and every learned or fitted number outside the backbone.
 
-    Everything but ``tensors`` is the content of ``promptcli.json``; the fields from ``created`` on describe the folder.
+    Everything but ``tensors`` is the content of ``promptcli.json``; the fields from ``created`` on
+    describe the folder.
     """
 
     name: str
     recipe: Recipe
     tensors: dict[str, Any] = field(default_factory=dict)  #: ``torch.Tensor`` by name.
-    provenance: dict[str, Any] = field(default_factory=dict)  #: JSON-ready; ``width``, if known, is d of its vectors
-    scores: list[dict[str, Any]] = field(default_factory=list)  #: Figures measured with it, JSON-ready.
-    transfer: Recipe | None = None  #: Recipe for transfer tasks if it differs (PromptBERT, supervised).
+    provenance: dict[str, Any] = field(
+        default_factory=dict
+    )  #: JSON-ready; ``width``, if known, is d of its vectors
+    scores: list[dict[str, Any]] = field(
+        default_factory=list
+    )  #: Figures measured with it, JSON-ready.
+    transfer: Recipe | None = (
+        None  #: Recipe for transfer tasks if it differs (PromptBERT, supervised).
+    )
     prompts: Prompts = field(default_factory=Prompts)  #: Texts in front of a sentence, by name.
     created: str = field(default="", compare=False)  #: UTC, ISO form; empty outside the registry.
     promptcli: str = field(default="", compare=False)  #: Version that wrote it.
-    files: dict[str, StoredFile] = field(default_factory=dict, compare=False)  #: The other files, by relative name.
-    fingerprint: str | None = field(default=None, compare=False)  #: The encoder's; None in the registry.
-    target: str | None = field(default=None, compare=False)  #: ``to`` of the ``export`` that wrote it.
-    #: A backbone that was written in another form than it was loaded from: the hash of the form written here, and the
-    #: hashes by which it is known.
+    files: dict[str, StoredFile] = field(
+        default_factory=dict, compare=False
+    )  #: The other files, by relative name.
+    fingerprint: str | None = field(
+        default=None, compare=False
+    )  #: The encoder's; None in the registry.
+    target: str | None = field(
+        default=None, compare=False
+    )  #: ``to`` of the ``export`` that wrote it.
+    #: A backbone that was written in another form than it was loaded from: the hash of the form
+    #: written here, and the hashes by which it is known.
     backbone: dict[str, str] = field(default_factory=dict, compare=False)
 
 
 def write_manifest(folder: Path, entry: Entry) -> None:
-    """Write ``promptcli.json`` with the list of the folder's other files; the card, which users edit, is not in it."""
-    files = {name: file for name, file in list_files(folder, hashed=True).items() if name not in (MANIFEST, CARD)}
-    recipes = {"recipe": entry.recipe.to_dict(), "transfer": entry.transfer and entry.transfer.to_dict()}
-    values = asdict(replace(entry, tensors={}, promptcli=promptcli.__version__, files=files)) | recipes
+    """Write ``promptcli.json`` with the list of the folder's other files.
+
+    The card, which users edit, is not in it.
+    """
+    files = {
+        name: file
+        for name, file in list_files(folder, hashed=True).items()
+        if name not in (MANIFEST, CARD)
+    }
+    recipes = {
+        "recipe": entry.recipe.to_dict(),
+        "transfer": entry.transfer and entry.transfer.to_dict(),
+    }
+    values = (
+        asdict(replace(entry, tensors={}, promptcli=promptcli.__version__, files=files)) | recipes
+    )
     del values["tensors"]
     write_text(folder / MANIFEST, to_json(values))
 
@@ -64,11 +93,15 @@ def write_entry(folder: Path, entry: Entry) -> None:
 
         save_tensors(entry.tensors, folder / TENSORS)
     (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
-    write_manifest(folder, replace(entry, created=utc_now(), fingerprint=None, target=None, backbone={}))
+    write_manifest(
+        folder, replace(entry, created=utc_now(), fingerprint=None, target=None, backbone={})
+    )
 
 
 def read_entry(folder: Path, *, checked: bool = False) -> Entry:
-    """Return the entry of a folder, its files compared by size and with ``checked`` (others wrote it) by hash."""
+    """Return the entry of a folder, its files compared by size and with ``checked`` (others wrote
+    it) by hash.
+    """
     entry = read_manifest(folder)
     check_files(folder, entry.files, hashed=checked, hint=_HINT)
     if TENSORS in entry.files:
@@ -91,7 +124,9 @@ def read_manifest(folder: Path) -> Entry:
             Recipe.from_dict(recipe)  # unknown keys are refused
         for section in ("trained", "loaded"):
             if not isinstance(value := entry.provenance.get(section, {}), dict):
-                raise ValueError(f"the field 'provenance.{section}' must be an object, not {shown(value)}")
+                raise ValueError(
+                    f"the field 'provenance.{section}' must be an object, not {shown(value)}"
+                )
     except (UsageError, ValueError) as error:
         raise _damaged(folder, MANIFEST, str(error)) from None
     return entry
@@ -109,4 +144,6 @@ def utc_now() -> str:
 
 
 def _damaged(folder: Path, name: str, reason: str) -> CheckFailedError:
-    return CheckFailedError(f"model {folder.name!r} is damaged: {name} in {folder}: {reason}; {_HINT}")
+    return CheckFailedError(
+        f"model {folder.name!r} is damaged: {name} in {folder}: {reason}; {_HINT}"
+    )

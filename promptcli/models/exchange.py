@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def save(encoder: "Encoder", folder: str | Path, *, force: bool = False) -> None:
-    """Write an encoder into a folder that ``load`` and sentence-transformers open, completely or not at all.
+    """Write an encoder into a folder that ``load`` and sentence-transformers open, completely or
+    not at all.
 
     Args:
         encoder: Any encoder.
@@ -49,15 +50,16 @@ def export(
     offline: bool = False,
     force: bool = False,
 ) -> "Exported":
-    """Write an encoder as another program loads it, in float32, and compare that program's vectors with its own.
+    """Write an encoder as another program loads it, in float32, and compare that program's vectors
+    with its own.
 
     The folder is written only if it holds the encoder exactly: every cosine is at least 0.99999.
 
     Args:
         encoder: An encoder, or what ``load`` takes.
         folder: Folder to write.
-        to: ``sentence-transformers``; ``onnx`` or ``openvino``: the complete encoder as one graph; ``peft``: a deep
-            prefix or a LoRA; ``merged``: a tuned backbone as a plain checkpoint.
+        to: ``sentence-transformers``; ``onnx`` or ``openvino``: the complete encoder as one graph;
+            ``peft``: a deep prefix or a LoRA; ``merged``: a tuned backbone as a plain checkpoint.
         base: For peft: the hub id to record as the base, e.g. OWNER/NAME@REVISION.
         int8: For onnx: also write 8-bit weights, and measure what they lose.
         offline: Never use the network.
@@ -71,7 +73,9 @@ def export(
     from promptcli.models.loading import entry_of
 
     with without_network(offline):
-        return exporting.export(entry_of(encoder), to, Path(folder), base=base, int8=int8, force=force)
+        return exporting.export(
+            entry_of(encoder), to, Path(folder), base=base, int8=int8, force=force
+        )
 
 
 def import_model(
@@ -85,8 +89,8 @@ def import_model(
 ) -> "Entry":
     """Import a model trained elsewhere into the registry; its recipe is recognised from its files.
 
-    Supported: checkpoints of SimCSE, PromptBERT and PromCSE, models of sentence-transformers and model2vec, peft's
-    prefix tuning and LoRA, plain language models.
+    Supported: checkpoints of SimCSE, PromptBERT and PromCSE, models of sentence-transformers and
+    model2vec, peft's prefix tuning and LoRA, plain language models.
 
     Args:
         source: A folder, or a hub id, with @REVISION after it.
@@ -107,15 +111,19 @@ def import_model(
     from promptcli.models.loading import open_registry
 
     with without_network(offline):
-        return importing.import_model(open_registry(), str(source), name, changes=changes, convert=convert, force=force)
+        return importing.import_model(
+            open_registry(), str(source), name, changes=changes, convert=convert, force=force
+        )
 
 
-def push(encoder: "Model", repo: str, *, private: bool = False, revision: str | None = None) -> "Pushed":
+def push(
+    encoder: "Model", repo: str, *, private: bool = False, revision: str | None = None
+) -> "Pushed":
     """Send a model to the Hugging Face hub in one commit: card, recipe, learned numbers.
 
-    A backbone from the hub is named by id and revision; any other is sent as well. Sending the same model again makes
-    no new commit; a changed one replaces the files of the last, and other files in the repository stay. The token is
-    that of ``hf auth login`` or $HF_TOKEN.
+    A backbone from the hub is named by id and revision; any other is sent as well. Sending the same
+    model again makes no new commit; a changed one replaces the files of the last, and other files
+    in the repository stay. The token is that of ``hf auth login`` or $HF_TOKEN.
 
     Args:
         encoder: Name of a model or recipe, or a folder.
@@ -134,7 +142,9 @@ def push(encoder: "Model", repo: str, *, private: bool = False, revision: str | 
 
 
 def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> "Entry":
-    """Save a model that was pushed to the hub: the same encoder, by its fingerprint; no code in it is run.
+    """Save a model that was pushed to the hub: the same encoder, by its fingerprint.
+
+    No code in it is run.
 
     Args:
         repo: Repository of the hub.

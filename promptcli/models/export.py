@@ -17,7 +17,15 @@ from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.errors import UsageError, install_command, lacking, look_up
 from promptcli.models import forms
 from promptcli.models.card import is_hub_id, public, write_card
-from promptcli.models.entries import MANIFEST, MODULES, OUR_MODULE, TENSORS, Entry, with_backbone, write_manifest
+from promptcli.models.entries import (
+    MANIFEST,
+    MODULES,
+    OUR_MODULE,
+    TENSORS,
+    Entry,
+    with_backbone,
+    write_manifest,
+)
 from promptcli.models.forms import Exported, InexactError
 from promptcli.models.loading import open_model
 from promptcli.models.onnx import export_onnx, export_openvino
@@ -30,7 +38,9 @@ from promptcli.storage.tensors import save_tensors
 
 
 def export_sentence_transformers(entry: Entry, encoder: Encoder, folder: Path) -> Exported:
-    """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, its modules, or our module."""
+    """Fill a folder that ``SentenceTransformer(folder)`` loads: a table of words, its modules, or
+    our module.
+    """
     load = 'SentenceTransformer("FOLDER")'
     reason, probes = None, forms.uncut(encoder)
     try:
@@ -41,16 +51,26 @@ def export_sentence_transformers(entry: Entry, encoder: Encoder, folder: Path) -
         load = 'SentenceTransformer("FOLDER", trust_remote_code=True)'
         notes = (
             f"no configuration holds this recipe exactly: {reason}",
-            "loading needs promptcli installed, and trust_remote_code=True; without the flag:"
-            " as_sentence_transformer(encoder) of promptcli.models.st_module",
+            (
+                "loading needs promptcli installed, and trust_remote_code=True; without the flag:"
+                " as_sentence_transformer(encoder) of promptcli.models.st_module"
+            ),
         )
     loaded, library = load.replace('"FOLDER"', "folder"), "sentence-transformers"
-    use = f"from sentence_transformers import SentenceTransformer\n\nvectors = {loaded}.encode(sentences)"
+    use = (
+        "from sentence_transformers import SentenceTransformer\n\nvectors ="
+        f" {loaded}.encode(sentences)"
+    )
     write_card(folder, entry, encoder.recipe, use=use, library=library)
     if lacking("sentence_transformers"):
-        missing = f"vectors were not compared: sentence-transformers is not installed ({install_command('st')})"
+        missing = (
+            "vectors were not compared: sentence-transformers is not installed"
+            f" ({install_command('st')})"
+        )
         return Exported(load, notes=(*notes, missing))
-    cosine = forms.check_parity(encoder.encode(probes), _encode_with_st(folder, list(probes)), library)
+    cosine = forms.check_parity(
+        encoder.encode(probes), _encode_with_st(folder, list(probes)), library
+    )
     return Exported(load, library, cosine, notes)
 
 
@@ -65,7 +85,9 @@ def _encode_with_st(folder: Path, probes: list[str]) -> np.ndarray:
                 encoder = open_model(read_folder(str(folder), folder), device="cpu", dtype="stored")
             model = as_sentence_transformer(encoder)
         else:
-            model = sentence_transformers.SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+            model = sentence_transformers.SentenceTransformer(
+                str(folder), device="cpu", local_files_only=True
+            )
         vectors: np.ndarray = model.encode(probes, show_progress_bar=False)
     return vectors
 
@@ -74,35 +96,63 @@ def export_merged(entry: Entry, encoder: Encoder, folder: Path) -> Exported:
     """Fill a folder that ``AutoModel.from_pretrained(folder)`` loads, and ``--backbone folder``."""
     if not tuned_weights(encoder.tensors()):
         unchanged = f"the backbone of {entry.name!r} is {encoder.recipe.backbone!r}, unchanged"
-        raise UsageError(f"{unchanged}: there is nothing to merge; `to` onnx holds the complete encoder")
+        raise UsageError(
+            f"{unchanged}: there is nothing to merge; `to` onnx holds the complete encoder"
+        )
     save_weights(encoder.backbone, folder)
     definition = tokenizer_definition(encoder.backbone)
     save_tokenizer(encoder.backbone, folder, definition, encoder.backbone.max_tokens)
     use = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
     write_card(folder, entry, encoder.recipe, use=use, library="transformers")
-    notes = [f"the encoder is its recipe on this backbone: {encoder.recipe.prompt} {encoder.recipe.pooling}"]
+    notes = [
+        f"the encoder is its recipe on this backbone: {encoder.recipe.prompt}"
+        f" {encoder.recipe.pooling}"
+    ]
     if others := untuned(encoder):
         save_tensors(others, folder / TENSORS)
-        notes.append(f"{TENSORS} has the tensors that are not part of a plain checkpoint: {', '.join(sorted(others))}")
+        notes.append(
+            f"{TENSORS} has the tensors that are not part of a plain checkpoint:"
+            f" {', '.join(sorted(others))}"
+        )
     return Exported('AutoModel.from_pretrained("FOLDER")', notes=tuple(notes), backbone=".")
 
 
-def export_peft(entry: Entry, encoder: Encoder, folder: Path, *, base: str | None = None) -> Exported:
-    """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads: the adapter, and the hub id of its base."""
+def export_peft(
+    entry: Entry, encoder: Encoder, folder: Path, *, base: str | None = None
+) -> Exported:
+    """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads: the adapter, and the
+    hub id of its base.
+    """
     backbone, lora = encoder.backbone, tuned_weights(encoder.tensors())
     if base is None and not is_hub_id(backbone.name):
-        raise UsageError(f"the base {backbone.name!r} is not a model of the hub; name it: `base` OWNER/NAME[@REVISION]")
-    name, _, revision = (base or f"{backbone.name}@{backbone.provenance.revision or ''}").partition("@")
+        raise UsageError(
+            f"the base {backbone.name!r} is not a model of the hub; name it: `base`"
+            " OWNER/NAME[@REVISION]"
+        )
+    name, _, revision = (base or f"{backbone.name}@{backbone.provenance.revision or ''}").partition(
+        "@"
+    )
     kind, tensors = _lora(encoder, lora) if is_lora(lora) else _prefix(encoder)
     origin = {"base_model_name_or_path": name, "revision": revision or None, "inference_mode": True}
-    (folder / CONFIG).write_text(to_json({"task_type": "FEATURE_EXTRACTION", **origin, **kind}), encoding="utf-8")
+    (folder / CONFIG).write_text(
+        to_json({"task_type": "FEATURE_EXTRACTION", **origin, **kind}), encoding="utf-8"
+    )
     save_tensors(tensors, folder / WEIGHTS)
     if others := untuned(encoder):  # for promptcli
         save_tensors(others, folder / TENSORS)
     use = f'model = PeftModel.from_pretrained(AutoModel.from_pretrained("{name}"), folder)'
-    write_card(folder, entry, encoder.recipe.replace(backbone=name), use=use, library="peft", relation="adapter")
+    write_card(
+        folder,
+        entry,
+        encoder.recipe.replace(backbone=name),
+        use=use,
+        library="peft",
+        relation="adapter",
+    )
     before = [encoder.recipe.prompt] if is_lora(lora) else []
-    rest = " then ".join([*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)])
+    rest = " then ".join(
+        [*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]
+    )
     return Exported(
         f'PeftModel.from_pretrained(AutoModel.from_pretrained("{name}"), "FOLDER")',
         notes=(f"peft holds only the adapter; its user has to apply: {rest}",),
@@ -111,11 +161,19 @@ def export_peft(entry: Entry, encoder: Encoder, folder: Path, *, base: str | Non
 
 
 def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return a deep prefix as peft's prefix tuning: keys and values (L, 2, h, p, d/h) as (p, 2 L d)."""
+    """Return a deep prefix as peft's prefix tuning: keys and values (L, 2, h, p, d/h) as (p, 2 L
+    d).
+    """
     prompt, backbone = encoder.prompt, encoder.backbone
     if not isinstance(prompt, DeepPrefix):
-        lacks = f"prompt {encoder.recipe.prompt!r} has no learned keys and values, and the backbone no LoRA"
-        raise InexactError(f"{lacks}; `to` sentence-transformers and onnx hold the encoder, merged a tuned backbone")
+        lacks = (
+            f"prompt {encoder.recipe.prompt!r} has no learned keys and values, and the backbone no"
+            " LoRA"
+        )
+        raise InexactError(
+            f"{lacks}; `to` sentence-transformers and onnx hold the encoder, merged a tuned"
+            " backbone"
+        )
     config = {
         "peft_type": PREFIX_TUNING,
         "num_virtual_tokens": prompt.length,
@@ -132,17 +190,24 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     factors = {name: tensor for name, tensor in tensors.items() if name != ALPHA}
-    modules, alpha = sorted({name.partition(".lora_")[0] for name in factors}), float(tensors[ALPHA])
+    modules, alpha = (
+        sorted({name.partition(".lora_")[0] for name in factors}),
+        float(tensors[ALPHA]),
+    )
     config = {
         "peft_type": "LORA",
         "r": next(tensor.size(0) for name, tensor in factors.items() if ".lora_A." in name),
         "lora_alpha": int(alpha) if alpha.is_integer() else alpha,
         "target_modules": modules,
-        "fan_in_fan_out": any(map(is_transposed, map(encoder.backbone.model.get_submodule, modules))),
+        "fan_in_fan_out": any(
+            map(is_transposed, map(encoder.backbone.model.get_submodule, modules))
+        ),
         "bias": "none",
         "lora_dropout": 0.0,
     }
-    names = {name: f"base_model.model.{name.replace('.default.weight', '.weight')}" for name in factors}
+    names = {
+        name: f"base_model.model.{name.replace('.default.weight', '.weight')}" for name in factors
+    }
     return config, {names[name]: tensor for name, tensor in factors.items()}
 
 
@@ -156,7 +221,13 @@ TARGETS: dict[str, Callable[..., Exported]] = {
 
 
 def export(
-    entry: Entry, to: str, folder: Path, *, base: str | None = None, int8: bool = False, force: bool = False
+    entry: Entry,
+    to: str,
+    folder: Path,
+    *,
+    base: str | None = None,
+    int8: bool = False,
+    force: bool = False,
 ) -> Exported:
     """Write an encoder for a program of ``TARGETS``, completely or not at all."""
     fill = look_up("target", to, TARGETS)
@@ -169,8 +240,13 @@ def export(
         encoder = open_whole(entry)
         exported = fill(entry, encoder, temporary)
         if not (temporary / MANIFEST).is_file():
-            placed = with_backbone(replace(entry, recipe=encoder.recipe), exported.backbone or encoder.recipe.backbone)
-            write_manifest(temporary, replace(public(placed), fingerprint=encoder.fingerprint, target=to, backbone={}))
+            placed = with_backbone(
+                replace(entry, recipe=encoder.recipe), exported.backbone or encoder.recipe.backbone
+            )
+            write_manifest(
+                temporary,
+                replace(public(placed), fingerprint=encoder.fingerprint, target=to, backbone={}),
+            )
         size = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
     load = exported.load.replace("FOLDER", str(folder))
     return replace(exported, load=load, target=to, folder=folder, bytes=size)
@@ -179,9 +255,14 @@ def export(
 def open_whole(entry: Entry) -> Encoder:
     """Return an entry's encoder in float32 on the processor, on the backbone it was made with."""
     encoder = open_model(entry, device="cpu", dtype="float32")
-    stored, loaded = entry.provenance.get("weights_sha256"), encoder.backbone.provenance.weights_sha256
+    stored, loaded = (
+        entry.provenance.get("weights_sha256"),
+        encoder.backbone.provenance.weights_sha256,
+    )
     if entry.tensors and stored and stored != loaded:
         weights = f"{entry.recipe.backbone!r} (sha256 {str(stored)[:12]}, now {loaded[:12]})"
-        raise UsageError(f"model {entry.name!r} was made with other weights of {weights}; restore those")
+        raise UsageError(
+            f"model {entry.name!r} was made with other weights of {weights}; restore those"
+        )
     check_shareable(encoder)
     return encoder

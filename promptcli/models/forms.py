@@ -38,7 +38,8 @@ class Exported:
     bytes: int = 0  #: of all files
 
 
-#: Sentences that exports are compared on: short and long, with and without end mark, other scripts, odd spaces.
+#: Sentences that exports are compared on: short and long, with and without end mark, other scripts,
+#: odd spaces.
 PROBES = (
     "A man is playing the guitar.",
     "Two children run across a green field",
@@ -53,10 +54,14 @@ PROBES = (
 
 def uncut(encoder: Encoder) -> list[str]:
     """Return the probes that the encoder does not truncate."""
-    return [text for text, cut in zip(PROBES, encoder.inputs(PROBES).truncated, strict=True) if not cut]
+    return [
+        text for text, cut in zip(PROBES, encoder.inputs(PROBES).truncated, strict=True) if not cut
+    ]
 
 
-TOO_LONG = "the town is far away " * 400  #: cut: only its ids, and those of an empty one, may differ, with a note
+TOO_LONG = (
+    "the town is far away " * 400
+)  #: cut: only its ids, and those of an empty one, may differ, with a note
 BLANK = " "
 #: Tokenizers normalise the text before and after a special token separately.
 TYPED = "a sentence in which a special token is typed out, e.g. [MASK], has another vector there"
@@ -68,7 +73,10 @@ class InexactError(UsageError):
 
 
 def row_cosines(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Return the cosine of each row of (n, d) with its twin, (n,); two vectors of zeros are the same."""
+    """Return the cosine of each row of (n, d) with its twin, (n,).
+
+    Two vectors of zeros are the same.
+    """
     both_zero = ~ours.any(axis=1) & ~theirs.any(axis=1)
     return np.where(both_zero, 1.0, np.sum(unit(ours).astype(np.float64) * unit(theirs), axis=1))
 
@@ -79,20 +87,32 @@ def lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:
-    """Return the lowest cosine, at least ``LEAST_COSINE``; rows of zeros, which a note reports, do not count."""
+    """Return the lowest cosine, at least ``LEAST_COSINE``.
+
+    Rows of zeros, which a note reports, do not count.
+    """
     theirs = np.asarray(theirs, dtype=np.float32)
     nonzero = theirs.any(axis=1)
-    lowest = lowest_cosine(ours[nonzero], theirs[nonzero]) if ours.shape == theirs.shape else float("nan")
+    lowest = (
+        lowest_cosine(ours[nonzero], theirs[nonzero])
+        if ours.shape == theirs.shape
+        else float("nan")
+    )
     if not lowest >= LEAST_COSINE:
         why = f"lowest cosine {lowest:.6f}, shapes {theirs.shape} and {ours.shape}"
-        raise CheckFailedError(f"{tool} gives other vectors than the encoder ({why}); nothing was written")
+        raise CheckFailedError(
+            f"{tool} gives other vectors than the encoder ({why}); nothing was written"
+        )
     return lowest
 
 
 AROUND = "⊢⊢⊢"  #: put in front of every text by exports without another place for the template
 
 _PERIOD = r"""(?<=[^.?"'⊢])\z"""  # the end of a text that has no end mark; no text has no end
-_START, _END = rf"\A(?!{AROUND})", r"(?<!⊢)\z"  # AROUND itself is normalised too, and stays unchanged
+_START, _END = (
+    rf"\A(?!{AROUND})",
+    r"(?<!⊢)\z",
+)  # AROUND itself is normalised too, and stays unchanged
 
 #: Text rules as replacements of a pattern by a text, in order.
 _RULES: dict[str, tuple[tuple[str, str], ...]] = {"prompteol": (('"', "'"), (r"\?\z", "."))}
@@ -106,14 +126,24 @@ def with_template(
     right: Sequence[int] | None = None,
     marked: bool = False,
 ) -> dict[str, Any]:
-    """Return a ``tokenizer.json`` that puts the template around a sentence; ``definition`` replaces the backbone's own.
+    """Return a ``tokenizer.json`` that puts the template around a sentence.
 
-    A post-processor sets the ids ``left`` and ``right`` (default: the template's) around the sentence's, so that
-    truncation cuts the sentence only. The normalizer adds the period and the characters that touch [X]; if ``marked``,
-    ``AROUND`` in front of every text.
+    ``definition`` replaces the backbone's own.
+
+    A post-processor sets the ids ``left`` and ``right`` (default: the template's) around the
+    sentence's, so that truncation cuts the sentence only. The normalizer adds the period and the
+    characters that touch [X]; if ``marked``, ``AROUND`` in front of every text.
     """
-    changed = tokenizer_definition(encoder.backbone) if definition is None else copy.deepcopy(dict(definition))
-    template, rule, name = encoder.template, text_rule(encoder.recipe.text_rule), encoder.recipe.text_rule
+    changed = (
+        tokenizer_definition(encoder.backbone)
+        if definition is None
+        else copy.deepcopy(dict(definition))
+    )
+    template, rule, name = (
+        encoder.template,
+        text_rule(encoder.recipe.text_rule),
+        encoder.recipe.text_rule,
+    )
     before, after = template.pieces(["\0"], False)[0].split("\0")
     steps: list[dict[str, Any]] = []
     if rule.strips:
@@ -122,14 +152,19 @@ def with_template(
         steps.append({"type": "Replace", "pattern": {"Regex": _PERIOD}, "content": "."})
     if name == "lower":
         steps.append({"type": "Lowercase"})
-    steps += [{"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in _RULES.get(name or "", ())]
+    steps += [
+        {"type": "Replace", "pattern": {"Regex": old}, "content": new}
+        for old, new in _RULES.get(name or "", ())
+    ]
     if before and not marked:
         steps.append({"type": "Prepend", "prepend": before})
     if after:
         steps.append({"type": "Replace", "pattern": {"Regex": _END}, "content": after})
     normalizer = changed.get("normalizer") or {}
     members = normalizer.get("normalizers", [normalizer] if normalizer else [])
-    steps += [member for member in members if member["type"] != "Prepend"]  # a space that the template sets itself
+    steps += [
+        member for member in members if member["type"] != "Prepend"
+    ]  # a space that the template sets itself
     if marked:  # last: the tokenizers library panics if it comes before BERT's normalizer
         steps.append({"type": "Replace", "pattern": {"Regex": _START}, "content": AROUND + before})
     changed["normalizer"] = {"type": "Sequence", "normalizers": steps}
@@ -141,7 +176,9 @@ def with_template(
     texts = {token["id"]: token["content"] for token in changed["added_tokens"]}
 
     def around(*sequences: str) -> list[dict[str, Any]]:
-        slots: list[dict[str, Any]] = [{"Sequence": {"id": name, "type_id": 0}} for name in sequences]
+        slots: list[dict[str, Any]] = [
+            {"Sequence": {"id": name, "type_id": 0}} for name in sequences
+        ]
         ends = [{"SpecialToken": {"id": name, "type_id": 0}} for name in sides]
         return [ends[0], *slots, ends[1]]
 
@@ -150,7 +187,11 @@ def with_template(
         "single": around("A"),
         "pair": around("A", "B"),
         "special_tokens": {
-            name: {"id": name, "ids": list(ids), "tokens": [texts.get(token, str(token)) for token in ids]}
+            name: {
+                "id": name,
+                "ids": list(ids),
+                "tokens": [texts.get(token, str(token)) for token in ids],
+            }
             for name, ids in sides.items()
         },
     }
@@ -164,9 +205,19 @@ def add_tokens(definition: dict[str, Any], names: Sequence[str]) -> list[int]:
     ids |= {token["id"] for token in definition["added_tokens"]}
     first = max(ids) + 1
     if len(ids) < first:
-        raise InexactError("the numbers of its vocabulary have gaps, so no token can be added at the end")
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    definition["added_tokens"] += [{"id": first + n, "content": name, **flags} for n, name in enumerate(names)]
+        raise InexactError(
+            "the numbers of its vocabulary have gaps, so no token can be added at the end"
+        )
+    flags = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
+    definition["added_tokens"] += [
+        {"id": first + n, "content": name, **flags} for n, name in enumerate(names)
+    ]
     return list(range(first, first + len(names)))
 
 
@@ -192,23 +243,37 @@ class Module:
 
 def _dense(weight: Tensor, bias: Tensor, activation: str = IDENTITY) -> Module:
     out, width = weight.shape
-    config = {"in_features": width, "out_features": out, "bias": True, "activation_function": activation}
-    return Module("Dense", config, {"linear.weight": weight.contiguous(), "linear.bias": bias.contiguous()})
+    config = {
+        "in_features": width,
+        "out_features": out,
+        "bias": True,
+        "activation_function": activation,
+    }
+    return Module(
+        "Dense", config, {"linear.weight": weight.contiguous(), "linear.bias": bias.contiguous()}
+    )
 
 
 def layers_of(encoder: Encoder) -> list[Module]:
-    """Return the transforms of an encoder as modules, in order; InexactError names one that is not."""
+    """Return the transforms of an encoder as modules, in order.
+
+    InexactError names one that is not.
+    """
     layers: list[Module] = []
     width = encoder.backbone.last_width
     for transform in encoder.transforms:
         if isinstance(transform, ClsPooler):
             head = head_tensors(encoder.backbone)
-            parts: list[Module] | None = [_dense(head["weight"], head["bias"], next(iter(_CLASSES)))]
+            parts: list[Module] | None = [
+                _dense(head["weight"], head["bias"], next(iter(_CLASSES)))
+            ]
         elif isinstance(transform, Projection):
             parts = _of_network(transform.module)
         elif isinstance(transform, Dense):
             name = transform.spec.rpartition(":")[2]
-            kind = next((path for path in _CLASSES if path.rpartition(".")[2].lower() == name), IDENTITY)
+            kind = next(
+                (path for path in _CLASSES if path.rpartition(".")[2].lower() == name), IDENTITY
+            )
             weight, bias = transform.tensors().values()
             parts = [_dense(weight, bias, kind)]
         elif isinstance(transform, Normalize):
@@ -217,7 +282,9 @@ def layers_of(encoder: Encoder) -> list[Module]:
         else:
             parts = _of_map(transform, width)
         if parts is None:
-            raise InexactError(f"transform {transform.spec!r} is neither an affine map nor dense layers")
+            raise InexactError(
+                f"transform {transform.spec!r} is neither an affine map nor dense layers"
+            )
         layers += parts
         width = len([*parts[-1].tensors.values()][-1])  # of the bias
     return layers
@@ -242,7 +309,9 @@ def _of_map(transform: Transform, width: int) -> list[Module] | None:
 
 
 def _of_network(network: nn.Module) -> list[Module] | None:
-    """Return a sequence of linear layers, activations and LayerNorms, or None if the network is anything else."""
+    """Return a sequence of linear layers, activations and LayerNorms, or None if the network is
+    anything else.
+    """
     layers: list[Module] = []
     for module in network.modules():
         if any(True for _ in module.children()):
@@ -250,7 +319,10 @@ def _of_network(network: nn.Module) -> list[Module] | None:
         if isinstance(module, nn.Linear):
             layers.append(_dense(module.weight.detach().cpu(), module.bias.detach().cpu()))
         elif isinstance(module, nn.LayerNorm):
-            named = {"norm.weight": module.weight.detach().cpu(), "norm.bias": module.bias.detach().cpu()}
+            named = {
+                "norm.weight": module.weight.detach().cpu(),
+                "norm.bias": module.bias.detach().cpu(),
+            }
             layers.append(Module("LayerNorm", {"dimension": len(module.bias)}, named))
         elif layers and layers[-1].kind == "Dense" and (name := _activation(module)):
             layers[-1].config["activation_function"] = name
@@ -262,11 +334,21 @@ def _of_network(network: nn.Module) -> list[Module] | None:
 def _activation(module: nn.Module) -> str | None:
     points = torch.linspace(-6, 6, 101)
     values = module(points)
-    return next((name for name, curve in _CLASSES.items() if torch.allclose(curve(points), values, atol=1e-6)), None)
+    return next(
+        (
+            name
+            for name, curve in _CLASSES.items()
+            if torch.allclose(curve(points), values, atol=1e-6)
+        ),
+        None,
+    )
 
 
 def write_static(encoder: Encoder, folder: Path) -> tuple[str, ...]:
-    """Write a static recipe as a table of words, sentence-transformers' StaticEmbedding; return the differences."""
+    """Write a static recipe as a table of words, sentence-transformers' StaticEmbedding.
+
+    Return the differences.
+    """
     if encoder.pooling.spec not in ("static/avg", "mlm-head/avg"):
         raise InexactError(f"a table holds static/avg, not pooling {encoder.pooling.spec!r}")
     if encoder.backbone.words_only:
@@ -274,7 +356,12 @@ def write_static(encoder: Encoder, folder: Path) -> tuple[str, ...]:
     if type(encoder.prompt) is not Prompt or encoder.denoising.place != "none":
         raise InexactError("learned prompts and denoising are not rows of words")
     backbone, template = encoder.backbone, encoder.template
-    base = (backbone.token_rows if encoder.pooling.needs.static else backbone.head.rows).detach().float().cpu()
+    base = (
+        (backbone.token_rows if encoder.pooling.needs.static else backbone.head.rows)
+        .detach()
+        .float()
+        .cpu()
+    )
     matrix, bias = torch.eye(base.size(1)), torch.zeros(base.size(1))
     for layer in layers_of(encoder):
         if layer.config.get("activation_function") != IDENTITY:
@@ -287,7 +374,10 @@ def write_static(encoder: Encoder, folder: Path) -> tuple[str, ...]:
     definition["post_processor"] = None
     notes = ["in sentence-transformers an empty sentence gets a zero vector"]
     if len(around) < template.length:
-        notes.append("in sentence-transformers a sentence that is cut loses the mark of the template after it")
+        notes.append(
+            "in sentence-transformers a sentence that is cut loses the mark of the template"
+            " after it"
+        )
     if around:
         notes.append(TYPED)
         number = add_tokens(definition, [AROUND])[0]
@@ -297,9 +387,18 @@ def write_static(encoder: Encoder, folder: Path) -> tuple[str, ...]:
         extended[number] = rows[around].sum(0)
         rows = extended
     room = encoder.max_length - len(around) + bool(around)
-    definition["truncation"] = {"direction": "Right", "max_length": room, "strategy": "LongestFirst", "stride": 0}
-    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}]
+    definition["truncation"] = {
+        "direction": "Right",
+        "max_length": room,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.StaticEmbedding"}
+    ]
     (folder / "modules.json").write_text(to_json(modules), encoding="utf-8")
-    (folder / "tokenizer.json").write_text(json.dumps(definition, ensure_ascii=False), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(
+        json.dumps(definition, ensure_ascii=False), encoding="utf-8"
+    )
     save_tensors({"embedding.weight": rows.contiguous()}, folder / "model.safetensors")
     return tuple(notes)

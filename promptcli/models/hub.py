@@ -1,4 +1,7 @@
-"""A model to the Hugging Face hub and back; a repository is a folder of the one form (``entries``) with a card."""
+"""A model to the Hugging Face hub and back.
+
+A repository is a folder of the one form (``entries``) with a card.
+"""
 
 import contextlib
 import logging
@@ -11,14 +14,26 @@ from pathlib import Path
 import numpy as np
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import RepositoryNotFoundError
-from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+from huggingface_hub.utils.tqdm import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+)
 
 from promptcli.backbones.backbone import OWN_TOKENIZER
 from promptcli.backbones.checking import opening
 from promptcli.encoder.encoder import TUNED
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError, one_line
 from promptcli.models.card import write_card
-from promptcli.models.entries import BACKBONE, CARD, MANIFEST, TENSORS, Entry, read_manifest, write_manifest
+from promptcli.models.entries import (
+    BACKBONE,
+    CARD,
+    MANIFEST,
+    TENSORS,
+    Entry,
+    read_manifest,
+    write_manifest,
+)
 from promptcli.models.export import open_whole
 from promptcli.models.forms import PROBES
 from promptcli.models.loading import open_model
@@ -28,7 +43,8 @@ from promptcli.models.saving import save_encoder
 from promptcli.notes import is_offline, is_shown, note, without_network
 from promptcli.storage.files import temporary_folder
 
-#: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or deletes others.
+#: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or
+#: deletes others.
 _FILE = re.compile(
     rf"({CARD}|{MANIFEST}|modules\.json|config_sentence_transformers\.json"
     rf"|sentence_bert_config\.json|{TENSORS}|config\.json|model\.safetensors|tokenizer\.json|tokenizer_config\.json"
@@ -57,8 +73,13 @@ def client() -> HfApi:
     return HfApi(token=get_token())
 
 
-def push(api: HfApi, entry: Entry, repo: str, *, private: bool = False, revision: str | None = None) -> Pushed:
-    """Send a model to a repository of the hub; repository and branch are created if they are missing."""
+def push(
+    api: HfApi, entry: Entry, repo: str, *, private: bool = False, revision: str | None = None
+) -> Pushed:
+    """Send a model to a repository of the hub.
+
+    Repository and branch are created if they are missing.
+    """
     _check_repo(repo, "push")
     if not api.token:
         raise UsageError(f"push needs a token of the hub that may write: {_LOGIN}")
@@ -67,13 +88,20 @@ def push(api: HfApi, entry: Entry, repo: str, *, private: bool = False, revision
         paths = sorted(path for path in folder.rglob("*") if path.is_file())
         sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
         if odd := [name for name in sizes if not _FILE.fullmatch(name)]:
-            raise UsageError(f"file {odd[0]!r} of the backbone has a name that pull would refuse; rename it")
+            raise UsageError(
+                f"file {odd[0]!r} of the backbone has a name that pull would refuse; rename it"
+            )
         named = f"; the backbone {backbone} is named, not sent" if backbone else ""
-        note(f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}: {', '.join(sizes)}{named}")
+        note(
+            f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}:"
+            f" {', '.join(sizes)}{named}"
+        )
         with _asking(api, repo):
             api.create_repo(repo, private=private or None, exist_ok=True)
             if private and not api.model_info(repo).private:
-                raise UsageError(f"{repo} exists and is public; nothing was sent; push to another name")
+                raise UsageError(
+                    f"{repo} exists and is public; nothing was sent; push to another name"
+                )
             if revision is not None:
                 api.create_branch(repo, branch=revision, exist_ok=True)
             before = api.model_info(repo, revision=revision)
@@ -93,7 +121,12 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     encoder = open_whole(entry)
     source = encoder.backbone.provenance
     backbone = f"{source.backbone.partition('@')[0]}@{source.revision}" if source.revision else None
-    provenance = {**entry.provenance, **encoder.provenance, "backbone": backbone or BACKBONE, "width": encoder.width}
+    provenance = {
+        **entry.provenance,
+        **encoder.provenance,
+        "backbone": backbone or BACKBONE,
+        "width": encoder.width,
+    }
     provenance.pop("pulled", None)  # so that a pulled entry is the same when it is pushed again
     entry = replace(entry, name=repo.partition("/")[2], provenance=provenance)
     save_encoder(entry, encoder, folder, backbone=backbone)
@@ -102,8 +135,12 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     with without_network():
         written = open_model(read_folder(str(folder), folder), device="cpu", dtype="float32")
     if not np.array_equal(written.encode(PROBES), vectors):
-        raise CheckFailedError(f"model {entry.name!r} gives other vectors after it was written; nothing was sent")
-    write_manifest(folder, replace(read_manifest(folder), name=entry.name, fingerprint=written.fingerprint))
+        raise CheckFailedError(
+            f"model {entry.name!r} gives other vectors after it was written; nothing was sent"
+        )
+    write_manifest(
+        folder, replace(read_manifest(folder), name=entry.name, fingerprint=written.fingerprint)
+    )
     use = f'import promptcli as pc\n\nvectors = pc.load("{repo}").encode(sentences)'
     tuned = any(tensor.startswith(TUNED) for tensor in entry.tensors)
     placed = written.recipe.replace(backbone=backbone or f"./{BACKBONE}")
@@ -113,9 +150,18 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
 
 
 def pull(
-    api: HfApi, registry: Registry, repo: str, name: str, *, revision: str | None = None, force: bool = False
+    api: HfApi,
+    registry: Registry,
+    repo: str,
+    name: str,
+    *,
+    revision: str | None = None,
+    force: bool = False,
 ) -> Entry:
-    """Save a pushed model as an entry of the registry, completely or not at all; nothing in it is run."""
+    """Save a pushed model as an entry of the registry, completely or not at all.
+
+    Nothing in it is run.
+    """
     _check_repo(repo, "pull")
     registry.check_free(name, force=force)
     with registry.new_folder() as temporary:
@@ -129,32 +175,45 @@ def pull(
             encoder = open_model(entry, device="cpu", dtype="float32")
         if encoder.fingerprint != manifest.fingerprint:
             pushed = f"{str(manifest.fingerprint)[:12]}, now {encoder.fingerprint[:12]}"
-            raise CheckFailedError(f"{repo} has another encoder than was pushed ({pushed}); nothing was saved")
+            raise CheckFailedError(
+                f"{repo} has another encoder than was pushed ({pushed}); nothing was saved"
+            )
         backbone = Path(entry.recipe.backbone)
         pulled = {"pulled": {"repo": repo, "revision": commit}, "backbone": entry.recipe.backbone}
         entry = replace(entry, name=name, provenance={**manifest.provenance, **pulled})
         if backbone == folder:  # the whole folder is the backbone; the entry stores its own numbers
             (folder / TENSORS).unlink(missing_ok=True)
         inside = backbone if backbone.is_relative_to(folder) else None
-        return replace(registry.save(entry, force=force, backbone=inside), fingerprint=encoder.fingerprint)
+        return replace(
+            registry.save(entry, force=force, backbone=inside), fingerprint=encoder.fingerprint
+        )
 
 
 def _fetch(api: HfApi, repo: str, revision: str | None, folder: Path) -> str:
     info = api.model_info(repo, revision=revision)
     if info.sha is None or MANIFEST not in [file.rfilename for file in info.siblings or ()]:
-        raise UsageError(f"{repo} was not pushed by promptcli; see `promptcli models import {repo} --name NAME`")
+        raise UsageError(
+            f"{repo} was not pushed by promptcli; see `promptcli models import {repo} --name NAME`"
+        )
     api.hf_hub_download(repo, MANIFEST, revision=info.sha, local_dir=folder)
     files = read_manifest(folder).files
     if odd := [name for name in files if not _FILE.fullmatch(name)]:
-        raise CheckFailedError(f"{repo}: {MANIFEST} names {odd[0]!r}, which no model of promptcli has; push it again")
-    api.snapshot_download(repo, revision=info.sha, local_dir=folder, allow_patterns=[MANIFEST, *files])
+        raise CheckFailedError(
+            f"{repo}: {MANIFEST} names {odd[0]!r}, which no model of promptcli has; push it again"
+        )
+    api.snapshot_download(
+        repo, revision=info.sha, local_dir=folder, allow_patterns=[MANIFEST, *files]
+    )
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # the client's notes
     return info.sha
 
 
 def _check_repo(repo: str, action: str) -> None:
     if not _REPO.fullmatch(repo):
-        raise UsageError(f"{repo!r} is not a repository of the hub; give OWNER/NAME, a branch or commit by `revision`")
+        raise UsageError(
+            f"{repo!r} is not a repository of the hub; give OWNER/NAME, a branch or commit by"
+            " `revision`"
+        )
     if is_offline():
         raise NotFoundError(f"{action} needs the hub, which `offline` forbids")
 
@@ -163,23 +222,31 @@ def _check_repo(repo: str, action: str) -> None:
 def _asking(api: HfApi, repo: str) -> Iterator[None]:
     """Turn the client's exceptions into one line; its progress bars are drawn only if ours are."""
     quiet = not is_shown() and not are_progress_bars_disabled()
-    logging.getLogger("huggingface_hub.hf_api").setLevel(logging.ERROR)  # it warns of a push that changes nothing
+    logging.getLogger("huggingface_hub.hf_api").setLevel(
+        logging.ERROR
+    )  # it warns of a push that changes nothing
     try:
         if quiet:
             disable_progress_bars()
         yield
     except PromptcliError:
         raise
-    except Exception as error:  # the client, its HTTP library and its storage library have their own classes
+    except (
+        Exception
+    ) as error:  # the client, its HTTP library and its storage library have their own classes
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status == 403:
-            raise UsageError(f"the token of the hub may not do this with {repo}; for another token: {_LOGIN}") from None
+            raise UsageError(
+                f"the token of the hub may not do this with {repo}; for another token: {_LOGIN}"
+            ) from None
         if status == 401 and not isinstance(error, RepositoryNotFoundError):
             raise UsageError(f"the hub does not know this token: {_LOGIN}") from None
         if status in (401, 404):
             seen = "this token may see" if api.token else f"is public; for private ones {_LOGIN}"
             raise NotFoundError(f"the hub has no {repo} of that revision that {seen}") from None
-        raise NotFoundError(f"{repo}: the hub did not do it: {type(error).__name__}: {one_line(error, 160)}") from None
+        raise NotFoundError(
+            f"{repo}: the hub did not do it: {type(error).__name__}: {one_line(error, 160)}"
+        ) from None
     finally:
         if quiet:
             enable_progress_bars()

@@ -1,4 +1,6 @@
-"""Import a model of others into the registry: recognised by ``reading``, stored with its backbone."""
+"""Import a model of others into the registry: recognised by ``reading``, stored with its
+backbone.
+"""
 
 import shutil
 from dataclasses import replace
@@ -36,14 +38,20 @@ def import_model(
     with registry.new_folder() as temporary:
         read = path
         if convert and not list(path.rglob("*.safetensors")):
-            note(f"a separate process converts {source}'s pickles to safetensors; it reads only tensors")
+            note(
+                f"a separate process converts {source}'s pickles to safetensors; it reads only"
+                " tensors"
+            )
             read = _converted(path, temporary / "converted")
         with opening(f"model {source!r}"):
             entry = read_folder(source, read)
         kind = str(entry.provenance.get("loaded", {}).get("kind", "model of promptcli"))
         given = changes or {}
         if "backbone" in given:
-            raise UsageError(f"`backbone`: {source} ({kind}) has its own backbone, or names it in adapter_config.json")
+            raise UsageError(
+                f"`backbone`: {source} ({kind}) has its own backbone, or names it in"
+                " adapter_config.json"
+            )
         period = {"period": None} if "prompt" in given else {}
         entry = replace(entry, recipe=entry.recipe.replace(**period, **given))
         backbone = _copied(entry.recipe.backbone, source, path, read, temporary / BACKBONE)
@@ -53,7 +61,10 @@ def import_model(
             entry = with_backbone(entry, f"{source.partition('@')[0]}@{revision}")
         encoder = open_model(entry, device="cpu", dtype="float32")
         encoder.encode(PROBES[:2])
-        provenance = {"imported": {"source": source, "revision": revision, "kind": kind}, "width": encoder.width}
+        provenance = {
+            "imported": {"source": source, "revision": revision, "kind": kind},
+            "width": encoder.width,
+        }
         entry = replace(
             entry,
             name=name,
@@ -77,7 +88,10 @@ def _converted(path: Path, folder: Path) -> Path:
 
 
 def _copied(backbone: str, source: str, path: Path, read: Path, target: Path) -> Path | None:
-    """Copy a backbone that is inside the folder and return the copy; None if it is named by its hub id."""
+    """Copy a backbone that is inside the folder and return the copy.
+
+    None if it is named by its hub id.
+    """
     folder = read if backbone == source else Path(backbone)
     on_hub = folder == path and not Path(source).is_dir()
     if on_hub or not is_below(folder, read):

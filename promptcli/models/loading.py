@@ -1,4 +1,7 @@
-"""Encoders by name: the entry that a choice of model, recipe and single options means; load, list and save them."""
+"""Encoders by name: the entry that a choice of model, recipe and single options means.
+
+Load, list and save them.
+"""
 
 import dataclasses
 import os
@@ -30,11 +33,18 @@ from promptcli.settings import BARE, program_folder
 
 Model = Encoder | Entry | Recipe | Choice | str | Path  #: an encoder, or what ``load`` takes
 DEFAULT = "mini"  #: the entry if nothing is chosen
-_MISTYPED = 0.75  #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
-_HEAD = re.compile(r"([\w-]+/)?ditto:\d+-\d+")  #: a head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``
-#: Fields that fitted numbers depend on. If no model is chosen, a change of these starts from the plain recipe.
+_MISTYPED = (
+    0.75  #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
+)
+_HEAD = re.compile(
+    r"([\w-]+/)?ditto:\d+-\d+"
+)  #: a head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``
+#: Fields that fitted numbers depend on. If no model is chosen, a change of these starts from the
+#: plain recipe.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
-Sentences = str | Path | Sequence[str]  #: a list of sentences, or a name for them: ``demo``, a task, a file
+Sentences = (
+    str | Path | Sequence[str]
+)  #: a list of sentences, or a name for them: ``demo``, a task, a file
 
 
 def home_folder() -> Path:
@@ -68,26 +78,30 @@ def load(
     """Return an encoder.
 
     Args:
-        choice: A model of the registry, a named recipe, a ``Recipe`` or a file of one, a folder, or a
-            hub id. An encoder of promptcli or sentence-transformers keeps its pooling, layers and prompts; of a plain
-            language model the first and last layer are averaged, a causal one is read at its last token, with a note.
+        choice: A model of the registry, a named recipe, a ``Recipe`` or a file of one, a folder, or
+            a hub id. An encoder of promptcli or sentence-transformers keeps its pooling, layers and
+            prompts; of a plain language model the first and last layer are averaged, a causal one
+            is read at its last token, with a note.
         backbone: Replaces the recipe's.
         prompt: Replaces the recipe's.
         pooling: Replaces the recipe's.
         transforms: Replace the recipe's.
         denoise: Replaces the recipe's.
         max_length: Replaces the recipe's, in tokens.
-        dim: Keep the first dimensions of each vector, of a model that was trained for it (``dims`` of ``train``).
+        dim: Keep the first dimensions of each vector, of a model that was trained for it (``dims``
+            of ``train``).
         revision: Branch, tag or commit of a model on the hub.
-        device: ``auto`` (or None), ``cpu``, ``cuda``, ..., a ``torch.device``, or the number of a GPU.
-        dtype: ``stored`` (float32; for causal models that of their files if the device supports it), ``float32``,
-            ``bfloat16``, ``float16``, or ``auto`` (bfloat16 if the hardware is fast in it). ``int8`` takes a backend's
-            8 bits whatever they lose.
+        device: ``auto`` (or None), ``cpu``, ``cuda``, ..., a ``torch.device``, or the number of a
+            GPU.
+        dtype: ``stored`` (float32; for causal models that of their files if the device supports
+            it), ``float32``, ``bfloat16``, ``float16``, or ``auto`` (bfloat16 if the hardware is
+            fast in it). ``int8`` takes a backend's 8 bits whatever they lose.
         offline: Never use the network.
-        backend: Runtime on a CPU: ``torch``, ``openvino``, ``openvino-int8``, ``onnx``, ``onnx-int8``, or ``auto``.
+        backend: Runtime on a CPU: ``torch``, ``openvino``, ``openvino-int8``, ``onnx``,
+            ``onnx-int8``, or ``auto``.
         rows: Number of sentences that will be encoded, for ``auto``.
-        calibration: 300 sentences like those that will be encoded, for the first use of ``openvino-int8`` with a
-            model. Default: demo sentences.
+        calibration: 300 sentences like those that will be encoded, for the first use of
+            ``openvino-int8`` with a model. Default: demo sentences.
 
     Raises:
         NotFoundError: The name is unknown.
@@ -106,7 +120,9 @@ def load(
             "denoise": denoise,
             "max_length": max_length,
         }
-        changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+        changes: dict[str, Any] = {
+            field: value for field, value in given.items() if value is not None
+        }
         if transforms is not None:
             changes["transforms"] = tuple(transforms)
         if revision is not None:
@@ -116,12 +132,16 @@ def load(
         _note_unread_mask(entry, changes)
         device = f"cuda:{device}" if isinstance(device, int) else str(device or "auto")
         dtype = str(dtype or "stored").removeprefix("torch.")
-        return open_model(entry, device=device, dtype=dtype, backend=backend, rows=rows, calibration=calibration)
+        return open_model(
+            entry, device=device, dtype=dtype, backend=backend, rows=rows, calibration=calibration
+        )
 
 
 def as_list(models: Model | Sequence[Model]) -> list[Model]:
     """Return one or several models as a list."""
-    return list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    return (
+        list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    )
 
 
 def entry_of(model: Model) -> Entry:
@@ -135,16 +155,18 @@ def entry_of(model: Model) -> Entry:
     if isinstance(model, Choice):
         return resolve(open_registry(), model)
     if not isinstance(model, str | Path):
-        raise UsageError(f"{model!r} is not a model; give an encoder, a recipe, or a name, e.g. 'mini'")
+        raise UsageError(
+            f"{model!r} is not a model; give an encoder, a recipe, or a name, e.g. 'mini'"
+        )
     return named(open_registry(), str(model))
 
 
 def resolve(registry: Registry, choice: Choice) -> Entry:
     """Return the entry of a choice.
 
-    Without a model, changes apply to the default entry, or, if its learned numbers depend on one of them, to the plain
-    ``Recipe()``. A recipe that does not name a backbone has the choice's. A changed entry has its own name, no
-    scores, and is not in the registry.
+    Without a model, changes apply to the default entry, or, if its learned numbers depend on one of
+    them, to the plain ``Recipe()``. A recipe that does not name a backbone has the choice's. A
+    changed entry has its own name, no scores, and is not in the registry.
     """
     changes, of_recipe = dict(choice.changes), True
     if choice.model is None:
@@ -161,13 +183,19 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
 
 
 def first_numbers(entry: Entry, dim: int) -> Entry:
-    """Return an entry whose vectors are cut to the first ``dim`` numbers, and note what that costs."""
+    """Return an entry whose vectors are cut to the first ``dim`` numbers, and note what that
+    costs.
+    """
     recipe, facts = entry.recipe.first(dim), entry.provenance.get("trained", {})
     if (value := facts.get("by_dim", {}).get(str(dim))) is not None:
         instead = f" instead of {entry.scores[0]['value']:.2f}" if entry.scores else ""
         width, on = entry.provenance["width"], facts["chosen_by"]
-        note(f"the first {dim} of {width} dimensions of {entry.name!r}: {value:.2f}{instead} on {on}")
-    return dataclasses.replace(entry, name=f"{entry.name} dim={dim}", recipe=recipe, scores=[], transfer=None)
+        note(
+            f"the first {dim} of {width} dimensions of {entry.name!r}: {value:.2f}{instead} on {on}"
+        )
+    return dataclasses.replace(
+        entry, name=f"{entry.name} dim={dim}", recipe=recipe, scores=[], transfer=None
+    )
 
 
 def named(registry: Registry, text: str) -> Entry:
@@ -190,11 +218,16 @@ def named(registry: Registry, text: str) -> Entry:
         models = f"models: {', '.join([*registry.names(), *RECIPES])}"
         if mistyped:
             raise NotFoundError(f"no model {text!r}{mistyped} {on_hub(text)}; {models}") from None
-        raise NotFoundError(f"no model {text!r}{why}; {models}; or give a folder, or a hub id") from None
+        raise NotFoundError(
+            f"no model {text!r}{why}; {models}; or give a folder, or a hub id"
+        ) from None
 
 
 def _mistyped(registry: Registry, text: str) -> str:
-    """Return the end of a message that suggests the known name that is meant; nothing if the hub is worth asking."""
+    """Return the end of a message that suggests the known name that is meant.
+
+    Nothing if the hub is worth asking.
+    """
     if {"/", "@"} & set(text):
         return ""
     if cached := cached_as(text):
@@ -211,27 +244,47 @@ def is_recipe(registry: Registry, text: str) -> bool:
 
 
 def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
-    """Return an entry with fields of its recipe changed; refuse a change that its fitted numbers forbid."""
-    fields = {"period": None, **changes} if "prompt" in changes else changes  # a new prompt has its own default
+    """Return an entry with fields of its recipe changed.
+
+    Refuse a change that its fitted numbers forbid.
+    """
+    fields = (
+        {"period": None, **changes} if "prompt" in changes else changes
+    )  # a new prompt has its own default
     recipe = entry.recipe.replace(**fields)
     if recipe.explicit() == entry.recipe.explicit():
         return entry
-    differing = [field for field in vars(recipe) if getattr(recipe, field) != getattr(entry.recipe, field)]
+    differing = [
+        field for field in vars(recipe) if getattr(recipe, field) != getattr(entry.recipe, field)
+    ]
     forbidden = [name for name in _FITTED if name in differing]
     if entry.tensors and forbidden:
         fixed = f"its {' and '.join(forbidden)} cannot be changed"
         raise UsageError(
-            f"model {entry.name!r} holds parameters fitted for its recipe, so {fixed}; see `promptcli fit`"
+            f"model {entry.name!r} holds parameters fitted for its recipe, so {fixed}; see"
+            " `promptcli fit`"
         )
-    name = " ".join([entry.name, *(f"{field}={getattr(recipe, field)}" for field in changes if field in differing)])
+    name = " ".join(
+        [
+            entry.name,
+            *(f"{field}={getattr(recipe, field)}" for field in changes if field in differing),
+        ]
+    )
     transfer = None if entry.transfer is None else entry.transfer.replace(**fields)
-    return Entry(name, recipe, entry.tensors, entry.provenance, transfer=transfer, prompts=entry.prompts)
+    return Entry(
+        name, recipe, entry.tensors, entry.provenance, transfer=transfer, prompts=entry.prompts
+    )
 
 
 def _note_unread_mask(entry: Entry, changes: Mapping[str, Any]) -> None:
     """Say that a model's own pooling leaves out the mask of a prompt that is given with none."""
     read = entry.recipe.pooling.endswith("mask")
-    if "prompt" in changes and "pooling" not in changes and not read and has_mask(changes["prompt"]):
+    if (
+        "prompt" in changes
+        and "pooling" not in changes
+        and not read
+        and has_mask(changes["prompt"])
+    ):
         own = f"{entry.name.split(' ')[0]} reads {entry.recipe.pooling}, as it says itself"
         note(f"the prompt has a mask, but {own}; to read the mask: `pooling` last/mask")
 
@@ -242,18 +295,26 @@ def _read_recipe(text: str) -> Entry:
     if _HEAD.fullmatch(text):
         return Entry(text, Recipe(pooling=text))
     path = Path(text)
-    if not text.lstrip().startswith("{") and path.suffix in (".json", ".toml") and os.path.isfile(path):
+    if (
+        not text.lstrip().startswith("{")
+        and path.suffix in (".json", ".toml")
+        and os.path.isfile(path)
+    ):
         try:
             return Entry(path.stem, Recipe.from_text(path.read_text(encoding="utf-8-sig")))
         except (UnicodeDecodeError, PermissionError) as error:
             raise UsageError(f"recipe file {text!r} cannot be read: {error}") from None
     if "{" in text or "=" in text:
         return Entry("recipe", Recipe.from_text(text))
-    raise unknown("recipe", text, [*RECIPES, "JSON or TOML text", "an existing .json or .toml file"])
+    raise unknown(
+        "recipe", text, [*RECIPES, "JSON or TOML text", "an existing .json or .toml file"]
+    )
 
 
 def backbone_model(model: Model) -> Model:
-    """Return a model for work on its backbone: an unknown name is taken as a backbone with the plain recipe."""
+    """Return a model for work on its backbone: an unknown name is taken as a backbone with the
+    plain recipe.
+    """
     name = model.model if isinstance(model, Choice) else model
     if not isinstance(name, str | Path):
         return model
@@ -308,17 +369,26 @@ def open_model(
             used = f"the default model {DEFAULT}" if entry.name == DEFAULT else plain
             note(f"using {used}; choose another with `model` NAME")
         elif not entry.tensors:  # the changes leave nothing of the default entry
-            note(f"using {plain}, not the default model {DEFAULT}; choose another with `model` NAME")
+            note(
+                f"using {plain}, not the default model {DEFAULT}; choose another with `model` NAME"
+            )
     return encoder
 
 
 def open_models(models: Sequence[Model], *, dtype: str = "stored") -> list[Encoder]:
-    """Return the encoders of several models; those on one backbone share it unless they tuned it."""
+    """Return the encoders of several models.
+
+    Those on one backbone share it unless they tuned it.
+    """
     encoders: list[Encoder] = []
     for model in models:
         entry = model if isinstance(model, Encoder) else entry_of(model)
         backbone = shared_backbone(encoders, entry.recipe.backbone)
-        encoders.append(open_model(model if isinstance(model, Choice) else entry, dtype=dtype, backbone=backbone))
+        encoders.append(
+            open_model(
+                model if isinstance(model, Choice) else entry, dtype=dtype, backbone=backbone
+            )
+        )
     return encoders
 
 
@@ -331,7 +401,9 @@ def shared_backbone(encoders: Iterable[Encoder], name: str) -> Backbone | None:
 @overload  # a text is a sequence of texts, too
 def similarity(first: str, second: str, model: Model = ...) -> float: ...  # type: ignore[overload-overlap]
 @overload
-def similarity(first: Sequence[str], second: Sequence[str], model: Model = ...) -> NDArray[np.float32]: ...
+def similarity(
+    first: Sequence[str], second: Sequence[str], model: Model = ...
+) -> NDArray[np.float32]: ...
 def similarity(
     first: str | Sequence[str], second: str | Sequence[str], model: Model = DEFAULT
 ) -> float | NDArray[np.float32]:
@@ -346,12 +418,16 @@ def similarity(
 
     Example:
         >>> import promptcli as pc
-        >>> bool(pc.similarity("A dog runs.", "A puppy is running.") > pc.similarity("A dog runs.", "Prices fell."))
+        >>> near = pc.similarity("A dog runs.", "A puppy is running.")
+        >>> bool(near > pc.similarity("A dog runs.", "Prices fell."))
         True
     """
     left, right = check_texts(first), check_texts(second)
     if len(left) != len(right):
-        raise UsageError(f"{len(left)} and {len(right)} sentences do not make pairs; give two lists of one length")
+        raise UsageError(
+            f"{len(left)} and {len(right)} sentences do not make pairs; give two lists of one"
+            " length"
+        )
     cosines = cosines_of_pairs(open_model(model), left, right)
     return float(cosines[0]) if isinstance(first, str) else cosines
 
@@ -359,11 +435,16 @@ def similarity(
 def cosines_of_pairs(
     encoder: Encoder, first: Sequence[str], second: Sequence[str], progress: Progress = silent
 ) -> NDArray[np.float32]:
-    """Return the cosines (n,) of n sentences with n others; that of a zero vector is 0, with a note."""
+    """Return the cosines (n,) of n sentences with n others.
+
+    That of a zero vector is 0, with a note.
+    """
     vectors = unit(encoder.encode([*first, *second], progress=progress))
     if zero := int((~vectors.any(axis=1)).sum()):
         note(f"{zero:,} of {len(vectors):,} sentences have a zero vector, so their cosines are 0")
-    cosines: NDArray[np.float32] = (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1).clip(-1, 1)  # rounding
+    cosines: NDArray[np.float32] = (
+        (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1).clip(-1, 1)
+    )  # rounding
     return cosines
 
 
@@ -389,7 +470,9 @@ def register(encoder: Encoder, name: str, *, force: bool = False, **about: objec
         about: More about its origin, for its provenance.
     """
     entry = entry_from(encoder, name)
-    open_registry().save(dataclasses.replace(entry, provenance={**entry.provenance, **about}), force=force)
+    open_registry().save(
+        dataclasses.replace(entry, provenance={**entry.provenance, **about}), force=force
+    )
 
 
 def entry_from(encoder: Encoder, name: str = "encoder") -> Entry:

@@ -1,4 +1,5 @@
-"""An encoder as one traceable graph, token ids and their mask in, vectors out, and the libraries that run it on a CPU.
+"""An encoder as one traceable graph, token ids and their mask in, vectors out, and the libraries
+that run it on a CPU.
 
 ``tokenizer.json`` includes the template and the period rule, so its ids are the graph's input.
 """
@@ -35,7 +36,8 @@ from promptcli.models.forms import Exported, InexactError
 
 MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
 
-#: Sentences that the ranges of static 8-bit activations are measured on, and at least so many that a loss is.
+#: Sentences that the ranges of static 8-bit activations are measured on, and at least so many that
+#: a loss is.
 DEMO = 300
 
 #: Token ids and mask in, (n, d) float32 out.
@@ -57,37 +59,56 @@ class _TracedBatch(Batch):
 class EncoderGraph(nn.Module):
     """The encoder's parts in the encoder's order.
 
-    Ditto's diagonal is taken from the attention matrix instead of a kernel that exporters do not know; the biases of
-    denoising are a table with a row per length.
+    Ditto's diagonal is taken from the attention matrix instead of a kernel that exporters do not
+    know; the biases of denoising are a table with a row per length.
     """
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         weights = encoder.pooling.weights
         if encoder.backbone.words_only:
-            raise InexactError("word vectors have their own tokenizer, which no tokenizer.json holds")
+            raise InexactError(
+                "word vectors have their own tokenizer, which no tokenizer.json holds"
+            )
         if weights.rewriting is not None or isinstance(weights, WordTfIdf):
-            raise InexactError(f"weights {weights.spec!r} rewrite or cut sentences, which a graph cannot express")
+            raise InexactError(
+                f"weights {weights.spec!r} rewrite or cut sentences, which a graph cannot express"
+            )
         if isinstance(encoder.prompt, Contrastive):
-            raise InexactError("prompt 'contrastive' runs a second input beside each one, which a graph cannot express")
+            raise InexactError(
+                "prompt 'contrastive' runs a second input beside each one, which a graph cannot"
+                " express"
+            )
         self.model = encoder.backbone.model  # registered, so that its weights are the graph's
         self.encoder = encoder
         needs = encoder.pooling.needs
-        self.needs = replace(needs, diagonals=frozenset(), matrices=needs.matrices | needs.diagonals, slot=None)
+        self.needs = replace(
+            needs, diagonals=frozenset(), matrices=needs.matrices | needs.diagonals, slot=None
+        )
         places = range(encoder.max_length - encoder.template.length + 1)
         with torch.no_grad():
-            self.biases = encoder.biases.at(np.array(places)) if encoder.denoising.place != "none" else None
+            self.biases = (
+                encoder.biases.at(np.array(places)) if encoder.denoising.place != "none" else None
+            )
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return (n, d) float32 from ids and mask, both (n, t) int64."""
         encoder, lengths = self.encoder, attention_mask.sum(1)
-        slots = [lengths + place if place < 0 else torch.full_like(lengths, place) for place in encoder.template.masks]
+        slots = [
+            lengths + place if place < 0 else torch.full_like(lengths, place)
+            for place in encoder.template.masks
+        ]
         batch = _TracedBatch(
-            ids=input_ids, lengths=lengths, mask_slots=torch.stack(slots, 1) if slots else None, mask=attention_mask
+            ids=input_ids,
+            lengths=lengths,
+            mask_slots=torch.stack(slots, 1) if slots else None,
+            mask=attention_mask,
         )
         hidden = encoder.run(batch, self.needs)
         prefix = encoder.prompt.length
-        diagonals = {layer: matrix.diagonal(prefix, -2, -1) for layer, matrix in hidden.matrices.items()}
+        diagonals = {
+            layer: matrix.diagonal(prefix, -2, -1) for layer, matrix in hidden.matrices.items()
+        }
         states = replace(hidden, diagonals=diagonals)
         vectors = encoder.pooling.pool(batch, states)
         for name, step in encoder.stages:
@@ -104,13 +125,17 @@ _ROWS = 32  # sentences of a batch
 
 
 def export_onnx(_: Entry, encoder: Encoder, folder: Path, *, int8: bool = False) -> Exported:
-    """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model, its loss as a note."""
+    """Fill a folder with ``model.onnx`` and the tokenizer; with ``int8`` also a quantised model,
+    its loss as a note.
+    """
     require("onnx", "onnxscript", "onnxruntime", extra="onnx")
     notes = write_graph(encoder, folder)
     cosine = _compare(encoder, folder, load_onnx(folder), "onnxruntime")
     if int8:
         notes.append(quantise(encoder, folder))
-    return Exported(f'onnxruntime.InferenceSession("FOLDER/{MODEL}")', "onnxruntime", cosine, tuple(notes))
+    return Exported(
+        f'onnxruntime.InferenceSession("FOLDER/{MODEL}")', "onnxruntime", cosine, tuple(notes)
+    )
 
 
 def export_openvino(_: Entry, encoder: Encoder, folder: Path) -> Exported:
@@ -119,13 +144,20 @@ def export_openvino(_: Entry, encoder: Encoder, folder: Path) -> Exported:
     notes = write_openvino(encoder, folder)
     with opening("the exported graph"):
         cosine = _compare(encoder, folder, load_openvino(folder), "openvino")
-    return Exported(f'openvino.Core().compile_model("FOLDER/{OPENVINO}", "CPU")', "openvino", cosine, tuple(notes))
+    return Exported(
+        f'openvino.Core().compile_model("FOLDER/{OPENVINO}", "CPU")',
+        "openvino",
+        cosine,
+        tuple(notes),
+    )
 
 
 def write_graph(encoder: Encoder, folder: Path) -> list[str]:
     """Write graph and tokenizer; return the differences from the encoder."""
     graph, definition = EncoderGraph(encoder), forms.with_template(encoder)
-    ids = torch.tensor([[*encoder.template.left, encoder.backbone.tokenizer.pad, *encoder.template.right]] * 2)
+    ids = torch.tensor(
+        [[*encoder.template.left, encoder.backbone.tokenizer.pad, *encoder.template.right]] * 2
+    )
     axes = {name: {0: "batch", 1: "length"} for name in _INPUTS}
     with _quiet(), torch.no_grad():
         torch.onnx.export(
@@ -140,13 +172,20 @@ def write_graph(encoder: Encoder, folder: Path) -> list[str]:
             external_data=False,
             verbose=False,
         )
-    cut = {"direction": "Right", "max_length": encoder.max_length, "strategy": "LongestFirst", "stride": 0}
+    cut = {
+        "direction": "Right",
+        "max_length": encoder.max_length,
+        "strategy": "LongestFirst",
+        "stride": 0,
+    }
     save_tokenizer(encoder.backbone, folder, {**definition, "truncation": cut}, encoder.max_length)
     return [forms.TYPED] if encoder.recipe.period else []
 
 
 def import_openvino() -> Any:
-    """Import OpenVINO without the reports of its use that it and NNCF would send over the network."""
+    """Import OpenVINO without the reports of its use that it and NNCF would send over the
+    network.
+    """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # as if it was not installed
     return importlib.import_module("openvino")
 
@@ -170,7 +209,9 @@ def write_openvino(encoder: Encoder, folder: Path, calibration: Sequence[str] = 
 
 
 def _leave_out_nan_checks(model: Any) -> None:
-    """Take softmax as it is: torch's export sets what is not a number to zero, which keeps OpenVINO from fusing."""
+    """Take softmax as it is: torch's export sets what is not a number to zero, which keeps OpenVINO
+    from fusing.
+    """
     for node in model.get_ordered_ops():
         if node.get_type_name() == "IsNaN":
             for checked in node.output(0).get_target_inputs():
@@ -180,11 +221,15 @@ def _leave_out_nan_checks(model: Any) -> None:
 
 def _quantise_statically(model: Any, encoder: Encoder, calibration: Sequence[str]) -> Any:
     rows = sorted(encoder.inputs(calibration).rows, key=len)
-    batches = [_inputs(batch_of(rows[start : start + 8], encoder)) for start in range(0, len(rows), 8)]
+    batches = [
+        _inputs(batch_of(rows[start : start + 8], encoder)) for start in range(0, len(rows), 8)
+    ]
     with _quiet():
         nncf = importlib.import_module("nncf")
         data = nncf.Dataset(batches)
-        return nncf.quantize(model, data, subset_size=len(batches), model_type=nncf.ModelType.TRANSFORMER)
+        return nncf.quantize(
+            model, data, subset_size=len(batches), model_type=nncf.ModelType.TRANSFORMER
+        )
 
 
 def load_openvino(folder: Path, dtype: str = "float32") -> Run:
@@ -219,7 +264,9 @@ def load_onnx(folder: Path, dtype: str = "float32", file: str = MODEL) -> Run:
     threads = torch.get_num_threads()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads // stream_count(threads)
-    session = onnxruntime.InferenceSession(str(folder / file), options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(folder / file), options, providers=["CPUExecutionProvider"]
+    )
     names = [node.name for node in session.get_inputs()]
 
     def run(batch: Batch) -> np.ndarray:
@@ -255,7 +302,9 @@ def encode_with(run: Run, folder: Path, sentences: list[str], encoder: Encoder) 
 
 def batch_of(rows: Sequence[Sequence[int]], encoder: Encoder) -> Batch:
     """Return rows of ids as a batch on the processor."""
-    return make_batch(rows, None, encoder.backbone.tokenizer.pad, torch.device("cpu"), encoder.max_length)
+    return make_batch(
+        rows, None, encoder.backbone.tokenizer.pad, torch.device("cpu"), encoder.max_length
+    )
 
 
 def _compare(encoder: Encoder, folder: Path, run: Run, tool: str) -> float:
@@ -263,7 +312,9 @@ def _compare(encoder: Encoder, folder: Path, run: Run, tool: str) -> float:
     probes = forms.uncut(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
         probes.append(forms.TOO_LONG)
-    theirs = np.concatenate([encode_with(run, folder, texts, encoder) for texts in (probes, probes[:1])])
+    theirs = np.concatenate(
+        [encode_with(run, folder, texts, encoder) for texts in (probes, probes[:1])]
+    )
     return forms.check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
 
 
@@ -286,5 +337,7 @@ def quantise(encoder: Encoder, folder: Path) -> str:
 def loss_of(run: Run, folder: Path, encoder: Encoder) -> str:
     """Return what a graph loses on the demo sentences, in words."""
     sentences = demo_sentences()
-    cosines = forms.row_cosines(encoder.encode(sentences), encode_with(run, folder, sentences, encoder))
+    cosines = forms.row_cosines(
+        encoder.encode(sentences), encode_with(run, folder, sentences, encoder)
+    )
     return f"cosines to float32 at least {cosines.min():.4f}, {cosines.mean():.4f} on average"

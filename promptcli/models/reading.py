@@ -1,4 +1,6 @@
-"""Read the folder of a model of promptcli, peft, sentence-transformers, ..., or refuse it with the reason."""
+"""Read the folder of a model of promptcli, peft, sentence-transformers, ..., or refuse it with the
+reason.
+"""
 
 import os
 import re
@@ -29,7 +31,10 @@ from promptcli.storage.tensors import load_tensors
 _ADAPTER, _CONFIG = "adapter_config.json", "config.json"
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _HINT = "fetch the folder again"
-_RERANKER = "is a reranker or a classifier: it scores texts, or pairs of them, and has no vectors of sentences"
+_RERANKER = (
+    "is a reranker or a classifier: it scores texts, or pairs of them, and has no vectors of"
+    " sentences"
+)
 _NO_LIMIT = 1 << 30  # tokens; a larger number in a tokenizer's file means no limit
 #: Mode of sentence-transformers' Pooling -> our weights.
 MODES = {
@@ -57,7 +62,10 @@ _USUAL = {
     "use_residual": False,
     "split_special_tokens": False,
 }
-_GRAPHS = ("onnx", "openvino")  #: targets of exports that hold a graph, from which no recipe can be read
+_GRAPHS = (
+    "onnx",
+    "openvino",
+)  #: targets of exports that hold a graph, from which no recipe can be read
 #: PromptBERT's test templates, of BERT and of RoBERTa (run.sh of its code).
 _TEMPLATES = {
     "bert": f'This sentence of "{SLOT}" means {MASK} .',
@@ -78,7 +86,10 @@ class _Folder:
         return read_document(self.inside(file), kind, hint=_HINT, error=UsageError)
 
     def inside(self, name: str, file: str = "files") -> Path:
-        """Return the path of a name that a file of the folder gives; refuse one that leads out of the folder."""
+        """Return the path of a name that a file of the folder gives.
+
+        Refuse one that leads out of the folder.
+        """
         return named_inside(self.name, self.path, name, file)
 
     def optional(self, file: str) -> dict[str, Any]:
@@ -90,7 +101,10 @@ class _Folder:
         path = self.path / file
         if not path.is_file():
             convert = f"`promptcli models import {self.name} --name NAME --convert`"
-            raise UsageError(f"{self.name} has no {file}: pickles are not read; convert them, {convert}, or {_HINT}")
+            raise UsageError(
+                f"{self.name} has no {file}: pickles are not read; convert them, {convert}, or"
+                f" {_HINT}"
+            )
         return load_tensors(self.inside(file), hint=_HINT, error=UsageError)
 
 
@@ -112,7 +126,12 @@ def read_folder(name: str, path: Path) -> Entry:
 
 
 def _entry(
-    folder: _Folder, kind: str, recipe: Recipe, tensors: Mapping[str, Tensor], *notes: str, **more: Any
+    folder: _Folder,
+    kind: str,
+    recipe: Recipe,
+    tensors: Mapping[str, Tensor],
+    *notes: str,
+    **more: Any,
 ) -> Entry:
     for text in notes:
         note(f"{folder.name} {text}")
@@ -124,7 +143,8 @@ def _promptcli(folder: _Folder) -> Entry:
     entry = read_entry(folder.path, checked=True)
     if entry.target in _GRAPHS:
         raise UsageError(
-            f"{folder.name} is an export for {entry.target}: a graph; load the model that it was made from"
+            f"{folder.name} is an export for {entry.target}: a graph; load the model that it was"
+            " made from"
         )
     if entry.target is not None and is_table(folder.path):
         return _table(folder)
@@ -140,20 +160,34 @@ def _check_backbone(folder: _Folder, backbone: str) -> None:
         return
     if words_only(backbone) or os.path.exists(backbone):
         remedy = "load it by its name in the registry, or fetch a folder that holds its backbone"
-        raise UsageError(f"{folder.name} has the backbone {shown(backbone)}, outside of the folder; {remedy}")
+        raise UsageError(
+            f"{folder.name} has the backbone {shown(backbone)}, outside of the folder; {remedy}"
+        )
 
 
 def _adapter(folder: _Folder) -> Entry:
     """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
     config = folder.document(_ADAPTER)
     if config.get("peft_type") != PREFIX_TUNING:
-        check_kind(folder.name, config)  # before a note; other kinds than LoRA are refused when it is loaded
-        recipe = RECIPES["prompteol"] if config.get("task_type") == "CAUSAL_LM" else Recipe(pooling="last/cls")
-        return _entry(folder, "peft LoRA adapter", recipe.replace(backbone=folder.name), {}, _assumed(recipe))
+        check_kind(
+            folder.name, config
+        )  # before a note; other kinds than LoRA are refused when it is loaded
+        recipe = (
+            RECIPES["prompteol"]
+            if config.get("task_type") == "CAUSAL_LM"
+            else Recipe(pooling="last/cls")
+        )
+        return _entry(
+            folder, "peft LoRA adapter", recipe.replace(backbone=folder.name), {}, _assumed(recipe)
+        )
     stored = folder.tensors(WEIGHTS).get("prompt_embeddings", torch.empty(0))
     numbers = _prefix(folder, config, ("num_layers", "num_attention_heads", "token_dim"), stored)
     base, revision = base_name(folder.name, folder.path, config), config.get("revision")
-    recipe = Recipe(f"{base}@{revision}" if revision else base, f"deep-prefix:{numbers.size(3)}", pooling="last/cls")
+    recipe = Recipe(
+        f"{base}@{revision}" if revision else base,
+        f"deep-prefix:{numbers.size(3)}",
+        pooling="last/cls",
+    )
     return _entry(folder, "peft prefix tuning", recipe, {PREFIX: numbers}, _assumed(recipe))
 
 
@@ -163,7 +197,10 @@ def _size(config: Mapping[str, Any], name: str) -> int:
 
 
 def _assumed(recipe: Recipe) -> str:
-    return f"does not say how sentences are read; assumed unless given: {recipe.prompt} {recipe.pooling}"
+    return (
+        f"does not say how sentences are read; assumed unless given: {recipe.prompt}"
+        f" {recipe.pooling}"
+    )
 
 
 def _kinds(folder: _Folder) -> list[tuple[str, str]]:
@@ -171,7 +208,10 @@ def _kinds(folder: _Folder) -> list[tuple[str, str]]:
     for module in folder.document(MODULES, list[dict[str, Any]]):
         kind, path = str(module.get("type")), str(module.get("path") or "")
         if not kind.startswith("sentence_transformers."):
-            raise UsageError(f"{folder.name} has a module {kind} ({path or '.'}): it is remote code and is never run")
+            raise UsageError(
+                f"{folder.name} has a module {kind} ({path or '.'}): it is remote code and is"
+                " never run"
+            )
         folder.inside(path, MODULES)
         kinds.append((kind.rpartition(".")[2], "" if path == "." else path))
     return kinds or [("no module", "")]
@@ -186,7 +226,10 @@ def _sentence_transformers(folder: _Folder) -> Entry:
     if kinds == ["Transformer"] and task == "sequence-classification":
         raise UsageError(f"{folder.name} {_RERANKER}")
     if kinds[:2] != ["Transformer", "Pooling"]:
-        begun = f"begins with {', '.join(kinds[:2])}, not with Transformer and Pooling, or StaticEmbedding"
+        begun = (
+            f"begins with {', '.join(kinds[:2])}, not with Transformer and Pooling, or"
+            " StaticEmbedding"
+        )
         raise UsageError(f"{folder.name} {begun}")
     inside = f"{modules[0][1]}/" if modules[0][1] else ""
     config = _config_of(folder, inside)
@@ -199,7 +242,10 @@ def _sentence_transformers(folder: _Folder) -> Entry:
     prompts = _prompts(folder, about, counted)
     text = lower(prompts.text) if rule == "lower" else prompts.text
     if text and not counted:
-        raise UsageError(f"{folder.name} has a default prompt that its pooling leaves out, which is not supported")
+        raise UsageError(
+            f"{folder.name} has a default prompt that its pooling leaves out, which is not"
+            " supported"
+        )
     after = added_after(folder.path / inside) if FAMILIES[family].causal else ""
     recipe = Recipe(
         backbone=str(folder.path / inside) if inside else folder.name,
@@ -214,7 +260,10 @@ def _sentence_transformers(folder: _Folder) -> Entry:
 
 
 def _config_of(folder: _Folder, inside: str) -> dict[str, Any]:
-    """Return the configuration of a language model in a folder; that of its base if it is an adapter."""
+    """Return the configuration of a language model in a folder.
+
+    That of its base if it is an adapter.
+    """
     base = base_of(folder.name, folder.path / inside)
     if base is not None:
         folder, inside = _Folder(base, locate(base)[0]), ""
@@ -223,18 +272,28 @@ def _config_of(folder: _Folder, inside: str) -> dict[str, Any]:
 
 
 def _check_family(folder: _Folder, config: Mapping[str, Any]) -> str:
-    """Return the family of a language model; refuse one that is not supported or needs remote code."""
+    """Return the family of a language model.
+
+    Refuse one that is not supported or needs remote code.
+    """
     family = str(family_of(config))
     if family in FAMILIES and "auto_map" not in config:
         return family
-    reason = "it comes with remote code, which is never run" if "auto_map" in config else "its family is not supported"
+    reason = (
+        "it comes with remote code, which is never run"
+        if "auto_map" in config
+        else "its family is not supported"
+    )
     raise UsageError(f"{folder.name} is a {family}: {reason}; supported: {', '.join(FAMILIES)}")
 
 
 def _after_pooling(
     folder: _Folder, modules: list[tuple[str, str]], width: int = 0
 ) -> tuple[list[str], dict[str, Tensor]]:
-    """Return modules (kind, path) as transforms, and their tensors; ``width`` is the pooled vectors', 0 if unknown."""
+    """Return modules (kind, path) as transforms, and their tensors.
+
+    ``width`` is the pooled vectors', 0 if unknown.
+    """
     tensors: dict[str, Tensor] = {}
     transforms: list[str] = []
     for number, (kind, path) in enumerate(modules):
@@ -250,7 +309,9 @@ def _after_pooling(
         elif kind == "Normalize":
             transforms.append("normalize")
         elif kind != "Dropout":  # has no effect at inference
-            raise UsageError(f"{folder.name} has a module {kind} ({path}); supported: Dense, Normalize, Dropout")
+            raise UsageError(
+                f"{folder.name} has a module {kind} ({path}); supported: Dense, Normalize, Dropout"
+            )
     return transforms, tensors
 
 
@@ -260,26 +321,43 @@ def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tens
     activation = str(config.get("activation_function")).rpartition(".")[2].lower()
     if activation not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
-        raise UsageError(f"{folder.name} has a Dense layer with {activation} ({path}); supported: {known}")
+        raise UsageError(
+            f"{folder.name} has a Dense layer with {activation} ({path}); supported: {known}"
+        )
     stored = folder.tensors(f"{path}/model.safetensors")
     weight = stored.get("linear.weight")
     if weight is None:
         raise UsageError(f"{folder.name} has no linear.weight in {path}/model.safetensors; {_HINT}")
     shape, sides = tuple(weight.shape), ("out_features", "in_features")
-    if shape != (wanted := tuple(config.get(name, side) for name, side in zip(sides, shape, strict=False))):
-        raise UsageError(f"{folder.name} has a weight of {shape} in {path}, and its config.json says {wanted}; {_HINT}")
+    if shape != (
+        wanted := tuple(config.get(name, side) for name, side in zip(sides, shape, strict=False))
+    ):
+        raise UsageError(
+            f"{folder.name} has a weight of {shape} in {path}, and its config.json says {wanted};"
+            f" {_HINT}"
+        )
     bias = stored.get("linear.bias", torch.zeros(len(weight)))
-    return f"dense:{number}:{activation}", {f"dense.{number}.weight": weight, f"dense.{number}.bias": bias}
+    return f"dense:{number}:{activation}", {
+        f"dense.{number}.weight": weight,
+        f"dense.{number}.bias": bias,
+    }
 
 
 def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> Prompts:
     texts = {"query": "", "document": ""}  # sentence-transformers always has these
     given, default = about.get("prompts") or {}, about.get("default_prompt_name")
-    if not isinstance(given, dict) or not all(isinstance(text, str | None) for text in given.values()):
-        raise UsageError(f"{folder.name} has prompts that are not texts by name: {shown(given)}; {_HINT}")
+    if not isinstance(given, dict) or not all(
+        isinstance(text, str | None) for text in given.values()
+    ):
+        raise UsageError(
+            f"{folder.name} has prompts that are not texts by name: {shown(given)}; {_HINT}"
+        )
     texts |= {name: text or "" for name, text in given.items()}
     if default is not None and (not isinstance(default, str) or default not in texts):
-        raise UsageError(f"{folder.name} takes the prompt {default!r} by default and has none of that name; {_HINT}")
+        raise UsageError(
+            f"{folder.name} takes the prompt {default!r} by default and has none of that name;"
+            f" {_HINT}"
+        )
     for text in texts.values():
         if SLOT in text or MASK in text:
             raise UsageError(f"{folder.name} has a prompt with {SLOT} or {MASK} ({text!r})")
@@ -292,14 +370,23 @@ def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
     if "pooling_mode" in config:
         given = config["pooling_mode"] or []
         modes = list(map(str, given)) if isinstance(given, list) else [str(given)]
-    others = [key for key, on in config.items() if key.startswith("pooling_mode_") and on is True and key not in FLAGS]
+    others = [
+        key
+        for key, on in config.items()
+        if key.startswith("pooling_mode_") and on is True and key not in FLAGS
+    ]
     unknown = [mode for mode in modes if mode not in MODES] + others
     if unknown or not modes:
-        raise UsageError(f"{folder.name} pools by {', '.join(unknown) or 'nothing'}; supported: {', '.join(MODES)}")
+        raise UsageError(
+            f"{folder.name} pools by {', '.join(unknown) or 'nothing'}; supported:"
+            f" {', '.join(MODES)}"
+        )
     return "+".join(MODES[mode] for mode in modes), bool(config.get("include_prompt", True))
 
 
-def _reading(folder: _Folder, inside: str, config: Mapping[str, Any]) -> tuple[int | None, str | None]:
+def _reading(
+    folder: _Folder, inside: str, config: Mapping[str, Any]
+) -> tuple[int | None, str | None]:
     """Return the longest input in tokens (None: the backbone's limit), and the text rule.
 
     Older versions store the limit with the module, newer ones with the tokenizer.
@@ -318,26 +405,40 @@ def _reading(folder: _Folder, inside: str, config: Mapping[str, Any]) -> tuple[i
         positions -= 2
     most = min(positions, _NO_LIMIT) if isinstance(positions, int) else _NO_LIMIT
     tokenizer = folder.path / f"{inside}tokenizer.json"
-    strips = not tokenizer.is_file() or "BertPreTokenizer" in tokenizer.read_text(encoding="utf-8", errors="replace")
+    strips = not tokenizer.is_file() or "BertPreTokenizer" in tokenizer.read_text(
+        encoding="utf-8", errors="replace"
+    )
     rule = "lower" if module.get("do_lower_case") else None if strips else "as-typed"
     return longest if isinstance(longest, int) and longest < most else None, rule
 
 
 def _check_usual(folder: _Folder, file: str, config: Mapping[str, Any]) -> None:
-    """Refuse a setting of sentence-transformers' modules that changes vectors and is not supported here."""
+    """Refuse a setting of sentence-transformers' modules that changes vectors and is not supported
+    here.
+    """
     for name, usual in _USUAL.items():
         value = config.get(name)
         if value not in (None, False, {}, usual):
-            raise UsageError(f"{folder.name} sets {name} to {shown(value)} in {file}, which is not supported")
+            raise UsageError(
+                f"{folder.name} sets {name} to {shown(value)} in {file}, which is not supported"
+            )
 
 
 def _truncated(folder: _Folder, about: Mapping[str, Any]) -> list[str]:
-    """Return the transform that keeps the folder's ``truncate_dim`` columns; note a similarity that is not used."""
+    """Return the transform that keeps the folder's ``truncate_dim`` columns.
+
+    Note a similarity that is not used.
+    """
     if about.get("similarity_fn_name") not in (None, "cosine"):
-        note(f"{folder.name} is compared by {about['similarity_fn_name']}; promptcli compares by cosine")
+        note(
+            f"{folder.name} is compared by {about['similarity_fn_name']}; promptcli compares by"
+            " cosine"
+        )
     width = about.get("truncate_dim")
     if width is not None and _size(about, "truncate_dim") == 0:
-        raise UsageError(f"{folder.name} sets truncate_dim to {shown(width)}, which is not a width; {_HINT}")
+        raise UsageError(
+            f"{folder.name} sets truncate_dim to {shown(width)}, which is not a width; {_HINT}"
+        )
     return [] if width is None else [f"truncate:{width}"]
 
 
@@ -359,12 +460,18 @@ def _table(folder: _Folder) -> Entry:
     transforms += _truncated(folder, about)
     recipe = Recipe(where, period=False, pooling="static/avg", transforms=tuple(transforms))
     return _entry(
-        folder, "table of words", recipe, tensors, prompts=_prompts(folder, about, True) if about else Prompts()
+        folder,
+        "table of words",
+        recipe,
+        tensors,
+        prompts=_prompts(folder, about, True) if about else Prompts(),
     )
 
 
 def _plain(folder: _Folder) -> Entry:
-    """Read the authors' own checkpoints, recognised by tensors and names, and plain language models."""
+    """Read the authors' own checkpoints, recognised by tensors and names, and plain language
+    models.
+    """
     if _is_model2vec(folder):
         return _table(folder)
     config = folder.document(_CONFIG)
@@ -389,40 +496,76 @@ def _plain(folder: _Folder) -> Entry:
     if kind == "PromCSE checkpoint":
         sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
         numbers = _prefix(folder, config, sizes, stored["prefix_encoder.embedding.weight"])
-        recipe, tensors = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}"), {**tensors, PREFIX: numbers}
+        recipe, tensors = (
+            recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}"),
+            {**tensors, PREFIX: numbers},
+        )
     return _entry(folder, kind, recipe, tensors, taken)
 
 
 def _check_plain(folder: _Folder, config: Mapping[str, Any]) -> None:
     """Refuse a folder that looks like a language model alone and is more."""
     remedy = "; for its language model alone give it as `backbone`"
-    if any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or ()):
+    if any(
+        str(name).endswith("ForSequenceClassification")
+        for name in config.get("architectures") or ()
+    ):
         raise UsageError(f"{folder.name} {_RERANKER}{remedy}")
     for path in sorted(folder.path.glob("1_*")):
-        raise UsageError(f"{folder.name} has {path.name} and no {MODULES}, which says how it is used; {_HINT}{remedy}")
+        raise UsageError(
+            f"{folder.name} has {path.name} and no {MODULES}, which says how it is used;"
+            f" {_HINT}{remedy}"
+        )
 
 
-def _prefix(folder: _Folder, config: Mapping[str, Any], sizes: Sequence[str], stored: Tensor) -> Tensor:
-    """Return keys and values (L, 2, h, p, d/h), stored as (p, 2 L d); ``sizes`` names layers, heads and width."""
+def _prefix(
+    folder: _Folder, config: Mapping[str, Any], sizes: Sequence[str], stored: Tensor
+) -> Tensor:
+    """Return keys and values (L, 2, h, p, d/h), stored as (p, 2 L d).
+
+    ``sizes`` names layers, heads and width.
+    """
     layers, heads, width = (_size(config, name) for name in sizes)
-    if 0 in (layers, heads, width) or tuple(stored.shape) != (*stored.shape[:1], 2 * layers * width):
+    if 0 in (layers, heads, width) or tuple(stored.shape) != (
+        *stored.shape[:1],
+        2 * layers * width,
+    ):
         shapes = f"{tuple(stored.shape)}, and its configuration says (length, {2 * layers * width})"
         raise UsageError(f"{folder.name} has a prefix of shape {shapes}; {_HINT}")
-    return stored.float().view(len(stored), layers, 2, heads, width // heads).permute(1, 2, 3, 0, 4).contiguous()
+    return (
+        stored.float()
+        .view(len(stored), layers, 2, heads, width // heads)
+        .permute(1, 2, 3, 0, 4)
+        .contiguous()
+    )
 
 
-def _head(recipe: Recipe, stored: Mapping[str, Tensor], supervised: bool) -> tuple[Recipe, dict[str, Tensor]]:
+def _head(
+    recipe: Recipe, stored: Mapping[str, Tensor], supervised: bool
+) -> tuple[Recipe, dict[str, Tensor]]:
     """Return a recipe with the head that a supervised checkpoint keeps, and the head's tensors."""
     if not supervised:
         return recipe, {}
     if "mlp.dense.weight" not in stored:
-        return recipe.replace(transforms=("cls-pooler",) if any("pooler." in name for name in stored) else ()), {}
+        return (
+            recipe.replace(
+                transforms=("cls-pooler",) if any("pooler." in name for name in stored) else ()
+            ),
+            {},
+        )
     dense = {name: stored[f"mlp.dense.{name}"].float() for name in ("weight", "bias")}
-    transform, tensors = "projection:tanh", {f"projection.0.{name}": tensor for name, tensor in dense.items()}
+    transform, tensors = (
+        "projection:tanh",
+        {f"projection.0.{name}": tensor for name, tensor in dense.items()},
+    )
     if "mlp.LayerNorm.weight" in stored:
         norm = {name: stored[f"mlp.LayerNorm.{name}"].float() for name in ("weight", "bias")}
         transform, parts = "projection:mlm", {"dense": dense, "LayerNorm": norm}
-        tensors = {f"projection.0.{part}.{name}": one for part, layer in parts.items() for name, one in layer.items()}
+        tensors = {
+            f"projection.0.{part}.{name}": one
+            for part, layer in parts.items()
+            for name, one in layer.items()
+        }
     denoise = _DENOISE[transform] if MASK in recipe.prompt else "none"
     return recipe.replace(transforms=(transform,), denoise=denoise), tensors
 

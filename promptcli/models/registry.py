@@ -15,17 +15,30 @@ from promptcli.models.entries import BACKBONE, MANIFEST, TENSORS, Entry
 from promptcli.recipe import Recipe
 from promptcli.settings import ANOTHER_HOME, BARE
 from promptcli.storage.files import is_writable, remove_folder, temporary_folder
-from promptcli.storage.folders import clean_up, folders_with, link_file, list_files, read_folder, write_folder
+from promptcli.storage.folders import (
+    clean_up,
+    folders_with,
+    link_file,
+    list_files,
+    read_folder,
+    write_folder,
+)
 from promptcli.storage.locks import hold
 
-SHIPPED = ("mini", "mini-static")  #: read-only, distilled from all-MiniLM-L6-v2; ``mini-static``: word vectors, fast
+SHIPPED = (
+    "mini",
+    "mini-static",
+)  #: read-only, distilled from all-MiniLM-L6-v2; ``mini-static``: word vectors, fast
 _SHIPPED_FOLDER = Path(promptcli.__file__).parent / "shipped"
 
 _NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}")
 
 
 class Registry:
-    """The entries in ``home``, and the shipped ones. Several processes may write at once: they take turns by a lock."""
+    """The entries in ``home``, and the shipped ones.
+
+    Several processes may write at once: they take turns by a lock.
+    """
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -35,7 +48,10 @@ class Registry:
         if not self._models.is_dir():
             return [*SHIPPED]
         saved = folders_with(MANIFEST, self._models)
-        return [*SHIPPED, *sorted(name for name in saved if _NAME.fullmatch(name) and name not in SHIPPED)]
+        return [
+            *SHIPPED,
+            *sorted(name for name in saved if _NAME.fullmatch(name) and name not in SHIPPED),
+        ]
 
     def load(self, name: str, read: Callable[[Path], Entry] = entries.read_entry) -> Entry:
         return read_folder(self.folder(self._known(name)), read)
@@ -46,11 +62,18 @@ class Registry:
     def check_free(self, name: str, *, force: bool = False) -> None:
         """Refuse a name that ``save`` would refuse, before any work is done."""
         if not _NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is not a name for a model; use up to 100 of A-Z a-z 0-9 . _ -, no dot first")
+            raise UsageError(
+                f"{name!r} is not a name for a model; use up to 100 of A-Z a-z 0-9 . _ -, no dot"
+                " first"
+            )
         if name in SHIPPED:
-            raise UsageError(f"model {name!r} is shipped with promptcli and is not replaced; choose another name")
+            raise UsageError(
+                f"model {name!r} is shipped with promptcli and is not replaced; choose another name"
+            )
         if not is_writable(self._models):
-            raise UsageError(f"models are kept in {self._home}, which may not be written; {ANOTHER_HOME}")
+            raise UsageError(
+                f"models are kept in {self._home}, which may not be written; {ANOTHER_HOME}"
+            )
         if (self._models / name / MANIFEST).is_file() and not force:
             raise UsageError(f"model {name!r} exists; give another `name`, or `force`")
 
@@ -58,12 +81,17 @@ class Registry:
         return self._home / "runs" / name
 
     def new_folder(self) -> AbstractContextManager[Path]:
-        """Return an empty folder on the registry's disk, deleted at the end, for a backbone that is to be saved."""
+        """Return an empty folder on the registry's disk, deleted at the end, for a backbone that is
+        to be saved.
+        """
         self._models.mkdir(parents=True, exist_ok=True)
         return temporary_folder(self._home / "new")
 
     def save(self, entry: Entry, *, force: bool = False, backbone: Path | None = None) -> Entry:
-        """Save an entry, completely or not at all, and return it as saved; the folder ``backbone`` is moved into it."""
+        """Save an entry, completely or not at all, and return it as saved.
+
+        The folder ``backbone`` is moved into it.
+        """
         with self._locked():
             self.check_free(entry.name, force=force)
             entry = entries.with_backbone(entry, portable(entry.recipe).backbone)
@@ -75,13 +103,19 @@ class Registry:
                     self._take_backbone(Path(entry.recipe.backbone), folder / BACKBONE)
                 if (folder / BACKBONE).is_dir():
                     about = {**entry.provenance, "backbone": str(target.absolute() / BACKBONE)}
-                    entry = dataclasses.replace(entries.with_backbone(entry, BACKBONE), provenance=about)
+                    entry = dataclasses.replace(
+                        entries.with_backbone(entry, BACKBONE), provenance=about
+                    )
                 entries.write_entry(folder, entry)
         return self.load(entry.name)
 
     def _take_backbone(self, source: Path, target: Path) -> None:
-        """Give an entry whose backbone is in another entry's folder its own, so that either may be removed."""
-        if source.is_dir() and Path(os.path.realpath(source)).is_relative_to(os.path.realpath(self._models)):
+        """Give an entry whose backbone is in another entry's folder its own, so that either may be
+        removed.
+        """
+        if source.is_dir() and Path(os.path.realpath(source)).is_relative_to(
+            os.path.realpath(self._models)
+        ):
             for name in list_files(source):
                 if name not in (MANIFEST, TENSORS):
                     (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -105,10 +139,15 @@ class Registry:
         return (_SHIPPED_FOLDER if name in SHIPPED else self._models) / name
 
     def _known(self, name: str) -> str:
-        if name not in SHIPPED and not (_NAME.fullmatch(name) and read_folder(self._models / name, _holds_entry)):
+        if name not in SHIPPED and not (
+            _NAME.fullmatch(name) and read_folder(self._models / name, _holds_entry)
+        ):
             names = self.names()
             near = did_you_mean(name, names)
-            raise NotFoundError(f"no model {name!r}; there are: {', '.join(names)}; see `promptcli models list`{near}")
+            raise NotFoundError(
+                f"no model {name!r}; there are: {', '.join(names)}; see `promptcli models"
+                f" list`{near}"
+            )
         return name
 
 
@@ -117,7 +156,9 @@ def _holds_entry(folder: Path) -> bool:
 
 
 def portable(recipe: Recipe) -> Recipe:
-    """Return a recipe that does not depend on the current folder: a backbone's path becomes absolute."""
+    """Return a recipe that does not depend on the current folder: a backbone's path becomes
+    absolute.
+    """
     if recipe.backbone == BARE.backbone:
         return recipe
     return recipe.replace(backbone=portable_name(recipe.backbone))

@@ -1,4 +1,6 @@
-"""Write an encoder to a folder: as modules of sentence-transformers, else as one module that calls promptcli."""
+"""Write an encoder to a folder: as modules of sentence-transformers, else as one module that calls
+promptcli.
+"""
 
 import shutil
 from dataclasses import replace
@@ -26,7 +28,15 @@ from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError
 from promptcli.models import forms
 from promptcli.models.card import public
-from promptcli.models.entries import BACKBONE, MODULES, OUR_MODULE, TENSORS, Entry, with_backbone, write_manifest
+from promptcli.models.entries import (
+    BACKBONE,
+    MODULES,
+    OUR_MODULE,
+    TENSORS,
+    Entry,
+    with_backbone,
+    write_manifest,
+)
 from promptcli.models.forms import InexactError, Module
 from promptcli.models.loading import open_model
 from promptcli.models.reading import FLAGS, MODES
@@ -36,17 +46,29 @@ from promptcli.storage.files import delete
 from promptcli.storage.tensors import save_tensors
 
 _MODELS = "sentence_transformers.models."
-_CONFIGS = ("config.json", "adapter_config.json")  #: the files of a backbone besides weights and tokenizer
+_CONFIGS = (
+    "config.json",
+    "adapter_config.json",
+)  #: the files of a backbone besides weights and tokenizer
 _READ = "[promptcli-mask]"  #: read in place of the template's mask; a sentence may contain the mask
-_FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}  #: in the order in which Pooling joins several
+_FLAGS = {
+    MODES[mode]: flag for flag, mode in FLAGS.items()
+}  #: in the order in which Pooling joins several
 
 
 def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
-    """Write Transformer, pooling and dense layers; return the differences, and sentences without any."""
+    """Write Transformer, pooling and dense layers.
+
+    Return the differences, and sentences without any.
+    """
     if encoder.backbone.words_only:
         raise InexactError("a table of words has no layers")
     texts = dict(encoder.prompts)
-    settings = {"prompts": texts, "default_prompt_name": encoder.default_prompt_name, "similarity_fn_name": "cosine"}
+    settings = {
+        "prompts": texts,
+        "default_prompt_name": encoder.default_prompt_name,
+        "similarity_fn_name": "cosine",
+    }
     encoder = encoder.prompted("") if texts else encoder
     pooling, weights = _pooling_modules(encoder)
     if not encoder.texts.counted:
@@ -64,14 +86,20 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
     compared = _compare_ids(encoder, folder)
     reading: dict[str, Any] = {"max_seq_length": encoder.max_length, "do_lower_case": False}
     if encoder.backbone.family.pooler and encoder.backbone.model.pooler is None:
-        reading["model_args"] = {"add_pooling_layer": False}  # else a random one is made there, with a warning
+        reading["model_args"] = {
+            "add_pooling_layer": False
+        }  # else a random one is made there, with a warning
     (folder / "sentence_bert_config.json").write_text(to_json(reading), encoding="utf-8")
     listed = [{"idx": 0, "name": "0", "path": "", "type": f"{_MODELS}Transformer"}]
     for number, module in enumerate(modules, 1):
         path = f"{number}_{module.kind}"
-        listed.append({"idx": number, "name": str(number), "path": path, "type": _MODELS + module.kind})
+        listed.append(
+            {"idx": number, "name": str(number), "path": path, "type": _MODELS + module.kind}
+        )
         (folder / path).mkdir()
-        (folder / path / "config.json").write_text(to_json(module.config, indent=None), encoding="utf-8")
+        (folder / path / "config.json").write_text(
+            to_json(module.config, indent=None), encoding="utf-8"
+        )
         if module.tensors:
             save_tensors(module.tensors, folder / path / "model.safetensors")
     (folder / "modules.json").write_text(to_json(listed), encoding="utf-8")
@@ -84,10 +112,15 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
 def _pooling_modules(encoder: Encoder) -> tuple[list[Module], str]:
     states, _, spec = encoder.pooling.spec.partition("/")
     width, last = encoder.backbone.width, encoder.backbone.n_layers
-    kinds = ["avg" if kind == "mask" else kind for kind in (split_spec(weights)[0] for weights in spec.split("+"))]
+    kinds = [
+        "avg" if kind == "mask" else kind
+        for kind in (split_spec(weights)[0] for weights in spec.split("+"))
+    ]
     known = kinds == [kind for kind in _FLAGS if kind in kinds]
     if not known or not states.startswith(("last", "first-last", "layer-")):
-        raise InexactError(f"pooling {encoder.pooling.spec!r} is not a module of sentence-transformers")
+        raise InexactError(
+            f"pooling {encoder.pooling.spec!r} is not a module of sentence-transformers"
+        )
     if encoder.denoising.place != "none":
         raise InexactError("denoising depends on the length of the sentence, which no module has")
     layers = encoder.pooling.states.needs.layers
@@ -105,10 +138,14 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[Module], str]:
 def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], dict[int, Tensor]]:
     backbone, template, prompt = encoder.backbone, encoder.template, encoder.prompt
     if type(prompt) not in (Prompt, SoftTemplate):
-        raise InexactError(f"prompt {prompt.spec.partition(':')[0]!r} is more than tokens around the sentence")
+        raise InexactError(
+            f"prompt {prompt.spec.partition(':')[0]!r} is more than tokens around the sentence"
+        )
     soft = prompt.slots if isinstance(prompt, SoftTemplate) else []
     if soft and template.pieces(["\0"], False)[0].strip() != "\0":
-        raise InexactError("words of a soft template that touch the sentence have no ids in this vocabulary")
+        raise InexactError(
+            "words of a soft template that touch the sentence have no ids in this vocabulary"
+        )
     definition = tokenizer_definition(backbone)
     names = [f"[promptcli-{number}]" for number in range(len(soft))] + ([_READ] if read else [])
     ids = forms.add_tokens(definition, names) if names else []
@@ -137,25 +174,38 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
     if encoder.recipe.period:
         notes.append(forms.TYPED)
     if not all(same[:-1]):
-        notes.append(f"a sentence that is cut at {encoder.max_length} tokens loses the mark of the template after it")
+        notes.append(
+            f"a sentence that is cut at {encoder.max_length} tokens loses the mark of the template"
+            " after it"
+        )
     if not same[-1]:
         notes.append("an empty sentence has another vector there")
     return tuple(notes), [probe for probe, equal in zip(forms.PROBES, same, strict=False) if equal]
 
 
 def save_encoder(
-    entry: Entry, encoder: Encoder, folder: Path, *, backbone: str | None = None, target: str | None = None
+    entry: Entry,
+    encoder: Encoder,
+    folder: Path,
+    *,
+    backbone: str | None = None,
+    target: str | None = None,
 ) -> tuple[str | None, tuple[str, ...], list[str]]:
-    """Write an encoder into an empty folder; ``target`` is ``to`` of ``export``, ``backbone`` the name of one left out.
+    """Write an encoder into an empty folder.
 
-    Returns why modules of sentence-transformers cannot express the recipe (None: they do), the differences, and
-    sentences whose vectors are the same there. One in less than float32 is made again from its entry.
+    ``target`` is ``to`` of ``export``, ``backbone`` the name of one left out.
+
+    Returns why modules of sentence-transformers cannot express the recipe (None: they do), the
+    differences, and sentences whose vectors are the same there. One in less than float32 is made
+    again from its entry.
     """
     if encoder.backbone.dtype != torch.float32:
         encoder = open_model(entry, device="cpu", dtype="float32")
     check_shareable(encoder)
     own, tensors = encoder.backbone, encoder.tensors()
-    known: dict[str, str] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
+    known: dict[
+        str, str
+    ] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
     notes: tuple[str, ...] = ()
     probes = [*forms.PROBES]
     reason: str | None = f"the backbone {backbone} is not in it" if backbone else None
@@ -172,7 +222,10 @@ def save_encoder(
         else:
             copy_backbone(own.name, own.folder, folder / OWN_TOKENIZER, weights=False)
             if not (tuned_weights(tensors) or own.merged):
-                known = {"written": weights_digest(folder), "weights": own.provenance.weights_sha256}
+                known = {
+                    "written": weights_digest(folder),
+                    "weights": own.provenance.weights_sha256,
+                }
             tensors = untuned(encoder)
     if reason is not None:
         (folder / MODULES).write_text(OUR_MODULE, encoding="utf-8")
@@ -181,12 +234,16 @@ def save_encoder(
     transfer = entry.transfer and Encoder(entry.transfer, own, encoder.tensors()).recipe
     entry = replace(entry, recipe=encoder.recipe, transfer=transfer)  # every name written out
     placed = public(with_backbone(entry, backbone or ("." if reason is None else BACKBONE)))
-    write_manifest(folder, replace(placed, fingerprint=encoder.fingerprint, target=target, backbone=known))
+    write_manifest(
+        folder, replace(placed, fingerprint=encoder.fingerprint, target=target, backbone=known)
+    )
     return reason, notes, probes
 
 
 def check_shareable(encoder: Encoder) -> None:
-    """Refuse to pass on weights that a link in the backbone's folder takes from elsewhere on this machine."""
+    """Refuse to pass on weights that a link in the backbone's folder takes from elsewhere on this
+    machine.
+    """
     own = encoder.backbone
     if not words_only(own.name):
         check_links(f"backbone {own.name!r}", own.folder, own.folder.glob("*.safetensors"))
@@ -194,17 +251,29 @@ def check_shareable(encoder: Encoder) -> None:
 
 def untuned(encoder: Encoder) -> dict[str, Tensor]:
     """Return an encoder's tensors outside the backbone."""
-    return {name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)}
+    return {
+        name: tensor for name, tensor in encoder.tensors().items() if not name.startswith(TUNED)
+    }
 
 
 def copy_backbone(name: str, source: Path, target: Path, *, weights: bool = True) -> None:
-    """Copy only the tokenizer of a backbone's folder, and with ``weights`` its configuration and weights."""
+    """Copy only the tokenizer of a backbone's folder, and with ``weights`` its configuration and
+    weights.
+    """
     if name.startswith("glove:"):
         raise UsageError("word vectors are a file: share it, and use it with `model` static-avg")
     tokenizer = source / OWN_TOKENIZER
-    files = [path for path in (tokenizer if tokenizer.is_dir() else source).iterdir() if is_tokenizer_file(path)]
+    files = [
+        path
+        for path in (tokenizer if tokenizer.is_dir() else source).iterdir()
+        if is_tokenizer_file(path)
+    ]
     if weights:
-        stored = [path for path in source.iterdir() if path.match("*.safetensors*") and path.name != TENSORS]
+        stored = [
+            path
+            for path in source.iterdir()
+            if path.match("*.safetensors*") and path.name != TENSORS
+        ]
         files += [path for path in (*map(source.joinpath, _CONFIGS), *stored) if path.is_file()]
     check_links(f"backbone {name!r}", source, files)
     target.mkdir()

@@ -1,4 +1,6 @@
-"""An encoder as the one module of a SentenceTransformer, for recipes that no configuration holds."""
+"""An encoder as the one module of a SentenceTransformer, for recipes that no configuration
+holds.
+"""
 
 from pathlib import Path
 from typing import Any, Self
@@ -38,7 +40,9 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
         return {"texts": [(prompt or "") + text for text in inputs]}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        features["sentence_embedding"] = self.encoder.encode(features.pop("texts"), convert_to_tensor=True)
+        features["sentence_embedding"] = self.encoder.encode(
+            features.pop("texts"), convert_to_tensor=True
+        )
         return features
 
     def get_embedding_dimension(self) -> int:
@@ -59,11 +63,14 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
 
 
 def as_sentence_transformer(encoder: Encoder) -> SentenceTransformer:
-    """Return a SentenceTransformer whose vectors are the encoder's; no ``trust_remote_code`` is needed.
+    """Return a SentenceTransformer whose vectors are the encoder's.
+
+    No ``trust_remote_code`` is needed.
 
     Example:
         >>> import promptcli as pc
-        >>> as_sentence_transformer(pc.load("mini")).encode(["A cat sleeps."]).shape  # doctest: +SKIP
+        >>> model = as_sentence_transformer(pc.load("mini"))  # doctest: +SKIP
+        >>> model.encode(["A cat sleeps."]).shape  # doctest: +SKIP
         (1, 256)
     """
     return SentenceTransformer(modules=[PromptcliModule(encoder)], device=str(encoder.device))

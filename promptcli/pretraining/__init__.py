@@ -1,1 +1,4 @@
-"""Pre-training of a small language model from plain text. A room of files; import what you need from them."""
+"""Pre-training of a small language model from plain text.
+
+A room of files; import what you need from them.
+"""

@@ -1,7 +1,9 @@
-"""The batches of a pre-training run: they follow from plan and corpus alone, so any step can be repeated.
+"""The batches of a pre-training run: they follow from plan and corpus alone, so any step can be
+repeated.
 
-Bag-of-words prediction: the [MASK] of a template predicts the content words of its sentence, after Ma et al. 2024
-(arXiv 2401.11248), in which [CLS] does; so a small model learns what templates ask for.
+Bag-of-words prediction: the [MASK] of a template predicts the content words of its sentence, after
+Ma et al. 2024 (arXiv 2401.11248), in which [CLS] does; so a small model learns what templates ask
+for.
 """
 
 import itertools
@@ -56,7 +58,9 @@ class Batch:
     ids: np.ndarray  #: (n, t) int64, padded at the end
     real: np.ndarray  #: (n, t) bool, not padding
     begins: np.ndarray  #: (n,) int64, the position of each chunk's [CLS] in the position table
-    places: np.ndarray  #: (k,) int64, of the predictions, numbered in the flattened ids; of templates' masks last
+    places: (
+        np.ndarray
+    )  #: (k,) int64, of the predictions, numbered in the flattened ids; of templates' masks last
     gold: np.ndarray  #: (g,) int64, the right ids at the first g places
     owners: np.ndarray  #: (e,) int64, each word's place, numbered after the first g
     words: np.ndarray  #: (e,) int64, ids
@@ -65,7 +69,10 @@ class Batch:
     def tensors(self, device: str | torch.device) -> tuple[Any, ...]:
         """Return the fields in their order, on a device; ``real`` is None without padding."""
         fields = {**vars(self), "real": None if self.real.all() else self.real}
-        return tuple(None if field is None else to_device(field, torch.device(device)) for field in fields.values())
+        return tuple(
+            None if field is None else to_device(field, torch.device(device))
+            for field in fields.values()
+        )
 
 
 def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
@@ -103,8 +110,13 @@ def lines_for_templates(plan: Plan, corpus: Corpus) -> Iterator[np.ndarray]:
         yield from _epoch(plan, spans, order, extra)
 
 
-def _epoch(plan: Plan, spans: np.ndarray, rng: np.random.Generator, extra: int = 0) -> Iterator[np.ndarray]:
-    """Yield the batches of one pass over spans, of similar lengths; every span gets ``extra`` more tokens."""
+def _epoch(
+    plan: Plan, spans: np.ndarray, rng: np.random.Generator, extra: int = 0
+) -> Iterator[np.ndarray]:
+    """Yield the batches of one pass over spans, of similar lengths.
+
+    Every span gets ``extra`` more tokens.
+    """
     spans = spans[rng.permutation(len(spans))]
     for start in range(0, len(spans), _POOL):
         pool = spans[start : start + _POOL]
@@ -115,7 +127,9 @@ def _epoch(plan: Plan, spans: np.ndarray, rng: np.random.Generator, extra: int =
 
 
 def _cut(pool: np.ndarray, batch_tokens: int, extra: int) -> Iterator[np.ndarray]:
-    """Yield slices of a pool sorted by length that hold at most ``batch_tokens``, padding included."""
+    """Yield slices of a pool sorted by length that hold at most ``batch_tokens``, padding
+    included.
+    """
     longest = (pool[:, 1] - pool[:, 0] + 2 + extra).tolist()
     start = 0
     for row in range(len(pool)):
@@ -136,8 +150,13 @@ def mask(step: Step, plan: Plan, corpus: Corpus) -> Batch:
     return Batch(ids, real, starts, places, gold, _NONE, _NONE, _NONE.astype(np.float32))
 
 
-def hide(ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """Hide a share of the places ``words`` of the flattened ids, in place; return places and right ids, (k,) each."""
+def hide(
+    ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan
+) -> tuple[np.ndarray, np.ndarray]:
+    """Hide a share of the places ``words`` of the flattened ids, in place.
+
+    Return places and right ids, (k,) each.
+    """
     rng = np.random.default_rng([plan.seed, _MASKS, step.number])
     flat = ids.ravel()
     chosen = rng.random(len(words)) < plan.masking
@@ -153,7 +172,9 @@ def hide(ids: np.ndarray, words: np.ndarray, step: Step, plan: Plan) -> tuple[np
 
 
 def inputs(chunks: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return chunks between [CLS] and [SEP], padded at the end, (n, t), and which tokens are real, (n, t) bool."""
+    """Return chunks between [CLS] and [SEP], padded at the end, (n, t), and which tokens are real,
+    (n, t) bool.
+    """
     lengths = np.array([len(chunk) + 2 for chunk in chunks])
     ids = np.full((len(chunks), int(lengths.max())), PAD, np.int64)
     ids[:, 0] = CLS
@@ -164,7 +185,9 @@ def inputs(chunks: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np
 
 
 def begins(step: Step, plan: Plan, lengths: np.ndarray) -> np.ndarray:
-    """Return the position of each chunk's first token, (n,): 0, or anywhere it fits, so that all positions learn."""
+    """Return the position of each chunk's first token, (n,): 0, or anywhere it fits, so that all
+    positions learn.
+    """
     rng = np.random.default_rng([plan.seed, _PLACES, step.number])
     anywhere = rng.integers(0, plan.positions - lengths + 1)
     return np.where(rng.random(len(lengths)) < plan.at_start, 0, anywhere)
@@ -178,13 +201,17 @@ def read_templates(path: Path, vocabulary: Vocabulary) -> tuple[Template, ...]:
         masks = sum(piece.count(MASK) for piece in (before, *after))
         if len(after) != 1 or masks != 1 or len(before) + len(after[0]) > _LONGEST:
             allowed = f"write one [X], one [MASK], and at most {_LONGEST} tokens"
-            raise UsageError(f"{path}, line {number}: {line.strip()[:60]!r} is not a template; {allowed}")
+            raise UsageError(
+                f"{path}, line {number}: {line.strip()[:60]!r} is not a template; {allowed}"
+            )
         templates.append((before, after[0]))
     return tuple(templates)
 
 
 def predict_words(step: Step, plan: Plan, corpus: Corpus) -> Batch:
-    """Return a step's inputs: lines in templates whose masks predict their words, or chunks by plain masking."""
+    """Return a step's inputs: lines in templates whose masks predict their words, or chunks by
+    plain masking.
+    """
     if not step.templated:
         return mask(step, plan, corpus)
     rng = np.random.default_rng([plan.seed, _TEMPLATES, step.number])
@@ -199,7 +226,9 @@ def predict_words(step: Step, plan: Plan, corpus: Corpus) -> Batch:
         rows.append(row)
     ids, real = inputs(rows)
     starts = np.arange(len(ids)) * ids.shape[1]
-    words = np.concatenate([places + first for places, first in zip(sentences, starts, strict=True)])
+    words = np.concatenate(
+        [places + first for places, first in zip(sentences, starts, strict=True)]
+    )
     known = words[ids.ravel()[words] >= len(SPECIALS)]
     if len(known):
         words = known

@@ -46,7 +46,9 @@ class Corpus:
 
     tokens: np.ndarray  #: (t,) ids of all lines, one after the other; on the disk
     ends: np.ndarray  #: (lines,) where each line ends
-    unrelated_from: int  #: number of the first line of the files of unrelated lines, which come last
+    unrelated_from: (
+        int  #: number of the first line of the files of unrelated lines, which come last
+    )
     pieces: tuple[str, ...] = ()  #: the vocabulary's items by id
     templates: tuple[Template, ...] = ()
 
@@ -79,15 +81,19 @@ class Corpus:
         return float(np.mean(np.asarray(self.tokens) == UNK))
 
     def lines(self, longest: int) -> np.ndarray:
-        """Return begin and end of each line of enough tokens, at most ``longest`` of them, (lines, 2)."""
+        """Return begin and end of each line of enough tokens, at most ``longest`` of them, (lines,
+        2).
+        """
         starts = np.concatenate([[0], self.ends[:-1]])
         return _long_enough(starts, np.minimum(self.ends, starts + longest))
 
-    def chunks(self, lengths: tuple[int, ...], longest: int, rng: np.random.Generator) -> np.ndarray:
+    def chunks(
+        self, lengths: tuple[int, ...], longest: int, rng: np.random.Generator
+    ) -> np.ndarray:
         """Return begin and end of each chunk in ``tokens``, (chunks, 2).
 
-        One of ``lengths`` is drawn for each chunk, which takes whole lines up to it (at least one), and at most
-        ``longest`` tokens; the rest is left out.
+        One of ``lengths`` is drawn for each chunk, which takes whole lines up to it (at least one),
+        and at most ``longest`` tokens; the rest is left out.
         """
         related = self.ends[: self.unrelated_from].tolist()
         draws = iter(rng.choice(lengths, size=len(related) + 1).tolist())
@@ -99,7 +105,9 @@ class Corpus:
                 cuts.append(previous)
                 start, target = previous, next(draws)
             previous = end
-        bounds = np.concatenate([np.array([0, *cuts], np.int64), self.ends[max(self.unrelated_from - 1, 0) :]])
+        bounds = np.concatenate(
+            [np.array([0, *cuts], np.int64), self.ends[max(self.unrelated_from - 1, 0) :]]
+        )
         return _long_enough(bounds[:-1], np.minimum(bounds[1:], bounds[:-1] + longest))
 
 
@@ -126,9 +134,14 @@ def make_vocabulary(folder: Path, files: Sequence[CorpusFile], size: int) -> Voc
 
 
 def make_corpus(
-    folder: Path, files: Sequence[CorpusFile], vocabulary: Vocabulary, templates: tuple[Template, ...] = ()
+    folder: Path,
+    files: Sequence[CorpusFile],
+    vocabulary: Vocabulary,
+    templates: tuple[Template, ...] = (),
 ) -> Corpus:
-    """Return the corpus, tokenised into ``folder`` unless it is there (``lines.npz`` comes last)."""
+    """Return the corpus, tokenised into ``folder`` unless it is there (``lines.npz`` comes
+    last).
+    """
     dtype = token_dtype(vocabulary.size)
     if not (folder / "lines.npz").is_file():
         ends: list[np.ndarray] = []
@@ -140,7 +153,11 @@ def make_corpus(
                 while lot := tuple(itertools.islice(texts, _LINES)):
                     ids = vocabulary.encode(lot)
                     lengths = np.fromiter((len(row) for row in ids), np.int64, len(ids))
-                    out.write(np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths.sum())).data)
+                    out.write(
+                        np.fromiter(
+                            itertools.chain.from_iterable(ids), dtype, int(lengths.sum())
+                        ).data
+                    )
                     ends.append(total + np.cumsum(lengths))
                     total, lines = int(ends[-1][-1]), lines + len(ids)
                     advance(len(ids))
@@ -152,11 +169,17 @@ def make_corpus(
         tokens = np.memmap(folder / "tokens.bin", dtype=dtype, mode="r")
         with np.load(folder / "lines.npz", allow_pickle=False) as stored:
             bounds, unrelated_from = stored["ends"], int(stored["unrelated_from"])
-        rising = bounds.dtype == np.int64 and bounds.ndim == 1 and (np.diff(bounds, prepend=0) >= 0).all()
+        rising = (
+            bounds.dtype == np.int64
+            and bounds.ndim == 1
+            and (np.diff(bounds, prepend=0) >= 0).all()
+        )
         if not rising or bounds[-1] != len(tokens) or not 0 <= unrelated_from <= len(bounds):
             raise ValueError(f"lines.npz is not of the {len(tokens):,} tokens")
         if tokens.max() >= vocabulary.size:
-            raise ValueError(f"tokens.bin has tokens beyond the {vocabulary.size:,} of the vocabulary")
+            raise ValueError(
+                f"tokens.bin has tokens beyond the {vocabulary.size:,} of the vocabulary"
+            )
     return Corpus(tokens, bounds, unrelated_from, vocabulary.pieces, templates)
 
 
@@ -167,4 +190,6 @@ def damage_named(folder: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, LookupError, TypeError, EOFError, zipfile.BadZipFile) as error:
         reason = one_line(error, 100)
-        raise UsageError(f"files in {folder} are damaged ({reason}); delete the folder and start again") from None
+        raise UsageError(
+            f"files in {folder} are damaged ({reason}); delete the folder and start again"
+        ) from None

@@ -33,29 +33,36 @@ def pretrain(
 ) -> Pretrained:
     """Pre-train a small BERT on plain text.
 
-    Its lower-casing WordPiece vocabulary is trained on the same text. An earlier model can be adapted to the text
-    instead. The folder is a backbone afterwards: `promptcli embed file.txt --backbone FOLDER`.
+    Its lower-casing WordPiece vocabulary is trained on the same text. An earlier model can be
+    adapted to the text instead. The folder is a backbone afterwards: `promptcli embed file.txt
+    --backbone FOLDER`.
 
     Args:
         files: Plain text, one sentence or paragraph a line.
         output: Folder of the model.
         unrelated: Further file, whose lines are in no order; repeatable.
-        start: Start from a BERT that this command made (``mini-bert``, a folder): its vocabulary, shape and weights.
-        templates: For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 that come with promptcli.
-        resume: Resume the unfinished run in the folder; it ends with the weights of a run that was never killed.
+        start: Start from a BERT that this command made (``mini-bert``, a folder): its vocabulary,
+            shape and weights.
+        templates: For bag-of-words: templates, one a line, with [X] and [MASK]. Default: 49 that
+            come with promptcli.
+        resume: Resume the unfinished run in the folder; it ends with the weights of a run that was
+            never killed.
         device: ``auto``, ``cpu``, ``cuda``, ...
         offline: Never use the network.
         command: What was typed, for the card.
-        settings: Fields of ``pretraining.plan.Plan``: ``tokens=10**7``, ``layers=4``, ``width=256``, ...
+        settings: Fields of ``pretraining.plan.Plan``: ``tokens=10**7``, ``layers=4``,
+            ``width=256``, ...
 
     Raises:
-        UsageError: Settings that do not go together, a file that is not text, or a folder that holds something else.
+        UsageError: Settings that do not go together, a file that is not text, or a folder that
+            holds something else.
         NotFoundError: A file or a model is missing.
         PromptcliError: The loss is not a number.
 
     Example:
         >>> import promptcli as pc
-        >>> pc.pretrain("sentences.txt", "my-bert", tokens=10**7).figures["parameters"]  # doctest: +SKIP
+        >>> made = pc.pretrain("sentences.txt", "my-bert", tokens=10**7)  # doctest: +SKIP
+        >>> made.figures["parameters"]  # doctest: +SKIP
     """
     from promptcli.errors import UsageError, unknown
     from promptcli.evaluation.evaluator import kept_random_states
@@ -79,12 +86,19 @@ def pretrain(
             raise UsageError(f"`templates` needs `objective` {BAGS}")
         taught = Path(templates or DEFAULT_TEMPLATES) if plan.objective == BAGS else None
         ordered = [files] if isinstance(files, str | Path) else files
-        corpus = [*(CorpusFile(Path(file)) for file in ordered), *(CorpusFile(Path(file), True) for file in unrelated)]
+        corpus = [
+            *(CorpusFile(Path(file)) for file in ordered),
+            *(CorpusFile(Path(file), True) for file in unrelated),
+        ]
         for file in [*corpus, *([CorpusFile(taught)] if taught else [])]:
             next(file.lines(), None)  # wrong files are refused before the work
-        hashes = tuple(sha256(file.path) + (" unrelated" if file.unrelated else "") for file in corpus)
+        hashes = tuple(
+            sha256(file.path) + (" unrelated" if file.unrelated else "") for file in corpus
+        )
         plan = dataclasses.replace(plan, files=hashes, templates=sha256(taught) if taught else "")
-        run = PretrainingRun(corpus, Path(output), begun.plan(plan) if begun else plan, begun, taught)
+        run = PretrainingRun(
+            corpus, Path(output), begun.plan(plan) if begun else plan, begun, taught
+        )
         with kept_random_states():
             figures = run.run(device, command=command, resume=resume)
         return Pretrained(run.output, figures)

@@ -1,4 +1,6 @@
-"""A pre-training run from top to bottom: vocabulary, corpus, start, steps, the backbone and its card."""
+"""A pre-training run from top to bottom: vocabulary, corpus, start, steps, the backbone and its
+card.
+"""
 
 import dataclasses
 import json
@@ -45,9 +47,13 @@ class PretrainingRun:
         with work.claimed(f"the pre-training of {self.output}", "give another `output`"):
             return self._run(work, device, command=command, resume=resume)
 
-    def _run(self, folder: RunFolder, device: str, *, command: str, resume: bool) -> dict[str, object]:
+    def _run(
+        self, folder: RunFolder, device: str, *, command: str, resume: bool
+    ) -> dict[str, object]:
         elsewhere = "delete it, or give another `output`"
-        folder.open(dataclasses.asdict(self.plan), resume=resume, name=self.output, elsewhere=elsewhere)
+        folder.open(
+            dataclasses.asdict(self.plan), resume=resume, name=self.output, elsewhere=elsewhere
+        )
         work = folder.folder
         corpus, vectors = self._prepare(work)
         log = self.output / "log.jsonl"
@@ -69,7 +75,9 @@ class PretrainingRun:
         if not resume and (output / _CARD).is_file():
             raise UsageError(f"{output} holds a model; give another `output`")
         if not resume and not work.begun and output.exists():
-            if not output.is_dir() or any(path not in (work.folder, work.lock) for path in output.iterdir()):
+            if not output.is_dir() or any(
+                path not in (work.folder, work.lock) for path in output.iterdir()
+            ):
                 raise UsageError(f"{output} is not empty; give another `output`")
 
     def _prepare(self, work: Path) -> tuple[Corpus, Tensor | None]:
@@ -81,7 +89,9 @@ class PretrainingRun:
         corpus = make_corpus(work, self.files, vocabulary, templates)
         if len(corpus.tokens) < self.plan.batch_tokens:
             batch = f"fewer than one batch (`batch_tokens` {self.plan.batch_tokens})"
-            raise UsageError(f"the corpus has {len(corpus.tokens):,} tokens, {batch}; give more text")
+            raise UsageError(
+                f"the corpus has {len(corpus.tokens):,} tokens, {batch}; give more text"
+            )
         note(f"corpus: {len(corpus.tokens):,} tokens in {len(corpus.ends):,} lines")
         if corpus.unknown > _MUCH_UNKNOWN:
             reason = "the vocabulary was made from other text or another script"
@@ -103,7 +113,9 @@ class PretrainingRun:
             "steps": position.step,
             "tokens": position.seen,
             "minutes": round(position.seconds / 60, 1),
-            "tokens_per_second": round(position.seen / position.seconds) if position.seconds else None,
+            "tokens_per_second": (
+                round(position.seen / position.seconds) if position.seconds else None
+            ),
         }
         write_text(output / _CARD, self._card(figures, command))
         return figures
@@ -113,23 +125,31 @@ class PretrainingRun:
         lines = [
             "# A masked-LM backbone made by promptcli",
             "",
-            f"BERT: {plan.layers} layers, {plan.width} wide, {plan.heads} heads, {plan.positions} positions,"
-            f" lower-casing WordPiece of {plan.vocab_size:,}; {figures['parameters']:,} parameters; output embeddings"
-            f" {'tied' if plan.tied else 'untied, started as equals'}.",
+            (
+                f"BERT: {plan.layers} layers, {plan.width} wide, {plan.heads} heads,"
+                f" {plan.positions} positions, lower-casing WordPiece of {plan.vocab_size:,};"
+                f" {figures['parameters']:,} parameters; output embeddings"
+                f" {'tied' if plan.tied else 'untied, started as equals'}."
+            ),
             "",
             f"- Command: `{command}`",
-            f"- Tokens seen: {figures['tokens']:,} in {figures['steps']:,} steps and {figures['minutes']} minutes"
-            f" ({figures['tokens_per_second']:,} tokens/s); seed {plan.seed}",
+            (
+                f"- Tokens seen: {figures['tokens']:,} in {figures['steps']:,} steps and"
+                f" {figures['minutes']} minutes ({figures['tokens_per_second']:,} tokens/s); seed"
+                f" {plan.seed}"
+            ),
         ]
         if plan.objective == BAGS:
             lines.append(
-                f"- {plan.templated:.0%} of the steps teach templates: their masks predict the words of the sentences"
-                " in them, so figures of prompts on this model are no evidence for plain BERTs"
+                f"- {plan.templated:.0%} of the steps teach templates: their masks predict the"
+                " words of the sentences in them, so figures of prompts on this model are no"
+                " evidence for plain BERTs"
             )
         if plan.begun_from:
             lines.append(f"- Went on from the weights {plan.begun_from}")
         lines.append(
-            f"- Made with promptcli {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
+            f"- Made with promptcli {__version__}, torch {torch.__version__}, Python"
+            f" {platform.python_version()}"
         )
         lines += ["", "| corpus file | SHA-256 | lines |", "|---|---|---|"]
         for file, identity in zip(self.files, plan.files, strict=True):

@@ -1,7 +1,9 @@
-"""The start of a pre-training run: vectors made from the corpus, or a model that an earlier run made.
+"""The start of a pre-training run: vectors made from the corpus, or a model that an earlier run
+made.
 
-Tokens start from a truncated SVD of the corpus' positive pointwise mutual information (PPMI): words of similar contexts
-are close. Positions start from sinusoids: equal distances look the same everywhere.
+Tokens start from a truncated SVD of the corpus' positive pointwise mutual information (PPMI): words
+of similar contexts are close. Positions start from sinusoids: equal distances look the same
+everywhere.
 """
 
 import dataclasses
@@ -27,7 +29,9 @@ from promptcli.storage.files import atomic_path, sha256
 from promptcli.storage.tensors import load_tensors
 
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
-_SMOOTHING = 0.75  # of context counts, so that rare contexts do not rule (Levy, Goldberg and Dagan 2015)
+_SMOOTHING = (
+    0.75  # of context counts, so that rare contexts do not rule (Levy, Goldberg and Dagan 2015)
+)
 _SLICE = 4_000_000  # tokens counted at a time
 _SPREAD = 0.04  # standard deviation of the start vectors
 _WAVELENGTH = 10_000.0  # of the slowest pair, in units of 2 pi tokens
@@ -53,11 +57,15 @@ class Start:
 
     @classmethod
     def open(cls, name: str) -> "Start":
-        """Find the model, shipped, in a folder or on the hub, and check that this command can have made it."""
+        """Find the model, shipped, in a folder or on the hub, and check that this command can have
+        made it.
+        """
         folder, _ = locate(name)
         config = {"tie_word_embeddings": True} | read_config(f"backbone {name!r}", folder)
         vocabulary = folder / "vocab.txt"
-        text = vocabulary.read_text(encoding="utf-8", errors="replace") if vocabulary.is_file() else ""
+        text = (
+            vocabulary.read_text(encoding="utf-8", errors="replace") if vocabulary.is_file() else ""
+        )
         start = cls(name, folder, {field: config.get(key) for field, key in _SHAPE.items()})
         has_shape = all(type(value) in (int, bool) for value in start.shape.values())
         has_specials = tuple(text.split("\n")[: len(SPECIALS)]) == SPECIALS
@@ -78,8 +86,13 @@ class Start:
             asked = getattr(wanted, field)
             default = max(1, wanted.width // 32) if field == "heads" else getattr(Plan, field)
             if asked not in (value, default):
-                raise UsageError(f"`{field}` {asked} does not go with `start` {self.name} ({value}); leave it out")
-        return dataclasses.replace(wanted, **self.shape, begun_from=" ".join(map(sha256, self._weights())))
+                raise UsageError(
+                    f"`{field}` {asked} does not go with `start` {self.name} ({value}); leave"
+                    " it out"
+                )
+        return dataclasses.replace(
+            wanted, **self.shape, begun_from=" ".join(map(sha256, self._weights()))
+        )
 
     def copy_vocabulary(self, folder: Path) -> None:
         if not (folder / "vocab.txt").is_file():
@@ -113,7 +126,9 @@ def make_start(folder: Path, corpus: Corpus, plan: Plan) -> Tensor:
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
-    """Return sines and cosines, (positions, d) (Vaswani et al. 2017, 3.5), scaled to BERT's own random start."""
+    """Return sines and cosines, (positions, d) (Vaswani et al. 2017, 3.5), scaled to BERT's own
+    random start.
+    """
     pairs = torch.arange((width + 1) // 2)
     angles = torch.arange(positions)[:, None] * _WAVELENGTH ** (-2 * pairs / width)
     waves = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)
@@ -156,5 +171,7 @@ def _cooccurrences(corpus: Corpus, vocab_size: int) -> Any:
             same_line = lines[:-distance] == lines[distance:]
             counted = same_line & (first >= len(SPECIALS)) & (second >= len(SPECIALS))
             weights = np.full(int(counted.sum()), 1 / distance, np.float32)
-            total = total + sp.csr_matrix((weights, (first[counted], second[counted])), shape=total.shape)
+            total = total + sp.csr_matrix(
+                (weights, (first[counted], second[counted])), shape=total.shape
+            )
     return (total + total.T).tocsr()

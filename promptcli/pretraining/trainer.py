@@ -33,14 +33,18 @@ _BETAS, _EPSILON = (0.9, 0.98), 1e-6
 class Trainer:
     """A model in pre-training.
 
-    What a step reads and draws follows from the plan and its number alone, so a resumed run ends with the same
-    weights, bit by bit.
+    What a step reads and draws follows from the plan and its number alone, so a resumed run ends
+    with the same weights, bit by bit.
     """
 
-    def __init__(self, plan: Plan, device: str, start: Tensor | None = None, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self, plan: Plan, device: str, start: Tensor | None = None, dtype: torch.dtype | None = None
+    ) -> None:
         self.plan, self.device = plan, device
         shape = {name: getattr(plan, name) for name in _SHAPE}
-        self.model = MaskedLM(**shape, seed=plan.seed, device=device, dtype=dtype or choose_dtype("auto", device))
+        self.model = MaskedLM(
+            **shape, seed=plan.seed, device=device, dtype=dtype or choose_dtype("auto", device)
+        )
         self.parameters = self.model.parameters
         if start is not None:
             self.model.start_from(start)
@@ -49,12 +53,16 @@ class Trainer:
             places.data.copy_(sinusoids(*places.shape))
         weights = self.parameters.values()
         matrices = [weight for weight in weights if weight.dim() > 1]
-        vectors = [weight for weight in weights if weight.dim() <= 1]  # biases and layer norms do not decay
+        vectors = [
+            weight for weight in weights if weight.dim() <= 1
+        ]  # biases and layer norms do not decay
         groups = [
             {"params": matrices, "weight_decay": plan.weight_decay},
             {"params": vectors, "weight_decay": 0.0},
         ]
-        self.optimizer = torch.optim.AdamW(groups, lr=plan.learning_rate, betas=_BETAS, eps=_EPSILON, fused=True)
+        self.optimizer = torch.optim.AdamW(
+            groups, lr=plan.learning_rate, betas=_BETAS, eps=_EPSILON, fused=True
+        )
         self._sums = np.zeros(3)  # loss, right guesses, predictions since the last report
 
     def train(self, corpus: Corpus, state: Path, log: Path, advance: Advance) -> Position:
@@ -68,7 +76,9 @@ class Trainer:
         reported = position
         saved = began = time.perf_counter()
         figures = LateFigures(self._record)
-        remaining = itertools.dropwhile(lambda step: step.number < position.step, steps(self.plan, corpus))
+        remaining = itertools.dropwhile(
+            lambda step: step.number < position.step, steps(self.plan, corpus)
+        )
         # another thread prepares the next step's batch while this one computes
         for step, batch in prefetch(lambda step: predict_words(step, self.plan, corpus), remaining):
             for group in self.optimizer.param_groups:
@@ -76,7 +86,9 @@ class Trainer:
             figures.add(self.gradients(step, batch), step)
             self.apply_gradients()
             now = time.perf_counter()
-            position = Position(position.step + 1, position.seen + step.tokens, position.seconds + now - began)
+            position = Position(
+                position.step + 1, position.seen + step.tokens, position.seconds + now - began
+            )
             began = now
             if position.step % _LOG_EVERY == 0:
                 figures.read()
@@ -97,7 +109,10 @@ class Trainer:
         save_state(state, self.parameters, self.optimizer, position)
 
     def gradients(self, step: Step, batch: Batch) -> Tensor:
-        """Put the gradients of a step in place; return loss, right first guesses and predictions, (3,)."""
+        """Put the gradients of a step in place.
+
+        Return loss, right first guesses and predictions, (3,).
+        """
         torch.manual_seed(self.plan.seed * _PRIME + step.number)
         self.optimizer.zero_grad()
         try:
@@ -106,7 +121,9 @@ class Trainer:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise OutOfMemoryError(f"out of memory on {self.device}; give a lower `batch_tokens`") from None
+            raise OutOfMemoryError(
+                f"out of memory on {self.device}; give a lower `batch_tokens`"
+            ) from None
         predictions = torch.full_like(loss, len(batch.gold), requires_grad=False)
         return torch.stack([loss.detach(), right.float(), predictions])
 
@@ -116,10 +133,15 @@ class Trainer:
         self.optimizer.step()
 
     def _record(self, figures: np.ndarray, step: Step) -> None:
-        """Add the figures of a step to the next report; a loss that is not a number ends the run."""
+        """Add the figures of a step to the next report.
+
+        A loss that is not a number ends the run.
+        """
         loss, right, predictions = figures.tolist()
         if not math.isfinite(loss):
-            raise PromptcliError(f"the loss at step {step.number + 1} is not a number; try a lower `learning_rate`")
+            raise PromptcliError(
+                f"the loss at step {step.number + 1} is not a number; try a lower `learning_rate`"
+            )
         self._sums += (loss * predictions, right, predictions)
 
     def _report(self, reported: Position, position: Position, log: Path, advance: Advance) -> None:

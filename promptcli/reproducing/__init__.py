@@ -1,1 +1,3 @@
-"""The papers' tables measured again: published figures, how each row is made and each column measured, results."""
+"""The papers' tables measured again: published figures, how each row is made and each column
+measured, results.
+"""

@@ -1,4 +1,6 @@
-"""How columns are measured, each kind by an entry of ``MEASURES``, and a table's overview and result document."""
+"""How columns are measured, each kind by an entry of ``MEASURES``, and a table's overview and
+result document.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +11,12 @@ from typing import Any
 import numpy as np
 
 import promptcli
-from promptcli.analysis.geometry import Preparation, check_enough, sentence_anisotropy, token_anisotropy
+from promptcli.analysis.geometry import (
+    Preparation,
+    check_enough,
+    sentence_anisotropy,
+    token_anisotropy,
+)
 from promptcli.analysis.mask_tokens import predict_mask_tokens
 from promptcli.analysis.sentence import check_mask, compare_with_tfidf
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
@@ -54,31 +61,49 @@ Figures = dict[str, dict[str, Any]]  #: column -> its figure
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {"max": max, "min": min}
 
 
-def figure(value: Value, on: Sequence[str] = (), ci95: tuple[float, float] | None = None) -> dict[str, Any]:
+def figure(
+    value: Value, on: Sequence[str] = (), ci95: tuple[float, float] | None = None
+) -> dict[str, Any]:
     """Return a figure, JSON-ready: its value, the names of its data and its 95% interval."""
-    return {"value": value, "ci95": None if ci95 is None else [round(end, 4) for end in ci95], "on": list(on)}
+    return {
+        "value": value,
+        "ci95": None if ci95 is None else [round(end, 4) for end in ci95],
+        "on": list(on),
+    }
 
 
-def rounded(value: float, on: Sequence[str] = (), ci95: tuple[float, float] | None = None) -> dict[str, Any]:
+def rounded(
+    value: float, on: Sequence[str] = (), ci95: tuple[float, float] | None = None
+) -> dict[str, Any]:
     """Return ``figure`` with the four decimals that results keep."""
     return figure(round(value, 4), on, ci95)
 
 
 def over_runs(runs: Sequence[Figures]) -> Figures:
-    """Return the mean figures of a row's runs with standard deviations (n - 1), those of a single run unchanged."""
+    """Return the mean figures of a row's runs with standard deviations (n - 1), those of a single
+    run unchanged.
+    """
     if len(runs) == 1:
         return runs[0]
     figures: Figures = {}
     for column, first in runs[0].items():
         values = [run[column]["value"] for run in runs]
         common = {"ci95": None, "on": first["on"], "runs": len(runs)}
-        figures[column] = {"value": round(fmean(values), 4), "std": round(stdev(values), 4), **common}
+        figures[column] = {
+            "value": round(fmean(values), 4),
+            "std": round(stdev(values), 4),
+            **common,
+        }
         if column == "Avg":
-            figures |= {name: {"value": round(of(values), 4), **common} for name, of in EXTREMES.items()}
+            figures |= {
+                name: {"value": round(of(values), 4), **common} for name, of in EXTREMES.items()
+            }
     return figures
 
 
-def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
+def measure_sts(
+    systems: Systems, data: MeasureData, context: MeasurementContext
+) -> Iterator[Figures]:
     """Yield each system's figure on every task with data, and their average."""
     tasks: list[STSTask] = data.content
     scores = evaluate([system.encoder for system in systems], tasks)
@@ -89,7 +114,10 @@ def measure_sts(systems: Systems, data: MeasureData, context: MeasurementContext
     )
     for row, (low, high) in zip(rows, intervals, strict=True):
         figures = {score.column: rounded(score.value, [score.column], score.ci95) for score in row}
-        yield {**figures, "Avg": rounded(evaluator.average(row), list(figures), (100 * low, 100 * high))}
+        yield {
+            **figures,
+            "Avg": rounded(evaluator.average(row), list(figures), (100 * low, 100 * high)),
+        }
 
 
 def transfer_data(context: MeasurementContext) -> MeasureData:
@@ -106,25 +134,41 @@ def transfer_data(context: MeasurementContext) -> MeasureData:
             data.missing[task.name] = str(error)
             continue
         data.content.append(task)
-        splits = {name: [part.first, part.second or [], part.labels.tolist()] for name, part in task.splits.items()}
+        splits = {
+            name: [part.first, part.second or [], part.labels.tolist()]
+            for name, part in task.splits.items()
+        }
         data.facts[task.name] = {
             "examples": {split: len(part) for split, part in task.splits.items()},
-            "unexpected": {split: list(counts) for split, counts in task.unexpected_counts().items()},
+            "unexpected": {
+                split: list(counts) for split, counts in task.unexpected_counts().items()
+            },
             "sha256": hash_of(splits),
             "setting": FULL.caption(SEED),
-            "training": {**dataclasses.asdict(FULL), "weight_decays": list(DECAYS), "held_out": HELD_OUT, "seed": SEED},
+            "training": {
+                **dataclasses.asdict(FULL),
+                "weight_decays": list(DECAYS),
+                "held_out": HELD_OUT,
+                "seed": SEED,
+            },
         }
     return data
 
 
-def measure_transfer(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield each system's accuracy on every task with data, and the average, one system after the other."""
+def measure_transfer(
+    systems: Systems, data: MeasureData, context: MeasurementContext
+) -> Iterator[Figures]:
+    """Yield each system's accuracy on every task with data, and the average, one system after the
+    other.
+    """
     tasks: list[TransferTask] = data.content
     for system in systems:
         encoder = system.encoder
         if system.transfer is not None:
             encoder = Encoder(system.transfer, encoder.backbone, encoder.tensors())
-        embedded = evaluator.embed_tasks([encoder], tasks, [Label(context.backbone_name, system.row.label)])
+        embedded = evaluator.embed_tasks(
+            [encoder], tasks, [Label(context.backbone_name, system.row.label)]
+        )
         scores = evaluator.score_vectors(embedded, tasks)
         figures = {score.task: rounded(score.value, [score.task], score.ci95) for score in scores}
         draws = statistics.resampled_mean_of_means([score.by_example for score in scores])
@@ -137,8 +181,12 @@ _CORPUS = ["corpus"]
 _FIRST = 1000  #: number of sentences of the corpus for impact matrices
 
 
-def measure_vocabulary(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield the mean cosine of all rows of the backbone's word-embedding matrix (PromptBERT, table 2)."""
+def measure_vocabulary(
+    systems: Systems, data: MeasureData, context: MeasurementContext
+) -> Iterator[Figures]:
+    """Yield the mean cosine of all rows of the backbone's word-embedding matrix (PromptBERT, table
+    2).
+    """
     value = token_anisotropy(context.backbone).value
     yield from ({"vocabulary": rounded(value)} for _ in systems)
 
@@ -146,11 +194,17 @@ def measure_vocabulary(systems: Systems, data: MeasureData, context: Measurement
 def diagonal_data(context: MeasurementContext) -> MeasureData:
     """Return the development pairs, and which sentences idf is counted on."""
     pairs = context.tasks(["STS-B:dev"])
-    return MeasureData({**pairs.facts, "idf": context.corpus_facts} if pairs.facts else {}, pairs.missing)
+    return MeasureData(
+        {**pairs.facts, "idf": context.corpus_facts} if pairs.facts else {}, pairs.missing
+    )
 
 
-def measure_diagonals(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield the correlation of each head's diagonal with TF-IDF, x 100 over the sentences (Ditto, table 4)."""
+def measure_diagonals(
+    systems: Systems, data: MeasureData, context: MeasurementContext
+) -> Iterator[Figures]:
+    """Yield the correlation of each head's diagonal with TF-IDF, x 100 over the sentences (Ditto,
+    table 4).
+    """
     tfidf = {head["head"]: head["tfidf"] for head in ranked_heads(context)}
     for system in systems:
         assert system.recipe is not None
@@ -162,43 +216,80 @@ def impact_data(context: MeasurementContext) -> MeasureData:
     """Return the corpus: impacts are of its first sentences, idf is counted on all."""
     check_mask(context.backbone)
     sentences = [sentence for sentence in context.sentences if sentence.strip()][:_FIRST]
-    setting = f"impact matrices of {len(sentences):,} sentences from the start, idf of all; the paper's: 1,000 of PUD"
-    facts = {"sentences": len(sentences), "sha256": context.corpus_facts["sha256"], "setting": setting}
+    setting = (
+        f"impact matrices of {len(sentences):,} sentences from the start, idf of all; the paper's:"
+        " 1,000 of PUD"
+    )
+    facts = {
+        "sentences": len(sentences),
+        "sha256": context.corpus_facts["sha256"],
+        "setting": setting,
+    }
     return MeasureData({"corpus": facts}, {}, sentences)
 
 
-def measure_impact(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield the correlation of tokens' impacts with their TF-IDF, x 100 over all sentences (Ditto, table 3)."""
+def measure_impact(
+    systems: Systems, data: MeasureData, context: MeasurementContext
+) -> Iterator[Figures]:
+    """Yield the correlation of tokens' impacts with their TF-IDF, x 100 over all sentences (Ditto,
+    table 3).
+    """
     study = compare_with_tfidf(context.backbone, data.content, context.sentences).correlation
     yield from (_correlations("impact", study.pearson, study.spearman, _CORPUS) for _ in systems)
 
 
-def measure_tokens(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield the five most probable tokens at each sentence's mask, plain and denoised (PromptBERT, table 7)."""
+def measure_tokens(
+    systems: Systems, data: MeasureData, context: MeasurementContext
+) -> Iterator[Figures]:
+    """Yield the five most probable tokens at each sentence's mask, plain and denoised (PromptBERT,
+    table 7).
+    """
     recipe = systems[0].recipe
     assert recipe is not None
-    for guesses in predict_mask_tokens(context.backbone, recipe, [system.row.argument for system in systems]):
+    for guesses in predict_mask_tokens(
+        context.backbone, recipe, [system.row.argument for system in systems]
+    ):
         lists = {"tokens": guesses.plain, "tokens-denoised": guesses.denoised}
         yield {name: figure([guess.token for guess in best]) for name, best in lists.items()}
 
 
-def measure_settings(systems: Systems, data: MeasureData, context: MeasurementContext) -> Iterator[Figures]:
-    """Yield the settings in promptcli's own tables for each row's columns, as far as they have them."""
+def measure_settings(
+    systems: Systems, data: MeasureData, context: MeasurementContext
+) -> Iterator[Figures]:
+    """Yield the settings in promptcli's own tables for each row's columns, as far as they have
+    them.
+    """
     for system in systems:
-        yield {name: figure(value) for name, value in _settings(system.row).items() if name in system.row.published}
+        yield {
+            name: figure(value)
+            for name, value in _settings(system.row).items()
+            if name in system.row.published
+        }
 
 
 def _settings(row: PublishedRow) -> dict[str, Any]:
     if row.argument == "ditto":
-        return {"head": {short_name(name): head for name, head in KNOWN_HEADS.items()}[short_name(row.backbone)]}
+        return {
+            "head": {short_name(name): head for name, head in KNOWN_HEADS.items()}[
+                short_name(row.backbone)
+            ]
+        }
     method = find_method(row.argument, supervised=row.setting == "sup")
     views = method.variant("roberta" if row.backbone.startswith("roberta") else "bert").views
     settings = vars(method.paper[row.backbone])
-    return {**settings, "masked_lm": settings.get("mlm_weight", 0) > 0, "view-1": views[0], "view-2": views[1]}
+    return {
+        **settings,
+        "masked_lm": settings.get("mlm_weight", 0) > 0,
+        "view-1": views[0],
+        "view-2": views[1],
+    }
 
 
 def _correlations(what: str, pearson: float, spearman: float, on: Sequence[str]) -> Figures:
-    return {f"{what}-pearson": rounded(100 * pearson, on), f"{what}-spearman": rounded(100 * spearman, on)}
+    return {
+        f"{what}-pearson": rounded(100 * pearson, on),
+        f"{what}-spearman": rounded(100 * spearman, on),
+    }
 
 
 @dataclass(frozen=True)
@@ -216,19 +307,26 @@ class Measure:
 
     columns: Mapping[str, Column]  #: by their names in tables
     takes: str = ""  #: its data, for the list of tables
-    #: Systems that share a model input, the data, the context -> each one's figures, in order; None: not measured.
+    #: Systems that share a model input, the data, the context -> each one's figures, in order;
+    #: None: not measured.
     run: Callable[[Systems, MeasureData, MeasurementContext], Iterator[Figures]] | None = None
     load: Callable[[MeasurementContext], MeasureData] = lambda context: MeasureData()
     cached: bool = True
 
 
-def _mean_cosines(column: str, head: str, decimals: int, preparation: Preparation, described: str) -> Measure:
-    """Return a measure of the mean cosine of sentence vectors (PromptBERT, table 1; Ditto, table 5)."""
+def _mean_cosines(
+    column: str, head: str, decimals: int, preparation: Preparation, described: str
+) -> Measure:
+    """Return a measure of the mean cosine of sentence vectors (PromptBERT, table 1; Ditto, table
+    5).
+    """
 
     def load(context: MeasurementContext) -> MeasureData:
         sentences = preparation.apply(context.sentences)
         check_enough(len(sentences))
-        setting = f"mean cosine over all pairs of {len(sentences):,} sentences {described} of Wikipedia"
+        setting = (
+            f"mean cosine over all pairs of {len(sentences):,} sentences {described} of Wikipedia"
+        )
         facts = {"sentences": len(sentences), "sha256": hash_of(sentences), "setting": setting}
         return MeasureData({"corpus": facts}, {}, sentences)
 
@@ -268,10 +366,16 @@ MEASURES: dict[str, Measure] = {
         lambda context: context.tasks(_TESTS),
     ),
     "development": Measure(
-        {"STS-B:dev": Column("STS-B dev")}, "STS-B", measure_sts, lambda context: context.tasks(["STS-B:dev"])
+        {"STS-B:dev": Column("STS-B dev")},
+        "STS-B",
+        measure_sts,
+        lambda context: context.tasks(["STS-B:dev"]),
     ),
     "transfer": Measure(
-        {**{name: Column(name) for name in TRANSFER_TASKS}, "transfer": Column("Avg", mean_of=TRANSFER_TASKS)},
+        {
+            **{name: Column(name) for name in TRANSFER_TASKS},
+            "transfer": Column("Avg", mean_of=TRANSFER_TASKS),
+        },
         "transfer tasks",
         measure_transfer,
         transfer_data,
@@ -294,18 +398,27 @@ MEASURES: dict[str, Measure] = {
         impact_data,
     ),
     "tokens": Measure(
-        {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)}, "", measure_tokens
+        {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)},
+        "",
+        measure_tokens,
     ),
     "settings": Measure(
-        {name: Column(head, None) for name, head in _SETTINGS.items()}, "", measure_settings, cached=False
+        {name: Column(head, None) for name, head in _SETTINGS.items()},
+        "",
+        measure_settings,
+        cached=False,
     ),
     "picture": Measure({"picture": Column("picture", None)}),
     "list": Measure({"list": Column("list", None)}),
 }
 
 #: By a column's name, its measure and its format.
-MEASURE_OF: dict[str, str] = {column: name for name, measure in MEASURES.items() for column in measure.columns}
-COLUMNS: dict[str, Column] = {name: column for measure in MEASURES.values() for name, column in measure.columns.items()}
+MEASURE_OF: dict[str, str] = {
+    column: name for name, measure in MEASURES.items() for column in measure.columns
+}
+COLUMNS: dict[str, Column] = {
+    name: column for measure in MEASURES.values() for name, column in measure.columns.items()
+}
 
 
 def data_of(measure: str, context: MeasurementContext) -> MeasureData:
@@ -328,23 +441,41 @@ class PlannedRow:
 
 
 def plan_table(table: PublishedTable, context: MeasurementContext) -> list[PlannedRow]:
-    """Return the rows with the obstacles of each column; a published backbone is measured on its own rows only."""
-    columns = {column: why for column in table.columns if (why := _lacks_measure(column, context)) is not None}
+    """Return the rows with the obstacles of each column.
+
+    A published backbone is measured on its own rows only.
+    """
+    columns = {
+        column: why
+        for column in table.columns
+        if (why := _lacks_measure(column, context)) is not None
+    }
     reasons = [(row, _lacks_row(row, table, context)) for row in table.rows]
-    return [PlannedRow(row, dict.fromkeys(table.columns, why) if why else dict(columns)) for row, why in reasons]
+    return [
+        PlannedRow(row, dict.fromkeys(table.columns, why) if why else dict(columns))
+        for row, why in reasons
+    ]
 
 
 def wanted_tables(
     names: str | Sequence[str], backbone: str | None, default: str, *, paper: bool, train: bool
 ) -> list[tuple[PublishedTable, str]]:
-    """Return tables with their backbones: the given one, with ``paper`` the published ones, else the default."""
+    """Return tables with their backbones: the given one, with ``paper`` the published ones, else
+    the default.
+    """
     tables = find_tables(names)
     if backbone is not None or not paper:
         return [(table, backbone or default) for table in tables]
     pairs = []
     for table in tables:
-        rows = (row for row in table.rows if row.backbone != NO_MODEL and SYSTEMS[row.kind].on_backbone(train=train))
-        pairs += [(table, name) for name in dict.fromkeys(row.backbone for row in rows) or [default]]
+        rows = (
+            row
+            for row in table.rows
+            if row.backbone != NO_MODEL and SYSTEMS[row.kind].on_backbone(train=train)
+        )
+        pairs += [
+            (table, name) for name in dict.fromkeys(row.backbone for row in rows) or [default]
+        ]
     return pairs
 
 
@@ -384,8 +515,13 @@ def _lacks_measure(column: str, context: MeasurementContext) -> str | None:
 
 
 def overview(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:
-    """Return a table's needs and how many figures can be measured in a context, JSON-ready; nothing is measured."""
-    lacks = grouped(reason for planned in plan_table(table, context) for reason in planned.lacks.values())
+    """Return a table's needs and how many figures can be measured in a context, JSON-ready.
+
+    Nothing is measured.
+    """
+    lacks = grouped(
+        reason for planned in plan_table(table, context) for reason in planned.lacks.values()
+    )
     figures = len(table.rows) * len(table.columns)
     return {
         "table": table.name,
@@ -394,27 +530,49 @@ def overview(table: PublishedTable, context: MeasurementContext) -> dict[str, An
         "figures": figures,
         "now": figures - sum(lacks.values()),
         "backbones": table.backbones,
-        "data": list(filter(None, dict.fromkeys(MEASURES[MEASURE_OF[column]].takes for column in table.columns))),
-        "time": [time for time in dict.fromkeys(SYSTEMS[row.kind].time for row in table.rows) if time != "-"],
+        "data": list(
+            filter(
+                None, dict.fromkeys(MEASURES[MEASURE_OF[column]].takes for column in table.columns)
+            )
+        ),
+        "time": [
+            time
+            for time in dict.fromkeys(SYSTEMS[row.kind].time for row in table.rows)
+            if time != "-"
+        ],
         "lacks": lacks,
     }
 
 
 def grouped(reasons: Iterable[str]) -> dict[str, int]:
-    """Return reasons with their counts; ``REASON: one`` and ``REASON: two`` become ``REASON: one, two``."""
+    """Return reasons with their counts.
+
+    ``REASON: one`` and ``REASON: two`` become ``REASON: one, two``.
+    """
     details: dict[str, list[str]] = {}
     for reason in reasons:
         start, _, what = reason.partition(": ")
         details.setdefault(start, []).append(what)
-    named = {start: ", ".join(dict.fromkeys(filter(None, names))) for start, names in details.items()}
-    return {f"{start}: {names}" if names else start: len(details[start]) for start, names in named.items()}
+    named = {
+        start: ", ".join(dict.fromkeys(filter(None, names))) for start, names in details.items()
+    }
+    return {
+        f"{start}: {names}" if names else start: len(details[start])
+        for start, names in named.items()
+    }
 
 
-_TEXTS = {"corpus", "triplets", "examples"}  #: keys of a system's identity that name its training and fitting text
+_TEXTS = {
+    "corpus",
+    "triplets",
+    "examples",
+}  #: keys of a system's identity that name its training and fitting text
 
 
 def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:
-    """Return the result document, JSON-ready: every row's published and measured figures, or why it is not measured."""
+    """Return the result document, JSON-ready: every row's published and measured figures, or why it
+    is not measured.
+    """
     rows = plan_table(table, context)
     on_backbone = any(planned.kind.on_backbone(train=bool(context.seeds)) for planned in rows)
     for row in rows:
@@ -427,11 +585,17 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
     missing: dict[str, str] = {}
     for measure in dict.fromkeys(MEASURE_OF[column] for column in table.columns):
         columns = [column for column in table.columns if MEASURE_OF[column] == measure]
-        able = [(row, row.system) for row in rows if row.system and any(name not in row.lacks for name in columns)]
+        able = [
+            (row, row.system)
+            for row in rows
+            if row.system and any(name not in row.lacks for name in columns)
+        ]
         if able:
             data |= data_of(measure, context).facts
             missing |= data_of(measure, context).missing
-            figures = iter(_measure(measure, [run for _, system in able for run in system.runs], context))
+            figures = iter(
+                _measure(measure, [run for _, system in able for run in system.runs], context)
+            )
             for row, system in able:
                 row.figures |= over_runs([next(figures) for _ in system.runs])
     means = {column: COLUMNS[column].mean_of for column in table.columns if COLUMNS[column].mean_of}
@@ -444,7 +608,10 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
         "columns": list(table.columns),
         "backbone": context.backbone_facts if on_backbone else None,
         "protocol": PROTOCOL,
-        "seeds": {"bootstrap": statistics.SEED, **({"training": list(context.seeds)} if trained else {})},
+        "seeds": {
+            "bootstrap": statistics.SEED,
+            **({"training": list(context.seeds)} if trained else {}),
+        },
         "resamples": statistics.RESAMPLES,
         "data": data,
         "missing": list(missing),
@@ -454,42 +621,68 @@ def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[st
 
 
 def _measure(name: str, systems: Systems, context: MeasurementContext) -> list[Figures]:
-    """Return each system's figures; equal systems are measured once, known figures come from the cache."""
+    """Return each system's figures.
+
+    Equal systems are measured once, known figures come from the cache.
+    """
     measure, data = MEASURES[name], data_of(name, context)
     assert measure.run is not None
     keys = [{"measure": name, **system.identity, "data": data.facts} for system in systems]
     hashes = [hash_of(key) for key in keys]
     known: dict[str, Figures | None] = {
-        digest: context.cache.get(key) if measure.cached else None for digest, key in zip(hashes, keys, strict=True)
+        digest: context.cache.get(key) if measure.cached else None
+        for digest, key in zip(hashes, keys, strict=True)
     }
     todo = [systems[hashes.index(digest)] for digest, figures in known.items() if figures is None]
     for members in grouped_by_input(todo):
         for system, figures in zip(members, measure.run(members, data, context), strict=True):
             number = systems.index(system)
-            known[hashes[number]] = kept = {name: row for name, row in figures.items() if name in measure.columns}
+            known[hashes[number]] = kept = {
+                name: row for name, row in figures.items() if name in measure.columns
+            }
             if measure.cached:
                 context.cache.put(keys[number], kept)
     return [known[digest] or {} for digest in hashes]
 
 
-def _texts(rows: Sequence[PlannedRow], trained: Sequence[PlannedRow], context: MeasurementContext) -> dict[str, Any]:
-    """Return the facts of the corpus and of all examples that something was fitted, trained or counted on."""
+def _texts(
+    rows: Sequence[PlannedRow], trained: Sequence[PlannedRow], context: MeasurementContext
+) -> dict[str, Any]:
+    """Return the facts of the corpus and of all examples that something was fitted, trained or
+    counted on.
+    """
     used = {examples_kind(planned.row, context) for planned in trained}
-    used |= {text for row in rows if row.system is not None for text in _TEXTS & row.system.identity.keys()}
+    used |= {
+        text
+        for row in rows
+        if row.system is not None
+        for text in _TEXTS & row.system.identity.keys()
+    }
     counted = any("corpus" in figure["on"] for row in rows for figure in row.figures.values())
     return {
         "corpus": context.corpus_facts if "corpus" in used or counted else None,
         "triplets": context.example_facts("triplets") if "triplets" in used else None,
-        **{kind: context.example_facts(kind) for kind in ("labelled", "definitions") if kind in used},
+        **{
+            kind: context.example_facts(kind)
+            for kind in ("labelled", "definitions")
+            if kind in used
+        },
     }
 
 
-def _row(planned: PlannedRow, context: MeasurementContext, present: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _row(
+    planned: PlannedRow, context: MeasurementContext, present: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
     """Return one row of the document; ``present``: column of an average -> its tasks with data."""
     row, system = planned.row, planned.system
     on_none = planned.kind.make is not None and planned.kind.backbone == "none"
     own = on_none or same_backbone(row.backbone, context.backbone_name)
-    published = {"backbone": row.backbone, "own": own, "figures": dict(row.published), "std": dict(row.std)}
+    published = {
+        "backbone": row.backbone,
+        "own": own,
+        "figures": dict(row.published),
+        "std": dict(row.std),
+    }
     same = {column: _same_tasks(row, column, names) for column, names in present.items()}
     for mean in (mean for mean in same.values() if mean is not None):
         published["average_of_same_tasks"] = mean
@@ -523,14 +716,21 @@ def _fitted_on(system: MeasuredSystem, context: MeasurementContext) -> str | Non
 
 
 def _same_tasks(row: PublishedRow, column: str, present: Sequence[str]) -> float | None:
-    """Return the published average of the tasks with data, unless these are all or a figure is unknown."""
+    """Return the published average of the tasks with data, unless these are all or a figure is
+    unknown.
+    """
     values = [row.published[task] for task in present if _is_number(row.published.get(task))]
     fewer = 0 < len(values) == len(present) < len(COLUMNS[column].mean_of)
     return round(float(np.mean(values)), 2) if fewer else None  # type: ignore[arg-type]
 
 
-def _differences(row: PublishedRow, figures: Figures, same_tasks: Mapping[str, float | None]) -> dict[str, float]:
-    """Return measured minus published; an average over fewer tasks is compared with the same tasks' or not at all."""
+def _differences(
+    row: PublishedRow, figures: Figures, same_tasks: Mapping[str, float | None]
+) -> dict[str, float]:
+    """Return measured minus published.
+
+    An average over fewer tasks is compared with the same tasks' or not at all.
+    """
     result: dict[str, float] = {}
     for column, published in row.published.items():
         if column in figures:

@@ -1,4 +1,7 @@
-"""The published tables as data: every row with its figures and how it is measured here. Imports nothing heavy."""
+"""The published tables as data: every row with its figures and how it is measured here.
+
+Imports nothing heavy.
+"""
 
 import functools
 import tomllib
@@ -65,24 +68,42 @@ def published_tables() -> Mapping[str, PublishedTable]:
 
 
 def find_tables(names: str | Sequence[str]) -> list[PublishedTable]:
-    """Return the tables that are named: ``promptbert/5``, all of a paper by ``promptbert``, or ``all``."""
+    """Return the tables that are named: ``promptbert/5``, all of a paper by ``promptbert``, or
+    ``all``.
+    """
     tables: dict[str, PublishedTable] = {}
     for name in [names] if isinstance(names, str) else names:
-        named = {key: table for key, table in published_tables().items() if name in ("all", key, key.split("/")[0])}
+        named = {
+            key: table
+            for key, table in published_tables().items()
+            if name in ("all", key, key.split("/")[0])
+        }
         if not named:
-            raise UsageError(f"unknown table {name!r}; see `promptcli reproduce list`, e.g. promptbert/5, ditto, all")
+            raise UsageError(
+                f"unknown table {name!r}; see `promptcli reproduce list`, e.g. promptbert/5,"
+                " ditto, all"
+            )
         tables |= named
     return list(tables.values())
 
 
 def same_backbone(first: str, second: str) -> bool:
-    """Return whether two names have the same last part; owner, folder and revision do not matter."""
+    """Return whether two names have the same last part.
+
+    Owner, folder and revision do not matter.
+    """
     return short_name(first) == short_name(second)
 
 
 def short_name(backbone: str) -> str:
-    """Return a backbone's name without owner, folder and revision; of word vectors the papers' name."""
-    return next((name for name, prefix in GIVEN_AS.items() if backbone.startswith(prefix)), last_part(backbone))
+    """Return a backbone's name without owner, folder and revision.
+
+    Of word vectors the papers' name.
+    """
+    return next(
+        (name for name, prefix in GIVEN_AS.items() if backbone.startswith(prefix)),
+        last_part(backbone),
+    )
 
 
 def _table(name: str, fields: Mapping[str, Any]) -> PublishedTable:
@@ -90,7 +111,9 @@ def _table(name: str, fields: Mapping[str, Any]) -> PublishedTable:
     rows = tuple(
         PublishedRow(
             **{key: value for key, value in row.items() if key not in ("scores", "std")},
-            published=dict(zip(columns, row["scores"], strict=False)),  # cells that a paper leaves empty are at the end
+            published=dict(
+                zip(columns, row["scores"], strict=False)
+            ),  # cells that a paper leaves empty are at the end
             std=dict(zip(columns, row.get("std", ()), strict=False)),
         )
         for row in fields["rows"]
@@ -107,15 +130,21 @@ class Texts:
 
     corpus: str = setting(
         "demo",
-        "Sentences to fit, count and train on, for anisotropy and impact too: a file, task, hub name, or `demo`.",
+        "Sentences to fit, count and train on, for anisotropy and impact too: a file, task, hub"
+        " name, or `demo`.",
         panel=_PANEL,
     )
     triplets: str | None = setting(
         None,
-        "Pairs or triplets, a file or hub name: supervised rows are trained on them, flow and whitening fitted.",
+        "Pairs or triplets, a file or hub name: supervised rows are trained on them, flow and"
+        " whitening fitted.",
         panel=_PANEL,
     )
     labelled: str | None = setting(
-        None, "Labelled pairs (premise, hypothesis, label), a file: for SBERT, ConSERT (sup).", panel=_PANEL
+        None,
+        "Labelled pairs (premise, hypothesis, label), a file: for SBERT, ConSERT (sup).",
+        panel=_PANEL,
     )
-    definitions: str | None = setting(None, "Words and definitions, a file: for DefSent.", panel=_PANEL)
+    definitions: str | None = setting(
+        None, "Words and definitions, a file: for DefSent.", panel=_PANEL
+    )

@@ -24,7 +24,9 @@ class Reproduction:
     document: dict[str, Any] | None = None
     file: Path | None = None  #: None if no figure can be measured
     error: PromptcliError | None = None
-    missing: dict[str, str] = dataclasses.field(default_factory=dict)  #: data set -> why it is missing
+    missing: dict[str, str] = dataclasses.field(
+        default_factory=dict
+    )  #: data set -> why it is missing
 
     @property
     def message(self) -> str:
@@ -56,8 +58,8 @@ def reproduce(
         paper: Measure every row on the backbone that it was published for, unless one is given.
         train: Train the rows that need it.
         seeds: Runs of each of them; one run has seed 42, several 0, 1, ...
-        head: Of Ditto's rows, e.g. 1-9, or a model that `ditto-search --name` saved. Default: the published one, which
-            only published backbones and mini-bert have.
+        head: Of Ditto's rows, e.g. 1-9, or a model that `ditto-search --name` saved. Default: the
+            published one, which only published backbones and mini-bert have.
         texts: The data that rows are fitted, counted and trained on.
         data_dir: SentEval folder of the tasks; without it they come from the hub.
         output: Folder of the result files.
@@ -73,7 +75,10 @@ def reproduce(
     if seeds > 1 and not train:
         raise UsageError(f"`seeds` {seeds} is for rows that are trained; give `train`, too")
     if head is not None and paper:
-        raise UsageError("`head` is of one backbone, and `paper` measures several; give `backbone` instead of `paper`")
+        raise UsageError(
+            "`head` is of one backbone, and `paper` measures several; give `backbone` instead of"
+            " `paper`"
+        )
     choice = _choice(backbone)
     chosen = None if head is None else _head_of(head, choice.model or choice.backbone)
     wanted = wanted_tables(tables, choice.model, choice.backbone, paper=paper, train=train)
@@ -88,7 +93,9 @@ def reproduce(
                     contexts[name] = open_context(on, texts, seeds=runs, head=chosen, fresh=force)
             context = contexts[name]
             if chosen is not None:
-                build_pooling(f"last/ditto:{chosen}", context.backbone, {})  # refuses a head that does not exist
+                build_pooling(
+                    f"last/ditto:{chosen}", context.backbone, {}
+                )  # refuses a head that does not exist
             try:
                 document = measure_table(table, context)
             except PromptcliError as error:
@@ -106,7 +113,9 @@ def overviews(
     *,
     texts: Texts = Texts(),  # noqa: B008 - frozen
 ) -> list[dict[str, Any]]:
-    """Return the needs of every table and the number of its figures that can be measured here, offline; JSON-ready."""
+    """Return the needs of every table and the number of its figures that can be measured here,
+    offline; JSON-ready.
+    """
     from promptcli.notes import without_network
     from promptcli.reproducing.measures import overview
 
@@ -123,7 +132,10 @@ def open_context(
     head: str | None = None,
     fresh: bool = False,
 ) -> "MeasurementContext":
-    """Return the context of measurements on a backbone; a ``fresh`` one takes no figure from the cache."""
+    """Return the context of measurements on a backbone.
+
+    A ``fresh`` one takes no figure from the cache.
+    """
     from promptcli.backbones.devices import TF32, choose_device, weights_dtype
     from promptcli.backbones.loading import load_backbone
     from promptcli.models.loading import home_folder
@@ -132,12 +144,16 @@ def open_context(
 
     folder = senteval_folder()
     if folder is not None and not folder.is_dir():
-        raise NotFoundError(f"{folder}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)")
+        raise NotFoundError(
+            f"{folder}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)"
+        )
     name = choice.model or choice.backbone
 
     def open_backbone() -> "Backbone":
         device, dtype = choose_device(choice.device), choice.dtype or "stored"
-        backbone = load_backbone(name, words=True, device=device, dtype=weights_dtype(dtype, device))
+        backbone = load_backbone(
+            name, words=True, device=device, dtype=weights_dtype(dtype, device)
+        )
         backbone.tf32 = dtype == TF32
         return backbone
 
@@ -165,14 +181,18 @@ def _head_of(text: str, backbone: str) -> str:
     registry = open_registry()
     if text not in registry.names():
         models = ", ".join(registry.names())
-        raise NotFoundError(f"`head` {text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are: {models}")
+        raise NotFoundError(
+            f"`head` {text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are: {models}"
+        )
     recipe = registry.card(text).recipe
     read = _HEAD.fullmatch(recipe.pooling)
     if read is None:
         search = "`promptcli ditto-search --name NAME` saves one"
         raise UsageError(f"`head`: model {text!r} reads {recipe.pooling}, no head; {search}")
     if not same_backbone(recipe.backbone, backbone):
-        raise UsageError(f"`head`: model {text!r} is on {recipe.backbone}; give `backbone` {recipe.backbone}")
+        raise UsageError(
+            f"`head`: model {text!r} is on {recipe.backbone}; give `backbone` {recipe.backbone}"
+        )
     return read[1]
 
 

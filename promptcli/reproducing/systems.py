@@ -1,4 +1,6 @@
-"""The context of measurements, the kinds of rows, and how each row's encoder is built, fitted or trained."""
+"""The context of measurements, the kinds of rows, and how each row's encoder is built, fitted or
+trained.
+"""
 
 import dataclasses
 import functools
@@ -50,7 +52,9 @@ EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str]] = {
 class MeasureData:
     """The data of one measure."""
 
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)  #: data set -> hash, size, ...; JSON-ready
+    facts: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  #: data set -> hash, size, ...; JSON-ready
     missing: dict[str, str] = field(default_factory=dict)  #: missing data set -> why
     content: Any = None  #: for the measure alone
 
@@ -63,7 +67,9 @@ class MeasurementContext:
     open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes it
     cache: Cache  #: of figures and trained weights
     data_dir: Path | None = None  #: SentEval folder, or None for the hub
-    texts: Texts = field(default_factory=Texts)  #: data that rows are fitted, counted and trained on
+    texts: Texts = field(
+        default_factory=Texts
+    )  #: data that rows are fitted, counted and trained on
     seeds: Sequence[int] = ()  #: of the runs of every trained row; none: such rows are left out
     head: str | None = None  #: of Ditto's rows; None: the published one of the backbone
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
@@ -94,13 +100,19 @@ class MeasurementContext:
     def corpus_facts(self) -> dict[str, Any]:
         """Identity of the sentences, JSON-ready, without their folder."""
         digest = hashlib.sha256("\n".join(self.sentences).encode()).hexdigest()
-        return {"name": Path(self.texts.corpus).name, "sentences": len(self.sentences), "sha256": digest}
+        return {
+            "name": Path(self.texts.corpus).name,
+            "sentences": len(self.sentences),
+            "sha256": digest,
+        }
 
     def examples(self, kind: str) -> TrainingExamples:
         """Return the training data of a kind in ``EXAMPLES``."""
         source, (layouts, columns) = getattr(self.texts, kind), EXAMPLES[kind]
         if source is not None and kind not in self._examples:
-            known = dict.fromkeys([*layouts, *(layout for kinds, _ in EXAMPLES.values() for layout in kinds)])
+            known = dict.fromkeys(
+                [*layouts, *(layout for kinds, _ in EXAMPLES.values() for layout in kinds)]
+            )
             self._examples[kind] = training_examples(source, layouts=tuple(known))
         examples = self._examples.get(kind)
         if examples is None or (examples.layout or SENTENCES) not in layouts:
@@ -111,11 +123,19 @@ class MeasurementContext:
     def example_facts(self, kind: str) -> dict[str, Any]:
         """Return the identity of those examples, JSON-ready, without their folder."""
         examples = self.examples(kind)
-        return {"name": Path(getattr(self.texts, kind)).name, "examples": len(examples), "sha256": examples.sha256}
+        return {
+            "name": Path(getattr(self.texts, kind)).name,
+            "examples": len(examples),
+            "sha256": examples.sha256,
+        }
 
     @property
     def missing(self) -> dict[str, str]:
-        return {name: reason for loaded in self._loaded.values() for name, reason in loaded.missing.items()}
+        return {
+            name: reason
+            for loaded in self._loaded.values()
+            for name, reason in loaded.missing.items()
+        }
 
     def tasks(self, names: Sequence[str]) -> MeasureData:
         """Return STS tasks; ``content`` is the list of those with data."""
@@ -152,7 +172,9 @@ class MeasurementContext:
 
 def hash_of(value: Any) -> str:
     """Return the hex SHA-256 of JSON-ready values."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(value, sort_keys=True, ensure_ascii=False).encode()
+    ).hexdigest()
 
 
 _OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype")
@@ -184,7 +206,10 @@ Systems = Sequence[MeasuredSystem]
 
 
 def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSystem]]:
-    """Return systems in groups that share a forward pass; slow ones come last, each alone: a kill loses at most one."""
+    """Return systems in groups that share a forward pass.
+
+    Slow ones come last, each alone: a kill loses at most one.
+    """
     groups: dict[object, list[MeasuredSystem]] = {}
     for system in systems:
         key = system if system.slow else system.make and system.encoder.input_key
@@ -204,15 +229,27 @@ def identity_of(recipe: Recipe, context: MeasurementContext) -> dict[str, Any]:
 
 def recipe_id(system: MeasuredSystem) -> str:
     """Return a short hash of the recipe and its fitting data, the same for every backbone."""
-    return hash_of({key: value for key, value in system.identity.items() if key not in _OF_BACKBONE})[:12]
+    return hash_of(
+        {key: value for key, value in system.identity.items() if key not in _OF_BACKBONE}
+    )[:12]
 
 
-#: Method, changes of its settings, recipe fitted afterwards on the sentences of the examples. DCPCSE rows differ
-#: in the masked-LM term, whatever a backbone's own settings (its table 2).
+#: Method, changes of its settings, recipe fitted afterwards on the sentences of the examples.
+#: DCPCSE rows differ in the masked-LM term, whatever a backbone's own settings (its table 2).
 FORMS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     **{
         name: (name, {}, None)
-        for name in ("simcse", "promptbert", "cotbert", "isbert", "consert", "sbert", "defsent", "optiprompt", "scpcse")
+        for name in (
+            "simcse",
+            "promptbert",
+            "cotbert",
+            "isbert",
+            "consert",
+            "sbert",
+            "defsent",
+            "optiprompt",
+            "scpcse",
+        )
     },
     "promptbert-one-template": ("promptbert", {"two_templates": False, "denoising": False}, None),
     "promptbert-no-denoising": ("promptbert", {"denoising": False}, None),
@@ -259,14 +296,20 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
     identity = {
         **identity_of(recipe, context),
         **({} if transfer is None else {"transfer": {**transfer.to_dict(), "backbone": None}}),
-        "trained": {"method": method.name, "supervised": row.setting == "sup", **dataclasses.asdict(settings)},
+        "trained": {
+            "method": method.name,
+            "supervised": row.setting == "sup",
+            **dataclasses.asdict(settings),
+        },
         "precision": "bfloat16" if mixed else "float32",
         "examples": examples.sha256,
         "development": development.sha256(),
     }
 
     def make() -> Encoder:
-        """Return the encoder of cached weights, or train and cache them, on a new copy of the backbone."""
+        """Return the encoder of cached weights, or train and cache them, on a new copy of the
+        backbone.
+        """
         copy = context.open_backbone()
         tensors = context.cache.get_tensors(identity)
         if tensors is not None:
@@ -315,7 +358,9 @@ class RowKind:
 
     make: Make | None = None  #: from a row and a context to its system; None: not measured
     time: str = "minutes"  #: of a row on two processor cores, once data and weights are local
-    absent: str = ""  #: why a row is not measured, as ``REASON: {}``; the braces are the row's argument
+    absent: str = (
+        ""  #: why a row is not measured, as ``REASON: {}``; the braces are the row's argument
+    )
     backbone: str = "any"  #: ``any``; only the row's ``own``; or ``none``
     lacks: Lacks = lambda row, context: None  #: the missing input of a row
     trains: bool = False  #: measured only on request
@@ -331,20 +376,28 @@ def _encodes(recipe_of: Callable[[str], Recipe]) -> Make:
 
 def _plain(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     encoder = Encoder(_on(recipe, context), context.backbone, {})
-    return MeasuredSystem(row, identity_of(encoder.recipe, context), encoder.recipe, lambda: encoder)
+    return MeasuredSystem(
+        row, identity_of(encoder.recipe, context), encoder.recipe, lambda: encoder
+    )
 
 
 def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Fit on the corpus; rows published on NLI pairs on both sides of the triplets, if given."""
     if row.kind == "fitted-nli" and context.texts.triplets is not None:
         examples = context.examples("triplets")
-        sentences, source = [*examples.columns[0], *examples.columns[1]], {"triplets": examples.sha256}
+        sentences, source = (
+            [*examples.columns[0], *examples.columns[1]],
+            {"triplets": examples.sha256},
+        )
     else:
         sentences, source = context.sentences, {"corpus": context.corpus_facts["sha256"]}
     recipe = _on(RECIPES[row.argument], context)
     identity = {**identity_of(recipe, context), **source}
     return MeasuredSystem(
-        row, identity, recipe, lambda: fit_recipe(recipe, sentences, backbone=context.backbone).encoder
+        row,
+        identity,
+        recipe,
+        lambda: fit_recipe(recipe, sentences, backbone=context.backbone).encoder,
     )
 
 
@@ -354,7 +407,9 @@ def _head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     if not same_backbone(row.backbone, context.backbone_name):
         ranked = ranked_heads(context)
         if int(rank) > len(ranked):
-            raise UsageError(f"{context.backbone_name!r} has {len(ranked)} heads, this row is the {rank}. best")
+            raise UsageError(
+                f"{context.backbone_name!r} has {len(ranked)} heads, this row is the {rank}. best"
+            )
         head = ranked[int(rank) - 1]["head"]
     return _plain(Recipe(pooling=f"first-last/ditto:{head}"), row, context)
 
@@ -365,23 +420,44 @@ def _tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 
 def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
-    """Return all heads on first-last states with their TF-IDF correlations, the best on development pairs first."""
+    """Return all heads on first-last states with their TF-IDF correlations, the best on development
+    pairs first.
+    """
     task, backbone = context.development(), context.backbone
     facts = context.tasks([task.label]).facts
-    key = {"search": "heads", **weights_of(context), "data": facts, "corpus": context.corpus_facts["sha256"]}
+    key = {
+        "search": "heads",
+        **weights_of(context),
+        "data": facts,
+        "corpus": context.corpus_facts["sha256"],
+    }
     cached = context.cache.get(key)
     if cached is None:
-        encoder, count = Encoder(Recipe(backbone=backbone.name), backbone, {}), backbone.n_layers * backbone.n_heads
-        ranked = search_heads(encoder, task, context.sentences, states=["first-last"], top=count).ranked
-        heads = [{"head": row.choice.partition(":")[2], "tfidf": row.tfidf and row.tfidf.to_dict()} for row in ranked]
+        encoder, count = (
+            Encoder(Recipe(backbone=backbone.name), backbone, {}),
+            backbone.n_layers * backbone.n_heads,
+        )
+        ranked = search_heads(
+            encoder, task, context.sentences, states=["first-last"], top=count
+        ).ranked
+        heads = [
+            {"head": row.choice.partition(":")[2], "tfidf": row.tfidf and row.tfidf.to_dict()}
+            for row in ranked
+        ]
         cached = {"heads": heads}
         context.cache.put(key, cached)
     return list(cached["heads"])
 
 
 def _lacks_tie(tied: bool) -> Lacks:
-    """PromptBERT, table 12: rows of the user's own pre-training, with tied or untied output embeddings."""
-    kind, command = ("tied", "promptcli pretrain") if tied else ("untied", "promptcli pretrain --set tied=false")
+    """PromptBERT, table 12: rows of the user's own pre-training, with tied or untied output
+    embeddings.
+    """
+    kind, command = (
+        ("tied", "promptcli pretrain")
+        if tied
+        else ("untied", "promptcli pretrain --set tied=false")
+    )
 
     def lacks(row: PublishedRow, context: MeasurementContext) -> str | None:
         head = context.backbone.head
@@ -400,7 +476,9 @@ def _lacks_head(row: PublishedRow, context: MeasurementContext) -> str | None:
     name = context.backbone.name
     if not needed or name in KNOWN_HEADS:
         return None
-    return f"needs a head: give `head`; `promptcli ditto-search --model {shlex.quote(name)}` finds one"
+    return (
+        f"needs a head: give `head`; `promptcli ditto-search --model {shlex.quote(name)}` finds one"
+    )
 
 
 def _on(recipe: Recipe, context: MeasurementContext) -> Recipe:
@@ -431,15 +509,29 @@ SYSTEMS: dict[str, RowKind] = {
     "head": RowKind(_head),
     "tokens": RowKind(_tokens),
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
-    "picture": RowKind(time="-", absent="a picture, no figures: `promptcli analyze --plot` draws {}", backbone="none"),
+    "picture": RowKind(
+        time="-",
+        absent="a picture, no figures: `promptcli analyze --plot` draws {}",
+        backbone="none",
+    ),
     "settings": RowKind(
-        lambda row, context: MeasuredSystem(row, {"settings": [row.run, row.backbone, row.setting]}),
+        lambda row, context: MeasuredSystem(
+            row, {"settings": [row.run, row.backbone, row.setting]}
+        ),
         "seconds",
         backbone="none",
     ),
     "trained": RowKind(
-        _trained, "hours, GPU", "training: `promptcli reproduce --train` does it", lacks=_lacks_training, trains=True
+        _trained,
+        "hours, GPU",
+        "training: `promptcli reproduce --train` does it",
+        lacks=_lacks_training,
+        trains=True,
     ),
-    "vectors": RowKind(time="-", absent="another program's: `promptcli eval --vectors` scores {}.npy", backbone="none"),
+    "vectors": RowKind(
+        time="-",
+        absent="another program's: `promptcli eval --vectors` scores {}.npy",
+        backbone="none",
+    ),
     "list": RowKind(time="-", absent="a list of words, no figures: held in {}", backbone="none"),
 }

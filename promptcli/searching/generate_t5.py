@@ -1,4 +1,5 @@
-"""Candidate templates written by T5 (PromptBERT 4.2, after LM-BFF): the text between a definition and its word.
+"""Candidate templates written by T5 (PromptBERT 4.2, after LM-BFF): the text between a definition
+and its word.
 
 One beam is shared by all (word, definition) pairs, so that the template fits every sentence.
 """
@@ -33,7 +34,9 @@ class Definition(NamedTuple):
 
 @dataclass(frozen=True)
 class _Beam:
-    """One hypothesis: the ids written, and the ends of its finished parts, before and after the word."""
+    """One hypothesis: the ids written, and the ends of its finished parts, before and after the
+    word.
+    """
 
     written: tuple[int, ...]
     ends: tuple[int, ...] = ()
@@ -51,11 +54,18 @@ FORMS = (True, False)
 def read_definitions(path: Path) -> list[Definition]:
     """Read a table of words and definitions, or lines of ``word<TAB>definition``."""
     meanings, words = read_examples(path, (DEFINITIONS,)).columns
-    return [Definition(word.strip(), meaning.strip()) for word, meaning in zip(words, meanings, strict=True)]
+    return [
+        Definition(word.strip(), meaning.strip())
+        for word, meaning in zip(words, meanings, strict=True)
+    ]
 
 
-def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer, limit: int = 200) -> list[Definition]:
-    """Return at most ``limit`` pairs whose word is one token, as a mask is, evenly spaced over the list."""
+def choose_definitions(
+    definitions: Sequence[Definition], tokens: PieceTokenizer, limit: int = 200
+) -> list[Definition]:
+    """Return at most ``limit`` pairs whose word is one token, as a mask is, evenly spaced over the
+    list.
+    """
     rows = tokens.encode([f" {pair.word}" for pair in definitions])
     fitting = []
     for pair, ids in zip(definitions, rows, strict=True):
@@ -65,7 +75,10 @@ def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer
         if spelled == pair.word.lower():  # an unknown word is one token that does not spell it
             fitting.append(pair)
     if not fitting:
-        raise UsageError(f"none of the {len(definitions)} words is a single token of the backbone; give other pairs")
+        raise UsageError(
+            f"none of the {len(definitions)} words is a single token of the backbone; give other"
+            " pairs"
+        )
     count = min(limit, len(fitting))
     return [fitting[number * len(fitting) // count] for number in range(count)]
 
@@ -73,10 +86,13 @@ def choose_definitions(definitions: Sequence[Definition], tokens: PieceTokenizer
 def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) -> list[str]:
     """Return distinct templates with one [X] and one [MASK], the best of each form in turn.
 
-    A definition takes the place of the sentence, its word that of the mask. ``beam`` hypotheses stay at each step.
+    A definition takes the place of the sentence, its word that of the mask. ``beam`` hypotheses
+    stay at each step.
     """
     if beam < len(FORMS):
-        raise UsageError(f"beam {beam} is not allowed; give at least {len(FORMS)}, one for each form")
+        raise UsageError(
+            f"beam {beam} is not allowed; give at least {len(FORMS)}, one for each form"
+        )
     if not definitions:
         raise UsageError("no (word, definition) pairs to generate templates from")
     by_form: list[list[str]] = []
@@ -87,7 +103,9 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) 
             formed: list[str] = []
             for item in finished:
                 text = _template(t5, sentence_first, item)
-                has_one_of_each = text.count(SLOT) == text.count(MASK) == 1  # T5 may have written a slot itself
+                has_one_of_each = (
+                    text.count(SLOT) == text.count(MASK) == 1
+                )  # T5 may have written a slot itself
                 if has_one_of_each and text.isprintable() and text not in formed:
                     formed.append(text)
             by_form.append(formed[: beam // len(FORMS)])
@@ -97,12 +115,17 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) 
             if template is not None:
                 templates[template] = None
     if not templates:
-        raise UsageError(f"the T5 finished no template within {_LONGEST} tokens at beam {beam}; give a larger beam")
+        raise UsageError(
+            f"the T5 finished no template within {_LONGEST} tokens at beam {beam}; give a larger"
+            " beam"
+        )
     return list(templates)
 
 
 def _input(t5: T5, sentence_first: bool, pair: Definition) -> list[int]:
-    """Return T5's input, a sentinel for each gap, cut at the end away from them (LM-BFF's single sentences)."""
+    """Return T5's input, a sentinel for each gap, cut at the end away from them (LM-BFF's single
+    sentences).
+    """
     sentence = t5.encode(pair.meaning[0].upper() + pair.meaning[1:])
     gaps = [t5.sentinels[0], *t5.encode(f" {pair.word}"), t5.sentinels[1]]
     if sentence_first:
@@ -110,11 +133,14 @@ def _input(t5: T5, sentence_first: bool, pair: Definition) -> list[int]:
     return [*t5.encode("."), *gaps, *sentence][:_LONGEST_INPUT]  # the leading "." is T5's alone
 
 
-def _search(t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, advance: Advance) -> list[_Beam]:
+def _search(
+    t5: T5, examples: list[tuple[Tensor, Tensor]], beam: int, advance: Advance
+) -> list[_Beam]:
     """Return the finished hypotheses of one shared beam, best first.
 
-    A token's score is one log-softmax of the averaged logits, as in LM-BFF's code (the paper sums log-likelihoods).
-    Words and the end of a part may follow; no lone space or run of periods, and no period after a period.
+    A token's score is one log-softmax of the averaged logits, as in LM-BFF's code (the paper sums
+    log-likelihoods). Words and the end of a part may follow; no lone space or run of periods, and
+    no period after a period.
     """
     periods, words = [], []  # ids
     for number, text in t5.words().items():

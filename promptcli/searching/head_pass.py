@@ -1,8 +1,11 @@
-"""The cosines of every attention head's Ditto vectors from one pass over the sentences; the vectors are never made.
+"""The cosines of every attention head's Ditto vectors from one pass over the sentences.
 
-With x_i and y_j the states of two sentences' tokens and a_i, b_j one head's diagonals on them (Ditto, section 2), the
-vectors are u = sum_i a_i x_i and v = sum_j b_j y_j, and u . v = sum_ij a_i (x_i . y_j) b_j: the products of the tokens
-serve all heads, whose vectors would take L*h times the memory. A sentence is held until its last pair is done.
+The vectors are never made.
+
+With x_i and y_j the states of two sentences' tokens and a_i, b_j one head's diagonals on them
+(Ditto, section 2), the vectors are u = sum_i a_i x_i and v = sum_j b_j y_j, and u . v = sum_ij a_i
+(x_i . y_j) b_j: the products of the tokens serve all heads, whose vectors would take L*h times the
+memory. A sentence is held until its last pair is done.
 """
 
 from collections.abc import Sequence
@@ -21,25 +24,36 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling import STATES, States
 from promptcli.notes import working
 
-_PAIRS_AT_ONCE = 64  #: pairs whose tokens are multiplied at a time; bounds memory, changes no figure
-_DECIMALS = 12  #: decimals kept of a cosine: far below what float32 states decide, so that pairs of equal inputs tie
+_PAIRS_AT_ONCE = (
+    64  #: pairs whose tokens are multiplied at a time; bounds memory, changes no figure
+)
+#: decimals kept of a cosine: far below what float32 states decide, so that pairs of equal inputs
+#: tie
+_DECIMALS = 12
 
 
 @dataclass(frozen=True)
 class HeadCosines:
     """The cosines of n pairs from one pass."""
 
-    heads: NDArray[np.float64]  #: (s, L*h, n) cosines, for s kinds of states; heads layer after layer
+    heads: NDArray[
+        np.float64
+    ]  #: (s, L*h, n) cosines, for s kinds of states; heads layer after layer
     plain: NDArray[np.float64]  #: (s, n) cosines of the plain averages of the same states
     rows: list[list[int]]  #: token ids of every distinct sentence, specials included
     diagonals: list[NDArray[np.float32]]  #: per row (t, L*h), the heads' diagonals on its tokens
 
 
-def head_cosines(encoder: Encoder, first: Sequence[str], second: Sequence[str], states: Sequence[str]) -> HeadCosines:
-    """Return the cosines of n pairs for all L*h heads on each kind of ``STATES``; each sentence is encoded once.
+def head_cosines(
+    encoder: Encoder, first: Sequence[str], second: Sequence[str], states: Sequence[str]
+) -> HeadCosines:
+    """Return the cosines of n pairs for all L*h heads on each kind of ``STATES``.
 
-    The encoder's backbone and prompt make the model input, in plain encoding's batches, so a head's cosines are those
-    of the recipe ``STATES/ditto:l-h`` up to the float32 rounding of its vectors (below 1e-6).
+    Each sentence is encoded once.
+
+    The encoder's backbone and prompt make the model input, in plain encoding's batches, so a head's
+    cosines are those of the recipe ``STATES/ditto:l-h`` up to the float32 rounding of its vectors
+    (below 1e-6).
     """
     encoder.backbone.require_seam("Ditto")
     sentences = list(dict.fromkeys([*first, *second]))
@@ -50,7 +64,9 @@ def head_cosines(encoder: Encoder, first: Sequence[str], second: Sequence[str], 
     lengths = np.array([len(row) for row in rows], np.int64)
     with working("ditto-search", len(rows)) as advance, torch.inference_mode():
         for planned in plan_batches(lengths):
-            _, first_places = np.unique(planned, return_index=True)  # the last batch may repeat its rows
+            _, first_places = np.unique(
+                planned, return_index=True
+            )  # the last batch may repeat its rows
             chosen = planned[np.sort(first_places)]
             work.take(chosen.tolist(), [rows[row] for row in chosen])
             advance(len(chosen))
@@ -62,17 +78,22 @@ def head_cosines(encoder: Encoder, first: Sequence[str], second: Sequence[str], 
 class _Held:
     """One sentence that still waits for a partner."""
 
-    packed: Tensor  #: (t, r + widths of all states) float32: r weights per token (the heads', and 1), states
+    #: (t, r + widths of all states) float32: r weights per token (the heads', and 1), states
+    packed: Tensor
     squares: Tensor  #: (s, r) float64, squared lengths of its vectors
 
 
 class _Pass:
     """The sentences that wait, and the cosines so far."""
 
-    def __init__(self, encoder: Encoder, states: Sequence[str], pairs: list[tuple[int, int]], rows: int) -> None:
+    def __init__(
+        self, encoder: Encoder, states: Sequence[str], pairs: list[tuple[int, int]], rows: int
+    ) -> None:
         backbone = encoder.backbone
         self._encoder = encoder
-        self._states: list[States] = [STATES[name](BuildContext(None, backbone, {})) for name in states]
+        self._states: list[States] = [
+            STATES[name](BuildContext(None, backbone, {})) for name in states
+        ]
         self._needs = Needs(diagonals=frozenset(range(backbone.n_layers)))
         for chosen in self._states:
             self._needs |= chosen.needs
@@ -95,7 +116,9 @@ class _Pass:
         slots = [template.mask_slots(len(row)) for row in ids]
         batch = make_batch(ids, slots, backbone.tokenizer.pad, backbone.device, encoder.max_length)
         parts = self._parts(batch, backbone.run(batch, self._needs))
-        if backbone.device.type != "cuda":  # the products are taken in float64, which not every device has
+        if (
+            backbone.device.type != "cuda"
+        ):  # the products are taken in float64, which not every device has
             parts = [part.cpu() for part in parts]
         exact = [part.double() for part in parts]
         squares = _products(exact, exact)
@@ -113,7 +136,9 @@ class _Pass:
                 del self._held[row]
 
     def _complete_pairs(self, numbers: list[int]) -> list[int]:
-        """Return the pairs of these sentences whose two sides are encoded, pairs of similar lengths side by side."""
+        """Return the pairs of these sentences whose two sides are encoded, pairs of similar lengths
+        side by side.
+        """
         pairs: dict[int, None] = {}
         for row in numbers:
             for pair in self._pairs_of[row]:
@@ -146,7 +171,9 @@ class _Pass:
             self.cosines[:, :, pairs] = torch.cat(found).permute(1, 2, 0).cpu().numpy()
 
     def _side(self, rows: list[int]) -> tuple[list[Tensor], Tensor]:
-        """Return the weights and states of one side of some pairs, padded, and the squares (n, s, r), in float64."""
+        """Return the weights and states of one side of some pairs, padded, and the squares (n, s,
+        r), in float64.
+        """
         held = [self._held[row] for row in rows]
         packed = pad_sequence([sentence.packed for sentence in held], batch_first=True).double()
         squares = torch.stack([sentence.squares for sentence in held])
@@ -154,7 +181,9 @@ class _Pass:
 
 
 def _products(one: list[Tensor], other: list[Tensor]) -> Tensor:
-    """Return sum_ij a_i (x_i . y_j) b_j, (n, s, r), from weights (n, t, r) and s kinds of states (n, t, width) each."""
+    """Return sum_ij a_i (x_i . y_j) b_j, (n, s, r), from weights (n, t, r) and s kinds of states
+    (n, t, width) each.
+    """
     a, *states = one
     b, *other_states = other
     products = []

@@ -1,7 +1,8 @@
-"""Racing many templates: all on few pairs, the better ones on more, the last ten on all (successive halving).
+"""Racing many templates: all on few pairs, the better ones on more, the last ten on all (successive
+halving).
 
-Jamieson and Talwalkar 2016. The pairs of a rung are among those of the next, so nothing is encoded twice on the way,
-and the result does not depend on the order of the candidates.
+Jamieson and Talwalkar 2016. The pairs of a rung are among those of the next, so nothing is encoded
+twice on the way, and the result does not depend on the order of the candidates.
 """
 
 import math
@@ -41,7 +42,10 @@ class RaceResult:
 
 
 def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
-    """Return the rungs before the final; none where few candidates or pairs make the final the whole race."""
+    """Return the rungs before the final.
+
+    None where few candidates or pairs make the final the whole race.
+    """
     rungs = []
     seen = float(max(_LEAST, pairs * _FIRST))
     while candidates > finalists and round(seen) < pairs:
@@ -52,16 +56,23 @@ def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
 
 
 def planned_pairs(rungs: Sequence[Rung], candidates: int, pairs: int, finalists: int) -> int:
-    """Return the number of pairs that a race scores, over all candidates; the final scores all pairs again."""
+    """Return the number of pairs that a race scores, over all candidates.
+
+    The final scores all pairs again.
+    """
     before = [0, *(rung.pairs for rung in rungs)]
-    racing = sum(rung.candidates * (rung.pairs - seen) for rung, seen in zip(rungs, before, strict=False))
+    racing = sum(
+        rung.candidates * (rung.pairs - seen) for rung, seen in zip(rungs, before, strict=False)
+    )
     return racing + pairs * (min(candidates, finalists) if rungs else candidates)
 
 
 def spread_order(gold: NDArray[np.float64], seed: int) -> NDArray[np.intp]:
-    """Return an order (p,) of the pairs in which every beginning holds all levels of the gold score equally.
+    """Return an order (p,) of the pairs in which every beginning holds all levels of the gold score
+    equally.
 
-    Sorted by gold score, equal ones shuffled, they are taken at the points of a shifted van der Corput sequence.
+    Sorted by gold score, equal ones shuffled, they are taken at the points of a shifted van der
+    Corput sequence.
     """
     generator = np.random.default_rng(seed)
     size = len(gold)
@@ -80,8 +91,13 @@ def _best(values: Mapping[str, float]) -> list[str]:
     return sorted(values, key=lambda template: (-values[template], template))
 
 
-def race(templates: Sequence[str], scorer: TemplateScorer, *, seed: int = 42, finalists: int = 10) -> RaceResult:
-    """Find the best templates, whose order does not matter; only the ``finalists`` are scored on all pairs."""
+def race(
+    templates: Sequence[str], scorer: TemplateScorer, *, seed: int = 42, finalists: int = 10
+) -> RaceResult:
+    """Find the best templates, whose order does not matter.
+
+    Only the ``finalists`` are scored on all pairs.
+    """
     distinct: dict[Hashable, str] = {}
     for template in sorted(set(templates)):
         distinct.setdefault(scorer.identity(template), template)

@@ -1,4 +1,7 @@
-"""The result of a search of heads, layers or templates, and its selection bias; the ranking of heads and layers."""
+"""The result of a search of heads, layers or templates, and its selection bias.
+
+The ranking of heads and layers.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -21,7 +24,10 @@ from promptcli.recipe import Recipe
 from promptcli.searching.head_pass import HeadCosines, head_cosines
 from promptcli.searching.search_settings import SEARCHED
 
-_LAYERS_TRIED, _FACTORS_TRIED = 8, (0.25, 0.5, 0.75, 1.0)  #: spread over the first half of the model; and C
+_LAYERS_TRIED, _FACTORS_TRIED = (
+    8,
+    (0.25, 0.5, 0.75, 1.0),
+)  #: spread over the first half of the model; and C
 HALVINGS, SEED = 20, 42  #: random halvings of the pairs, each used both ways, and their seed
 
 
@@ -37,7 +43,11 @@ class Ranked:
     tfidf: Correlation | None = None  #: of a head's diagonal with TF-IDF
 
     def to_dict(self) -> dict[str, Any]:
-        row: dict[str, Any] = {"choice": self.choice, "value": round(self.value, 4), "ci95": rounded(self.ci95)}
+        row: dict[str, Any] = {
+            "choice": self.choice,
+            "value": round(self.value, 4),
+            "ci95": rounded(self.ci95),
+        }
         row |= {"stage": self.stage} if self.stage else {}
         row |= {} if self.gain is None else {"gain": round(self.gain, 4)}
         return row | ({} if self.tfidf is None else {"tfidf": self.tfidf.to_dict()})
@@ -45,7 +55,10 @@ class Ranked:
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Choices made on one half of the pairs and scored on the other half; figures are means of Spearman x 100."""
+    """Choices made on one half of the pairs and scored on the other half.
+
+    Figures are means of Spearman x 100.
+    """
 
     choices: int  #: number of choices: both ways of every halving
     chosen: float  #: figure of the choice on the half that chose it
@@ -69,11 +82,18 @@ class Search:
     encoder: Encoder  #: of the best
     task: STSTask  #: the development set
     ranked: list[Ranked]  #: the reported choices, best first
-    about: dict[str, Any]  #: how the search was done, JSON-ready; ``compared`` is the number of choices
-    #: What the choices compete with: the plain average per states, the recipe's ``own`` layer, or averages
+    about: dict[
+        str, Any
+    ]  #: how the search was done, JSON-ready; ``compared`` is the number of choices
+    #: What the choices compete with: the plain average per states, the recipe's ``own`` layer, or
+    #: averages
     baseline: dict[str, Ranked] = field(default_factory=dict)
-    stages: dict[str, list[Ranked]] = field(default_factory=dict)  #: heading of a stage -> its choices
-    maps: dict[str, NDArray[np.float64]] = field(default_factory=dict)  #: states -> (L, h) Spearman x 100 of each head
+    stages: dict[str, list[Ranked]] = field(
+        default_factory=dict
+    )  #: heading of a stage -> its choices
+    maps: dict[str, NDArray[np.float64]] = field(
+        default_factory=dict
+    )  #: states -> (L, h) Spearman x 100 of each head
     cross_validation: CrossValidation | None = None
     score: SpearmanScore | None = None  #: of the best
     saved_as: str | None = None  #: its name in the registry
@@ -93,7 +113,12 @@ class Search:
 
     def entry(self, name: str) -> Entry:
         task, halves = self.task, self.cross_validation
-        on = {"task": task.label, "data_sha256": task.sha256(), "pairs": len(task.pairs()), **self.about}
+        on = {
+            "task": task.label,
+            "data_sha256": task.sha256(),
+            "pairs": len(task.pairs()),
+            **self.about,
+        }
         on["value"] = round(self.best.value, 4)
         on |= {} if halves is None else {"held_out": round(halves.held_out, 4)}
         provenance = {**self.encoder.provenance, "width": self.encoder.width, "searched_on": on}
@@ -109,7 +134,12 @@ class Search:
             "ranked": [row.to_dict() for row in self.ranked],
             "backbone": self.recipe.backbone,
             "recipe": self.recipe.to_dict(),
-            **{"task": task.label, "text": task.text, "protocol": task.protocol, "pairs": len(task.pairs())},
+            **{
+                "task": task.label,
+                "text": task.text,
+                "protocol": task.protocol,
+                "pairs": len(task.pairs()),
+            },
             "data_sha256": task.sha256(),
             **self.about,
             "model": self.saved_as,
@@ -117,7 +147,9 @@ class Search:
             "baseline_is_better": self.better_baseline is not None,
         }
         if self.maps:
-            document["maps"] = {name: [rounded(row) for row in rows.tolist()] for name, rows in self.maps.items()}
+            document["maps"] = {
+                name: [rounded(row) for row in rows.tolist()] for name, rows in self.maps.items()
+            }
         if self.cross_validation is not None:
             document["cross_validation"] = self.cross_validation.to_dict()
         return document
@@ -138,8 +170,8 @@ def cross_validate(
 ) -> CrossValidation:
     """Choose the best head on a random half of the pairs and score it on the other half, both ways.
 
-    ``heads`` are cosines (s, H, n) of H heads on s kinds of states, ``plain`` (s, n) those of the states' plain
-    averages, ``gold`` the gold scores (n,).
+    ``heads`` are cosines (s, H, n) of H heads on s kinds of states, ``plain`` (s, n) those of the
+    states' plain averages, ``gold`` the gold scores (n,).
     """
     flat = heads.reshape(-1, len(gold))
     generator = np.random.default_rng(seed)
@@ -164,12 +196,16 @@ def cross_validate(
 def correlations(
     cosines: NDArray[np.float64], gold: NDArray[np.float64], counts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return Spearman of cosines (k, n) with gold (n,) in r selections, (k, r), of ``counts`` (n, r) of each pair."""
+    """Return Spearman of cosines (k, n) with gold (n,) in r selections, (k, r), of ``counts`` (n,
+    r) of each pair.
+    """
     ranks = [statistics.ResampledRanks(row) for row in cosines]
     return statistics.resampled_spearman(ranks, statistics.ResampledRanks(gold), counts)
 
 
-def rank_heads(encoder: Encoder, task: STSTask, corpus: Sequence[str], states: Sequence[str], top: int) -> Search:
+def rank_heads(
+    encoder: Encoder, task: STSTask, corpus: Sequence[str], states: Sequence[str], top: int
+) -> Search:
     """Rank all L*h heads on each kind of states by Spearman's correlation; see ``search_heads``."""
     for kind in states:
         if kind not in SEARCHED:
@@ -182,15 +218,24 @@ def rank_heads(encoder: Encoder, task: STSTask, corpus: Sequence[str], states: S
     cosines = head_cosines(encoder, pairs.first, pairs.second, states)
     flat = cosines.heads.reshape(-1, len(pairs))
     once = np.ones((len(pairs), 1))
-    values, plain = (100 * correlations(rows, pairs.gold, once)[:, 0] for rows in (flat, cosines.plain))
+    values, plain = (
+        100 * correlations(rows, pairs.gold, once)[:, 0] for rows in (flat, cosines.plain)
+    )
     best = np.argsort(-values, kind="stable")[:top]
-    intervals = statistics.bootstrap_intervals(np.concatenate([flat[best], cosines.plain]), pairs.gold)
+    intervals = statistics.bootstrap_intervals(
+        np.concatenate([flat[best], cosines.plain]), pairs.gold
+    )
     intervals = [(100 * low, 100 * high) for low, high in intervals]
     count = cosines.heads.shape[1]
     tfidf = _tfidf(encoder, cosines, best % count, idf)
+
+    def pooling_of(place: int) -> str:
+        layer, head = place % count // backbone.n_heads + 1, place % backbone.n_heads + 1
+        return f"{states[place // count]}/ditto:{layer}-{head}"
+
     ranked = [
         Ranked(
-            f"{states[place // count]}/ditto:{place % count // backbone.n_heads + 1}-{place % backbone.n_heads + 1}",
+            pooling_of(place),
             float(values[place]),
             intervals[rank],
             gain=float(values[place] - plain[place // count]),
@@ -201,11 +246,15 @@ def rank_heads(encoder: Encoder, task: STSTask, corpus: Sequence[str], states: S
     averages = zip(states, plain.tolist(), intervals[len(best) :], strict=True)
     maps = values.reshape(len(states), backbone.n_layers, backbone.n_heads)
     return Search(
-        encoder=Encoder(encoder.recipe.replace(pooling=ranked[0].choice), backbone, encoder.tensors()),
+        encoder=Encoder(
+            encoder.recipe.replace(pooling=ranked[0].choice), backbone, encoder.tensors()
+        ),
         task=task,
         ranked=ranked,
         about={"states": states, "compared": f"{len(values)} heads", "idf": len(corpus)},
-        baseline={kind: Ranked(f"{kind}/avg", value, interval) for kind, value, interval in averages},
+        baseline={
+            kind: Ranked(f"{kind}/avg", value, interval) for kind, value, interval in averages
+        },
         maps=dict(zip(states, maps, strict=True)),
         cross_validation=cross_validate(cosines.heads, cosines.plain, pairs.gold),
     )
@@ -221,31 +270,56 @@ def _tfidf(
 
 
 def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Search:
-    """Rank the states of every layer, with some weights, by Spearman's correlation; see ``search_layers``."""
+    """Rank the states of every layer, with some weights, by Spearman's correlation.
+
+    See ``search_layers``.
+    """
     check_rankable(task)
     if encoder.transforms:
         given = ", ".join(encoder.recipe.transforms)
-        raise UsageError(f"layers are compared without transforms; leave {given} out, and fit on the best layer")
+        raise UsageError(
+            f"layers are compared without transforms; leave {given} out, and fit on the best layer"
+        )
     scored: list[tuple[Encoder, SpearmanScore]] = []
     prompt = encoder.prompt
 
     def rank(prompts: Iterable[str]) -> Encoder:
-        """Score every pooling under some prompts, one pass for each prompt; return the best encoder of all so far."""
+        """Score every pooling under some prompts, one pass for each prompt.
+
+        Return the best encoder of all so far.
+        """
         for spec in prompts:
-            recipes = [encoder.recipe.replace(prompt=spec, pooling=pooling) for pooling in _poolings(encoder, weights)]
+            recipes = [
+                encoder.recipe.replace(prompt=spec, pooling=pooling)
+                for pooling in _poolings(encoder, weights)
+            ]
             encoders = [Encoder(recipe, encoder.backbone, encoder.tensors()) for recipe in recipes]
             scored.extend(zip(encoders, evaluate(encoders, [task]), strict=True))
         return max(scored, key=lambda pair: pair[1].value)[0]  # of equals the earlier
 
     best = rank([encoder.recipe.prompt])
     if isinstance(prompt, Contrastive):  # the layer first, then C there
-        half = np.linspace(0, encoder.backbone.n_layers // 2, _LAYERS_TRIED).round().astype(int).tolist()
-        best = rank(prompt.changed(layer, prompt.factor) for layer in dict.fromkeys(half) if layer != prompt.layer)
+        half = (
+            np.linspace(0, encoder.backbone.n_layers // 2, _LAYERS_TRIED)
+            .round()
+            .astype(int)
+            .tolist()
+        )
+        best = rank(
+            prompt.changed(layer, prompt.factor)
+            for layer in dict.fromkeys(half)
+            if layer != prompt.layer
+        )
         assert isinstance(best.prompt, Contrastive)
         layer = best.prompt.layer
-        best = rank(prompt.changed(layer, factor) for factor in _FACTORS_TRIED if factor != prompt.factor)
+        best = rank(
+            prompt.changed(layer, factor) for factor in _FACTORS_TRIED if factor != prompt.factor
+        )
     before = scored[0][1].value
-    rows = [Ranked(_choice(chosen), score.value, score.ci95, gain=score.value - before) for chosen, score in scored]
+    rows = [
+        Ranked(_choice(chosen), score.value, score.ci95, gain=score.value - before)
+        for chosen, score in scored
+    ]
     cosines = np.stack([score.cosines for _, score in scored])
     return Search(
         encoder=best,
@@ -263,11 +337,16 @@ def _choice(encoder: Encoder) -> str:
 
 
 def _poolings(encoder: Encoder, weights: Sequence[str]) -> list[str]:
-    """Return the poolings to try, the recipe's own first; of ``attention`` the first layers and the last."""
+    """Return the poolings to try, the recipe's own first.
+
+    Of ``attention`` the first layers and the last.
+    """
     layers = encoder.backbone.n_layers
     states = [*(f"layer-{layer}" for layer in range(layers)), "last", "first-last", "first-last:1"]
     if encoder.recipe.pooling.startswith("attention"):
         states += [f"attention:{first}-{layers}" for first in range(1, layers + 1)]
         states += [f"attention:1-{last}" for last in range(1, layers)]
-    tried = [f"{kind}/{spec}" for spec in weights or [encoder.pooling.weights.spec] for kind in states]
+    tried = [
+        f"{kind}/{spec}" for spec in weights or [encoder.pooling.weights.spec] for kind in states
+    ]
     return list(dict.fromkeys([encoder.recipe.pooling, *tried]))

@@ -1,4 +1,7 @@
-"""The settings of a template search as plain data; imports nothing heavy, since the command line reads it."""
+"""The settings of a template search as plain data.
+
+Imports nothing heavy, since the command line reads it.
+"""
 
 import dataclasses
 from dataclasses import dataclass
@@ -15,31 +18,39 @@ Setting = str | int | Path | None  #: a value of a setting
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """The candidates and how they are scored. ``modes`` in a field's metadata: the only strategies that read it."""
+    """The candidates and how they are scored.
+
+    ``modes`` in a field's metadata: the only strategies that read it.
+    """
 
     mode: str | None = setting(
         None,
-        "greedy: PromptBERT 4.2, relation tokens, then prefix tokens around the best of them; free: a race"
-        " among the templates of a grammar or a file, or those that a T5 writes; demonstrations: a race among examples"
-        " in front of PromptEOL's template, on a causal model. Default: greedy, with `candidates` or `t5` free.",
+        "greedy: PromptBERT 4.2, relation tokens, then prefix tokens around the best of them; free:"
+        " a race among the templates of a grammar or a file, or those that a T5 writes;"
+        " demonstrations: a race among examples in front of PromptEOL's template, on a causal"
+        " model. Default: greedy, with `candidates` or `t5` free.",
     )
     candidates: Path | None = setting(
         None,
-        "Free: file of templates, one a line. Default: the packaged grammar's, templates/search.toml.",
+        "Free: file of templates, one a line. Default: the packaged grammar's,"
+        " templates/search.toml.",
         modes=("free",),
     )
     t5: str | None = setting(
-        None, "Free: let a T5, local folder or hub id, write the candidates as in LM-BFF.", modes=("free",)
+        None,
+        "Free: let a T5, local folder or hub id, write the candidates as in LM-BFF.",
+        modes=("free",),
     )
     pairs: Path | None = setting(
         None,
-        "Demonstrations, `t5`: word<TAB>definition lines, or word<TAB>sentence that it sums up. Default: 235"
-        " shipped ones.",
+        "Demonstrations, `t5`: word<TAB>definition lines, or word<TAB>sentence that it sums up."
+        " Default: 235 shipped ones.",
     )
     beam: int = setting(100, "`t5`: templates to keep (the paper: 500).", min=2)
     limit: int | None = setting(
         None,
-        f"Number of candidates to draw. Default: {DRAWN} of the packaged grammar; all of `candidates`, `pairs`.",
+        f"Number of candidates to draw. Default: {DRAWN} of the packaged grammar; all of"
+        " `candidates`, `pairs`.",
         modes=("free", "demonstrations"),
         min=1,
     )

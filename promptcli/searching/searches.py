@@ -1,4 +1,7 @@
-"""The searches for the best head, layer or template of a model. Imports nothing heavy: the command line reads it."""
+"""The searches for the best head, layer or template of a model.
+
+Imports nothing heavy: the command line reads it.
+"""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -31,13 +34,16 @@ def search_heads(
 ) -> "Search":
     """Rank all attention heads of a backbone by Ditto pooling, in one pass (Ditto, section 2).
 
-    Every layer-head (both counted from 1) is tried on each kind of states. The figures, Spearman x 100, are those of
-    `promptcli eval --pooling STATES/ditto:LAYER-HEAD` on the development set.
+    Every layer-head (both counted from 1) is tried on each kind of states. The figures, Spearman x
+    100, are those of `promptcli eval --pooling STATES/ditto:LAYER-HEAD` on the development set.
 
     Args:
-        model: Backbone: `mini-bert` (default), a folder, a hub id, or a model's; the pooling is not used.
-        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`, else demo:dev.
-        corpus: Sentences to count idf on, for the correlation with TF-IDF: a file, a task or `demo`.
+        model: Backbone: `mini-bert` (default), a folder, a hub id, or a model's; the pooling is not
+            used.
+        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`,
+            else demo:dev.
+        corpus: Sentences to count idf on, for the correlation with TF-IDF: a file, a task or
+            `demo`.
         states: States to try: static, last, first-last.
         top: Number of heads to describe.
         name: Save the best as a model under this name.
@@ -45,8 +51,8 @@ def search_heads(
         data_dir: SentEval folder of the tasks.
 
     Raises:
-        UsageError: Unknown states, pairs that cannot rank anything, no corpus, a name that is taken, or a backbone that
-            does not open its attention.
+        UsageError: Unknown states, pairs that cannot rank anything, no corpus, a name that is
+            taken, or a backbone that does not open its attention.
         NotFoundError: A model, a task or a file is missing.
 
     Example:
@@ -74,20 +80,23 @@ def search_layers(
 ) -> "Search":
     """Rank the layers of a backbone as a recipe reads them, in one pass.
 
-    Every layer (0: the embeddings), the last, and the means of first and last; for a recipe of `attention` also its
-    first layers and its last ones. A contrastive prompt's own layer and C are chosen too, one pass for each. The
-    figures, Spearman x 100, are those of `promptcli eval --pooling STATES/WEIGHTS` on the development set.
+    Every layer (0: the embeddings), the last, and the means of first and last; for a recipe of
+    `attention` also its first layers and its last ones. A contrastive prompt's own layer and C are
+    chosen too, one pass for each. The figures, Spearman x 100, are those of `promptcli eval
+    --pooling STATES/WEIGHTS` on the development set.
 
     Args:
         model: An encoder, or what ``load`` takes; a backbone's name means its plain recipe.
-        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`, else demo:dev.
+        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`,
+            else demo:dev.
         weights: Weights to try on every layer, e.g. avg, last-token. Default: the recipe's.
         name: Save the best as a model under this name.
         force: Overwrite an existing model of that name.
         data_dir: SentEval folder of the tasks.
 
     Raises:
-        UsageError: Unknown weights, transforms in the recipe, a name that is taken, or pairs that cannot rank anything.
+        UsageError: Unknown weights, transforms in the recipe, a name that is taken, or pairs that
+            cannot rank anything.
         NotFoundError: A model, a task or a file is missing.
 
     Example:
@@ -116,7 +125,8 @@ def search_templates(
 
     Args:
         model: Backbone: `mini-bert` (default), a folder, a hub id, or a model's.
-        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`, else demo:dev.
+        on: Development set: a task, or a file of graded pairs. Default: STS-B:dev with `data_dir`,
+            else demo:dev.
         settings: The candidates and how they are scored.
         name: Save the best as a model under this name.
         force: Overwrite an existing model of that name.
@@ -124,8 +134,8 @@ def search_templates(
         changes: Of single settings, e.g. ``mode="free"``, ``limit=100``.
 
     Raises:
-        UsageError: Settings that do not go together, a name that is taken, or a backbone, templates or pairs that
-            cannot be searched.
+        UsageError: Settings that do not go together, a name that is taken, or a backbone, templates
+            or pairs that cannot be searched.
         NotFoundError: A model, a file or a task is missing.
 
     Example:
@@ -137,7 +147,11 @@ def search_templates(
         settings = (settings or SearchSettings()).replace(**changes)
         template_search.choose_mode(settings)
         saved = _saving(name, force)
-        candidates = None if settings.candidates is None else template_search.read_candidates(settings.candidates)
+        candidates = (
+            None
+            if settings.candidates is None
+            else template_search.read_candidates(settings.candidates)
+        )
         task, backbone = _development(on), _opened(model or BARE.backbone).backbone
         with if_interrupted("scored templates are kept; run the same command to continue"):
             return saved(template_search.search_templates(backbone, task, settings, candidates))
@@ -159,7 +173,10 @@ def _development(on: "str | Path | STSTask | None") -> "STSTask":
 
 
 def _saving(name: str | None, force: bool) -> "Callable[[Search], Search]":
-    """Return what saves the best of a search under a name, if there is one; a name that is taken is refused now."""
+    """Return what saves the best of a search under a name, if there is one.
+
+    A name that is taken is refused now.
+    """
     from promptcli.models.loading import open_registry
 
     registry = open_registry()

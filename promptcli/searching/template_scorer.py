@@ -1,4 +1,6 @@
-"""Scoring many templates on one development set, each sentence tokenised once, by the encoder that ``eval`` uses."""
+"""Scoring many templates on one development set, each sentence tokenised once, by the encoder that
+``eval`` uses.
+"""
 
 import math
 from collections.abc import Hashable, Sequence
@@ -20,24 +22,33 @@ from promptcli.recipe import MASK, RECIPES, SLOT, Recipe
 from promptcli.searching.search import Ranked
 from promptcli.storage.cache import Cache
 
-#: Sentences of a subset in one pass. Sorted by length and in small batches they are hardly padded; the 150 or so of a
-#: rung under the full token budget would be one or two batches, a third of them padding (STS-B dev).
+#: Sentences of a subset in one pass. Sorted by length and in small batches they are hardly padded;
+#: the 150 or so of a rung under the full token budget would be one or two batches, a third of them
+#: padding (STS-B dev).
 _TOGETHER = 32
 
-#: What is searched: a template read at its mask (PromptBERT eq. 2), period rule on as in its evaluation.
+#: What is searched: a template read at its mask (PromptBERT eq. 2), period rule on as in its
+#: evaluation.
 PROTOCOL = Recipe(prompt=f"{SLOT} {MASK} .", period=True, pooling="last/mask")
 #: Examples in front of PromptEOL's template, read at the last token.
 DEMONSTRATIONS = RECIPES["prompteol"].replace(period=True)
 
 
 class TemplateScorer:
-    """Cosines and figures of templates on one task, for one backbone and one protocol (``recipe`` without its prompt).
+    """Cosines and figures of templates on one task, for one backbone and one protocol (``recipe``
+    without its prompt).
 
-    ``gold`` holds the (p,) gold scores of the ``size`` = p pairs; ``tokens`` counts the tokens encoded so far.
+    ``gold`` holds the (p,) gold scores of the ``size`` = p pairs; ``tokens`` counts the tokens
+    encoded so far.
     """
 
     def __init__(
-        self, backbone: Backbone, task: STSTask, *, recipe: Recipe = PROTOCOL, cache: Cache | None = None
+        self,
+        backbone: Backbone,
+        task: STSTask,
+        *,
+        recipe: Recipe = PROTOCOL,
+        cache: Cache | None = None,
     ) -> None:
         check_rankable(task)
         pairs = task.pairs()
@@ -61,11 +72,15 @@ class TemplateScorer:
         self._cached = None if cache is None else cache.table(context)
 
     def encoder(self, template: str) -> Encoder:
-        """Return the encoder of a template, sharing the sentences' tokens with every other one of this scorer."""
+        """Return the encoder of a template, sharing the sentences' tokens with every other one of
+        this scorer.
+        """
         return _SharedTokens(self.recipe.replace(prompt=template), self)
 
     def identity(self, template: str) -> Hashable:
-        """Return a key that is equal for templates with the same model input, even if their text differs."""
+        """Return a key that is equal for templates with the same model input, even if their text
+        differs.
+        """
         built = self.encoder(template).template
         (frame,) = built.pieces(["\0"], False)
         if self.backbone.tokenizer.splits_punctuation:
@@ -89,8 +104,11 @@ class TemplateScorer:
             self._cached.put(template, wanted, cosines)
         return cosines
 
-    def _encode(self, encoder: Encoder, rows: NDArray[np.intp], *, complete: bool) -> NDArray[np.float32]:
-        """Return the vectors (n, d) of sentences: of all in the same batches as ``eval``'s, of a subset in small ones.
+    def _encode(
+        self, encoder: Encoder, rows: NDArray[np.intp], *, complete: bool
+    ) -> NDArray[np.float32]:
+        """Return the vectors (n, d) of sentences: of all in the same batches as ``eval``'s, of a
+        subset in small ones.
 
         On a GPU a subset has large batches too: a wait costs more than padding there.
         """
@@ -109,7 +127,10 @@ class TemplateScorer:
     def score(
         self, templates: Sequence[str], stage: str = "all", advance: Advance = lambda pairs: None
     ) -> list[Ranked]:
-        """Score templates on all pairs, in their order; ``advance`` takes the number of pairs newly done."""
+        """Score templates on all pairs, in their order.
+
+        ``advance`` takes the number of pairs newly done.
+        """
         cosines = []
         for template in templates:
             cosines.append(self.cosines(template))
@@ -135,7 +156,9 @@ class TemplateScorer:
 
     def ids(self, pieces: Sequence[str], encoder: Encoder) -> list[bytes]:
         """Return the packed token ids of sentence pieces; each distinct one is tokenised once."""
-        if self.backbone.tokenizer.splits_punctuation:  # such a tokenizer ignores spaces, so both forms share an entry
+        if (
+            self.backbone.tokenizer.splits_punctuation
+        ):  # such a tokenizer ignores spaces, so both forms share an entry
             pieces = [piece.strip() for piece in pieces]
         missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]
         packed = encoder.pooling.weights.rewrite(missing, self.backbone)

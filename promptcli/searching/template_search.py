@@ -1,4 +1,7 @@
-"""The search for the template that suits a backbone best (PromptBERT, section 4.2); a killed search resumes."""
+"""The search for the template that suits a backbone best (PromptBERT, section 4.2).
+
+A killed search resumes.
+"""
 
 import itertools
 import random
@@ -22,7 +25,12 @@ from promptcli.models.loading import home_folder
 from promptcli.named_templates import templates_folder
 from promptcli.notes import note, working
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe, last_part
-from promptcli.searching.generate_t5 import Definition, choose_definitions, generate_templates, read_definitions
+from promptcli.searching.generate_t5 import (
+    Definition,
+    choose_definitions,
+    generate_templates,
+    read_definitions,
+)
 from promptcli.searching.racing import race
 from promptcli.searching.search import Ranked, Search
 from promptcli.searching.search_settings import DRAWN, FINALISTS, SearchSettings
@@ -32,15 +40,22 @@ from promptcli.storage.cache import Cache
 #: By mode: how its templates are read.
 PROTOCOLS = {"greedy": PROTOCOL, "free": PROTOCOL, "demonstrations": DEMONSTRATIONS}
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
-Outcome = tuple[dict[str, list[Ranked]], str]  #: heading of a stage -> its templates; and the comparisons, in words
+Outcome = tuple[
+    dict[str, list[Ranked]], str
+]  #: heading of a stage -> its templates; and the comparisons, in words
 
 
 @dataclass(frozen=True)
 class GreedySpace:
-    """The pieces of the greedy search (PromptBERT, section 4.2); a template is prefix, relation, ending."""
+    """The pieces of the greedy search (PromptBERT, section 4.2).
+
+    A template is prefix, relation, ending.
+    """
 
     start: str  #: the prefix of the first stage, ``[X]`` alone
-    relations: tuple[str, ...]  #: candidates of the first stage, without any prefix; empty is a candidate
+    relations: tuple[
+        str, ...
+    ]  #: candidates of the first stage, without any prefix; empty is a candidate
     prefixes: tuple[str, ...]  #: candidates of the second stage, with [X]
     ending: str  #: after the relation, with [MASK]
 
@@ -55,19 +70,27 @@ def greedy_space() -> GreedySpace:
 
 
 def published_scores(backbone: str, task: str) -> Mapping[str, float]:
-    """Return the published figure of each template for a backbone, by the last part of its name, and a task."""
-    tables = {(table["backbone"], table["task"]): table["scores"] for table in _packaged()["published"]}
+    """Return the published figure of each template for a backbone, by the last part of its name,
+    and a task.
+    """
+    tables = {
+        (table["backbone"], table["task"]): table["scores"] for table in _packaged()["published"]
+    }
     scores: dict[str, float] = tables.get((last_part(backbone), task), {})
     return scores
 
 
 def published_templates() -> list[str]:
     """Return the paper's templates of the greedy search, in its order."""
-    return list(dict.fromkeys(text for table in _packaged()["published"] for text in table["scores"]))
+    return list(
+        dict.fromkeys(text for table in _packaged()["published"] for text in table["scores"])
+    )
 
 
 def grammar_templates() -> list[str]:
-    """Return the templates of the packaged grammar, each text once: patterns with every filling of ``<name>``."""
+    """Return the templates of the packaged grammar, each text once: patterns with every filling of
+    ``<name>``.
+    """
     patterns, slots = _packaged()["grammar"].values()
     templates: dict[str, None] = {}
     for pattern in patterns:
@@ -96,15 +119,19 @@ def read_candidates(path: Path) -> list[str]:
         except UsageError as error:
             raise UsageError(f"{path}, candidate {number}: {error}") from None
         if MASK not in text:
-            raise UsageError(f"{path}, candidate {number}: template {text!r} has no {MASK}; it needs exactly one")
+            raise UsageError(
+                f"{path}, candidate {number}: template {text!r} has no {MASK}; it needs exactly one"
+            )
     return list(dict.fromkeys(texts))
 
 
 def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str]:
-    """Return a recipe's template with one example in front of it, one template for each (word, text that it sums up).
+    """Return a recipe's template with one example in front of it, one template for each (word, text
+    that it sums up).
 
-    The example is written as the evaluation writes a sentence, the word with a capital and closed by a quotation mark
-    and a full stop: ``This sentence : "meat from a deer." means in one word:"Venison".This sentence : "[X]" ...``.
+    The example is written as the evaluation writes a sentence, the word with a capital and closed
+    by a quotation mark and a full stop: ``This sentence : "meat from a deer." means in one
+    word:"Venison".This sentence : "[X]" ...``.
 
     Example:
         >>> demonstrations([("rain", "water that falls")], Recipe(prompt='"[X]" is:"'))
@@ -113,35 +140,56 @@ def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str
     rule, texts = text_rule(recipe.text_rule), []
     for word, text in pairs:
         if SLOT in word + text:
-            raise UsageError(f"demonstration {word!r}: {text!r} has {SLOT}, the place of the sentence; leave it out")
+            raise UsageError(
+                f"demonstration {word!r}: {text!r} has {SLOT}, the place of the sentence; leave"
+                " it out"
+            )
         example = recipe.prompt.replace(SLOT, rule.change(with_period(text)))
         texts.append(f'{example}{word[:1].upper()}{word[1:]}".{recipe.prompt}')
     return list(dict.fromkeys(texts))
 
 
 def search_templates(
-    backbone: Backbone, task: STSTask, settings: SearchSettings, candidates: Sequence[str] | None = None
+    backbone: Backbone,
+    task: STSTask,
+    settings: SearchSettings,
+    candidates: Sequence[str] | None = None,
 ) -> Search:
-    """Find the template that suits a backbone best; ``candidates`` are those of the settings' file."""
+    """Find the template that suits a backbone best.
+
+    ``candidates`` are those of the settings' file.
+    """
     mode = choose_mode(settings)
     recipe = PROTOCOLS[mode].replace(backbone=backbone.name)
-    scorer = TemplateScorer(backbone, task, recipe=recipe, cache=Cache(home_folder() / "cache" / "search"))
+    scorer = TemplateScorer(
+        backbone, task, recipe=recipe, cache=Cache(home_folder() / "cache" / "search")
+    )
     if backbone.provenance.family == "electra":
         note(f"backbone {backbone.name!r}: an ELECTRA discriminator never saw a mask in training")
     if mode == "greedy":
         space = greedy_space()
         count = len(space.relations) + len(space.prefixes)
         with working(f"search {backbone.name}", count * scorer.size) as advance:
-            stages, compared = search_greedily(lambda texts, stage: scorer.score(texts, stage, advance), space)
+            stages, compared = search_greedily(
+                lambda texts, stage: scorer.score(texts, stage, advance), space
+            )
     elif mode == "free":
-        stages, compared = _race(scorer, settings, "Free search", _candidates(settings, candidates, backbone))
-    else:  # one (text, word) example in front of the template, and none (PromptEOL, in-context learning)
+        stages, compared = _race(
+            scorer, settings, "Free search", _candidates(settings, candidates, backbone)
+        )
+    # one (text, word) example in front of the template, and none (PromptEOL, in-context learning)
+    else:
         plain = DEMONSTRATIONS.prompt
         examples = demonstrations(_definitions(settings), DEMONSTRATIONS)
         drawn = draw(examples, settings.limit or len(examples), settings.seed)
         stages, compared = _race(scorer, settings, "Search for a demonstration", [plain, *drawn])
-    ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)  # of equals the one tried first
-    averages = {name: RECIPES[name].replace(backbone=backbone.name) for name in ("last-avg", "first-last-avg")}
+    ranked = sorted(
+        itertools.chain(*stages.values()), key=lambda item: -item.value
+    )  # of equals the one tried first
+    averages = {
+        name: RECIPES[name].replace(backbone=backbone.name)
+        for name in ("last-avg", "first-last-avg")
+    }
     scores = evaluate([Encoder(average, backbone, {}) for average in averages.values()], [task])
     return Search(
         encoder=scorer.encoder(ranked[0].choice),
@@ -149,7 +197,10 @@ def search_templates(
         ranked=ranked if len(stages) > 1 else ranked[: settings.top],
         about={"mode": mode, "compared": compared, "seed": settings.seed},
         stages=stages,
-        baseline={name: Ranked(name, row.value, row.ci95) for name, row in zip(averages, scores, strict=True)},
+        baseline={
+            name: Ranked(name, row.value, row.ci95)
+            for name, row in zip(averages, scores, strict=True)
+        },
         score=scorer.full_score(ranked[0]),
     )
 
@@ -163,22 +214,39 @@ def choose_mode(settings: SearchSettings) -> str:
         modes = item.metadata.get("modes", (mode,))
         if mode not in modes and getattr(settings, item.name):
             others = " or ".join(modes)
-            raise UsageError(f"`{item.name}` belongs to `mode` {others}, not to `mode` {mode}; leave one of them out")
+            raise UsageError(
+                f"`{item.name}` belongs to `mode` {others}, not to `mode` {mode}; leave one of"
+                " them out"
+            )
     if settings.candidates and settings.t5:
         raise UsageError("`candidates` and `t5` exclude each other; leave one of them out")
     return mode
 
 
-def search_greedily(score: Callable[[Sequence[str], str], list[Ranked]], space: GreedySpace) -> Outcome:
-    """Find the best relation, then the best prefix around it; ``score`` takes templates and the name of the stage."""
-    relations = score([space.template(space.start, relation) for relation in space.relations], "relation")
+def search_greedily(
+    score: Callable[[Sequence[str], str], list[Ranked]], space: GreedySpace
+) -> Outcome:
+    """Find the best relation, then the best prefix around it.
+
+    ``score`` takes templates and the name of the stage.
+    """
+    relations = score(
+        [space.template(space.start, relation) for relation in space.relations], "relation"
+    )
     best = max(range(len(relations)), key=lambda number: relations[number].value)
-    prefixes = score([space.template(prefix, space.relations[best]) for prefix in space.prefixes], "prefix")
-    stages = {"Searching for relationship tokens": relations, "Searching for prefix tokens": prefixes}
+    prefixes = score(
+        [space.template(prefix, space.relations[best]) for prefix in space.prefixes], "prefix"
+    )
+    stages = {
+        "Searching for relationship tokens": relations,
+        "Searching for prefix tokens": prefixes,
+    }
     return stages, f"{len(relations) + len(prefixes)} templates were scored, each on all pairs"
 
 
-def _candidates(settings: SearchSettings, candidates: Sequence[str] | None, backbone: Backbone) -> list[str]:
+def _candidates(
+    settings: SearchSettings, candidates: Sequence[str] | None, backbone: Backbone
+) -> list[str]:
     """Return the templates of a free race: of a grammar or a file, or written by a T5."""
     always: list[str] = []
     if settings.t5 is not None:
@@ -191,15 +259,24 @@ def _candidates(settings: SearchSettings, candidates: Sequence[str] | None, back
         templates, source = list(candidates), f"of {settings.candidates}"
     else:
         templates, source, always = grammar_templates(), "of the grammar", published_templates()
-    drawn = draw(templates, settings.limit or (DRAWN if always else len(templates)), settings.seed, always)
+    drawn = draw(
+        templates, settings.limit or (DRAWN if always else len(templates)), settings.seed, always
+    )
     if len(drawn) < len(templates):
-        note(f"{len(drawn):,} of the {len(templates):,} templates {source} are tried; try more with `limit`")
+        note(
+            f"{len(drawn):,} of the {len(templates):,} templates {source} are tried; try more with"
+            " `limit`"
+        )
     return drawn
 
 
-def _race(scorer: TemplateScorer, settings: SearchSettings, heading: str, templates: Sequence[str]) -> Outcome:
+def _race(
+    scorer: TemplateScorer, settings: SearchSettings, heading: str, templates: Sequence[str]
+) -> Outcome:
     result = race(templates, scorer, seed=settings.seed, finalists=max(FINALISTS, settings.top))
-    steps = [f"{rung.candidates} templates were scored on {rung.pairs:,} pairs" for rung in result.rungs]
+    steps = [
+        f"{rung.candidates} templates were scored on {rung.pairs:,} pairs" for rung in result.rungs
+    ]
     finalists = counted(len(result.finalists), "finalist")
     compared = "; ".join([*steps, f"{finalists} on all {scorer.size:,} pairs"])
     if result.twins:
@@ -210,7 +287,10 @@ def _race(scorer: TemplateScorer, settings: SearchSettings, heading: str, templa
 def _definitions(settings: SearchSettings) -> list[Definition]:
     definitions = read_definitions(settings.pairs or demo.DEFINITIONS)
     if settings.pairs is None:
-        note(f"using the {len(definitions)} shipped words and definitions; give others with `pairs` FILE")
+        note(
+            f"using the {len(definitions)} shipped words and definitions; give others with `pairs`"
+            " FILE"
+        )
     return definitions
 
 

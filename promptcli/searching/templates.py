@@ -19,8 +19,8 @@ class Token:
     position: int
     id: int
     text: str  #: the vocabulary item
-    #: ``template``, ``sentence`` or ``mask``; characters of the template that touch the sentence are cut into tokens
-    #: together with it and count as the sentence's.
+    #: ``template``, ``sentence`` or ``mask``; characters of the template that touch the sentence
+    #: are cut into tokens together with it and count as the sentence's.
     part: str
 
 
@@ -98,7 +98,10 @@ def check_template(
         max_tokens=limit,
         room=limit - template.length,
         sentence=template.pieces([sentence], True)[0].strip(),
-        tokens=[Token(place, token, tokens.text(token), origins[place]) for place, token in enumerate(ids)],
+        tokens=[
+            Token(place, token, tokens.text(token), origins[place])
+            for place, token in enumerate(ids)
+        ],
         mask_position=next(iter(template.mask_slots(len(ids))), None),
         truncated=inputs.truncated[0],
     )

@@ -1,1 +1,4 @@
-"""A server of embeddings and search over HTTP, and its page; the only room that knows Starlette and uvicorn."""
+"""A server of embeddings and search over HTTP, and its page.
+
+The only room that knows Starlette and uvicorn.
+"""

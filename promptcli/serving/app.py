@@ -1,4 +1,6 @@
-"""The ASGI application: OpenAI's embeddings and models, search, similarity, the page, and rules for every request."""
+"""The ASGI application: OpenAI's embeddings and models, search, similarity, the page, and rules for
+every request.
+"""
 
 import asyncio
 import base64
@@ -37,7 +39,8 @@ Handler = Callable[[Service, Request], Awaitable[Response]]
 
 #: Queries that are ranked at a time: requests take turns, and end when their clients have gone.
 _QUERIES = 64
-#: Bytes of an answer that are handed to the connection at a time; what the client has not taken stays here.
+#: Bytes of an answer that are handed to the connection at a time; what the client has not taken
+#: stays here.
 _PIECE = 1 << 16
 #: Most characters of a number of a vector in JSON, and in base64, and those around a vector.
 _FLOAT, _BASE64, _ROW = 22, 16 / 3, 60
@@ -71,7 +74,9 @@ class EmbeddingsRequest(msgspec.Struct):
     model: str
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
-    input_type: str | None = None  #: query, document or another prompt of the model; None: its default
+    input_type: str | None = (
+        None  #: query, document or another prompt of the model; None: its default
+    )
 
 
 class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -110,31 +115,54 @@ async def embeddings(service: Service, request: Request) -> Response:
     vectors = encoded.vectors[:, :width]
     vectors = unit(vectors) if service.normalize else vectors
     if body.encoding_format == "base64":
-        rows: list[Any] = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
+        rows: list[Any] = [
+            base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors
+        ]
     else:  # one by one: Python's numbers take many times the memory of their text
         rows = [msgspec.Raw(msgspec.json.encode(row.tolist())) for row in vectors]
-    data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
+    data = [
+        {"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)
+    ]
     tokens = int(encoded.tokens.sum())
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     headers = _headers(encoder, encoded)
-    return answer({"object": "list", "data": data, "model": body.model, "usage": usage}, headers=headers)
+    return answer(
+        {"object": "list", "data": data, "model": body.model, "usage": usage}, headers=headers
+    )
 
 
 def _width(encoder: Encoder, dimensions: int | None) -> int:
-    """Return how many columns to send; fewer than all only if they are ordered, or the model was trained for it."""
+    """Return how many columns to send.
+
+    Fewer than all only if they are ordered, or the model was trained for it.
+    """
     if dimensions is None:
         return encoder.width
     ordered = bool(encoder.transforms) and encoder.transforms[-1].ordered
-    allowed = f"1 to {encoder.width}" if ordered else ", ".join(map(str, [*encoder.recipe.dims, encoder.width]))
-    if dimensions not in (*encoder.recipe.dims, encoder.width) and not (ordered and 1 <= dimensions <= encoder.width):
-        message = f"dimensions {dimensions} is not allowed for this model; give {allowed}, or serve a whitened one"
-        raise RequestError(400, f"{message} (`promptcli fit --model whitening`)", param="dimensions")
+    allowed = (
+        f"1 to {encoder.width}"
+        if ordered
+        else ", ".join(map(str, [*encoder.recipe.dims, encoder.width]))
+    )
+    if dimensions not in (*encoder.recipe.dims, encoder.width) and not (
+        ordered and 1 <= dimensions <= encoder.width
+    ):
+        message = (
+            f"dimensions {dimensions} is not allowed for this model; give {allowed}, or serve a"
+            " whitened one"
+        )
+        raise RequestError(
+            400, f"{message} (`promptcli fit --model whitening`)", param="dimensions"
+        )
     return dimensions
 
 
 def _headers(encoder: Encoder, encoded: Encoded | None) -> dict[str, str]:
     cut = 0 if encoded is None else int(np.count_nonzero(encoded.truncated))
-    return {"X-Encoder-Fingerprint": encoder.fingerprint, **({"X-Truncated-Texts": str(cut)} if cut else {})}
+    return {
+        "X-Encoder-Fingerprint": encoder.fingerprint,
+        **({"X-Truncated-Texts": str(cut)} if cut else {}),
+    }
 
 
 async def models(service: Service, request: Request) -> Response:
@@ -188,10 +216,14 @@ class _Asked:
     body: SearchRequest
     queries: list[str]
     vectors: Floats | None  #: of the queries; None: they are ranked by words alone
-    allowed: Mask | None = None  #: rows that fulfil the condition; None: it has not been read, or there is none
+    allowed: Mask | None = (
+        None  #: rows that fulfil the condition; None: it has not been read, or there is none
+    )
 
     def results(self, start: int, room: int, go_on: Callable[[], None]) -> list[bytes]:
-        """Return results of the next queries as JSON; no more are made once they have more than ``room`` bytes."""
+        """Return results of the next queries as JSON; no more are made once they have more than
+        ``room`` bytes.
+        """
         if self.allowed is None:
             self.allowed = self.index.allowed(self.body.where, go_on)
         some = slice(start, start + _QUERIES)
@@ -199,12 +231,19 @@ class _Asked:
         vectors = None if self.vectors is None else self.vectors[some]
         words = queries if self.body.hybrid or self.body.lexical else None
         results = []
-        for query, nearest in zip(queries, self.index.ranked(vectors, self.body.k, words, self.allowed), strict=True):
+        for query, nearest in zip(
+            queries, self.index.ranked(vectors, self.body.k, words, self.allowed), strict=True
+        ):
             hits = list[msgspec.Raw]()
             for hit in self.index.hits(*nearest):
                 if self.body.min_score is not None and hit.score < self.body.min_score:
                     continue
-                shown: dict[str, Any] = {"rank": hit.rank, "id": hit.id, "text": hit.text, "score": hit.score}
+                shown: dict[str, Any] = {
+                    "rank": hit.rank,
+                    "id": hit.id,
+                    "text": hit.text,
+                    "score": hit.score,
+                }
                 if hit.columns is not None:
                     shown["columns"] = hit.columns
                 hits.append(msgspec.Raw(msgspec.json.encode(shown)))
@@ -222,13 +261,18 @@ async def similarity(service: Service, request: Request) -> Response:
     body = await service.read(request, SimilarityRequest)
     left, right = service.texts(body.a, "a"), service.texts(body.b, "b")
     if len(left) != len(right):
-        raise RequestError(400, f"a has {len(left)} texts, b {len(right)}: not pairs; give lists of the same length")
+        raise RequestError(
+            400,
+            f"a has {len(left)} texts, b {len(right)}: not pairs; give lists of the same length",
+        )
     encoder = service.model(body.model)
     encoded = await service.encode(request, encoder, [*left, *right])
     vectors = unit(encoded.vectors)
     cosines = np.sum(vectors[: len(left)] * vectors[len(left) :], axis=1).clip(-1, 1).tolist()
     several = isinstance(body.a, list) or isinstance(body.b, list)
-    return answer({"similarity": cosines if several else cosines[0]}, headers=_headers(encoder, encoded))
+    return answer(
+        {"similarity": cosines if several else cosines[0]}, headers=_headers(encoder, encoded)
+    )
 
 
 async def health(service: Service, request: Request) -> Response:
@@ -248,12 +292,17 @@ async def page(service: Service, request: Request) -> Response:
 
 @functools.cache
 def _page() -> tuple[str, str]:
-    """Return the page, and the policy that allows only its own style and script, by their hashes."""
+    """Return the page, and the policy that allows only its own style and script, by their
+    hashes.
+    """
     text = PAGE.read_text(encoding="utf-8")
     sources = []
     for tag in ("style", "script"):
         [content] = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
-        sources.append(f"{tag}-src 'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'")
+        sources.append(
+            f"{tag}-src"
+            f" 'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+        )
     rest = "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
     return text, "; ".join([_POLICY, *sources, rest])
 
@@ -278,14 +327,18 @@ _STATUSES: dict[type[Exception], int] = {
 def make_app(service: Service) -> ASGIApp:
     """Return the ASGI application of a service."""
     routes = [
-        Route(path, functools.partial(handler, service), methods=[method]) for (method, path), handler in ROUTES.items()
+        Route(path, functools.partial(handler, service), methods=[method])
+        for (method, path), handler in ROUTES.items()
     ]
-    # a browser reaches a server on its own machine by these names; another name is a web site's that points here
+    # a browser reaches a server on its own machine by these names; another name is a web site's
+    # that points here
     hosts = service.settings.loopback_names() or ("*",)
     allowed = [f"[{host}]" if ":" in host else host for host in hosts]
     trusted = Middleware(TrustedHostMiddleware, allowed_hosts=allowed, www_redirect=False)
     handlers = dict.fromkeys((HTTPException, *_STATUSES), _error)
-    return _Guard(Starlette(routes=routes, middleware=[trusted], exception_handlers=handlers), service)
+    return _Guard(
+        Starlette(routes=routes, middleware=[trusted], exception_handlers=handlers), service
+    )
 
 
 async def _error(request: Request, error: Exception) -> Response:
@@ -296,14 +349,23 @@ async def _error(request: Request, error: Exception) -> Response:
             message = f"{request.method} {request.url.path[:80]} is not served; paths: {paths}"
     else:
         status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
-        message, headers = "the server failed; its log has the error" if status == 500 else str(error), None
+        message, headers = (
+            "the server failed; its log has the error" if status == 500 else str(error),
+            None,
+        )
     kind = {429: "rate_limit_error", 500: "server_error"}.get(status, "invalid_request_error")
     fields = {name: getattr(error, name, None) for name in ("param", "code")}
-    return answer({"error": {"message": short_line(message), "type": kind, **fields}}, status=status, headers=headers)
+    return answer(
+        {"error": {"message": short_line(message), "type": kind, **fields}},
+        status=status,
+        headers=headers,
+    )
 
 
 class _Guard:
-    """Checks the key and the number of requests, adds headers, sends answers in pieces, and logs failures."""
+    """Checks the key and the number of requests, adds headers, sends answers in pieces, and logs
+    failures.
+    """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._service = app, service
@@ -321,7 +383,9 @@ class _Guard:
                 if self._service.stopping:
                     headers["Connection"] = "close"
             body, start = message.get("body", b""), 0
-            while len(body) - start > _PIECE:  # the next one is sent once the client has taken most of the last
+            while (
+                len(body) - start > _PIECE
+            ):  # the next one is sent once the client has taken most of the last
                 await send({**message, "body": body[start : start + _PIECE], "more_body": True})
                 start += _PIECE
             await send({**message, "body": body[start:]} if start else message)
@@ -351,5 +415,7 @@ class _Guard:
             return RequestError(401, message, headers={"WWW-Authenticate": "Bearer"})
         if self._service.in_work > self._service.most_requests:
             message = "the server is busy; try again"
-            return RequestError(429, message, code="too_many_requests", headers={"Retry-After": "1"})
+            return RequestError(
+                429, message, code="too_many_requests", headers={"Retry-After": "1"}
+            )
         return None

@@ -1,4 +1,6 @@
-"""Connections under clients that ask for nothing or never read, and the end of a server after a signal."""
+"""Connections under clients that ask for nothing or never read, and the end of a server after a
+signal.
+"""
 
 import asyncio
 import errno
@@ -22,11 +24,14 @@ _HEAD_SECONDS = 30.0
 _UNREAD_SECONDS = 30.0
 #: Seconds after a signal in which connections are still accepted, each closed after its answer.
 _CLOSING_SECONDS = 0.3
-#: Seconds after that in which accepted requests are answered; the process has ended 60 seconds after the signal.
+#: Seconds after that in which accepted requests are answered; the process has ended 60 seconds
+#: after the signal.
 DRAIN_SECONDS = 50
-#: Descriptors that are left to files: indexes that are read anew, and libraries that are loaded late.
+#: Descriptors that are left to files: indexes that are read anew, and libraries that are loaded
+#: late.
 _FILES = 32
-#: Connections that are accepted at a time; asyncio makes room for them only afterwards, out of ``_FILES``.
+#: Connections that are accepted at a time; asyncio makes room for them only afterwards, out of
+#: ``_FILES``.
 _AT_A_TIME = 16
 _BACKLOG = 2048
 _LEAST = 4
@@ -41,7 +46,10 @@ class Connections(ServerState):
         self._warned = False
 
     def make_room(self, new: "Connection") -> None:
-        """If there are too many, close the one that has waited longest for a request; the new one if none waits."""
+        """If there are too many, close the one that has waited longest for a request.
+
+        The new one if none waits.
+        """
         if len(self.connections) <= self.most:
             return
         connected = [each for each in self._ours() if not each.transport.is_closing()]
@@ -56,7 +64,10 @@ class Connections(ServerState):
         if not self._warned:
             self._warned = True
             cure = "raise `max_connections`, or the limit of descriptors (`ulimit -n`)"
-            warn(f"{why}; those that have waited longest for a request are closed, without further lines; {cure}")
+            warn(
+                f"{why}; those that have waited longest for a request are closed, without further"
+                f" lines; {cure}"
+            )
 
     async def tidy(self) -> None:
         """Close late connections, until cancelled."""
@@ -77,7 +88,10 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.since = self.loop.time()  #: The connection, or the end of the last answer.
-        self._unsent, self._taken = 0, self.since  #: Bytes that the client has not taken, and when it last took some.
+        self._unsent, self._taken = (
+            0,
+            self.since,
+        )  #: Bytes that the client has not taken, and when it last took some.
 
     @property
     def waiting(self) -> bool:
@@ -93,7 +107,9 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def close_if_late(self) -> None:
-        """Close the connection if its client has sent no request, or has taken nothing of its answer, for too long."""
+        """Close the connection if its client has sent no request, or has taken nothing of its
+        answer, for too long.
+        """
         now, unsent = self.loop.time(), self.transport.get_write_buffer_size()
         if unsent != self._unsent or not unsent:
             self._taken = now
@@ -104,7 +120,9 @@ class Connection(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server; a signal first lets clients end their connections, so that no request is lost."""
+    """Uvicorn's server; a signal first lets clients end their connections, so that no request is
+    lost.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service, most: int) -> None:
         super().__init__(config)
@@ -116,7 +134,9 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().set_exception_handler(self._handle)
         await super().startup(sockets)
         for listening in sockets or ():
-            listening.listen(_BACKLOG)  # asyncio has taken the number that it accepts at a time for this one, too
+            listening.listen(
+                _BACKLOG
+            )  # asyncio has taken the number that it accepts at a time for this one, too
         self._tidying = asyncio.create_task(self._connections.tidy())
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -133,14 +153,19 @@ class Server(uvicorn.Server):
 
 
 def make_server(app: Any, service: Service) -> Server:
-    """Return the server of an application; it has at most as many connections as descriptors allow."""
+    """Return the server of an application.
+
+    It has at most as many connections as descriptors allow.
+    """
     settings = service.settings
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     free = settings.max_connections
     if allowed != resource.RLIM_INFINITY:
         free = allowed - len(os.listdir("/dev/fd")) - _FILES
     most = max(min(settings.max_connections, free), _LEAST)
-    service.most_requests = min(settings.max_requests, max(most // 2, 1))  # the others can be closed for new ones
+    service.most_requests = min(
+        settings.max_requests, max(most // 2, 1)
+    )  # the others can be closed for new ones
     config = uvicorn.Config(
         app,
         http=Connection,

@@ -1,4 +1,6 @@
-"""The models and indexes of a server: requests are read and checked, and their texts encoded in shared batches."""
+"""The models and indexes of a server: requests are read and checked, and their texts encoded in
+shared batches.
+"""
 
 import asyncio
 import dataclasses
@@ -39,7 +41,8 @@ _BODY_SECONDS = 60.0
 _MOST_HELD = 512 << 20
 #: Characters of a library's message that an answer repeats.
 _MESSAGE = 200
-#: Characters of a round; a text counts ``_PER_TEXT`` more, and ``_LONGEST`` at most, because models cut longer ones.
+#: Characters of a round; a text counts ``_PER_TEXT`` more, and ``_LONGEST`` at most, because models
+#: cut longer ones.
 ROUND = 1 << 17
 _PER_TEXT, _LONGEST = 16, 4096
 
@@ -78,7 +81,8 @@ _Turn = tuple[_Job, str]
 class Batcher:
     """Encodes on one thread; requests that wait at the same time share batches.
 
-    A round takes one text of each waiting request in turn, so that a long request does not hold up a short one.
+    A round takes one text of each waiting request in turn, so that a long request does not hold up
+    a short one.
     """
 
     def __init__(self, settings: ServeSettings) -> None:
@@ -111,7 +115,9 @@ class Batcher:
             for encoder, turns in round_.items():
                 if await self._encode(encoder, turns) is None:
                     continue
-                for job in dict.fromkeys(job for job, _ in turns):  # one of them is at fault; the others are answered
+                for job in dict.fromkeys(
+                    job for job, _ in turns
+                ):  # one of them is at fault; the others are answered
                     alone = [turn for turn in turns if turn[0] is job]
                     if error := await self._encode(encoder, alone):
                         _fail(job, error)
@@ -120,7 +126,9 @@ class Batcher:
         """Encode texts and hand out their rows; return what was raised instead."""
         texts, jobs = [text for _, text in turns], [job for job, _ in turns]
         try:
-            encoding = asyncio.get_running_loop().run_in_executor(self._thread, encoder.encode_report, texts)
+            encoding = asyncio.get_running_loop().run_in_executor(
+                self._thread, encoder.encode_report, texts
+            )
             encoded = await encoding
         except Exception as error:
             if len(set(jobs)) > 1:
@@ -131,7 +139,10 @@ class Batcher:
         return None
 
     def _next_round(self) -> "dict[Encoder, list[_Turn]]":
-        """Take texts from the queue by encoder, one of each request in turn; cancelled requests leave it."""
+        """Take texts from the queue by encoder, one of each request in turn.
+
+        Cancelled requests leave it.
+        """
         round_: dict[Encoder, list[_Turn]] = defaultdict(list)
         room = ROUND
         while room > 0 and not self._queue.empty():
@@ -154,7 +165,9 @@ def _fail(job: _Job, error: Exception) -> None:
 
 
 def _hand_out(encoded: Encoded, jobs: Sequence[_Job]) -> None:
-    """Give every request its rows, row i belonging to ``jobs[i]``, and its result if these were the last."""
+    """Give every request its rows, row i belonging to ``jobs[i]``, and its result if these were the
+    last.
+    """
     rows: dict[_Job, list[int]] = defaultdict(list)
     for row, job in enumerate(jobs):
         rows[job].append(row)
@@ -162,15 +175,21 @@ def _hand_out(encoded: Encoded, jobs: Sequence[_Job]) -> None:
     for job, numbers in rows.items():
         job.encoded.append(Encoded(*(getattr(encoded, name)[numbers] for name in names)))
         if job.taken == len(job.texts) and not job.result.done():
-            joined = Encoded(*(np.concatenate([getattr(rows, name) for rows in job.encoded]) for name in names))
+            joined = Encoded(
+                *(np.concatenate([getattr(rows, name) for rows in job.encoded]) for name in names)
+            )
             if np.isfinite(joined.vectors).all():
                 job.result.set_result(joined)
             else:
-                job.result.set_exception(PromptcliError("a vector is not finite; try `dtype` float32"))
+                job.result.set_exception(
+                    PromptcliError("a vector is not finite; try `dtype` float32")
+                )
 
 
 class Service:
-    """What all handlers share: the models and indexes that requests name, the first ones by default."""
+    """What all handlers share: the models and indexes that requests name, the first ones by
+    default.
+    """
 
     def __init__(
         self,
@@ -189,17 +208,23 @@ class Service:
             assert encoder.fingerprint and encoder.width  # computed before the first request
         self.stopping = False  #: connections are closed after their answer
         self.in_work = 0  #: requests
-        self.most_requests = self.settings.max_requests  #: in work; the server lowers it if it has few descriptors
+        self.most_requests = (
+            self.settings.max_requests
+        )  #: in work; the server lowers it if it has few descriptors
         self.dropped = 0  #: requests that were not answered when the server stopped
         self.held = 0  #: bytes of bodies and answers in memory
         self.connections: Collection[Any] | None = None  #: that are open, if the server tells
         self._renewing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._refused: dict[str, Stamp | None] = {}  #: stamps of indexes that could not be read anew
+        self._refused: dict[
+            str, Stamp | None
+        ] = {}  #: stamps of indexes that could not be read anew
         self.batcher = Batcher(self.settings)
         # FAISS keeps the number of threads for each thread that calls it
         prepare = None if threads is None else functools.partial(faiss.omp_set_num_threads, threads)
         self._thread = Worker(prepare)
-        self.in_role = functools.cache(_in_role)  #: one encoder for each role, so that requests share batches
+        self.in_role = functools.cache(
+            _in_role
+        )  #: one encoder for each role, so that requests share batches
 
     def model(self, name: str | None) -> Encoder:
         """Return the encoder of that name; None: the default."""
@@ -215,8 +240,14 @@ class Service:
         if name is None and self.indexes:
             name = next(iter(self.indexes))
         if name not in self.indexes:
-            valid = f"valid: {', '.join(self.indexes)}" if self.indexes else "start the server with an index"
-            raise RequestError(404, f"index {name!r} is not served; {valid}", param="index", code="index_not_found")
+            valid = (
+                f"valid: {', '.join(self.indexes)}"
+                if self.indexes
+                else "start the server with an index"
+            )
+            raise RequestError(
+                404, f"index {name!r} is not served; {valid}", param="index", code="index_not_found"
+            )
         if self._is_replaced(name):
             async with self._renewing[name]:
                 if self._is_replaced(name):  # no request before this one has read it
@@ -234,15 +265,24 @@ class Service:
             self.indexes[name] = await self.work(request, lambda go_on: index.read_again())
         except (PromptcliError, OSError) as error:
             self._refused[name] = stamp
-            warn(f"index {name} has changed and cannot be read; the old one is searched: {one_line(error)}")
+            warn(
+                f"index {name} has changed and cannot be read; the old one is searched:"
+                f" {one_line(error)}"
+            )
 
     def hold(self, request: Request, size: int) -> None:
-        """Count bytes that a request holds until it is answered; refuse it if all of them together are too many."""
+        """Count bytes that a request holds until it is answered.
+
+        Refuse it if all of them together are too many.
+        """
         others = self.held - request.scope.get(HELD, 0)
         request.scope[HELD] = request.scope.get(HELD, 0) + size
         self.held += size
         if others and self.held > _MOST_HELD:
-            message = f"the server is busy: bodies and answers of {self.held >> 20} MiB are in work; try again"
+            message = (
+                f"the server is busy: bodies and answers of {self.held >> 20} MiB are in work; try"
+                " again"
+            )
             raise RequestError(429, message, code="too_many_bytes", headers={"Retry-After": "1"})
 
     def check_answer(self, size: int, param: str, cure: str) -> None:
@@ -259,10 +299,15 @@ class Service:
                     body += chunk
                     self.hold(request, len(chunk))
                     if len(body) > self.settings.max_body_mib << 20:
-                        message = f"the body is larger than {self.settings.max_body_mib} MiB; send fewer texts"
+                        message = (
+                            f"the body is larger than {self.settings.max_body_mib} MiB; send fewer"
+                            " texts"
+                        )
                         raise RequestError(413, message, code="body_too_large")
         except TimeoutError:
-            raise RequestError(408, f"the body did not arrive within {_BODY_SECONDS:.0f} seconds") from None
+            raise RequestError(
+                408, f"the body did not arrive within {_BODY_SECONDS:.0f} seconds"
+            ) from None
         try:
             return msgspec.json.decode(body, type=kind)
         except msgspec.ValidationError as error:
@@ -284,22 +329,32 @@ class Service:
         for number, text in enumerate(texts):
             if isinstance(text, int | list) and not isinstance(text, bool):
                 message = f"{param} holds token ids of another vocabulary; send text"
-                raise refused(f"{message} (LangChain: check_embedding_ctx_length=False)", code="tokens_refused")
+                raise refused(
+                    f"{message} (LangChain: check_embedding_ctx_length=False)",
+                    code="tokens_refused",
+                )
             if not isinstance(text, str) or not text:
-                raise refused(f"{param}[{number}] is empty or not a text; give a text or a list of texts")
+                raise refused(
+                    f"{param}[{number}] is empty or not a text; give a text or a list of texts"
+                )
             if len(text) > self.settings.max_characters:
                 message = f"{param}[{number}] has {len(text):,} characters"
-                raise refused(f"{message}; give at most {self.settings.max_characters:,}", code="text_too_long")
+                raise refused(
+                    f"{message}; give at most {self.settings.max_characters:,}",
+                    code="text_too_long",
+                )
         return texts
 
     async def encode(self, request: Request, encoder: Encoder, texts: Sequence[str]) -> Encoded:
         return await _unless_left(request, self.batcher.encode(encoder, texts))
 
-    async def work(self, request: Request, function: Callable[[Callable[[], None]], Result]) -> Result:
+    async def work(
+        self, request: Request, function: Callable[[Callable[[], None]], Result]
+    ) -> Result:
         """Return a function's result, computed on the thread of searches.
 
-        The function gets another, which raises once nobody waits for the result: the client has gone, or the server
-        has stopped.
+        The function gets another, which raises once nobody waits for the result: the client has
+        gone, or the server has stopped.
         """
         left = threading.Event()
 
@@ -329,7 +384,11 @@ def _refusal_of(error: msgspec.ValidationError, path: str, kind: type[msgspec.St
 def _in_role(encoder: Encoder, role: str) -> Encoder:
     known = dict.fromkeys([*itertools.chain(*ROLES), *encoder.prompts])
     if role not in known:
-        raise RequestError(400, f"input_type {role!r} is not allowed; valid: {', '.join(known)}", param="input_type")
+        raise RequestError(
+            400,
+            f"input_type {role!r} is not allowed; valid: {', '.join(known)}",
+            param="input_type",
+        )
     return encoder.in_role(role)
 
 

@@ -1,4 +1,7 @@
-"""Settings of a server: where it listens, and its limits. Light: the command line reads it for its help."""
+"""Settings of a server: where it listens, and its limits.
+
+Light: the command line reads it for its help.
+"""
 
 import contextlib
 import ipaddress
@@ -19,23 +22,35 @@ class ServeSettings:
     host: str = setting("127.0.0.1", "Address to listen on; 0.0.0.0 lets other machines reach it.")
     port: int = setting(8000, "Port to listen on; 0 takes a free one.", min=0, max=65535)
     gather_ms: float = setting(
-        2.0, "Milliseconds an idle server waits for more requests to encode together.", min=0, max=60_000
+        2.0,
+        "Milliseconds an idle server waits for more requests to encode together.",
+        min=0,
+        max=60_000,
     )
-    max_waiting: int = setting(8192, "Texts waiting to be encoded; beyond, the answer is 429.", min=1, panel=_LIMITS)
-    max_requests: int = setting(512, "Requests in progress; beyond, the answer is 429.", min=1, panel=_LIMITS)
+    max_waiting: int = setting(
+        8192, "Texts waiting to be encoded; beyond, the answer is 429.", min=1, panel=_LIMITS
+    )
+    max_requests: int = setting(
+        512, "Requests in progress; beyond, the answer is 429.", min=1, panel=_LIMITS
+    )
     max_texts: int = setting(2048, "Texts of a request (OpenAI's limit).", min=1, panel=_LIMITS)
     max_characters: int = setting(100_000, "Characters of a text.", min=1, panel=_LIMITS)
     max_body_mib: int = setting(8, "Mebibytes of a request's body.", min=1, panel=_LIMITS)
     max_answer_mib: int = setting(64, "Mebibytes of an answer.", min=1, panel=_LIMITS)
     max_connections: int = setting(
-        1024, "Open connections; fewer if the limit of descriptors is low (`ulimit -n`).", min=4, panel=_LIMITS
+        1024,
+        "Open connections; fewer if the limit of descriptors is low (`ulimit -n`).",
+        min=4,
+        panel=_LIMITS,
     )
 
     def __post_init__(self) -> None:
         check_bounds(self)
 
     def loopback_names(self) -> tuple[str, ...]:
-        """Return the names of the host if only this machine reaches it, in whatever way its address is written."""
+        """Return the names of the host if only this machine reaches it, in whatever way its address
+        is written.
+        """
         host = self.host.lower()
         if host in LOOPBACK:
             return LOOPBACK
@@ -53,7 +68,9 @@ def _addresses(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]
     with contextlib.suppress(OSError, ValueError):  # 127.1, 0x7f000001
         return [ipaddress.ip_address(socket.inet_aton(host))]
     try:
-        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(
+            host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     except (OSError, ValueError):  # ValueError: not a host name
         return []
     return [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in found]

@@ -1,4 +1,7 @@
-"""A thread that computes for a server, and does not keep the process from ending. Light: the command line reads it."""
+"""A thread that computes for a server, and does not keep the process from ending.
+
+Light: the command line reads it.
+"""
 
 import queue
 import threading
@@ -15,9 +18,11 @@ _COMPUTING = "promptcli-computing"
 
 
 class Worker(Executor):
-    """One thread; at the end of the process nobody waits for what it computes, as for a ThreadPoolExecutor's.
+    """One thread; at the end of the process nobody waits for what it computes, as for a
+    ThreadPoolExecutor's.
 
-    Whatever the work raises is an ``Exception``: a panic of Rust's, which is none, would pass by those who handle them.
+    Whatever the work raises is an ``Exception``: a panic of Rust's, which is none, would pass by
+    those who handle them.
     """
 
     def __init__(self, prepare: Callable[[], None] | None = None) -> None:
@@ -25,7 +30,9 @@ class Worker(Executor):
         threading.Thread(target=_work, args=(self._jobs, prepare), daemon=True).start()
         weakref.finalize(self, self._jobs.put, None)
 
-    def submit(self, function: Callable[..., Result], /, *args: Any, **options: Any) -> "Future[Result]":
+    def submit(
+        self, function: Callable[..., Result], /, *args: Any, **options: Any
+    ) -> "Future[Result]":
         future: Future[Result] = Future()
         self._jobs.put((future, lambda: function(*args, **options)))
         return future

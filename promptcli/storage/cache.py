@@ -25,8 +25,8 @@ Value = TypeVar("Value")
 class Cache:
     """A folder of JSON values, tensors and tables of cosines, one file per key.
 
-    A key is JSON-ready and names everything that determines the result; promptcli's version is added. A ``fresh`` cache
-    returns only what was put into it.
+    A key is JSON-ready and names everything that determines the result; promptcli's version is
+    added. A ``fresh`` cache returns only what was put into it.
     """
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
@@ -34,12 +34,17 @@ class Cache:
         self._written: set[Path] = set()
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        document = self._read(key, ".json", lambda path: json.loads(path.read_text(encoding="utf-8")))
+        document = self._read(
+            key, ".json", lambda path: json.loads(path.read_text(encoding="utf-8"))
+        )
         return None if document is None else document["kept"]
 
     def put(self, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         if self._is_kept:
-            write_text(self._new(key, ".json"), json.dumps({"key": key, "kept": values}, ensure_ascii=False) + "\n")
+            write_text(
+                self._new(key, ".json"),
+                json.dumps({"key": key, "kept": values}, ensure_ascii=False) + "\n",
+            )
 
     def get_tensors(self, key: Mapping[str, Any]) -> dict[str, Tensor] | None:
         return self._read(key, ".safetensors", load_file)
@@ -50,17 +55,25 @@ class Cache:
                 save_tensors(tensors, temporary)
 
     def table(self, key: Mapping[str, Any]) -> "CosineTable":
-        """Return the table of cosines of a key: everything that determines a cosine but the template and the pair."""
-        return CosineTable(self._path(key, ".jsonl"), json.dumps(key, sort_keys=True), kept=self._is_kept)
+        """Return the table of cosines of a key: everything that determines a cosine but the
+        template and the pair.
+        """
+        return CosineTable(
+            self._path(key, ".jsonl"), json.dumps(key, sort_keys=True), kept=self._is_kept
+        )
 
     @functools.cached_property
     def _is_kept(self) -> bool:
         if not is_writable(self._folder):
-            note(f"{self._folder} may not be written: what is computed is not kept for the next time")
+            note(
+                f"{self._folder} may not be written: what is computed is not kept for the next time"
+            )
             return False
         return True
 
-    def _read(self, key: Mapping[str, Any], suffix: str, read: Callable[[Path], Value]) -> Value | None:
+    def _read(
+        self, key: Mapping[str, Any], suffix: str, read: Callable[[Path], Value]
+    ) -> Value | None:
         path = self._path(key, suffix)
         if self._fresh and path not in self._written:
             return None
@@ -76,17 +89,24 @@ class Cache:
         return path
 
     def _path(self, key: Mapping[str, Any], suffix: str) -> Path:
-        line = json.dumps({"promptcli": promptcli.__version__, **key}, sort_keys=True, ensure_ascii=False)
+        line = json.dumps(
+            {"promptcli": promptcli.__version__, **key}, sort_keys=True, ensure_ascii=False
+        )
         return self._folder / f"{hashlib.sha256(line.encode()).hexdigest()[:32]}{suffix}"
 
 
 class CosineTable:
-    """Cosines by template and subset of the pairs, a line each; a line that a kill cut short is skipped."""
+    """Cosines by template and subset of the pairs, a line each.
+
+    A line that a kill cut short is skipped.
+    """
 
     def __init__(self, path: Path, heading: str, *, kept: bool = True) -> None:
         self._path, self._heading, self._kept = path, heading, kept
         self._rows: dict[tuple[str, str], list[float]] = {}
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
+        lines = (
+            path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
+        )
         for line in lines:
             with contextlib.suppress(ValueError, KeyError):  # also the heading, empty lines
                 row = json.loads(line)
@@ -107,11 +127,14 @@ class CosineTable:
         if not self._kept:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # the line feed first ends a line that a kill cut short; one write, so that processes do not mix their lines
+        # the line feed first ends a line that a kill cut short; one write, so that processes do not
+        # mix their lines
         start = "" if self._path.exists() else self._heading
         with self._path.open("ab", buffering=0) as file:
             file.write(f"{start}\n{json.dumps(row)}\n".encode())
 
 
 def _subset(pairs: NDArray[np.intp]) -> str:
-    return f"{len(pairs)}-{hashlib.sha256(np.asarray(pairs, dtype='<i8').tobytes()).hexdigest()[:16]}"
+    return (
+        f"{len(pairs)}-{hashlib.sha256(np.asarray(pairs, dtype='<i8').tobytes()).hexdigest()[:16]}"
+    )

@@ -18,18 +18,28 @@ Document = TypeVar("Document")
 
 
 def read_document(
-    path: Path, kind: type[Document], *, hint: str, error: type[PromptcliError] = CheckFailedError, closed: bool = False
+    path: Path,
+    kind: type[Document],
+    *,
+    hint: str,
+    error: type[PromptcliError] = CheckFailedError,
+    closed: bool = False,
 ) -> Document:
-    """Read a document, TOML if the file's name ends in .toml, else JSON, as a dataclass or a type: ``dict[str, str]``.
+    """Read a document, TOML if the file's name ends in .toml, else JSON, as a dataclass or a type:
+    ``dict[str, str]``.
 
-    ``hint`` ends the message: what to do about a malformed file. ``error`` is ``UsageError`` for the user's files. With
-    ``closed`` unknown keys are refused.
+    ``hint`` ends the message: what to do about a malformed file. ``error`` is ``UsageError`` for
+    the user's files. With ``closed`` unknown keys are refused.
     """
     try:
         if path.exists() and not path.is_file():
             raise ValueError("it is not a regular file")
         content = path.read_bytes()
-        return convert(parse_toml(content) if path.suffix == ".toml" else parse_json(content), kind, closed=closed)
+        return convert(
+            parse_toml(content) if path.suffix == ".toml" else parse_json(content),
+            kind,
+            closed=closed,
+        )
     except OSError as problem:
         raise error(f"{path} cannot be read: {problem.strerror}; {hint}") from None
     except ValueError as problem:
@@ -37,7 +47,9 @@ def read_document(
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Return the value of JSON text with finite numbers and integers of 64 bits; else ValueError, one short line."""
+    """Return the value of JSON text with finite numbers and integers of 64 bits; else ValueError,
+    one short line.
+    """
     import msgspec
 
     return _parsed(content, msgspec.json.decode, "JSON")
@@ -64,27 +76,37 @@ def _parsed(content: bytes | str, decode: Callable[[bytes], Any], language: str)
 
 
 def _check_values(value: Any) -> None:
-    """Refuse deep nesting and numbers that JSON allows but Python's or the disk's types do not hold."""
+    """Refuse deep nesting and numbers that JSON allows but Python's or the disk's types do not
+    hold.
+    """
     waiting = [(value, 1)]
     while waiting:
         item, depth = waiting.pop()
         if depth > _DEEPEST:
             raise ValueError(_TOO_DEEP)
-        if isinstance(item, int | float) and not abs(item) < (1 << 63 if isinstance(item, int) else math.inf):
-            raise ValueError("it holds a number that is not finite, or an integer of more than 64 bits")
+        if isinstance(item, int | float) and not abs(item) < (
+            1 << 63 if isinstance(item, int) else math.inf
+        ):
+            raise ValueError(
+                "it holds a number that is not finite, or an integer of more than 64 bits"
+            )
         items = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
         waiting += [(each, depth + 1) for each in items]
 
 
 def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Document:
-    """Return plain values as a dataclass or another type; else ValueError with the field that is wrong."""
+    """Return plain values as a dataclass or another type; else ValueError with the field that is
+    wrong.
+    """
     import msgspec
 
     if closed and dataclasses.is_dataclass(kind) and isinstance(values, dict):
         known = [field.name for field in dataclasses.fields(kind) if field.init]
         for key in values:
             if key not in known:
-                raise ValueError(f"unknown key {shown(key)}; valid: {', '.join(known)}{did_you_mean(key, known)}")
+                raise ValueError(
+                    f"unknown key {shown(key)}; valid: {', '.join(known)}{did_you_mean(key, known)}"
+                )
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as problem:
@@ -92,7 +114,10 @@ def convert(values: Any, kind: type[Document], *, closed: bool = False) -> Docum
 
 
 def to_json(document: Any, *, indent: int | None = 2) -> str:
-    """Return a dataclass or JSON-ready values as the text of a file; bytes of names that are not UTF-8 become ``?``."""
+    """Return a dataclass or JSON-ready values as the text of a file.
+
+    Bytes of names that are not UTF-8 become ``?``.
+    """
     values = dataclasses.asdict(document) if dataclasses.is_dataclass(document) else document  # type: ignore[arg-type]
     text = json.dumps(values, ensure_ascii=False, allow_nan=False, indent=indent)
     return text.encode("utf-8", "replace").decode() + "\n"

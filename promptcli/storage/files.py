@@ -1,7 +1,8 @@
 """Files that a name holds completely or not at all: written aside, synced and renamed.
 
-What is being written lies in a hidden folder next to its place, which its writer has locked: it is a killed process's
-if nobody has. Only its owner may look into it. What is finished has the mode of what it replaces, else the umask's.
+What is being written lies in a hidden folder next to its place, which its writer has locked: it is
+a killed process's if nobody has. Only its owner may look into it. What is finished has the mode of
+what it replaces, else the umask's.
 """
 
 import contextlib
@@ -19,14 +20,17 @@ from pathlib import Path
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.storage.locks import is_at, try_lock
 
-LONGEST_NAME = 200  #: bytes of an output's name: its manifest and temporary files have longer ones, of at most 255
+#: bytes of an output's name: its manifest and temporary files have longer ones, of at most 255
+LONGEST_NAME = 200
 _TEMPORARY = re.compile(r"\.(.*)\.[0-9a-f]{8}\.tmp", re.DOTALL)
 _DAY = 86400.0  # seconds
 
 
 @contextlib.contextmanager
 def temporary_folder(target: Path | None = None) -> Iterator[Path]:
-    """Yield an empty folder next to ``target``, or in the system's own place, deleted at the end unless renamed."""
+    """Yield an empty folder next to ``target``, or in the system's own place, deleted at the end
+    unless renamed.
+    """
     target = target or Path(tempfile.gettempdir(), "promptcli")
     remove_leftovers(target.parent, target.name)
     with contextlib.ExitStack() as ended:
@@ -34,7 +38,10 @@ def temporary_folder(target: Path | None = None) -> Iterator[Path]:
 
 
 def _new_folder(target: Path, ended: contextlib.ExitStack) -> Path:
-    """Make a folder next to ``target`` and lock it; it is deleted and unlocked when ``ended`` ends."""
+    """Make a folder next to ``target`` and lock it.
+
+    It is deleted and unlocked when ``ended`` ends.
+    """
     while True:
         path = target.with_name(f".{_shortened(target.name)}.{secrets.token_hex(4)}.tmp")
         ended.callback(delete, path)
@@ -66,7 +73,9 @@ def atomic_path(target: Path, *, replace: bool = True) -> Iterator[Path]:
 
 
 def keep_mode(old: Path, new: Path) -> None:
-    """Let a new file or folder be read by those who may read the old one, if there is one: what is private stays so."""
+    """Let a new file or folder be read by those who may read the old one, if there is one: what is
+    private stays so.
+    """
     with contextlib.suppress(FileNotFoundError):
         new.chmod(stat.S_IMODE(new.stat().st_mode) & ~0o777 | old.stat().st_mode & 0o777)
 
@@ -90,14 +99,19 @@ def write_text(target: Path, text: str) -> None:
 
 
 def check_output(path: Path, *, force: bool, option: str = "`output`") -> None:
-    """Refuse an output file that could not be written, before any work is done; ``option`` names it in the message."""
+    """Refuse an output file that could not be written, before any work is done.
+
+    ``option`` names it in the message.
+    """
     given = f"{option} {path}"
     check_name(path, option=option)
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "a device or a pipe"
         raise UsageError(f"{given}: {kind}, not a file; give the name of a file")
     if not path.parent.is_dir():
-        raise NotFoundError(f"{given}: no folder {str(path.parent)!r}; make it first: mkdir -p {path.parent}")
+        raise NotFoundError(
+            f"{given}: no folder {str(path.parent)!r}; make it first: mkdir -p {path.parent}"
+        )
     if path.exists() and not force:
         raise UsageError(f"{given}: the file exists; choose another name, or give `force`")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -107,7 +121,9 @@ def check_output(path: Path, *, force: bool, option: str = "`output`") -> None:
 def check_name(path: Path, *, option: str = "`output`") -> None:
     """Refuse an output whose name is too long or below a file, and a symbolic link to itself."""
     if len(os.fsencode(path.name)) > LONGEST_NAME:
-        raise UsageError(f"{option} {path.name[:40]}...: the name has more than {LONGEST_NAME} bytes; shorten it")
+        raise UsageError(
+            f"{option} {path.name[:40]}...: the name has more than {LONGEST_NAME} bytes; shorten it"
+        )
     above = next((folder for folder in path.parents if os.path.exists(folder)), path.parent)
     if os.path.isfile(above):
         raise UsageError(f"{option} {path}: {above} is a file; give a place in a folder")
@@ -144,7 +160,10 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 
 def _remove_leftover(path: Path) -> None:
-    """Delete a temporary folder that nobody has locked; where there are no locks, one that rests for a day."""
+    """Delete a temporary folder that nobody has locked.
+
+    Where there are no locks, one that rests for a day.
+    """
     with contextlib.suppress(OSError):  # it is gone, or another user's
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -165,7 +184,10 @@ def _shortened(name: str) -> str:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, a folder with its content, or a link but not its target; it may be missing. Ctrl-C comes after."""
+    """Delete a file, a folder with its content, or a link but not its target.
+
+    It may be missing. Ctrl-C comes after.
+    """
     try:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

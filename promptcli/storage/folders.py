@@ -1,4 +1,7 @@
-"""Folders written aside and renamed into place, and the list of their files; a kill leaves the old one or the new."""
+"""Folders written aside and renamed into place, and the list of their files.
+
+A kill leaves the old one or the new.
+"""
 
 import contextlib
 import os
@@ -12,13 +15,22 @@ from typing import TypeVar
 
 from promptcli.errors import CheckFailedError, NotFoundError, UsageError
 from promptcli.storage.documents import shown
-from promptcli.storage.files import check_name, delete, keep_mode, remove_leftovers, sha256, sync, temporary_folder
+from promptcli.storage.files import (
+    check_name,
+    delete,
+    keep_mode,
+    remove_leftovers,
+    sha256,
+    sync,
+    temporary_folder,
+)
 from promptcli.storage.locks import hold_folder, is_at
 from promptcli.storage.paths import inside
 
 Found = TypeVar("Found")
 
-#: The name of a folder that is being replaced, with its number so that no folder of the user's own is taken for one.
+#: The name of a folder that is being replaced, with its number so that no folder of the user's own
+#: is taken for one.
 _REPLACED = re.compile(r"\.(.*)\.[0-9a-f]{8}\.old", re.DOTALL)
 
 
@@ -32,10 +44,12 @@ class StoredFile:
 
 @contextlib.contextmanager
 def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
-    """Yield an empty folder that takes the place of ``target`` when the block ends well; else ``target`` is unchanged.
+    """Yield an empty folder that takes the place of ``target`` when the block ends well; else
+    ``target`` is unchanged.
 
-    The block writes the manifest last, with ``list_files``; ``link_file`` carries over files that do not change.
-    ``check`` may refuse, at the last moment, what other processes have put there in the meantime.
+    The block writes the manifest last, with ``list_files``; ``link_file`` carries over files that
+    do not change. ``check`` may refuse, at the last moment, what other processes have put there in
+    the meantime.
     """
     restore(target)
     with temporary_folder(target) as outer:
@@ -63,7 +77,10 @@ def write_folder(target: Path, *, check: Callable[[], None] = lambda: None) -> I
 
 @contextlib.contextmanager
 def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
-    """Yield a folder that becomes the output ``target``; ``force`` replaces one that holds the file ``marker``."""
+    """Yield a folder that becomes the output ``target``.
+
+    ``force`` replaces one that holds the file ``marker``.
+    """
 
     def check() -> None:
         ours = (target / marker).is_file()
@@ -81,7 +98,9 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
 
 
 def read_folder(folder: Path, read: Callable[[Path], Found]) -> Found:
-    """Return what ``read`` finds in a folder; if the folder is replaced in the meantime, it is read again.
+    """Return what ``read`` finds in a folder.
+
+    If the folder is replaced in the meantime, it is read again.
 
     Readers take no lock: whoever may open a folder could hold it for ever.
     """
@@ -108,10 +127,15 @@ def read_folder(folder: Path, read: Callable[[Path], Found]) -> Found:
 
 
 def restore(target: Path) -> None:
-    """Bring back the old folder if a writer was killed between moving it away and moving the new one in."""
+    """Bring back the old folder if a writer was killed between moving it away and moving the new
+    one in.
+    """
     if target.exists() or not _replaced(target):
         return
-    with contextlib.suppress(OSError), hold_folder(target.parent):  # a writer that is alive ends first
+    with (
+        contextlib.suppress(OSError),
+        hold_folder(target.parent),
+    ):  # a writer that is alive ends first
         for old in _replaced(target):
             if not target.exists():
                 os.rename(old, target)
@@ -123,7 +147,9 @@ def _replaced(target: Path) -> list[Path]:
 
 
 def _all_replaced(folder: Path) -> list[tuple[Path, str]]:
-    """Return the folders that were, or are being, replaced in ``folder``, each with its name before."""
+    """Return the folders that were, or are being, replaced in ``folder``, each with its name
+    before.
+    """
     found = []
     with contextlib.suppress(OSError):  # a folder that is missing, or may not be listed
         for path in folder.iterdir():
@@ -133,7 +159,9 @@ def _all_replaced(folder: Path) -> list[tuple[Path, str]]:
 
 
 def clean_up(folder: Path) -> None:
-    """Remove the leftovers of killed writers in a folder of stored folders, whose lock the caller holds."""
+    """Remove the leftovers of killed writers in a folder of stored folders, whose lock the caller
+    holds.
+    """
     remove_leftovers(folder)
     for old, name in _all_replaced(folder):
         restore(folder / name)
@@ -141,7 +169,9 @@ def clean_up(folder: Path) -> None:
 
 
 def folders_with(marker: str, folder: Path) -> set[str]:
-    """Return the names of the folders in a folder that hold a file ``marker``, those being replaced included."""
+    """Return the names of the folders in a folder that hold a file ``marker``, those being replaced
+    included.
+    """
     before: set[str] | None = None
     while True:  # one that is renamed during a look may be seen by neither name
         places = [(path, path.name) for path in folder.iterdir()] + _all_replaced(folder)
@@ -155,17 +185,25 @@ def list_files(folder: Path, *, hashed: bool = False) -> dict[str, StoredFile]:
     """Return the files of a folder by relative name, for its manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
-        path.relative_to(folder).as_posix(): StoredFile(path.stat().st_size, sha256(path) if hashed else None)
+        path.relative_to(folder).as_posix(): StoredFile(
+            path.stat().st_size, sha256(path) if hashed else None
+        )
         for path in paths
     }
 
 
-def check_files(folder: Path, files: Mapping[str, StoredFile], *, hint: str, hashed: bool = False) -> None:
-    """Raise CheckFailedError unless a folder holds the files of its manifest, by size and with ``hashed`` by hash."""
+def check_files(
+    folder: Path, files: Mapping[str, StoredFile], *, hint: str, hashed: bool = False
+) -> None:
+    """Raise CheckFailedError unless a folder holds the files of its manifest, by size and with
+    ``hashed`` by hash.
+    """
     for name, file in files.items():
         path = inside(folder, name)
         if path is None:
-            raise CheckFailedError(f"the manifest of {folder} lists {shown(name)}, which leads out of it; {hint}")
+            raise CheckFailedError(
+                f"the manifest of {folder} lists {shown(name)}, which leads out of it; {hint}"
+            )
         if not path.is_file():
             raise CheckFailedError(f"{folder} has no {name}; {hint}")
         if (size := path.stat().st_size) != file.size:
@@ -175,7 +213,10 @@ def check_files(folder: Path, files: Mapping[str, StoredFile], *, hint: str, has
 
 
 def link_file(file: Path, target: Path) -> None:
-    """Let a stored file, which is never written again, have a second name; it is copied if the disk has no links."""
+    """Let a stored file, which is never written again, have a second name.
+
+    It is copied if the disk has no links.
+    """
     try:
         os.link(file, target)
     except OSError:

@@ -14,14 +14,18 @@ from filelock import FileLock, Timeout
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import note
 
-PATIENCE = 60.0  #: Longest wait in seconds for what another program has locked: anybody who may open it can lock it.
+#: Longest wait in seconds for what another program has locked: anybody who may open it can lock it.
+PATIENCE = 60.0
 _SAID_AFTER = 5.0  # seconds of waiting
 _AGAIN = 0.01  # seconds between two tries
 _NO_LOCKS = (errno.EBADF, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def try_lock(descriptor: int) -> bool | None:
-    """Lock an open file or folder; return False if another holds its lock, None if the file system has no locks."""
+    """Lock an open file or folder.
+
+    Return False if another holds its lock, None if the file system has no locks.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -35,7 +39,10 @@ def try_lock(descriptor: int) -> bool | None:
 
 @contextlib.contextmanager
 def hold(lock: Path, *, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold the lock file ``lock``, which stays; refuse if another process holds it for longer than ``patience``."""
+    """Hold the lock file ``lock``, which stays.
+
+    Refuse if another process holds it for longer than ``patience``.
+    """
     file_lock = FileLock(lock)
 
     def acquired(seconds: float) -> bool:
@@ -54,7 +61,10 @@ def hold(lock: Path, *, patience: float = PATIENCE) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hold_folder(folder: Path, *, patience: float = PATIENCE) -> Iterator[None]:
-    """Hold a lock on a folder, without a lock file; refuse if another holds it for longer than ``patience``."""
+    """Hold a lock on a folder, without a lock file.
+
+    Refuse if another holds it for longer than ``patience``.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
 
     def acquired(seconds: float) -> bool:
@@ -78,12 +88,18 @@ def _wait(acquired: Callable[[float], bool], what: Path, patience: float) -> Non
         return
     note(f"waiting for {what}, which another process has locked")
     if not acquired(patience - soon):
-        raise PromptcliError(f"another process has held the lock on {what} for {patience:.0f} s; end it, or try later")
+        raise PromptcliError(
+            f"another process has held the lock on {what} for {patience:.0f} s; end it, or try"
+            " later"
+        )
 
 
 @contextlib.contextmanager
 def in_use(file: Path) -> Iterator[None]:
-    """Let others see, while the block runs, that a file is in use, and what it describes. Many may use one."""
+    """Let others see, while the block runs, that a file is in use, and what it describes.
+
+    Many may use one.
+    """
     descriptor = os.open(file, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a file system without locks
@@ -104,7 +120,10 @@ def is_in_use(file: Path) -> bool:
 
 @contextlib.contextmanager
 def claim(lock: Path, what: str, remedy: str) -> Iterator[None]:
-    """Hold the lock file ``lock``, which is gone afterwards; refuse at once, by the holder's name, if it is held."""
+    """Hold the lock file ``lock``, which is gone afterwards.
+
+    Refuse at once, by the holder's name, if it is held.
+    """
     descriptor = _claimed(lock, what, remedy)
     try:
         os.ftruncate(descriptor, 0)

@@ -5,7 +5,10 @@ from pathlib import Path
 
 
 def inside(folder: Path, name: str) -> Path | None:
-    """Return the path of a name in a folder; None if it leads out: absolute, by ``..``, or by a link."""
+    """Return the path of a name in a folder.
+
+    None if it leads out: absolute, by ``..``, or by a link.
+    """
     if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
         return None
     path = folder / name
@@ -15,7 +18,8 @@ def inside(folder: Path, name: str) -> Path | None:
 def is_below(path: Path, folder: Path) -> bool:
     """Return whether what a path leads to, links followed, is a folder or in it.
 
-    The hub's cache keeps the files of its folders, which are in ``snapshots``, next to them, in ``blobs``.
+    The hub's cache keeps the files of its folders, which are in ``snapshots``, next to them, in
+    ``blobs``.
     """
     real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
     blobs = [parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"]

@@ -1,7 +1,7 @@
 """The folder of a run that resumes after a kill: its settings, its state, its log.
 
-The state is one safetensors file: weights, the optimiser's moments and the position. Batches, masks and dropout follow
-from the settings and the number of the step, so no generator's state is stored.
+The state is one safetensors file: weights, the optimiser's moments and the position. Batches, masks
+and dropout follow from the settings and the number of the step, so no generator's state is stored.
 """
 
 import contextlib
@@ -29,7 +29,8 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW
 
 
 class RunFolder:
-    """The folder of a run; its file ``identity`` holds everything that must be the same when it is resumed.
+    """The folder of a run; its file ``identity`` holds everything that must be the same when it is
+    resumed.
 
     ``given.json`` holds how it was begun, for those who resume it without saying all of that again.
     """
@@ -37,7 +38,9 @@ class RunFolder:
     def __init__(self, folder: Path, identity: str = "run.json") -> None:
         self.folder = folder
         self._identity, self._given = folder / identity, folder / "given.json"
-        self.lock = folder.with_name(f".{folder.name}.lock")  #: there while a process works on the run
+        self.lock = folder.with_name(
+            f".{folder.name}.lock"
+        )  #: there while a process works on the run
 
     @property
     def begun(self) -> bool:
@@ -48,14 +51,21 @@ class RunFolder:
         """What the run was begun with; empty if there is no unfinished run."""
         if not (self.begun and self._given.is_file()):
             return {}
-        return read_document(self._given, dict[str, Any], hint=f"delete {self.folder}", error=UsageError)
+        return read_document(
+            self._given, dict[str, Any], hint=f"delete {self.folder}", error=UsageError
+        )
 
     @property
     def identity(self) -> dict[str, Any]:
-        return read_document(self._identity, dict[str, Any], hint=f"delete {self.folder}", error=UsageError)
+        return read_document(
+            self._identity, dict[str, Any], hint=f"delete {self.folder}", error=UsageError
+        )
 
     def claimed(self, what: str, remedy: str) -> AbstractContextManager[None]:
-        """Let no other process work on the run while the block runs; refuse if one does, by its name."""
+        """Let no other process work on the run while the block runs.
+
+        Refuse if one does, by its name.
+        """
         self.lock.parent.mkdir(parents=True, exist_ok=True)
         return claim(self.lock, what, remedy)
 
@@ -69,9 +79,11 @@ class RunFolder:
         force: bool = False,
         given: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin a run, or check that it may be resumed with this JSON-ready identity; with ``force`` begin it again.
+        """Begin a run, or check that it may be resumed with this JSON-ready identity; with
+        ``force`` begin it again.
 
-        In messages ``name`` is the folder's name, ``elsewhere`` what else can be done: ``or give another `output` ``.
+        In messages ``name`` is the folder's name, ``elsewhere`` what else can be done: ``or give
+        another `output` ``.
         """
         wanted: dict[str, Any] = json.loads(to_json(identity))
         if force and not resume:
@@ -90,8 +102,13 @@ class RunFolder:
         stored = self.identity
         for field in {**wanted, **stored}:
             if stored.get(field) != wanted.get(field):
-                was, now = f"{field.replace('_', '-')} {shown(stored.get(field))}", shown(wanted.get(field))
-                raise UsageError(f"the run in {name} was started with {was}, not {now}; give that, {elsewhere}")
+                was, now = (
+                    f"{field.replace('_', '-')} {shown(stored.get(field))}",
+                    shown(wanted.get(field)),
+                )
+                raise UsageError(
+                    f"the run in {name} was started with {was}, not {now}; give that, {elsewhere}"
+                )
 
     def discard(self) -> None:
         if self.folder.exists():
@@ -108,36 +125,62 @@ class Position:
 
 
 def save_state(
-    path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, position: Position
+    path: Path,
+    parameters: dict[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    position: Position,
 ) -> None:
     """Write the state atomically."""
-    tensors: dict[str, Tensor] = {f"weight.{name}": parameter.detach() for name, parameter in parameters.items()}
+    tensors: dict[str, Tensor] = {
+        f"weight.{name}": parameter.detach() for name, parameter in parameters.items()
+    }
     for name, parameter in parameters.items():
         moments = optimizer.state[parameter]
         tensors |= {f"{moment}.{name}": moments[moment] for moment in _MOMENTS if moment in moments}
-    metadata = {"step": str(position.step), "seen": str(position.seen), "seconds": repr(position.seconds)}
+    metadata = {
+        "step": str(position.step),
+        "seen": str(position.seen),
+        "seconds": repr(position.seconds),
+    }
     with atomic_path(path) as temporary:
         save_tensors(tensors, temporary, metadata)
 
 
-def load_state(path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> Position:
+def load_state(
+    path: Path, parameters: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer
+) -> Position:
     """Read the state into parameters and optimiser; return the position."""
-    fused = {parameter for group in optimizer.param_groups if group.get("fused") for parameter in group["params"]}
+    fused = {
+        parameter
+        for group in optimizer.param_groups
+        if group.get("fused")
+        for parameter in group["params"]
+    }
     try:
         with safe_open(path, framework="pt") as file, torch.no_grad():
             metadata, stored = file.metadata(), set(file.keys())
             for name, parameter in parameters.items():
                 parameter.copy_(file.get_tensor(f"weight.{name}"))
-                if f"{_MOMENTS[0]}.{name}" not in stored:  # it never had a gradient, as a pooler that nothing reads
+                if (
+                    f"{_MOMENTS[0]}.{name}" not in stored
+                ):  # it never had a gradient, as a pooler that nothing reads
                     continue
-                moments = {kind: file.get_tensor(f"{kind}.{name}").to(parameter.device) for kind in _MOMENTS}
-                # a fused optimiser counts its steps on the parameter's device, others on the processor
+                moments = {
+                    kind: file.get_tensor(f"{kind}.{name}").to(parameter.device)
+                    for kind in _MOMENTS
+                }
+                # a fused optimiser counts its steps on the parameter's device, others on the
+                # processor
                 device = parameter.device if parameter in fused else "cpu"
                 steps = torch.tensor(float(metadata["step"]), device=device)
                 optimizer.state[parameter] = {"step": steps, **moments}
-            return Position(int(metadata["step"]), int(metadata["seen"]), float(metadata["seconds"]))
+            return Position(
+                int(metadata["step"]), int(metadata["seen"]), float(metadata["seconds"])
+            )
     except (SafetensorError, OSError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"{path} is damaged ({one_line(error, 200)}); delete {path.parent} and start again") from None
+        raise UsageError(
+            f"{path} is damaged ({one_line(error, 200)}); delete {path.parent} and start again"
+        ) from None
 
 
 def read_log(path: Path, kind: type[Report], until: float = math.inf) -> list[Report]:
@@ -159,9 +202,15 @@ def _damage_named(path: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise UsageError(f"{path} is damaged ({one_line(error, 100)}); delete {path.parent} and start again") from None
+        raise UsageError(
+            f"{path} is damaged ({one_line(error, 100)}); delete {path.parent} and start again"
+        ) from None
 
 
 def _lines(path: Path, until: float) -> list[str]:
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) if path.is_file() else []
+    lines = (
+        path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        if path.is_file()
+        else []
+    )
     return [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= until]

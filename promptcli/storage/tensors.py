@@ -15,27 +15,44 @@ from torch import Tensor
 from promptcli.errors import CheckFailedError, PromptcliError
 
 
-def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
+def save_tensors(
+    tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
     """Write tensors of any device and layout."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     path.touch()
     mode = path.stat().st_mode
     with disk_errors(path):
         save_file(plain, path, metadata=None if metadata is None else dict(metadata))
-    path.chmod(stat.S_IMODE(mode))  # safetensors lets only the owner read its files, whatever the umask
+    path.chmod(
+        stat.S_IMODE(mode)
+    )  # safetensors lets only the owner read its files, whatever the umask
 
 
-def load_tensors(path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError) -> dict[str, Tensor]:
-    """Return the tensors of a file by name; see ``documents.read_document`` for ``hint`` and ``error``."""
+def load_tensors(
+    path: Path, *, hint: str, error: type[PromptcliError] = CheckFailedError
+) -> dict[str, Tensor]:
+    """Return the tensors of a file by name.
+
+    See ``documents.read_document`` for ``hint`` and ``error``.
+    """
     try:
         return load_file(path)
-    except (SafetensorError, RuntimeError, OSError) as problem:  # torch's own if the file is missing
-        raise error(f"{path} is damaged: {str(problem).partition(chr(10))[0][:200]}; {hint}") from None
+    except (
+        SafetensorError,
+        RuntimeError,
+        OSError,
+    ) as problem:  # torch's own if the file is missing
+        raise error(
+            f"{path} is damaged: {str(problem).partition(chr(10))[0][:200]}; {hint}"
+        ) from None
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn safetensors' own exception into the OSError that it hides, with its number and ``path``."""
+    """Turn safetensors' own exception into the OSError that it hides, with its number and
+    ``path``.
+    """
     try:
         yield
     except SafetensorError as error:

@@ -1,1 +1,4 @@
-"""Contrastive training of a method on a backbone. A room of files; import what you need from them."""
+"""Contrastive training of a method on a backbone.
+
+A room of files; import what you need from them.
+"""

@@ -17,12 +17,16 @@ def steps_of(settings: TrainingSettings, sizes: Sequence[int]) -> int:
     """Return the number of steps of a run on sources of those sizes."""
     lengths = batch_lengths(settings, sizes)
     if not lengths or sum(sizes) < settings.batch_size:
-        raise UsageError(f"{sum(sizes)} examples are less than one batch of {settings.batch_size} (`batch_size`)")
+        raise UsageError(
+            f"{sum(sizes)} examples are less than one batch of {settings.batch_size} (`batch_size`)"
+        )
     return settings.steps or max(1, round(settings.epochs * len(lengths)))
 
 
 def batch_lengths(settings: TrainingSettings, sizes: Sequence[int]) -> list[int]:
-    """Return the number of examples of each batch of an epoch, before the batches are put in order."""
+    """Return the number of examples of each batch of an epoch, before the batches are put in
+    order.
+    """
     shares = source_shares(sizes, settings.data_temperature)
     groups = shares if settings.batches == "one-source" else [sum(shares)]
     size = settings.batch_size
@@ -31,7 +35,9 @@ def batch_lengths(settings: TrainingSettings, sizes: Sequence[int]) -> list[int]
 
 
 def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
-    """Return the rows of each source in an epoch, n^(1/T) / sum n^(1/T) of all: the largest remainders rounded up."""
+    """Return the rows of each source in an epoch, n^(1/T) / sum n^(1/T) of all: the largest
+    remainders rounded up.
+    """
     total = sum(sizes)
     weights = np.asarray(sizes, np.float64) ** (1 / temperature)
     exact = total * weights / weights.sum()
@@ -43,10 +49,13 @@ def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
 def batches(
     settings: TrainingSettings, sizes: Sequence[int], lengths: np.ndarray | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the rows of each batch without end; a batch that ends an epoch, or its source, may be short.
+    """Yield the rows of each batch without end.
 
-    A source with fewer rows than its share begins again within the epoch, one with more continues in the next; each
-    pass over a source has a new order. ``lengths``: of all rows, for batches of similar lengths.
+    A batch that ends an epoch, or its source, may be short.
+
+    A source with fewer rows than its share begins again within the epoch, one with more continues
+    in the next; each pass over a source has a new order. ``lengths``: of all rows, for batches of
+    similar lengths.
     """
     size = settings.batch_size
     shares = source_shares(sizes, settings.data_temperature)
@@ -54,10 +63,14 @@ def batches(
         order = np.random.default_rng([settings.seed, _ORDER, epoch])
         drawn = [
             first + _draw(settings.seed, source, rows, epoch * share, share)
-            for source, (first, rows, share) in enumerate(zip(np.cumsum([0, *sizes]), sizes, shares, strict=False))
+            for source, (first, rows, share) in enumerate(
+                zip(np.cumsum([0, *sizes]), sizes, shares, strict=False)
+            )
         ]
         if settings.batches == "one-source":
-            cut = [rows[start : start + size] for rows in drawn for start in range(0, len(rows), size)]
+            cut = [
+                rows[start : start + size] for rows in drawn for start in range(0, len(rows), size)
+            ]
         else:
             rows = order.permutation(sum(sizes))
             if shares != list(sizes):
@@ -65,7 +78,9 @@ def batches(
             if settings.batches == "similar-lengths":
                 assert lengths is not None
                 windows = np.split(rows, range(_SORTED * size, len(rows), _SORTED * size))
-                rows = np.concatenate([window[np.argsort(lengths[window], kind="stable")] for window in windows])
+                rows = np.concatenate(
+                    [window[np.argsort(lengths[window], kind="stable")] for window in windows]
+                )
             cut = [rows[start : start + size] for start in range(0, len(rows), size)]
         if settings.batches != "mixed":
             cut = [cut[number] for number in order.permutation(len(cut))]
@@ -73,8 +88,12 @@ def batches(
 
 
 def _draw(seed: int, source: int, rows: int, start: int, count: int) -> np.ndarray:
-    """Return rows ``start`` to ``start + count`` of a source that is read again and again, each time in a new order."""
+    """Return rows ``start`` to ``start + count`` of a source that is read again and again, each
+    time in a new order.
+    """
     passes = range(start // rows, math.ceil((start + count) / rows))
-    orders = [np.random.default_rng([seed, _DRAW, source, number]).permutation(rows) for number in passes]
+    orders = [
+        np.random.default_rng([seed, _DRAW, source, number]).permutation(rows) for number in passes
+    ]
     first = start - passes.start * rows
     return np.concatenate(orders)[first : first + count]

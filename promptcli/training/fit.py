@@ -23,24 +23,27 @@ def fit(
 ) -> "Encoder":
     """Fit a recipe's TF-IDF weights or transforms on sentences.
 
-    A task names its test sentences, both sides of every pair; STS-B:all and SICK-R:all those of all splits. With
-    STS12 to STS16 they are the whitening paper's target setting; its other one is a file of NLI pairs. A model fitted
-    on a task has seen the task's text, though never its scores.
+    A task names its test sentences, both sides of every pair; STS-B:all and SICK-R:all those of all
+    splits. With STS12 to STS16 they are the whitening paper's target setting; its other one is a
+    file of NLI pairs. A model fitted on a task has seen the task's text, though never its scores.
 
     Args:
-        recipe: A named one (``whitening``, ``flow``, ``first-last-tfidf``), a ``Recipe``, or what else ``load`` takes.
-        on: Sentences: a file (of pairs, such as sent0,sent1 or premise,hypothesis: both sides), a task (STS12, STS-B,
-            ...), ``demo``, or a list.
-        select: Development pairs that choose the parameters of the last transform, if it is given without
-            (all-but-the-top, whitening, spectral, embed-filter): STS-B:dev, demo:dev, or a FILE of graded pairs; never
-            a test set. All candidates are printed, and kept with the model.
+        recipe: A named one (``whitening``, ``flow``, ``first-last-tfidf``), a ``Recipe``, or what
+            else ``load`` takes.
+        on: Sentences: a file (of pairs, such as sent0,sent1 or premise,hypothesis: both sides), a
+            task (STS12, STS-B, ...), ``demo``, or a list.
+        select: Development pairs that choose the parameters of the last transform, if it is given
+            without (all-but-the-top, whitening, spectral, embed-filter): STS-B:dev, demo:dev, or a
+            FILE of graded pairs; never a test set. All candidates are printed, and kept with the
+            model.
         name: Name of the model to save.
         data_dir: SentEval folder of the tasks.
         text_field: Column of the sentence. Default: `text`, else `sentence`, else the only one.
         force: Replace a model of that name.
 
     Raises:
-        UsageError: The recipe has nothing to fit, there are too few sentences, or ``select`` is a test set.
+        UsageError: The recipe has nothing to fit, there are too few sentences, or ``select`` is a
+            test set.
 
     Example:
         >>> import promptcli as pc
@@ -63,7 +66,9 @@ def fit(
         else:
             source, sentences = "a list", list(check_texts(on))
         dtype = where.dtype or "stored"
-        fitted = fit_recipe(wanted, sentences, choose_by=pairs, source=source, device=where.device, dtype=dtype)
+        fitted = fit_recipe(
+            wanted, sentences, choose_by=pairs, source=source, device=where.device, dtype=dtype
+        )
         if name is not None:
             register(fitted.encoder, name, force=force, **fitted.provenance)
             count = fitted.provenance["fitted_on"]["sentences"]

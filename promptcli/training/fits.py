@@ -1,4 +1,6 @@
-"""Fit what a recipe takes from sentences (TF-IDF weights, transforms, a flow), and choose a transform's numbers."""
+"""Fit what a recipe takes from sentences (TF-IDF weights, transforms, a flow), and choose a
+transform's numbers.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,18 +18,40 @@ from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf, fit_word_idf
 from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.flow import Glow
-from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit_spectral, fit_whitening
+from promptcli.encoder.transforms.principal_axes import (
+    fit_all_but_the_top,
+    fit_spectral,
+    fit_whitening,
+)
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, rows_of
 from promptcli.notes import working
 from promptcli.recipe import Recipe, split_spec
 
-_TOPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  #: axes removed at the top, at most a quarter of them
-_RATE, _DECAY, _EPS = 1e-3, 0.01, 1e-6  #: the published code's, of a flow: AdamW at a constant rate, one epoch
+_TOPS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    24,
+    32,
+    48,
+    64,
+)  #: axes removed at the top, at most a quarter of them
+_RATE, _DECAY, _EPS = (
+    1e-3,
+    0.01,
+    1e-6,
+)  #: the published code's, of a flow: AdamW at a constant rate, one epoch
 _BATCH, _CLIP = 32, 1.0  # sentences a step (published: pairs); largest global norm of the gradient
 _SEED = 42  # of a flow's first weights and of the order; ours
-#: An encoder of all that comes before it, n sentences and a progress callback -> the fitted numbers.
+#: An encoder of all that comes before it, n sentences and a progress callback -> the fitted
+#: numbers.
 Fit = Callable[[Encoder, Sequence[str], Progress], dict[str, Tensor]]
 _EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
 
@@ -38,10 +62,13 @@ def _ends(name: str, d: int) -> list[str]:
     return [f"{name}:{top}-{bottom}" for top in tops for bottom in bottoms]
 
 
-#: Candidates of a transform for vectors of width d, the plainest first: the first of equal ones is taken.
+#: Candidates of a transform for vectors of width d, the plainest first: the first of equal ones is
+#: taken.
 CANDIDATES: dict[str, Callable[[int], list[str]]] = {
     "all-but-the-top": lambda d: [f"all-but-the-top:{k}" for k in _TOPS if k <= d // 4],
-    "whitening": lambda d: [f"whitening:{k}:{a}" for k in ("all", d // 2, d // 4) for a in _EXPONENTS],
+    "whitening": lambda d: [
+        f"whitening:{k}:{a}" for k in ("all", d // 2, d // 4) for a in _EXPONENTS
+    ],
     "spectral": lambda d: _ends("spectral", d),
     "embed-filter": lambda d: _ends("embed-filter", d),
 }
@@ -52,7 +79,9 @@ class FittedRecipe:
     """A recipe and the numbers fitted for it."""
 
     encoder: Encoder  #: its ``tensors()`` are the fitted numbers
-    provenance: dict[str, Any]  #: ``fitted_on``, and ``selected_on``: how the last transform's numbers were chosen
+    provenance: dict[
+        str, Any
+    ]  #: ``fitted_on``, and ``selected_on``: how the last transform's numbers were chosen
 
 
 def fit_recipe(
@@ -64,7 +93,10 @@ def fit_recipe(
     source: str = "a list",
     **options: Any,
 ) -> FittedRecipe:
-    """Fit whatever the recipe needs, in order; ``choose_by`` are pairs that choose the last transform's numbers."""
+    """Fit whatever the recipe needs, in order.
+
+    ``choose_by`` are pairs that choose the last transform's numbers.
+    """
     chosen_name = None if choose_by is None else _check_selection(recipe, choose_by)
     planned = _plan(recipe)
     if not planned and choose_by is None:
@@ -76,7 +108,9 @@ def fit_recipe(
     provenance: dict[str, Any] = {"fitted_on": {"source": source, "sentences": len(texts)}}
     work = sum(_PASSES.get(name, 1) for name, _ in planned) * len(texts)
     tensors: dict[str, Tensor] = {}
-    with working("fit", work + (0 if choose_by is None else len(distinct_sentences([choose_by])))) as advance:
+    with working(
+        "fit", work + (0 if choose_by is None else len(distinct_sentences([choose_by])))
+    ) as advance:
         for name, before in planned:
             encoder = build_encoder(before, tensors=tensors, backbone=backbone, **options)
             tensors |= FITS[name](encoder, texts, advance)
@@ -85,22 +119,32 @@ def fit_recipe(
             without = recipe.replace(transforms=recipe.transforms[:-1])
             encoder = build_encoder(without, tensors=tensors, backbone=backbone, **options)
             backbone = encoder.backbone
-            provenance["selected_on"] = selection = _select(encoder, chosen_name, tensors, choose_by, advance)
+            provenance["selected_on"] = selection = _select(
+                encoder, chosen_name, tensors, choose_by, advance
+            )
             recipe = recipe.replace(transforms=(*without.transforms, selection["chosen"]))
-    return FittedRecipe(build_encoder(recipe, tensors=tensors, backbone=backbone, **options), provenance)
+    return FittedRecipe(
+        build_encoder(recipe, tensors=tensors, backbone=backbone, **options), provenance
+    )
 
 
 def _check_selection(recipe: Recipe, task: STSTask) -> str:
     """Return the name of the transform whose numbers are to be chosen."""
     if task.label in TASKS and task.split == "test":
-        raise UsageError(f"{task.label} is a test set; choose by STS-B:dev, demo:dev or a FILE of graded pairs")
+        raise UsageError(
+            f"{task.label} is a test set; choose by STS-B:dev, demo:dev or a FILE of graded pairs"
+        )
     check_rankable(task)
     name, argument = split_spec(recipe.transforms[-1]) if recipe.transforms else ("none", None)
     if name not in CANDIDATES:
-        raise UsageError(f"the last transform is {name!r}; parameters are chosen for one of: {', '.join(CANDIDATES)}")
+        raise UsageError(
+            f"the last transform is {name!r}; parameters are chosen for one of:"
+            f" {', '.join(CANDIDATES)}"
+        )
     if argument is not None:
         raise UsageError(
-            f"{recipe.transforms[-1]!r} has its parameters already; give `transforms` {name}, or no `select`"
+            f"{recipe.transforms[-1]!r} has its parameters already; give `transforms` {name}, or no"
+            " `select`"
         )
     return name
 
@@ -108,14 +152,21 @@ def _check_selection(recipe: Recipe, task: STSTask) -> str:
 def _select(
     before: Encoder, name: str, tensors: Mapping[str, Tensor], task: STSTask, progress: Progress
 ) -> dict[str, Any]:
-    """Score every candidate of a transform on development pairs, Spearman x 100; ``before``: without it. JSON-ready."""
+    """Score every candidate of a transform on development pairs, Spearman x 100.
+
+    ``before``: without it. JSON-ready.
+    """
     pairs, rows = task.pairs(), rows_of([task])
     vectors = torch.from_numpy(before.encode(list(rows), progress=progress)).to(before.device)
-    first, second = (np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second))
+    first, second = (
+        np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second)
+    )
     specs, cosines = ["none", *CANDIDATES[name](vectors.size(1))], []
     for spec in specs:
         transformed = vectors
-        for transform in build_transforms([] if spec == "none" else [spec], before.backbone, tensors):
+        for transform in build_transforms(
+            [] if spec == "none" else [spec], before.backbone, tensors
+        ):
             for _, step in transform.stages:
                 transformed = step(transformed)
         numbers = transformed.cpu().numpy()
@@ -127,7 +178,12 @@ def _select(
         for spec, value, ends in zip(specs, values, intervals, strict=True)
     )
     chosen = specs[1 + int(np.argmax(values[1:]))]
-    facts = {"task": task.label, "data_sha256": task.sha256(), "pairs": len(pairs), "chosen": chosen}
+    facts = {
+        "task": task.label,
+        "data_sha256": task.sha256(),
+        "pairs": len(pairs),
+        "chosen": chosen,
+    }
     return {**facts, "without": without, "candidates": candidates}
 
 
@@ -136,13 +192,16 @@ def fit_flow(
 ) -> dict[str, Tensor]:
     """Return the numbers of a flow trained on vectors (n, d) float32, by name.
 
-    The published code computes the vectors again in each step, with the frozen BERT's dropout on; ours come from one
-    pass without dropout, which is many times faster. Batches are full; the rest of an epoch is left out.
+    The published code computes the vectors again in each step, with the frozen BERT's dropout on;
+    ours come from one pass without dropout, which is many times faster. Batches are full; the rest
+    of an epoch is left out.
     """
     n, d = vectors.shape
     glow = Glow(d)
     if n < _BATCH:
-        raise UsageError(f"flow starts from one batch of {_BATCH} sentences; {n} were given: give more")
+        raise UsageError(
+            f"flow starts from one batch of {_BATCH} sentences; {n} were given: give more"
+        )
     rows = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)).to(device)
     generator = torch.Generator().manual_seed(_SEED)
     order = torch.randperm(n, generator=generator).to(device)
@@ -161,7 +220,9 @@ def fit_flow(
 
 def _of_vectors(fit_numbers: Callable[[np.ndarray], dict[str, Tensor]]) -> Fit:
     """Return a fit to the vectors (n, d), a sentence counted as often as it occurs."""
-    return lambda encoder, sentences, progress: fit_numbers(encoder.encode(sentences, progress=progress))
+    return lambda encoder, sentences, progress: fit_numbers(
+        encoder.encode(sentences, progress=progress)
+    )
 
 
 def _of_tokens(fit_numbers: Callable[[list[list[int]], Backbone], dict[str, Tensor]]) -> Fit:
@@ -195,7 +256,9 @@ def _plan(recipe: Recipe) -> list[tuple[str, Recipe]]:
     states, _, weights = recipe.pooling.partition("/")
     planned = []
     if weights in FITS:
-        planned.append((weights, recipe.replace(pooling=f"{states}/avg", transforms=(), denoise="none")))
+        planned.append(
+            (weights, recipe.replace(pooling=f"{states}/avg", transforms=(), denoise="none"))
+        )
     for place, transform in enumerate(recipe.transforms):
         name = split_spec(transform)[0]
         if name in FITS:

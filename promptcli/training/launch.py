@@ -1,6 +1,8 @@
-"""What the environment says of the other processes of a run: ``accelerate launch``, ``torchrun`` and MPI set it.
+"""What the environment says of the other processes of a run: ``accelerate launch``, ``torchrun``
+and MPI set it.
 
-A launcher's variables stay behind in interactive shells and batch jobs; a process that has only some of them is alone.
+A launcher's variables stay behind in interactive shells and batch jobs; a process that has only
+some of them is alone.
 """
 
 import contextlib
@@ -26,7 +28,12 @@ FAMILIES = (
     Family("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
     Family("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
 )
-_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
+_LOCAL_SIZES = (
+    "LOCAL_WORLD_SIZE",
+    "MPI_LOCALNRANKS",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+)
 _ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"
 
 
@@ -52,7 +59,10 @@ def launch(environ: Mapping[str, str]) -> Launch:
         for name in (family.local_rank, _PORT):
             _number(name, environ)
         if rank >= number:
-            raise UsageError(f"{family.rank}={rank} is no process of {family.size}={number}; {_unset(family.rank)}")
+            raise UsageError(
+                f"{family.rank}={rank} is no process of {family.size}={number};"
+                f" {_unset(family.rank)}"
+            )
         return Launch(number, rank, f"{environ[_ADDRESS]}:{environ.get(_PORT, '29500')}")
     return Launch()
 
@@ -60,7 +70,11 @@ def launch(environ: Mapping[str, str]) -> Launch:
 @contextlib.contextmanager
 def environment_of(launched: Launch) -> Iterator[None]:
     """Hide the variables from libraries that would look for other processes, if there are none."""
-    hidden = {} if launched.number > 1 else {name: os.environ.pop(name) for name in _variables() if name in os.environ}
+    hidden = (
+        {}
+        if launched.number > 1
+        else {name: os.environ.pop(name) for name in _variables() if name in os.environ}
+    )
     try:
         yield
     finally:
@@ -75,9 +89,14 @@ def _variables() -> list[str]:
 def _number(name: str, environ: Mapping[str, str]) -> int:
     value = environ.get(name) or "0"
     if not (value.isascii() and value.isdigit()):
-        raise UsageError(f"the variable {name} is {value!r}, not a number of processes or a port; {_unset(name)}")
+        raise UsageError(
+            f"the variable {name} is {value!r}, not a number of processes or a port; {_unset(name)}"
+        )
     return int(value)
 
 
 def _unset(name: str) -> str:
-    return f"start with `accelerate launch` or `torchrun`, or without it: env -u {name} promptcli train ..."
+    return (
+        f"start with `accelerate launch` or `torchrun`, or without it: env -u {name} promptcli"
+        " train ..."
+    )

@@ -1,4 +1,6 @@
-"""AdamW of the papers' programs, next to torch's: they differ in epsilon, bias correction and weight decay."""
+"""AdamW of the papers' programs, next to torch's: they differ in epsilon, bias correction and
+weight decay.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,14 +16,18 @@ _BETAS = (0.9, 0.999)
 class OlderAdamW(torch.optim.Optimizer):
     """AdamW of transformers until 4.2.1.
 
-    With m and v the running means of g and g^2 at step t, a parameter moves by
-    -lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps), so epsilon counts before the bias correction, where torch has
-    -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). Without correction by -lr m / (sqrt(v) + eps). Decay comes
-    after that: p -= lr wd p.
+    With m and v the running means of g and g^2 at step t, a parameter moves by -lr sqrt(1 - b2^t) /
+    (1 - b1^t) m / (sqrt(v) + eps), so epsilon counts before the bias correction, where torch has
+    -lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps). Without correction by -lr m / (sqrt(v) +
+    eps). Decay comes after that: p -= lr wd p.
     """
 
-    def __init__(self, params: Any, lr: float, eps: float, *, corrected: bool, weight_decay: float = 0.0) -> None:
-        super().__init__(params, {"lr": lr, "eps": eps, "corrected": corrected, "weight_decay": weight_decay})
+    def __init__(
+        self, params: Any, lr: float, eps: float, *, corrected: bool, weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "eps": eps, "corrected": corrected, "weight_decay": weight_decay}
+        )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -33,7 +39,10 @@ class OlderAdamW(torch.optim.Optimizer):
                 state = self.state[parameter]
                 if not state:
                     state["step"] = torch.zeros(())
-                    state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+                    state["exp_avg"], state["exp_avg_sq"] = (
+                        torch.zeros_like(parameter),
+                        torch.zeros_like(parameter),
+                    )
                 state["step"] += 1
                 mean: Tensor = state["exp_avg"].lerp_(parameter.grad, 1 - first)
                 square: Tensor = state["exp_avg_sq"].mul_(second)
@@ -62,6 +71,10 @@ OPTIMIZERS: dict[str, Make] = {
     "adamw": lambda named, rate, decay: torch.optim.AdamW(
         named.values(), lr=rate, weight_decay=decay, betas=_BETAS, eps=1e-8, fused=True
     ),
-    "adamw-4.2.1": lambda named, rate, decay: OlderAdamW(_groups(named, decay), rate, 1e-8, corrected=True),
-    "adamw-uncorrected": lambda named, rate, decay: OlderAdamW(_groups(named, decay), rate, 1e-6, corrected=False),
+    "adamw-4.2.1": lambda named, rate, decay: OlderAdamW(
+        _groups(named, decay), rate, 1e-8, corrected=True
+    ),
+    "adamw-uncorrected": lambda named, rate, decay: OlderAdamW(
+        _groups(named, decay), rate, 1e-6, corrected=False
+    ),
 }

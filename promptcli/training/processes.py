@@ -1,7 +1,8 @@
-"""Processes of one run: each takes a share of every batch, all see every negative (`accelerate launch`, `torchrun`).
+"""Processes of one run: each takes a share of every batch, all see every negative (`accelerate
+launch`, `torchrun`).
 
-Every process computes the loss of the complete batch, and only its own vectors carry gradient: their sum is a single
-process's gradient.
+Every process computes the loss of the complete batch, and only its own vectors carry gradient:
+their sum is a single process's gradient.
 """
 
 import contextlib
@@ -22,7 +23,9 @@ from promptcli.training.launch import environment_of, launch
 class Processes:
     """The processes of a run, usually one."""
 
-    def __init__(self, accelerator: Accelerator, *, device: str = "cpu", mixed: bool = False) -> None:
+    def __init__(
+        self, accelerator: Accelerator, *, device: str = "cpu", mixed: bool = False
+    ) -> None:
         self.accelerator = accelerator  #: of this process; knows the others
         self.device = device  #: of this process
         self.mixed = mixed  #: products in bfloat16; weights and optimiser stay float32
@@ -31,13 +34,20 @@ class Processes:
         self.is_main: bool = accelerator.is_main_process
 
     def check(self, lengths: Sequence[int]) -> None:
-        """Refuse an epoch's batches of those lengths if one has fewer examples than there are processes."""
+        """Refuse an epoch's batches of those lengths if one has fewer examples than there are
+        processes.
+        """
         if min(lengths) < self.number:
-            left = f"in batches of {max(lengths)} leave a batch of {min(lengths)} for {self.number} processes"
+            left = (
+                f"in batches of {max(lengths)} leave a batch of {min(lengths)} for {self.number}"
+                " processes"
+            )
             raise UsageError(f"{sum(lengths)} examples {left}; take another `batch_size`")
 
     def autocast(self) -> torch.autocast:
-        """Return the context in which products have the run's precision (accelerate's is one for a whole program)."""
+        """Return the context in which products have the run's precision (accelerate's is one for a
+        whole program).
+        """
         return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.mixed)
 
     def share(self, columns: Sequence[Sequence[str]]) -> list[Sequence[str]]:
@@ -45,14 +55,19 @@ class Processes:
         return [column[start:stop] for column in columns]
 
     def join(self, rows: Tensor, total: int) -> Tensor:
-        """Return the vectors of the complete batch, (total, d); those of this process carry gradient."""
+        """Return the vectors of the complete batch, (total, d).
+
+        Those of this process carry gradient.
+        """
         if self.number == 1:
             return rows
         bounds = self._bounds(total)
         with _together(self.number):
             padded = self.accelerator.pad_across_processes(rows.detach().to(self.device), dim=0)
             gathered = torch.split(self.accelerator.gather(padded).to(rows.device), len(padded))
-        joined = [vectors[: stop - start] for vectors, (start, stop) in zip(gathered, bounds, strict=True)]
+        joined = [
+            vectors[: stop - start] for vectors, (start, stop) in zip(gathered, bounds, strict=True)
+        ]
         joined[self.index] = rows
         return torch.cat(joined)
 
@@ -91,23 +106,30 @@ def _together(number: int) -> Iterator[None]:
         if number == 1 or is_out_of_memory(error):
             raise
         said = one_line(error, 120)
-        raise PromptcliError(f"another process of the {number} has ended or was never there ({said})") from None
+        raise PromptcliError(
+            f"another process of the {number} has ended or was never there ({said})"
+        ) from None
 
 
 def start_processes(device: str, *, mixed: bool) -> Processes:
     """Join the other processes of this launch, each on its own device."""
     launched = launch(os.environ)
     if launched.left_behind:
-        note(f"{launched.left_behind} is set, but no complete launch of several processes: this one trains alone")
+        note(
+            f"{launched.left_behind} is set, but no complete launch of several processes: this one"
+            " trains alone"
+        )
     if launched.number > 1:
-        note(f"process {launched.index} of {launched.number} meets the others at {launched.address}")
+        note(
+            f"process {launched.index} of {launched.number} meets the others at {launched.address}"
+        )
     with environment_of(launched), _together(launched.number):
         accelerator = Accelerator(cpu=device == "cpu", mixed_precision="no")
     accelerator.gradient_accumulation_steps = 1  # whatever a launcher's variables say
     if accelerator.num_processes != launched.number:
         raise UsageError(
-            f"of {launched.number} processes only {accelerator.num_processes} would train together; start them with"
-            " `accelerate launch` or `torchrun`, which set LOCAL_RANK"
+            f"of {launched.number} processes only {accelerator.num_processes} would train together;"
+            " start them with `accelerate launch` or `torchrun`, which set LOCAL_RANK"
         )
     if accelerator.num_processes > 1 and device != "cpu":
         device = str(accelerator.device)

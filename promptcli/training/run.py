@@ -1,4 +1,6 @@
-"""A training run from top to bottom: settings, examples, start, steps, the saved model and its figures."""
+"""A training run from top to bottom: settings, examples, start, steps, the saved model and its
+figures.
+"""
 
 import contextlib
 import dataclasses
@@ -94,20 +96,30 @@ class Trained:
 
     @property
     def begun(self) -> dict[str, float]:
-        """The same of the method's own start: the numbers that it learns, as drawn. Empty if that is ``untrained``."""
+        """The same of the method's own start: the numbers that it learns, as drawn.
+
+        Empty if that is ``untrained``.
+        """
         return self._by_task(self.facts.get("begun", []))
 
     @property
     def default(self) -> dict[str, float]:
-        """The same of the default model, on the development set only. Empty if the run started from that model."""
+        """The same of the default model, on the development set only.
+
+        Empty if the run started from that model.
+        """
         return self._by_task(self.facts.get("default", []))
 
     def _by_task(self, scores: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        return {task: score["value"] for task, score in zip(self.facts["tasks"], scores, strict=False)}
+        return {
+            task: score["value"] for task, score in zip(self.facts["tasks"], scores, strict=False)
+        }
 
     @property
     def references(self) -> dict[str, dict[str, float]]:
-        """What the encoder is measured against, by the names of the table's columns: scores by task."""
+        """What the encoder is measured against, by the names of the table's columns: scores by
+        task.
+        """
         plain = "plain encoder" if self.begun else self.facts.get("started_from", "untrained")
         references = {plain: self.untrained}
         if self.begun:
@@ -137,10 +149,17 @@ class Trained:
     def to_dict(self) -> dict[str, Any]:
         shown = ("seed", "steps", "best_step", "seconds", "nearest_words")
         facts = {name: self.facts[name] for name in shown if self.facts[name] != []}
-        columns = {"untrained": self.untrained, "begun": self.begun, "default": self.default, "trained": self.scores}
+        columns = {
+            "untrained": self.untrained,
+            "begun": self.begun,
+            "default": self.default,
+            "trained": self.scores,
+        }
         scores = []
         for task in self.scores:
-            row = {name: round(values[task], 2) for name, values in columns.items() if task in values}
+            row = {
+                name: round(values[task], 2) for name, values in columns.items() if task in values
+            }
             scores.append({"task": task, **row})
         return {**facts, "better": self.better, "below": list(self.below), "scores": scores}
 
@@ -151,7 +170,9 @@ class TrainingJob:
 
     method: str
     data: TrainingData | None = None
-    changes: Mapping[str, Setting] = dataclasses.field(default_factory=dict)  #: the settings that are given
+    changes: Mapping[str, Setting] = dataclasses.field(
+        default_factory=dict
+    )  #: the settings that are given
     backbone: str | Choice | None = None
     start: str | None = None
     supervised: bool = False
@@ -174,13 +195,16 @@ class TrainingJob:
         return open_registry().card(self.start).recipe if self.start else None
 
     def resolve(self) -> tuple[Method, str, TrainingData, STSTask | str | Path]:
-        """Return the method, the backbone, the data and the development task: those given, or their defaults."""
+        """Return the method, the backbone, the data and the development task: those given, or their
+        defaults.
+        """
         method = find_method(self.method, supervised=self.supervised)
         backbone = self._backbone(method)
         if self.paper and backbone not in method.paper:
             published = f"only for: {', '.join(method.paper)}" if method.paper else "leave it out"
             raise UsageError(
-                f"`paper`: no settings of {method.name} are published for backbone {backbone!r}; {published}"
+                f"`paper`: no settings of {method.name} are published for backbone {backbone!r};"
+                f" {published}"
             )
         return method, backbone, self._data(), self._development()
 
@@ -212,13 +236,17 @@ class TrainingJob:
     def examples(self, data: TrainingData) -> TrainingExamples:
         """Return the examples; their columns decide whether the method is supervised."""
         objectives = [find_objective(form) for form in METHODS[self.method] if form is not None]
-        layouts = tuple(dict.fromkeys(layout for objective in objectives for layout in objective.layouts))
+        layouts = tuple(
+            dict.fromkeys(layout for objective in objectives for layout in objective.layouts)
+        )
         with tasks_from(self.data_dir):
             examples = training_examples(data, layouts=layouts)
         if self.supervised and not examples.supervised:
             wanted = find_objective(find_method(self.method, supervised=True)).layouts
             columns = " or ".join(", ".join(layout) for layout in wanted if layout)
-            raise UsageError(f"`supervised` needs pairs or triplets ({columns}); {source_name(data)} has none")
+            raise UsageError(
+                f"`supervised` needs pairs or triplets ({columns}); {source_name(data)} has none"
+            )
         return examples
 
     def settings(self, method: Method, backbone: str, width: int | None = None) -> TrainingSettings:
@@ -228,24 +256,39 @@ class TrainingJob:
         if width is None:
             width = 0 if backbone in method.paper else family_and_width(backbone)[1]
         settings = method.settings(backbone, width)
-        if self.start_reads is not None and keeps_head(settings) and not _has_head(self.start_reads):
-            settings = settings.replace(keep_head=False)  # a new head would unlearn what the start knows
+        if (
+            self.start_reads is not None
+            and keeps_head(settings)
+            and not _has_head(self.start_reads)
+        ):
+            settings = settings.replace(
+                keep_head=False
+            )  # a new head would unlearn what the start knows
         return method.changed(settings, self.changes)
 
     def started(self, method: Method, settings: TrainingSettings, family: str) -> Method:
-        """Return the method as it reads sentences, which is as its start does, unless the papers' way is asked for."""
+        """Return the method as it reads sentences, which is as its start does, unless the papers'
+        way is asked for.
+        """
         if self.start_reads is None or self.paper:
             return method
         return method.starting_as(self.start_reads, settings, family)
 
     def given(self) -> dict[str, Any]:
-        """Return the arguments as ``resumed`` takes them, JSON-ready; values in memory are left out."""
+        """Return the arguments as ``resumed`` takes them, JSON-ready.
+
+        Values in memory are left out.
+        """
         sources: Any = self.data if is_sources(self.data) else [self.data]
         named = {
             "data": [str(source) for source in sources] if all(map(_is_name, sources)) else None,
             "on": str(self.on) if _is_name(self.on) else None,
         }
-        in_memory = [field for field, value in named.items() if value is None and getattr(self, field) is not None]
+        in_memory = [
+            field
+            for field, value in named.items()
+            if value is None and getattr(self, field) is not None
+        ]
         return {
             "folder": os.getcwd(),
             "method": self.method,
@@ -269,7 +312,9 @@ class TrainingJob:
             return self
         for field in given["in_memory"]:
             if getattr(self, field) is None:
-                raise UsageError(f"the `{field}` of this run were in memory, not in files; give them again")
+                raise UsageError(
+                    f"the `{field}` of this run were in memory, not in files; give them again"
+                )
         begun = Path(given["folder"])
         data: Any = self.data
         if data is None and given["data"] is not None:
@@ -278,12 +323,17 @@ class TrainingJob:
         where = self.where
         if where.model is None:
             model = given["model"] and _located(given["model"], begun)
-            where = dataclasses.replace(where, model=model, backbone=_located(given["backbone"], begun))
+            where = dataclasses.replace(
+                where, model=model, backbone=_located(given["backbone"], begun)
+            )
         return dataclasses.replace(
             self,
             method=self.method or given["method"],
             data=data,
-            changes={**{name: _setting(value) for name, value in given["changes"].items()}, **self.changes},
+            changes={
+                **{name: _setting(value) for name, value in given["changes"].items()},
+                **self.changes,
+            },
             backbone=dataclasses.replace(where, dtype=where.dtype or given["dtype"]),
             start=self.start or given["start"],
             supervised=self.supervised or given["supervised"],
@@ -332,17 +382,23 @@ class TrainingJob:
         begun = None if self.start is None else _read_start(self.start, self.method, base)
         examples = self.examples(data)
         form = find_method(self.method, supervised=examples.supervised)
-        scored: Sequence[STSTask | str | Path] = self.tests or [on.removesuffix(":dev") if isinstance(on, str) else on]
+        scored: Sequence[STSTask | str | Path] = self.tests or [
+            on.removesuffix(":dev") if isinstance(on, str) else on
+        ]
         with tasks_from(self.data_dir):
             development, *others = [development_task(task) for task in dict.fromkeys([on, *scored])]
         folder = registry.run_folder(saved_as)
         replaces = self.force or (name is not None and name in registry.names())
-        processes = processes or self.start_processes()  # before the backbone: each may have its own device
+        processes = (
+            processes or self.start_processes()
+        )  # before the backbone: each may have its own device
         with contextlib.ExitStack() as stack:
             if name is None:
                 folder = stack.enter_context(temporary_folder()) / saved_as
             elif processes.is_main:
-                stack.enter_context(RunFolder(folder).claimed(f"the training of {name!r}", "give another `name`"))
+                stack.enter_context(
+                    RunFolder(folder).claimed(f"the training of {name!r}", "give another `name`")
+                )
             stack.enter_context(silent(not processes.is_main))
             loaded = load_backbone(base, device=processes.device, dtype=torch.float32)
             settings = self.settings(form, base, loaded.width)
@@ -354,7 +410,16 @@ class TrainingJob:
                 field: named_vectors(model, examples, source_name(data), processes.device)
                 for field, model in _models(settings).items()
             }
-            run = TrainingRun(form, settings, examples, source_name(data), development, tuple(others), begun, models)
+            run = TrainingRun(
+                form,
+                settings,
+                examples,
+                source_name(data),
+                development,
+                tuple(others),
+                begun,
+                models,
+            )
             if self.data is None and not self.paper:
                 chosen = f"{len(examples):,} demo sentences, chosen by {development.label}"
                 note(f"using {base} and {chosen}; `paper` uses the papers' backbone and data")
@@ -364,7 +429,8 @@ class TrainingJob:
             if processes.is_main and name is not None:
                 if not replaces and name in registry.names():
                     raise UsageError(
-                        f"model {name!r} appeared during the training, whose run is kept: `resume` replaces that model"
+                        f"model {name!r} appeared during the training, whose run is kept: `resume`"
+                        " replaces that model"
                     )
                 registry.save(entry, force=replaces)
                 RunFolder(folder).discard()
@@ -383,13 +449,20 @@ class TrainingJob:
         if processes.is_main:
             identity, elsewhere = run.identity(backbone), f"{again}, or take another `name`"
             run_folder.open(
-                identity, resume=self.resume, name=folder, elsewhere=elsewhere, force=self.force, given=self.given()
+                identity,
+                resume=self.resume,
+                name=folder,
+                elsewhere=elsewhere,
+                force=self.force,
+                given=self.given(),
             )
         processes.wait()
         try:
             return run.train_and_score(backbone, name, folder, processes)
         except KeyboardInterrupt as stopped:
-            stopped.args = (f"`resume` continues the run of {name!r}, {again}",) if self.name else ()
+            stopped.args = (
+                (f"`resume` continues the run of {name!r}, {again}",) if self.name else ()
+            )
             raise
         except UsageError:  # the run cannot begin: its name is free for the next try
             if processes.is_main and not self.resume:
@@ -407,14 +480,18 @@ def _setting(value: Any) -> Setting:
 
 
 def _located(name: str, folder: Path) -> str:
-    """Return the name of a file that ``folder`` has and the current one has not as a path, another as it is."""
+    """Return the name of a file that ``folder`` has and the current one has not as a path, another
+    as it is.
+    """
     there = str(folder / name)
     here = os.path.exists(split_columns(name)[0])
     return there if not here and os.path.exists(split_columns(there)[0]) else name
 
 
 def _family(method: Method, backbone: str) -> str:
-    """Return a backbone's family: that of a published one by its name, so that no network is needed."""
+    """Return a backbone's family: that of a published one by its name, so that no network is
+    needed.
+    """
     if backbone in method.paper:
         for family in ("roberta", "bert", "opt", "llama", "mistral"):
             if family in backbone.lower():
@@ -423,17 +500,30 @@ def _family(method: Method, backbone: str) -> str:
 
 
 def _read_start(start: str, method: str, backbone: str) -> Entry:
-    tuning = {form.name: "adapter" in form.learns for form in forms() if {"backbone", "adapter"} & set(form.learns)}
+    tuning = {
+        form.name: "adapter" in form.learns
+        for form in forms()
+        if {"backbone", "adapter"} & set(form.learns)
+    }
     if method not in tuning:
-        raise UsageError(f"`start` starts from a trained backbone, and {method} does not train it: {', '.join(tuning)}")
+        raise UsageError(
+            f"`start` starts from a trained backbone, and {method} does not train it:"
+            f" {', '.join(tuning)}"
+        )
     entry = open_registry().load(start)
     of_entry, tuned = entry.recipe.backbone, tuned_weights(entry.tensors)
     if not tuned:
-        raise UsageError(f"model {start!r} has no trained backbone to start from; give `backbone` {of_entry}")
+        raise UsageError(
+            f"model {start!r} has no trained backbone to start from; give `backbone` {of_entry}"
+        )
     if tuning[method] and not is_lora(tuned):
-        raise UsageError(f"{method} learns an adapter, and model {start!r} has none; start from one of prompteol")
+        raise UsageError(
+            f"{method} learns an adapter, and model {start!r} has none; start from one of prompteol"
+        )
     if backbone != of_entry:
-        raise UsageError(f"model {start!r} is on backbone {of_entry!r}, not {backbone!r}; leave out `backbone`")
+        raise UsageError(
+            f"model {start!r} is on backbone {of_entry!r}, not {backbone!r}; leave out `backbone`"
+        )
     return entry
 
 
@@ -447,7 +537,10 @@ def _warn_if_below(trained: Trained) -> None:
     if plain in trained.below:
         development, value = next(iter(trained.scores.items()))
         than = f"{plain} has {trained.below[plain]:.2f}"
-        warn(f"{trained.entry.name} is worse than without training: {value:.2f} on {development}, {than}")
+        warn(
+            f"{trained.entry.name} is worse than without training: {value:.2f} on {development},"
+            f" {than}"
+        )
 
 
 def _hash_of(tensors: Mapping[str, Tensor]) -> str:
@@ -458,10 +551,19 @@ def _hash_of(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _models(settings: TrainingSettings) -> dict[str, str]:
-    """Return the models that settings name, e.g. a teacher, by setting; "" if one is needed and not named."""
-    fields = {item.name: item.metadata for item in dataclasses.fields(settings) if "model" in item.metadata}
+    """Return the models that settings name, e.g. a teacher, by setting.
+
+    "" if one is needed and not named.
+    """
+    fields = {
+        item.name: item.metadata
+        for item in dataclasses.fields(settings)
+        if "model" in item.metadata
+    }
     named = {field: getattr(settings, field) for field in fields}
-    return {field: model for field, model in named.items() if model or "optional" not in fields[field]}
+    return {
+        field: model for field, model in named.items() if model or "optional" not in fields[field]
+    }
 
 
 @dataclass(frozen=True)
@@ -490,11 +592,15 @@ class TrainingRun:
                 note(f"{self.source}: {count:,} {what}")
         if len(examples.sizes) > 1:
             shares = source_shares(examples.sizes, self.settings.data_temperature)
-            mix = ", ".join(f"{share:,} of {size:,}" for share, size in zip(shares, examples.sizes, strict=True))
+            mix = ", ".join(
+                f"{share:,} of {size:,}" for share, size in zip(shares, examples.sizes, strict=True)
+            )
             note(f"{self.source}: rows an epoch: {mix}")
         if words := examples.untokenised:
             shown = ", ".join(words[:_NAMED]) + (", ..." if len(words) > _NAMED else "")
-            note(f"{self.source}: {len(words):,} words that are not a single token left out: {shown}")
+            note(
+                f"{self.source}: {len(words):,} words that are not a single token left out: {shown}"
+            )
 
     def identity(self, backbone: Backbone) -> dict[str, Any]:
         """Return what must be the same when the run is resumed; JSON-ready."""
@@ -521,8 +627,13 @@ class TrainingRun:
             learner.load(self.start.tensors)
         return learner
 
-    def train(self, learner: Learner, folder: Path, processes: Processes) -> "tuple[Encoder, TrainedWeights]":
-        """Return the encoder of the best checkpoint, and how the run went; a tuned backbone is changed."""
+    def train(
+        self, learner: Learner, folder: Path, processes: Processes
+    ) -> "tuple[Encoder, TrainedWeights]":
+        """Return the encoder of the best checkpoint, and how the run went.
+
+        A tuned backbone is changed.
+        """
         examples = self.examples
         if isinstance(self.settings, ContrastiveSettings) and "mine" in self.models:
             vectors, guide = self.models["mine"], self.models.get("mine_guide", self.models["mine"])
@@ -533,14 +644,23 @@ class TrainingRun:
         return learner.encoder(), trained
 
     def _score_of_the_default(self, plain: Encoder) -> list[SpearmanScore]:
-        """Return the default model's score on the development set; none if the plain encoder is that model."""
+        """Return the default model's score on the development set.
+
+        None if the plain encoder is that model.
+        """
         entry = open_registry().load(DEFAULT)
-        if self.start is not None and self.start.name == DEFAULT and plain.recipe == entry.recipe.explicit():
+        if (
+            self.start is not None
+            and self.start.name == DEFAULT
+            and plain.recipe == entry.recipe.explicit()
+        ):
             return []
         encoder = open_model(entry, device=str(plain.device), dtype="float32")
         return evaluate([encoder], [self.development], labels=[Label(DEFAULT, DEFAULT)])
 
-    def train_and_score(self, backbone: Backbone, name: str, folder: Path, processes: Processes) -> Entry:
+    def train_and_score(
+        self, backbone: Backbone, name: str, folder: Path, processes: Processes
+    ) -> Entry:
         """Train in a run's folder, and score the result next to the untrained encoder."""
         method, settings, family = self.method, self.settings, backbone.provenance.family
         recipe = method.recipe(backbone.name, family, settings)
@@ -549,9 +669,12 @@ class TrainingRun:
         if before and "backbone" in method.learns:
             backbone.tune(tuned_weights(before))
             before = {}
-        # an adapter continues to learn: the encoder that it starts from has another copy of the backbone
+        # an adapter continues to learn: the encoder that it starts from has another copy of the
+        # backbone
         baseline = method.baseline(backbone.name, family, settings)
-        plain = build_encoder(baseline, backbone=backbone, tensors=before, device=processes.device, dtype="float32")
+        plain = build_encoder(
+            baseline, backbone=backbone, tensors=before, device=processes.device, dtype="float32"
+        )
         untrained = evaluate([plain], tasks, labels=[Label(name, "untrained")])
         default = self._score_of_the_default(plain)
         learner = self.begin(backbone, folder, processes)
@@ -561,10 +684,16 @@ class TrainingRun:
             begun = evaluate([first], tasks, labels=[Label(name, "untrained start")])
         encoder, trained = self.train(learner, folder, processes)
         scores = evaluate([encoder], tasks, labels=[Label(name, method.name)])
-        cut = {dim: Encoder(encoder.recipe.first(dim), encoder.backbone, encoder.tensors()) for dim in recipe.dims}
+        cut = {
+            dim: Encoder(encoder.recipe.first(dim), encoder.backbone, encoder.tensors())
+            for dim in recipe.dims
+        }
         by_dim = {str(dim): spearman_on(shorter, self.development) for dim, shorter in cut.items()}
         if by_dim:
-            note(f"{self.development.label} by dim: {', '.join(f'{dim} {value:.2f}' for dim, value in by_dim.items())}")
+            note(
+                f"{self.development.label} by dim:"
+                f" {', '.join(f'{dim} {value:.2f}' for dim, value in by_dim.items())}"
+            )
         facts = {
             **self.identity(backbone),
             "source": self.source,
@@ -583,9 +712,14 @@ class TrainingRun:
             **({"begun": [score.to_dict() for score in begun]} if begun else {}),
             **({"default": [score.to_dict() for score in default]} if default else {}),
             "nearest_words": [
-                {"word": word, "nearest": nearest} for word, nearest in encoder.prompt.nearest_words(_NEAREST)
+                {"word": word, "nearest": nearest}
+                for word, nearest in encoder.prompt.nearest_words(_NEAREST)
             ],
-            "versions": {"promptcli": __version__, "torch": torch.__version__, "python": platform.python_version()},
+            "versions": {
+                "promptcli": __version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            },
         }
         return Entry(
             name,

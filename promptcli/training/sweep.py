@@ -1,4 +1,6 @@
-"""Several trainings of one method, over seeds and settings: the best becomes a model, which remembers them all."""
+"""Several trainings of one method, over seeds and settings: the best becomes a model, which
+remembers them all.
+"""
 
 import contextlib
 import dataclasses
@@ -21,8 +23,12 @@ from promptcli.training.run import Setting, Trained, TrainingJob
 _BEGIN_AGAIN = "`force` starts it again, or give another `name`"
 
 
-def run_trials(job: TrainingJob, trials: Sequence[Mapping[str, Setting]], name: str) -> list[Trained]:
-    """Train every trial as a model ``NAME.run-N``; then keep the best one as NAME, and remove the others.
+def run_trials(
+    job: TrainingJob, trials: Sequence[Mapping[str, Setting]], name: str
+) -> list[Trained]:
+    """Train every trial as a model ``NAME.run-N``.
+
+    Then keep the best one as NAME, and remove the others.
 
     A sweep that was stopped finds the models of its finished trials.
     """
@@ -58,7 +64,8 @@ def run_trials(job: TrainingJob, trials: Sequence[Mapping[str, Setting]], name: 
         if processes.is_main:
             if not replaces and name in registry.names():
                 raise UsageError(
-                    f"model {name!r} appeared during the runs, which are kept: `resume` replaces that model"
+                    f"model {name!r} appeared during the runs, which are kept: `resume` replaces"
+                    " that model"
                 )
             best = max(runs, key=lambda run: run.chosen_by)
             registry.save(_recorded(best, runs, trials, name), force=replaces)
@@ -86,9 +93,14 @@ def _absolute(name: str) -> str:
 
 
 def _check_free(registry: Registry, trial_names: Sequence[str], name: str) -> None:
-    """Refuse models that have the names of trials and are none: they would be taken for some, and removed."""
+    """Refuse models that have the names of trials and are none: they would be taken for some, and
+    removed.
+    """
     for taken in sorted(set(trial_names) & set(registry.names())):
-        raise UsageError(f"model {taken!r} has the name of a run of {name!r}; give another `name`, or remove the model")
+        raise UsageError(
+            f"model {taken!r} has the name of a run of {name!r}; give another `name`, or remove the"
+            " model"
+        )
 
 
 def _discard(registry: Registry, trial_names: Sequence[str]) -> None:
@@ -125,10 +137,19 @@ def _run_all(
     return runs
 
 
-def _recorded(best: Trained, runs: Sequence[Trained], trials: Sequence[Mapping[str, Setting]], name: str) -> Entry:
-    """Return the entry of the best run under its own name, with the scores and curves of all runs."""
+def _recorded(
+    best: Trained, runs: Sequence[Trained], trials: Sequence[Mapping[str, Setting]], name: str
+) -> Entry:
+    """Return the entry of the best run under its own name, with the scores and curves of all
+    runs.
+    """
     records = [
-        {"changes": dict(changes), "chosen": run is best, **run.to_dict(), "curve": run.facts["curve"]}
+        {
+            "changes": dict(changes),
+            "chosen": run is best,
+            **run.to_dict(),
+            "curve": run.facts["curve"],
+        }
         for changes, run in zip(trials, runs, strict=True)
     ]
     provenance = {**best.entry.provenance, "trained": {**best.facts, "runs": records}}

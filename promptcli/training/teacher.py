@@ -1,4 +1,7 @@
-"""Vectors of a run by another model, made once in parts that outlive a kill, or read; hard negatives chosen by them."""
+"""Vectors of a run by another model, made once in parts that outlive a kill, or read.
+
+Hard negatives chosen by them.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,7 +28,9 @@ PART = 32_768  # sentences of a part
 
 
 class SentenceVectors:
-    """Vectors of distinct sentences in float16 or float32, memory-mapped in parts of ``PART`` rows."""
+    """Vectors of distinct sentences in float16 or float32, memory-mapped in parts of ``PART``
+    rows.
+    """
 
     def __init__(self, sentences: Sequence[str], fingerprint: str, width: int) -> None:
         self.rows = {sentence: row for row, sentence in enumerate(sentences)}
@@ -62,7 +67,10 @@ class EncodedVectors(SentenceVectors):
         self.name, self.encoder = name, encoder
 
     def make(self, folder: Path, *, writes: bool) -> None:
-        """Map the parts in ``folder``, each written aside and renamed; ``writes``: make those that are missing."""
+        """Map the parts in ``folder``, each written aside and renamed.
+
+        ``writes``: make those that are missing.
+        """
         sentences = self.sentences
         paths = {start: folder / f"{start:09}.npy" for start in range(0, len(sentences), PART)}
         missing = [start for start, path in paths.items() if not path.is_file()] if writes else []
@@ -70,7 +78,9 @@ class EncodedVectors(SentenceVectors):
         if missing:
             folder.mkdir(exist_ok=True)
             with working(f"encode by {self.name}", len(sentences)) as advance:
-                advance(len(sentences) - sum(len(sentences[start : start + PART]) for start in missing))
+                advance(
+                    len(sentences) - sum(len(sentences[start : start + PART]) for start in missing)
+                )
                 encoded = encode_windows([self.encoder], windows, progress=advance)
                 for start, [window] in zip(missing, encoded, strict=True):
                     with atomic_path(paths[start]) as temporary, temporary.open("xb") as file:
@@ -79,13 +89,19 @@ class EncodedVectors(SentenceVectors):
         del self.encoder
 
 
-def named_vectors(name: str, examples: TrainingExamples, source: str, device: str) -> SentenceVectors:
-    """Return the vectors of a model, which are still to be made, or of a ``.npy`` file whose row i is of example i."""
+def named_vectors(
+    name: str, examples: TrainingExamples, source: str, device: str
+) -> SentenceVectors:
+    """Return the vectors of a model, which are still to be made, or of a ``.npy`` file whose row i
+    is of example i.
+    """
     if not name:
         raise UsageError("which teacher? give `teacher` MODEL, or a .npy file of vectors")
     if not name.endswith(".npy"):
         sentences = list(dict.fromkeys(text for column in examples.columns for text in column))
-        return EncodedVectors(name, open_model(name, device=device, dtype="auto", rows=len(sentences)), sentences)
+        return EncodedVectors(
+            name, open_model(name, device=device, dtype="auto", rows=len(sentences)), sentences
+        )
     path, given = Path(name), len(examples) + examples.blank
     check_file(path, regular=True)
     manifest, matrix, fingerprint = read_manifest(path), read_array(path), sha256(path)
@@ -94,20 +110,27 @@ def named_vectors(name: str, examples: TrainingExamples, source: str, device: st
         problem = f"holds {matrix.dtype} {matrix.shape}, not float32 or float16 vectors"
     elif len(matrix) != given:
         problem = f"has {len(matrix):,} vectors, {source} {given:,} sentences"
-    elif manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (examples.sha256, fingerprint):
+    elif manifest is not None and (manifest.input.sha256, manifest.output.sha256) != (
+        examples.sha256,
+        fingerprint,
+    ):
         problem = f"is of other sentences than {source} ({manifest.input.path})"
     elif examples.supervised or examples.blank:
         problem = f"has no rows for the pairs or empty lines of {source}"
     if problem is not None:
         raise UsageError(f"{name} {problem}; embed {source} again, or name the model")
     vectors = SentenceVectors(examples.columns[0], fingerprint, matrix.shape[1])
-    vectors.parts = [_finite(matrix[start : start + PART], name) for start in range(0, len(matrix), PART)]
+    vectors.parts = [
+        _finite(matrix[start : start + PART], name) for start in range(0, len(matrix), PART)
+    ]
     return vectors
 
 
 def _finite(vectors: NDArray[Any], name: str) -> NDArray[Any]:
     if not np.isfinite(vectors).all():
-        raise UsageError(f"{name} has vectors with NaN or infinite numbers; take another teacher, or embed again")
+        raise UsageError(
+            f"{name} has vectors with NaN or infinite numbers; take another teacher, or embed again"
+        )
     return vectors
 
 
@@ -125,9 +148,10 @@ def mined(
 ) -> TrainingExamples:
     """Return the pairs with a hard negative each, if one exists; pairs that have some keep them.
 
-    Of the other pairs' positives it is the nearest to the sentence by ``vectors`` that is farther than the positive by
-    ``margin`` at least, and that the ``guide`` does not find nearer: that would be a false negative. The positives of
-    equal sentences, and these themselves, are never taken.
+    Of the other pairs' positives it is the nearest to the sentence by ``vectors`` that is farther
+    than the positive by ``margin`` at least, and that the ``guide`` does not find nearer: that
+    would be a false negative. The positives of equal sentences, and these themselves, are never
+    taken.
     """
     first, second, *given = examples.columns
     hard = list(given[0]) if given else [""] * len(first)
@@ -142,14 +166,22 @@ def mined(
         for start in range(0, len(rows), _ROWS):
             block = rows[start : start + _ROWS]
             lines, own = np.arange(len(block)), [place[second[row]] for row in block]
-            cosines = {model: unit(model.encode([first[row] for row in block])) @ theirs[model] for model in theirs}
+            cosines = {
+                model: unit(model.encode([first[row] for row in block])) @ theirs[model]
+                for model in theirs
+            }
             near, guided = cosines[vectors], cosines[guide]
-            allowed = (near <= near[lines, own][:, None] - margin) & (guided <= guided[lines, own][:, None])
+            allowed = (near <= near[lines, own][:, None] - margin) & (
+                guided <= guided[lines, own][:, None]
+            )
             for line, row in enumerate(block):
                 allowed[line, list(excluded[first[row]])] = False
                 best = int(np.where(allowed[line], near[line], -np.inf).argmax())
                 hard[row] = candidates[best] if allowed[line, best] else ""
             advance(len(block))
     none = sum(not hard[row] for row in rows)
-    note(f"{len(rows) - none:,} hard negatives mined; {none:,} pairs have none farther than the margin")
+    note(
+        f"{len(rows) - none:,} hard negatives mined; {none:,} pairs have none farther than the"
+        " margin"
+    )
     return dataclasses.replace(examples, columns=(first, second, hard, *given[1:]), layout=TRIPLETS)

@@ -37,30 +37,36 @@ def train(
     """Train a sentence encoder; the checkpoint that is best on the development pairs is kept.
 
     Args:
-        method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of ``training.methods.METHODS``. Only a
-            run that is resumed needs none.
-        data: Sentences, pairs or triplets (sent0, sent1, hard_neg), labelled pairs (premise, hypothesis, label; sbert,
-            consert), graded pairs (sentence1, sentence2, score; sbert-regression), definitions (word, definition;
-            defsent): a file, demo, wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets may be mixed, and
-            hard_neg may be empty, or several columns (negative_1, negative_2). In Python also a list or a
-            ``datasets.Dataset``. Default: demo.
-        backbone: Pre-trained model: a shipped name, a folder, or a hub id.
-            Products are in bfloat16 if the hardware computes in it; weights stay float32. Default: mini-bert.
+        method: ``promptbert``, ``dcpcse``, ``simcse``, ``sbert``, ...: a name of
+            ``training.methods.METHODS``. Only a run that is resumed needs none.
+        data: Sentences, pairs or triplets (sent0, sent1, hard_neg), labelled pairs (premise,
+            hypothesis, label; sbert, consert), graded pairs (sentence1, sentence2, score;
+            sbert-regression), definitions (word, definition; defsent): a file, demo,
+            wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets may be mixed, and
+            hard_neg may be empty, or several columns (negative_1, negative_2). In Python also a
+            list or a ``datasets.Dataset``. Default: demo.
+        backbone: Pre-trained model: a shipped name, a folder, or a hub id. Products are in bfloat16
+            if the hardware computes in it; weights stay float32. Default: mini-bert.
         start: Model of the registry whose tuned backbone the run starts from.
         name: Name of the model to save; such a run can be resumed. Default: it is not saved.
         supervised: Refuse data without pairs or triplets, which are recognised by their columns.
-        paper: The published settings, backbone and data, with the choices behind the printed figures.
-        on: Graded pairs that choose the best checkpoint: a task, or a file. Default: demo:dev, or STS-B:dev.
-        tests: Task to score at the end; repeatable. Default: the test split of the development task.
+        paper: The published settings, backbone and data, with the choices behind the printed
+            figures.
+        on: Graded pairs that choose the best checkpoint: a task, or a file. Default: demo:dev, or
+            STS-B:dev.
+        tests: Task to score at the end; repeatable. Default: the test split of the development
+            task.
         data_dir: SentEval folder of the tasks.
-        resume: Resume the unfinished run of that name, which needs no other argument; it ends with the weights of a run
-            that was never killed.
+        resume: Resume the unfinished run of that name, which needs no other argument; it ends with
+            the weights of a run that was never killed.
         force: Replace a model of that name.
         offline: Never use the network.
-        settings: The method's own, by the names of its options: ``steps=100``, ``learning_rate=1e-4``, ``seed=1``.
+        settings: The method's own, by the names of its options: ``steps=100``,
+            ``learning_rate=1e-4``, ``seed=1``.
 
     Raises:
-        UsageError: An unknown method or setting, data that cannot be learned from, or a name that is taken.
+        UsageError: An unknown method or setting, data that cannot be learned from, or a name that
+            is taken.
         NotFoundError: Data, a backbone or a model is missing.
         PromptcliError: The loss is not a number, or memory does not hold one sentence.
 
@@ -91,15 +97,20 @@ def train(
         return _begun(job).train()
 
 
-def train_several(trials: Sequence[Mapping[str, Setting]], *, name: str, **given: Any) -> "list[Trained]":
-    """Train with each of several changes of the settings; the best on the development pairs is kept.
+def train_several(
+    trials: Sequence[Mapping[str, Setting]], *, name: str, **given: Any
+) -> "list[Trained]":
+    """Train with each of several changes of the settings.
+
+    The best on the development pairs is kept.
 
     It becomes the model ``name``, whose record holds the scores and curves of all.
 
     Args:
         trials: Settings of each run.
         name: Name of the model.
-        given: The other arguments of ``train``; with ``resume`` they and the trials may be those of the stopped runs.
+        given: The other arguments of ``train``; with ``resume`` they and the trials may be those of
+            the stopped runs.
     """
     from promptcli.training.run import TrainingJob
     from promptcli.training.sweep import run_trials
@@ -114,7 +125,9 @@ def train_several(trials: Sequence[Mapping[str, Setting]], *, name: str, **given
 
 
 def is_begun(name: str) -> bool:
-    """Return whether there is an unfinished run, or several, whose record tells all that ``resume`` needs."""
+    """Return whether there is an unfinished run, or several, whose record tells all that ``resume``
+    needs.
+    """
     from promptcli.models.loading import open_registry
     from promptcli.storage.runs import RunFolder
 
@@ -123,7 +136,10 @@ def is_begun(name: str) -> bool:
 
 
 def begun_trials(name: str) -> list[dict[str, Setting]]:
-    """Return the trials of unfinished runs that ``train_several`` began under a name; empty if there are none."""
+    """Return the trials of unfinished runs that ``train_several`` began under a name.
+
+    Empty if there are none.
+    """
     from promptcli.models.loading import open_registry
     from promptcli.storage.runs import RunFolder
 
@@ -142,9 +158,14 @@ def _begun(job: "TrainingJob") -> "TrainingJob":
     if job.resume and job.name is not None:
         job = job.resumed(open_registry().run_folder(job.name))
     if not job.method and job.resume and job.name is not None:
-        raise UsageError(f"no unfinished run of {job.name.removesuffix('.sweep')!r}; leave out `resume` to start one")
+        raise UsageError(
+            f"no unfinished run of {job.name.removesuffix('.sweep')!r}; leave out `resume` to"
+            " start one"
+        )
     if not job.method:
-        raise UsageError("give a method, e.g. `promptcli train simcse`; only a run that is resumed needs none")
+        raise UsageError(
+            "give a method, e.g. `promptcli train simcse`; only a run that is resumed needs none"
+        )
     return job
 
 
@@ -160,7 +181,8 @@ def training_settings(
     data_dir: str | Path | None = None,
     **settings: Setting,
 ) -> dict[str, object]:
-    """Return what ``train`` would do with the same arguments, JSON-ready, without reading weights or using the network.
+    """Return what ``train`` would do with the same arguments, JSON-ready, without reading weights
+    or using the network.
 
     Local data are read: their columns decide whether the method is supervised.
 

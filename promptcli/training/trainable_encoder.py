@@ -1,4 +1,6 @@
-"""An encoder in training: sentences in, hidden vectors of a method's views out, with gradient and within memory."""
+"""An encoder in training: sentences in, hidden vectors of a method's views out, with gradient and
+within memory.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +28,11 @@ from promptcli.encoder.transforms.heads import KINDS, start_projection
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.methods.method import Method
-from promptcli.training.methods.training_settings import LoRASettings, MaskedLMSettings, TrainingSettings
+from promptcli.training.methods.training_settings import (
+    LoRASettings,
+    MaskedLMSettings,
+    TrainingSettings,
+)
 from promptcli.training.teacher import SentenceVectors
 
 Reader = Callable[[Batch, HiddenStates], Tensor]  #: reads a pass; row i is of input i
@@ -34,7 +40,9 @@ Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
 #: The template without a sentence, as sentences of those lengths would see it.
 Blank = Callable[[Template, Sequence[int], Backbone], Batch]
 
-_TOKENS = {"cpu": 1024}  #: tokens of a pass: the best fit to a processor's caches (benchmarks/README.md)
+_TOKENS = {
+    "cpu": 1024
+}  #: tokens of a pass: the best fit to a processor's caches (benchmarks/README.md)
 _TOKENS_ELSEWHERE = 32768
 _CHOSEN, _MASKED, _RANDOM = 0.15, 0.8, 0.1  # BERT's shares; the rest of the chosen stay
 
@@ -55,8 +63,9 @@ class TokenizedView:
 class TrainableEncoder(nn.Module):
     """The numbers of prompt and pooling, the head, and the backbone if the method tunes it.
 
-    Frozen or not, the backbone, in float32, is in train mode while learning: dropout makes the second view. ``models``
-    are the vectors of models that settings name, e.g. a teacher, by setting.
+    Frozen or not, the backbone, in float32, is in train mode while learning: dropout makes the
+    second view. ``models`` are the vectors of models that settings name, e.g. a teacher, by
+    setting.
     """
 
     def __init__(
@@ -73,28 +82,41 @@ class TrainableEncoder(nn.Module):
         self.variant = method.variant(family)
         self.model: Any = backbone.model
         #: Padded tokens of one forward pass; changes memory and time, not the gradient.
-        self.chunk_tokens: int = settings.chunk_tokens or _TOKENS.get(backbone.device.type, _TOKENS_ELSEWHERE)
+        self.chunk_tokens: int = settings.chunk_tokens or _TOKENS.get(
+            backbone.device.type, _TOKENS_ELSEWHERE
+        )
         self.caching: bool = settings.gradient_caching  #: one pass's activations are held at a time
         prompts = self.variant.training_prompts(settings)
         self._learned = nn.ParameterDict()  # which takes no dots in its names
         self._pooling = method.training_pooling or method.pooling_of(family, settings)
-        starts = start_numbers(prompts[0], backbone, generator) | start_weights(self._pooling, backbone, generator)
+        starts = start_numbers(prompts[0], backbone, generator) | start_weights(
+            self._pooling, backbone, generator
+        )
         for name, start in starts.items():
             self._learned[name.replace(".", "/")] = nn.Parameter(start.float())
         self.head = _head(method.head(family, settings), backbone, generator)
-        self.mlm_head: MLMHead | None = None  #: starts as the pre-trained one, not tied to the word embeddings
+        self.mlm_head: MLMHead | None = (
+            None  #: starts as the pre-trained one, not tied to the word embeddings
+        )
         if isinstance(settings, MaskedLMSettings) and settings.mlm_weight:
             if backbone.tokenizer.mask is None:
-                raise UsageError(f"`mlm_weight`: backbone {backbone.name!r} has no mask token; leave it out")
+                raise UsageError(
+                    f"`mlm_weight`: backbone {backbone.name!r} has no mask token; leave it out"
+                )
             self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
-        self.mlm_sums = torch.zeros(2, device=backbone.device)  #: sum of a step's losses, their number
+        self.mlm_sums = torch.zeros(
+            2, device=backbone.device
+        )  #: sum of a step's losses, their number
         self.model.requires_grad_("backbone" in method.learns)
         words = self.model.get_input_embeddings()
         if self._pooling.startswith("static/"):  # no layer is computed
             self.model.requires_grad_(False)
             words.requires_grad_("backbone" in method.learns)
-        if words.weight.requires_grad and backbone.device.type != "cuda":  # which waits to look for padding
-            # each pass adds the gradients of its words; a dense one would be as large as the vocabulary
+        if (
+            words.weight.requires_grad and backbone.device.type != "cuda"
+        ):  # which waits to look for padding
+            # each pass adds the gradients of its words; a dense one would be as large as the
+            # vocabulary
             words.sparse = True
             words.weight.register_post_accumulate_grad_hook(_make_dense)
         views = {prompt: self._view(prompt) for prompt in dict.fromkeys(prompts)}
@@ -103,7 +125,9 @@ class TrainableEncoder(nn.Module):
         backbone.set_dropout(settings.dropout)
         if isinstance(settings, LoRASettings):
             rank, alpha, dropout = settings.lora_rank, settings.lora_alpha, settings.lora_dropout
-            add_lora(self.model, family, rank=rank, alpha=alpha, dropout=dropout, seed=settings.seed)
+            add_lora(
+                self.model, family, rank=rank, alpha=alpha, dropout=dropout, seed=settings.seed
+            )
 
     def _view(self, prompt: str) -> Encoder:
         view = Encoder(
@@ -111,7 +135,9 @@ class TrainableEncoder(nn.Module):
             self.backbone,
             self.learned(),
         )
-        limit = self.settings.max_length + (0 if self.method.counts_specials else view.template.length)
+        limit = self.settings.max_length + (
+            0 if self.method.counts_specials else view.template.length
+        )
         view.max_length = min(limit, view.max_length)
         return view
 
@@ -128,21 +154,32 @@ class TrainableEncoder(nn.Module):
     def tokenize_sides(self, sides: Sequence[tuple[int, Sequence[str]]]) -> list[TokenizedView]:
         """Return the rows of some texts, each as the view of that number, from 0, sees them."""
         encoders = [(self.views[view], texts) for view, texts in sides]
-        distinct = {(id(encoder), id(texts)): (encoder, texts) for encoder, texts in encoders}  # two equal views once
+        distinct = {
+            (id(encoder), id(texts)): (encoder, texts) for encoder, texts in encoders
+        }  # two equal views once
         rows = {key: encoder.inputs(texts).rows for key, (encoder, texts) in distinct.items()}
         return [TokenizedView(encoder, rows[id(encoder), id(texts)]) for encoder, texts in encoders]
 
     def hidden(
-        self, sides: Sequence[TokenizedView], augment: Augment | None = None, read: Reader | None = None
+        self,
+        sides: Sequence[TokenizedView],
+        augment: Augment | None = None,
+        read: Reader | None = None,
     ) -> Tensor:
-        """Return h of all rows, side after side, (sum n, d) float32, from passes over rows of similar length.
+        """Return h of all rows, side after side, (sum n, d) float32, from passes over rows of
+        similar length.
 
-        ``augment`` changes each pass's batch: ids, positions, learned vectors in their places, embeddings. ``read``
-        returns something else than h of each pass, of one shape in all of them but for the first dimension.
+        ``augment`` changes each pass's batch: ids, positions, learned vectors in their places,
+        embeddings. ``read`` returns something else than h of each pass, of one shape in all of them
+        but for the first dimension.
         """
         rows = [row for side in sides for row in side.rows]
         slots = [side.encoder.template.mask_slots(len(row)) for side in sides for row in side.rows]
-        tokenizer, device, longest = self.backbone.tokenizer, self.backbone.device, self.backbone.max_tokens
+        tokenizer, device, longest = (
+            self.backbone.tokenizer,
+            self.backbone.device,
+            self.backbone.max_tokens,
+        )
         states, places = [], []
         for indices in _groups(rows, self.chunk_tokens):
             group, masks = [rows[row] for row in indices], [slots[row] for row in indices]
@@ -151,30 +188,50 @@ class TrainableEncoder(nn.Module):
             places.append(indices)
         return torch.cat(states)[to_device(np.argsort(np.concatenate(places)), device)]
 
-    def _pass(self, view: Encoder, batch: Batch, augment: Augment | None = None, read: Reader | None = None) -> Tensor:
-        """Return h (n, d), or what is read, of one pass; gradient caching computes it again when it is needed."""
+    def _pass(
+        self,
+        view: Encoder,
+        batch: Batch,
+        augment: Augment | None = None,
+        read: Reader | None = None,
+    ) -> Tensor:
+        """Return h (n, d), or what is read, of one pass.
+
+        Gradient caching computes it again when it is needed.
+        """
         read = read or view.pooling.pool
 
         def run() -> tuple[Tensor, Tensor]:
-            attached = view.prompt.attach(batch)  # dropout of a prefix is drawn here, once for both losses
+            attached = view.prompt.attach(
+                batch
+            )  # dropout of a prefix is drawn here, once for both losses
             attached = augment(attached) if augment else attached
             hidden = read(batch, self.backbone.run(attached, view.pooling.needs))
-            return hidden, hidden.new_zeros(2) if self.mlm_head is None else self.mlm_losses(attached)
+            return hidden, hidden.new_zeros(2) if self.mlm_head is None else self.mlm_losses(
+                attached
+            )
 
         cached = self.caching and torch.is_grad_enabled()
-        # the random state of a device is kept for the second pass only if an argument lies on that device
-        hidden, sums = checkpoint(lambda _: run(), batch.ids, use_reentrant=False) if cached else run()
+        # the random state of a device is kept for the second pass only if an argument lies on that
+        # device
+        hidden, sums = (
+            checkpoint(lambda _: run(), batch.ids, use_reentrant=False) if cached else run()
+        )
         self.mlm_sums = self.mlm_sums + sums
         return hidden
 
     def mlm_losses(self, batch: Batch) -> Tensor:
-        """Return the sum of a pass's masked-LM losses, the learned attached, and their number, (2,) (DCPCSE 3.3)."""
+        """Return the sum of a pass's masked-LM losses, the learned attached, and their number, (2,)
+        (DCPCSE 3.3).
+        """
         backbone, device, head = self.backbone, self.backbone.device, self.mlm_head
         assert head is not None
         ids, selected = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
         places = np.flatnonzero(selected)
         masked = replace(batch, ids=to_device(ids.numpy(), device), rows=ids.numpy())
-        states = backbone.run(masked, Needs(layers=frozenset({backbone.n_layers}))).layers[backbone.n_layers]
+        states = backbone.run(masked, Needs(layers=frozenset({backbone.n_layers}))).layers[
+            backbone.n_layers
+        ]
         logits = head.to_logits(head.to_hidden(states.flatten(0, 1)[to_device(places, device)]))
         gold = to_device(batch.host_ids().ravel()[places], device)
         loss = functional.cross_entropy(logits.float(), gold, reduction="sum")
@@ -187,15 +244,20 @@ class TrainableEncoder(nn.Module):
     def bias(self, sides: Sequence[TokenizedView], blank: Blank) -> Tensor:
         """Return h_hat for all rows, side after side, (sum n, d), with dropout and gradient.
 
-        One pass per template over its empty inputs: sentences of one length share their bias (published code).
+        One pass per template over its empty inputs: sentences of one length share their bias
+        (published code).
         """
         passes: list[Tensor] = []
         row_of: dict[tuple[int, int], int] = {}
         for view in {id(side.encoder): side.encoder for side in sides}.values():
-            distinct = sorted({length for side in sides if side.encoder is view for length in side.lengths})
+            distinct = sorted(
+                {length for side in sides if side.encoder is view for length in side.lengths}
+            )
             row_of |= {(id(view), length): len(row_of) + row for row, length in enumerate(distinct)}
             passes.append(self._pass(view, blank(view.template, distinct, self.backbone)))
-        rows = np.array([row_of[id(side.encoder), length] for side in sides for length in side.lengths])
+        rows = np.array(
+            [row_of[id(side.encoder), length] for side in sides for length in side.lengths]
+        )
         return torch.cat(passes)[to_device(rows, self.backbone.device)]
 
 
@@ -215,9 +277,12 @@ def _head(kind: str | None, backbone: Backbone, generator: torch.Generator) -> n
 
 
 def _groups(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[np.ndarray]:
-    """Yield the numbers of rows of similar length, so that little is padding; together they are all rows.
+    """Yield the numbers of rows of similar length, so that little is padding.
 
-    Not ``plan_batches``: a pass holds as many rows as fit, since each is gone through once and shapes do not recur.
+    Together they are all rows.
+
+    Not ``plan_batches``: a pass holds as many rows as fit, since each is gone through once and
+    shapes do not recur.
     """
     lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
     order = np.argsort(lengths, kind="stable")
@@ -230,11 +295,12 @@ def _groups(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[np.ndarray]:
 
 
 def mask_tokens(batch: Batch, tokens: PieceTokenizer, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """Return ids (n, t) with 15% of the tokens chosen, never special ones, and the choice (n, t) bool.
+    """Return ids (n, t) with 15% of the tokens chosen, never special ones, and the choice (n, t)
+    bool.
 
     Both are drawn in the processor's memory: their number is known without waiting for a GPU. As in
-    transformers [UNK] is a special and never chosen. Of the chosen 80% become the mask, 10% a random
-    token of the whole vocabulary, 10% stay.
+    transformers [UNK] is a special and never chosen. Of the chosen 80% become the mask, 10% a
+    random token of the whole vocabulary, 10% stay.
     """
     before = torch.from_numpy(batch.host_ids())
     real = np.arange(before.size(1)) < batch.host_lengths()[:, None]

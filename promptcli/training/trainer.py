@@ -1,7 +1,8 @@
-"""The steps of a run: a method at work on a backbone, its gradients within memory, development scores, checkpoints.
+"""The steps of a run: a method at work on a backbone, its gradients within memory, development
+scores, checkpoints.
 
-A run's folder holds ``state.safetensors`` (weights, moments, position), ``best.safetensors`` (the weights of the best
-development score) and ``log.jsonl`` (a development score a line).
+A run's folder holds ``state.safetensors`` (weights, moments, position), ``best.safetensors`` (the
+weights of the best development score) and ``log.jsonl`` (a development score a line).
 """
 
 import dataclasses
@@ -35,7 +36,11 @@ from promptcli.storage.runs import Position, load_state, read_log, save_state, t
 from promptcli.storage.tensors import load_tensors, save_tensors
 from promptcli.training.batches import batch_lengths, batches, steps_of
 from promptcli.training.methods.method import Method, keeps_head
-from promptcli.training.methods.training_settings import LoRASettings, MaskedLMSettings, TrainingSettings
+from promptcli.training.methods.training_settings import (
+    LoRASettings,
+    MaskedLMSettings,
+    TrainingSettings,
+)
 from promptcli.training.objectives import find_objective
 from promptcli.training.optimizers import CLIP, OPTIMIZERS
 from promptcli.training.processes import Processes
@@ -81,14 +86,19 @@ class Learner(TrainableEncoder):
     def forward(
         self, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None = None
     ) -> tuple[Tensor, ...]:
-        """Return the objective's views of n examples, given as texts by column; ``sides``: already tokenised."""
+        """Return the objective's views of n examples, given as texts by column.
+
+        ``sides``: already tokenised.
+        """
         self.mlm_sums = torch.zeros(2, device=self.backbone.device)
         if sides is None:
             sides = self.tokenize(columns)
         return self.objective.views(self, sides, columns)
 
     def masked_lm_loss(self, step: int, predictions: Tensor) -> Tensor:
-        """Return the last pass's masked-LM losses over the predictions of all processes, weighted (DCPCSE 3.3)."""
+        """Return the last pass's masked-LM losses over the predictions of all processes, weighted
+        (DCPCSE 3.3).
+        """
         assert isinstance(self.settings, MaskedLMSettings)
         weight = self.settings.mlm_weight * self.method.mlm_decay ** (step / _DECAY_STEPS)
         total, _ = self.mlm_sums
@@ -110,7 +120,9 @@ class Learner(TrainableEncoder):
         return trainable
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return copies of an entry's tensors: prompt, kept head, and the tuned or added weights of the backbone."""
+        """Return copies of an entry's tensors: prompt, kept head, and the tuned or added weights of
+        the backbone.
+        """
         tensors = self._outside_the_backbone()
         for name, tensor in self._weights_of_the_backbone().items():
             tensors[f"{TUNED}{name}"] = tensor
@@ -120,7 +132,9 @@ class Learner(TrainableEncoder):
         """Return the weights of a tuned backbone that are not fixed, or those of an adapter."""
         parameters = dict(self.model.named_parameters())
         if isinstance(self.settings, LoRASettings):
-            adapter: dict[str, Tensor] = {name: tensor for name, tensor in parameters.items() if tensor.requires_grad}
+            adapter: dict[str, Tensor] = {
+                name: tensor for name, tensor in parameters.items() if tensor.requires_grad
+            }
             adapter[ALPHA] = torch.tensor(float(self.settings.lora_alpha))
             return adapter
         if "backbone" not in self.method.learns:
@@ -140,14 +154,19 @@ class Learner(TrainableEncoder):
 
     def _outside_the_backbone(self) -> dict[str, Tensor]:
         """Return the learned tensors of prompt and pooling, and of the head if it is kept."""
-        tensors: dict[str, Tensor] = {name: parameter.detach() for name, parameter in self.learned().items()}
+        tensors: dict[str, Tensor] = {
+            name: parameter.detach() for name, parameter in self.learned().items()
+        }
         if keeps_head(self.settings):
             for name, parameter in self.head.named_parameters():
                 tensors[f"projection.{name}"] = parameter.detach()
         return tensors
 
     def encoder(self, *, selecting: bool = False) -> Encoder:
-        """Return the current encoder, on the same backbone; ``selecting``: as the development score reads it."""
+        """Return the current encoder, on the same backbone.
+
+        ``selecting``: as the development score reads it.
+        """
         family = self.backbone.provenance.family
         recipe = self.method.recipe(self.backbone.name, family, self.settings)
         if selecting:
@@ -172,8 +191,8 @@ class TrainedWeights:
 class Trainer:
     """Trains a new learner, alone or as one of several processes.
 
-    What a step reads and draws follows from the settings and its number alone, so a resumed run ends with the same
-    weights, bit by bit.
+    What a step reads and draws follows from the settings and its number alone, so a resumed run
+    ends with the same weights, bit by bit.
     """
 
     def __init__(self, learner: Learner, processes: Processes) -> None:
@@ -189,7 +208,9 @@ class Trainer:
         self._scored_at = 0  # examples seen at the last score
         self._advance: Advance = lambda done: None
 
-    def train(self, examples: TrainingExamples, development: STSTask, folder: Path) -> TrainedWeights:
+    def train(
+        self, examples: TrainingExamples, development: STSTask, folder: Path
+    ) -> TrainedWeights:
         """Train to the end of the settings, from the state in ``folder`` if there is one."""
         settings, processes = self.settings, self.processes
         processes.check(batch_lengths(settings, examples.sizes))
@@ -202,7 +223,9 @@ class Trainer:
             self._advance(position.step)
             began = time.perf_counter()
             # another thread tokenises the next step's examples while this one computes
-            for (step, rows), (columns, sides) in prefetch(self._tokenize, self._batches(position.step)):
+            for (step, rows), (columns, sides) in prefetch(
+                self._tokenize, self._batches(position.step)
+            ):
                 if stalled(self.dev_scores, settings.patience):
                     break
                 for group in self.optimizer.param_groups:
@@ -211,7 +234,9 @@ class Trainer:
                 losses.add(loss, step)
                 self.apply_gradients()
                 now = time.perf_counter()
-                position = Position(step + 1, position.seen + len(rows), position.seconds + now - began)
+                position = Position(
+                    step + 1, position.seen + len(rows), position.seconds + now - began
+                )
                 began = now
                 if self._is_scored(step + 1):
                     losses.read()
@@ -221,7 +246,9 @@ class Trainer:
                     began = time.perf_counter()
             losses.read()
         processes.wait()
-        best = load_tensors(folder / "best.safetensors", hint=f"delete {folder} and start again", error=UsageError)
+        best = load_tensors(
+            folder / "best.safetensors", hint=f"delete {folder} and start again", error=UsageError
+        )
         return TrainedWeights(best, self.dev_scores, position.step, position.seconds)
 
     def _begin_or_resume(self, state: Path) -> Position:
@@ -246,7 +273,9 @@ class Trainer:
         rows = batches(self.settings, self.examples.sizes, self.examples.lengths)
         return itertools.islice(enumerate(rows), done, self.steps)
 
-    def _tokenize(self, batch: tuple[int, np.ndarray]) -> tuple[list[list[str]], list[TokenizedView]]:
+    def _tokenize(
+        self, batch: tuple[int, np.ndarray]
+    ) -> tuple[list[list[str]], list[TokenizedView]]:
         """Return the texts of a step by column, and this process's views of its share of them."""
         _, rows = batch
         columns = [[column[row] for row in rows] for column in self.examples.columns]
@@ -256,7 +285,9 @@ class Trainer:
         """Record the loss of a step; a loss that is not a number ends the run."""
         loss = float(figures)
         if not math.isfinite(loss):
-            raise PromptcliError(f"the loss at step {step + 1} is not a number; try a lower `learning_rate`")
+            raise PromptcliError(
+                f"the loss at step {step + 1} is not a number; try a lower `learning_rate`"
+            )
         self._losses.append(loss)
         self._advance(1)
         shown = f"loss {loss:.4f}"
@@ -266,12 +297,16 @@ class Trainer:
         describe(self._advance, shown)
 
     def gradients(
-        self, step: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None = None
+        self,
+        step: int,
+        columns: Sequence[Sequence[str]],
+        sides: Sequence[TokenizedView] | None = None,
     ) -> Tensor:
         """Put the gradients of a step (from 0) in place and return the loss, still on the device.
 
-        If memory runs out the step is done again, with gradient caching and passes half as large. ``columns``: the
-        texts of the complete batch of all processes; ``sides``: the views of this process, if tokenised already.
+        If memory runs out the step is done again, with gradient caching and passes half as large.
+        ``columns``: the texts of the complete batch of all processes; ``sides``: the views of this
+        process, if tokenised already.
         """
         learner, processes = self.learner, self.processes
         problem = f"out of memory at step {step + 1}"
@@ -284,17 +319,21 @@ class Trainer:
             tokens = learner.chunk_tokens // 2
             if processes.number > 1:  # the others wait for this one's vectors
                 raise OutOfMemoryError(
-                    f"{problem} in process {processes.index}; give all `gradient_caching`, `chunk_tokens` {tokens}"
+                    f"{problem} in process {processes.index}; give all `gradient_caching`,"
+                    f" `chunk_tokens` {tokens}"
                 )
             if tokens < _LEAST_TOKENS:
                 raise OutOfMemoryError(
-                    f"{problem} even with {learner.chunk_tokens} tokens a pass; take a smaller `batch_size`"
+                    f"{problem} even with {learner.chunk_tokens} tokens a pass; take a smaller"
+                    " `batch_size`"
                 )
             learner.caching = True
             learner.chunk_tokens = tokens
             note(f"{problem}: gradient caching from now on, {tokens} tokens a pass")
 
-    def _gradients(self, step: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None) -> Tensor:
+    def _gradients(
+        self, step: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None
+    ) -> Tensor:
         learner, processes = self.learner, self.processes
         set_seed((self.settings.seed * _PRIME + step + _STRIDE * processes.index) % 2**32)
         learner.train()
@@ -325,8 +364,8 @@ class Trainer:
             count = sum(parameter.numel() for parameter in self.parameters.values())
             gigabytes = 16 * count / 1e9
             raise OutOfMemoryError(
-                f"out of memory: {count:,} parameters learn, {gigabytes:.1f} GB with gradients and moments;"
-                " take a smaller `backbone`, or a method such as dcpcse"
+                f"out of memory: {count:,} parameters learn, {gigabytes:.1f} GB with gradients and"
+                " moments; take a smaller `backbone`, or a method such as dcpcse"
             ) from None
 
     def _is_scored(self, done: int) -> bool:
@@ -336,7 +375,9 @@ class Trainer:
         return done % self.settings.eval_steps == 0
 
     def _score(self, position: Position) -> None:
-        """Score the learner; keep its weights if they are the best so far (strictly: ties keep the earlier)."""
+        """Score the learner; keep its weights if they are the best so far (strictly: ties keep the
+        earlier).
+        """
         self.learner.eval()
         value = spearman_on(self.learner.encoder(selecting=True), self.development)
         if not math.isfinite(value):
@@ -381,7 +422,9 @@ def stalled(scores: Sequence[DevScore], patience: int) -> bool:
 
 
 def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
-    """Return the learning rate of step ``step`` (from 0) of ``steps``: a linear rise from 0, then ``schedule``."""
+    """Return the learning rate of step ``step`` (from 0) of ``steps``: a linear rise from 0, then
+    ``schedule``.
+    """
     warm = min(settings.warmup_steps or math.ceil(settings.warmup * steps), steps)
     if step < warm:
         return settings.learning_rate * step / warm

@@ -14,9 +14,20 @@ from scipy import stats
 import promptcli as pc
 from promptcli.analysis import geometry, token_bias
 from promptcli.analysis import sentence as per_token
-from promptcli.analysis.geometry import MeanCosine, Preparation, sentence_anisotropy, token_anisotropy
+from promptcli.analysis.geometry import (
+    MeanCosine,
+    Preparation,
+    sentence_anisotropy,
+    token_anisotropy,
+)
 from promptcli.analysis.mask_tokens import PLACES, predict_mask_tokens
-from promptcli.analysis.sentence import attention, compare_with_tfidf, impact, plain_encoder, tokenize
+from promptcli.analysis.sentence import (
+    attention,
+    compare_with_tfidf,
+    impact,
+    plain_encoder,
+    tokenize,
+)
 from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Needs
 from promptcli.data.tasks import Pairs, STSTask
@@ -99,7 +110,9 @@ def test_a_sample_takes_any_line_as_likely_and_the_same_ones_again():
     drawn = [Preparation(sample=3, seed=seed).apply([*lines, " "]) for seed in range(600)]
     assert all(len(set(one)) == 3 and set(one) <= set(lines) for one in drawn)
     counts = Counter(itertools.chain.from_iterable(drawn))
-    assert all(150 < counts[line] < 250 for line in lines)  # 200 on average, standard deviation 11.5
+    assert all(
+        150 < counts[line] < 250 for line in lines
+    )  # 200 on average, standard deviation 11.5
     assert Preparation(sample=3, seed=5).apply(lines) == drawn[5] != drawn[6]
     assert Preparation(sample=20).apply(lines) == lines
 
@@ -110,7 +123,10 @@ def test_a_sample_takes_any_line_as_likely_and_the_same_ones_again():
 def test_alignment_and_uniformity_equal_the_loops(monkeypatch):
     generator = np.random.default_rng(1)
     first, second = (geometry.unit(generator.normal(size=(9, 4)) + 0.3) for _ in range(2))
-    apart = [sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) for x, y in zip(first, second, strict=True)]
+    apart = [
+        sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
+        for x, y in zip(first, second, strict=True)
+    ]
     assert geometry.alignment(first, second) == pytest.approx(sum(apart) / 9)
     potentials = [math.exp(-2 * ((x - y) ** 2).sum()) for x, y in itertools.combinations(first, 2)]
     for block in (2048, 4, 1):
@@ -121,19 +137,26 @@ def test_alignment_and_uniformity_equal_the_loops(monkeypatch):
 def task(gold):
     pairs = list(itertools.combinations(SENTENCES[:4], 2))[: len(gold)]
     first, second = (list(side) for side in zip(*pairs, strict=True))
-    return STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(first, second, np.array(gold))})
+    return STSTask(
+        "demo", "dev", "senteval", "as made up", {"all": Pairs(first, second, np.array(gold))}
+    )
 
 
 def test_positive_pairs_are_graded_above_four_and_all_sentences_count(tiny_backbone):
     encoder = build_encoder(Recipe(), backbone=tiny_backbone("bert"))
     tasks = [task([4.0, 4.01, 0.0]), task([1.0, 5.0])]
     found = geometry.measure_uniformity([encoder], tasks)[0]
-    first, second = ([text for each in tasks for text in getattr(each.pairs(), side)] for side in ("first", "second"))
+    first, second = (
+        [text for each in tasks for text in getattr(each.pairs(), side)]
+        for side in ("first", "second")
+    )
     vectors = geometry.unit(encoder.encode([*first, *second]))
     assert (found.positives, found.sentences) == (2, 10)
     expected = np.mean([((vectors[number] - vectors[number + 5]) ** 2).sum() for number in (1, 4)])
     assert found.alignment == pytest.approx(expected, abs=1e-6)
-    potentials = [math.exp(-2 * ((x - y) ** 2).sum()) for x, y in itertools.combinations(vectors, 2)]
+    potentials = [
+        math.exp(-2 * ((x - y) ** 2).sum()) for x, y in itertools.combinations(vectors, 2)
+    ]
     assert found.uniformity == pytest.approx(math.log(np.mean(potentials)), abs=1e-6)
 
 
@@ -158,11 +181,17 @@ def test_groups_equal_the_loops(family, tiny_backbone):
     found = token_bias.token_bias(backbone, ["", *SENTENCES])
     tokens, encoder = backbone.tokenizer, plain_encoder(backbone)
     special = {tokens.start[0], tokens.end[0], tokens.pad, tokens.unk, tokens.mask}
-    texts = {token: tokens.text(token) for token in range(len(backbone.token_rows)) if token not in special}
+    texts = {
+        token: tokens.text(token)
+        for token in range(len(backbone.token_rows))
+        if token not in special
+    }
     counts = Counter(itertools.chain.from_iterable(encoder.inputs(SENTENCES).rows))
     assert found.counts.tolist() == [counts[token] for token in texts]
     marks = {"bert": "##", "albert": "##", "roberta": "Ġ", "camembert": "▁"}
-    inside = np.array([(marks[family] in text) == (marks[family] == "##") for text in texts.values()])
+    inside = np.array(
+        [(marks[family] in text) == (marks[family] == "##") for text in texts.values()]
+    )
     assert found.subword.tolist() == inside.tolist() and 0 < inside.sum() < len(inside)
     assert found.capital.tolist() == [bool(re.search("[A-Z]", text)) for text in texts.values()]
     points, _ = token_bias.project(backbone.token_rows.detach().numpy()[list(texts)])
@@ -173,8 +202,12 @@ def test_groups_equal_the_loops(family, tiny_backbone):
     continuing = next(group for group in found.groups if group.name == "continues a word")
     means = [points[flags].mean(0) for flags in (inside, ~inside)]
     assert continuing.tokens == inside.sum() and continuing.mean == pytest.approx(means[0])
-    apart = sum(flags.sum() * (mean**2).sum() for flags, mean in zip((inside, ~inside), means, strict=True))
-    assert found.between["subword"] == pytest.approx(apart / (points**2).sum())  # the mean of all is 0
+    apart = sum(
+        flags.sum() * (mean**2).sum() for flags, mean in zip((inside, ~inside), means, strict=True)
+    )
+    assert found.between["subword"] == pytest.approx(
+        apart / (points**2).sum()
+    )  # the mean of all is 0
 
 
 def test_bands_go_by_rank():
@@ -208,7 +241,10 @@ def plain_impact(folder, ids, mask):
         return plain.states(row)[0][-1][place]
 
     places = range(1, len(ids) - 1)
-    return [[float(torch.dist(state({i}, i), state({i, j}, i))) if i != j else 0.0 for j in places] for i in places]
+    return [
+        [float(torch.dist(state({i}, i), state({i, j}, i))) if i != j else 0.0 for j in places]
+        for i in places
+    ]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
@@ -240,20 +276,32 @@ def test_impact_against_tfidf_equals_the_loops(tiny_backbone):
         weights.append(tfidf_weights(row, documents)[1:-1])
         means.append(impact(backbone, sentence).means.tolist())
     flat = [list(itertools.chain.from_iterable(rows)) for rows in (means, weights)]
-    assert found.means.tolist() == pytest.approx(flat[0]) and found.weights.tolist() == pytest.approx(flat[1], abs=1e-6)
+    assert found.means.tolist() == pytest.approx(
+        flat[0]
+    ) and found.weights.tolist() == pytest.approx(flat[1], abs=1e-6)
     assert found.correlation.pearson == pytest.approx(stats.pearsonr(*flat).statistic, abs=1e-6)
     assert found.correlation.spearman == pytest.approx(stats.spearmanr(*flat).statistic, abs=1e-6)
-    inside = [stats.pearsonr(*sides).statistic for sides in zip(means, weights, strict=True) if len(sides[0]) > 1]
-    assert len(inside) == 2 and found.by_sentence.pearson == pytest.approx(sum(inside) / 2, abs=1e-6)
+    inside = [
+        stats.pearsonr(*sides).statistic
+        for sides in zip(means, weights, strict=True)
+        if len(sides[0]) > 1
+    ]
+    assert len(inside) == 2 and found.by_sentence.pearson == pytest.approx(
+        sum(inside) / 2, abs=1e-6
+    )
 
 
 # --- attention
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "distilbert", "modernbert", "electra"])
+@pytest.mark.parametrize(
+    "family", ["bert", "roberta", "albert", "distilbert", "modernbert", "electra"]
+)
 def test_attention_equals_the_eager_path(family, tiny_backbone, tiny_folder):
     backbone = tiny_backbone(family)
-    sentence = "The cat sat on the mat, and it did not move."  # longer than ModernBERT's local window
+    sentence = (
+        "The cat sat on the mat, and it did not move."  # longer than ModernBERT's local window
+    )
     ids = tokenize(plain_encoder(backbone), sentence)
     _, matrices = Plain(tiny_folder(family)).states(ids)
     batch = make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
@@ -301,7 +349,11 @@ def recipe(place="hidden", prompt=TEMPLATES["bert"]):
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 @pytest.mark.parametrize("place", PLACES)
 def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, tiny_folder):
-    backbone, reference, template = tiny_backbone(family), Plain(tiny_folder(family)), TEMPLATES[family]
+    backbone, reference, template = (
+        tiny_backbone(family),
+        Plain(tiny_folder(family)),
+        TEMPLATES[family],
+    )
     found = predict_mask_tokens(backbone, recipe(place, template), [*THREE, "the " * 200], count=4)
     assert [row.truncated for row in found] == [False] * 3 + [True]
     for row, sentence in zip(found, map(period, THREE), strict=False):
@@ -309,8 +361,12 @@ def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, tiny_folde
         bias = reference.mask_bias(template, sentence, 2 if family == "roberta" else 0)
         for guesses, kind in [(row.plain, "none"), (row.denoised, place)]:
             values, tokens = reference.denoised_logits(state, bias, kind).softmax(-1).topk(4)
-            assert [guess.token for guess in guesses] == [backbone.tokenizer.text(token) for token in tokens.tolist()]
-            assert [guess.probability for guess in guesses] == pytest.approx(values.tolist(), abs=1e-4)
+            assert [guess.token for guess in guesses] == [
+                backbone.tokenizer.text(token) for token in tokens.tolist()
+            ]
+            assert [guess.probability for guess in guesses] == pytest.approx(
+                values.tolist(), abs=1e-4
+            )
 
 
 # --- what cannot be analysed
@@ -320,8 +376,14 @@ def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, tiny_folde
     ("call", "message"),
     [
         (lambda bert: sentence_anisotropy([plain_encoder(bert)], ["one"]), "at least 2"),
-        (lambda bert: geometry.measure_uniformity([plain_encoder(bert)], [task([4.0, 1.0])]), "is graded above 4"),
-        (lambda bert: token_bias.token_bias(bert, SENTENCES, states="last"), "unknown states 'last'"),
+        (
+            lambda bert: geometry.measure_uniformity([plain_encoder(bert)], [task([4.0, 1.0])]),
+            "is graded above 4",
+        ),
+        (
+            lambda bert: token_bias.token_bias(bert, SENTENCES, states="last"),
+            "unknown states 'last'",
+        ),
         (lambda bert: token_bias.token_bias(bert, [" "]), "no sentence to count tokens in"),
         (lambda bert: impact(bert, "the cat " * 80), "320 tokens, .* has room for 64"),
         (lambda bert: impact(bert, "  "), "has no tokens"),
@@ -331,11 +393,23 @@ def test_tokens_are_the_masked_lm_s_own(family, place, tiny_backbone, tiny_folde
         (lambda bert: attention(bert, "the dog", "one"), "head 'one'"),
         (lambda bert: attention(bert, "the dog"), "no head is known"),
         (lambda bert: predict_mask_tokens(bert, recipe("nosuch"), ["one"]), "unknown denoise"),
-        (lambda bert: predict_mask_tokens(bert, recipe(prompt="the [X] ."), ["one"]), r"has no \[MASK\]"),
-        (lambda bert: predict_mask_tokens(bert, recipe(), ["one"], count=0), "the vocabulary gives 1 to"),
-        (lambda _: pc.analyze("atention", "mini"), "unknown analysis 'atention'; .*; did you mean attention"),
+        (
+            lambda bert: predict_mask_tokens(bert, recipe(prompt="the [X] ."), ["one"]),
+            r"has no \[MASK\]",
+        ),
+        (
+            lambda bert: predict_mask_tokens(bert, recipe(), ["one"], count=0),
+            "the vocabulary gives 1 to",
+        ),
+        (
+            lambda _: pc.analyze("atention", "mini"),
+            "unknown analysis 'atention'; .*; did you mean attention",
+        ),
         (lambda _: pc.analyze("attention", "mini", ["a"]), "one sentence, not list"),
-        (lambda _: pc.analyze("attention", "mini", "a", wrong=1), "unknown setting of attention 'wrong'"),
+        (
+            lambda _: pc.analyze("attention", "mini", "a", wrong=1),
+            "unknown setting of attention 'wrong'",
+        ),
     ],
 )
 def test_refusals(call, message, tiny_backbone):

@@ -1,4 +1,6 @@
-"""Every family: the eager path, the seam, spliced ids, and what a checkpoint without a part refuses."""
+"""Every family: the eager path, the seam, spliced ids, and what a checkpoint without a part
+refuses.
+"""
 
 import functools
 import itertools
@@ -41,7 +43,9 @@ def test_hidden_states_equal_the_eager_path(family, tiny_backbone, tiny_folder):
     reference = plain.Plain(tiny_folder(family))
     average = build_encoder(Recipe(pooling="first-last/avg"), backbone=tiny_backbone(family))
     cls = build_encoder(Recipe(pooling="last/cls"), backbone=tiny_backbone(family))
-    for sentence, mean, first in zip(SENTENCES, average.encode(SENTENCES), cls.encode(SENTENCES), strict=True):
+    for sentence, mean, first in zip(
+        SENTENCES, average.encode(SENTENCES), cls.encode(SENTENCES), strict=True
+    ):
         ids = torch.tensor([reference.ids("[X]", sentence)])
         hidden = reference.model.base_model(ids, output_hidden_states=True).hidden_states
         expected = ((hidden[0] + hidden[-1]) / 2)[0].mean(0).detach().numpy()
@@ -54,7 +58,9 @@ def test_diagonals_equal_the_eager_attention(family, tiny_backbone, tiny_folder)
     reference = plain.Plain(tiny_folder(family))
     for head in ("1-1", "2-4"):
         layer, number = (int(part) for part in head.split("-"))
-        encoder = build_encoder(Recipe(pooling=f"last/ditto:{head}"), backbone=tiny_backbone(family))
+        encoder = build_encoder(
+            Recipe(pooling=f"last/ditto:{head}"), backbone=tiny_backbone(family)
+        )
         for sentence, vector in zip(SENTENCES, encoder.encode(SENTENCES), strict=True):
             hidden, attentions = reference.states(reference.ids("[X]", sentence))
             expected = plain.ditto(hidden[-1], attentions[layer - 1], number - 1)
@@ -69,10 +75,15 @@ def test_a_prefix_equals_keys_and_values_put_in_front(family, tiny_backbone):
     pk, pv = torch.randn(4, 3, 4), torch.randn(4, 3, 4)
     keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
     call = SeamCall(prefix=[(pk, pv)], diagonal_layers={0})
-    out, _ = attention(torch.nn.Identity(), q, k, v, keep[:, None, None, :].expand(2, 1, 5, 5), seam=call)
+    out, _ = attention(
+        torch.nn.Identity(), q, k, v, keep[:, None, None, :].expand(2, 1, 5, 5), seam=call
+    )
     for i in range(2):
         for head in range(4):
-            keys, values = torch.cat([pk[head], k[i, head][keep[i]]]), torch.cat([pv[head], v[i, head][keep[i]]])
+            keys, values = (
+                torch.cat([pk[head], k[i, head][keep[i]]]),
+                torch.cat([pv[head], v[i, head][keep[i]]]),
+            )
             for t in range(int(keep[i].sum())):
                 weights = (keys @ q[i, head, t] / 2).softmax(0)
                 assert torch.allclose(out[i, t, head], weights @ values, atol=1e-5)
@@ -85,7 +96,9 @@ def test_families_without_the_seam_keep_the_rest(family, tiny_backbone):
     backbone = tiny_backbone(family)
     with pytest.raises(UsageError, match=rf"Ditto needs .*'{family}'.*families that do: bert"):
         build_encoder(Recipe(pooling="last/ditto:1-1"), backbone=backbone)
-    with pytest.raises(UsageError, match=rf"the states 'attention' needs .*'{family}'.*families that do: bert"):
+    with pytest.raises(
+        UsageError, match=rf"the states 'attention' needs .*'{family}'.*families that do: bert"
+    ):
         build_encoder(Recipe(pooling="attention/avg"), backbone=backbone)
     build_encoder(MASKED, backbone=backbone).encode(SENTENCES)
 
@@ -106,21 +119,36 @@ def test_spliced_ids_equal_the_filled_string(family, text, tiny_backbone, tiny_f
 whole = functools.cache(AutoTokenizer.from_pretrained)
 WORDS = st.sampled_from(["Represent", "this", "I", ":", "-", '"', "'", ".", "means"])
 #: SentencePiece of these tiny vocabularies has no token for a line break.
-SPACES = {"bert": " \t\r\n", "roberta": " \t\r\n", "gpt2": " \t\r\n", "xlm-roberta": " \t\r\n", "llama": " "}
+SPACES = {
+    "bert": " \t\r\n",
+    "roberta": " \t\r\n",
+    "gpt2": " \t\r\n",
+    "xlm-roberta": " \t\r\n",
+    "llama": " ",
+}
 
 
 @pytest.mark.parametrize("family", SPACES)
 @settings(deadline=None)
 @given(data=st.data())
-def test_any_white_space_in_a_template_is_tokenised_as_in_the_filled_string(family, data, tiny_backbone, tiny_folder):
+def test_any_white_space_in_a_template_is_tokenised_as_in_the_filled_string(
+    family, data, tiny_backbone, tiny_folder
+):
     space = st.text(SPACES[family], max_size=2)
     parts = st.lists(st.tuples(WORDS, space), max_size=3)
     before, after = ("".join(itertools.chain(*data.draw(parts))) for _ in range(2))
     tokens = tiny_backbone(family).tokenizer
-    template, sentence = Template(f"{before}[X]{after}", tokens), data.draw(st.sampled_from(SENTENCES))
+    template, sentence = (
+        Template(f"{before}[X]{after}", tokens),
+        data.draw(st.sampled_from(SENTENCES)),
+    )
     row = template.splice(tokens.packed(template.pieces([sentence], False)), 10_000).rows[0]
     filled = f"{before}{sentence}{after}".rstrip()
-    assert row == [*tokens.start, *whole(tiny_folder(family))(filled, add_special_tokens=False).input_ids, *tokens.end]
+    assert row == [
+        *tokens.start,
+        *whole(tiny_folder(family))(filled, add_special_tokens=False).input_ids,
+        *tokens.end,
+    ]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -159,7 +187,9 @@ def test_sentence_is_cut_and_never_the_template(family, tiny_backbone):
 
 
 def test_checkpoints_without_a_head_refuse_what_needs_it(tmp_path):
-    for number, (family, model) in enumerate([("electra", ElectraForPreTraining), ("bert", BertModel)]):
+    for number, (family, model) in enumerate(
+        [("electra", ElectraForPreTraining), ("bert", BertModel)]
+    ):
         folder = save_tiny(family, tmp_path / str(number), model_class=model)
         recipe = Recipe(backbone=str(folder), prompt="[X] [MASK] .", pooling="last/mask")
         build_encoder(recipe).encode(["fine without the head"])
@@ -171,11 +201,21 @@ def test_a_pattern_of_a_tokenizer_that_goes_on_for_ever_is_one_line(tmp_path):
     save_tiny("roberta", tmp_path)
     path = tmp_path / "tokenizer.json"
     tokenizer = json.loads(path.read_text())
-    endless = {"type": "Split", "pattern": {"Regex": "(?:q|qq|qqq)+z"}, "behavior": "Isolated", "invert": False}
-    tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [tokenizer["pre_tokenizer"], endless]}
+    endless = {
+        "type": "Split",
+        "pattern": {"Regex": "(?:q|qq|qqq)+z"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    tokenizer["pre_tokenizer"] = {
+        "type": "Sequence",
+        "pretokenizers": [tokenizer["pre_tokenizer"], endless],
+    }
     path.write_text(json.dumps(tokenizer))
     backbone = load_backbone(str(tmp_path))
-    with pytest.raises(PromptcliError, match=r"tokenizer of the model fails at a text \(Onig") as failed:
+    with pytest.raises(
+        PromptcliError, match=r"tokenizer of the model fails at a text \(Onig"
+    ) as failed:
         backbone.tokenizer.encode(["a cat", "q" * 45 + " z"])
     assert "\n" not in str(failed.value)
 
@@ -219,7 +259,9 @@ def test_provenance_tells_backbones_apart(tiny_folder, tmp_path):
 
 
 def test_shipped_mini_loads_and_predicts():
-    """The shipped weights are a language model: the mask of a plain sentence is filled with a sensible word."""
+    """The shipped weights are a language model: the mask of a plain sentence is filled with a
+    sensible word.
+    """
     backbone = load_backbone("mini-bert")
     encoder = build_encoder(Recipe(prompt="[X]"), backbone=backbone)
     ids = encoder.inputs(["paris is the capital of [MASK] ."]).rows[0]
@@ -231,19 +273,31 @@ def test_shipped_mini_loads_and_predicts():
 
 
 def test_a_model_that_the_seam_would_compute_wrongly_is_refused(tiny_backbone, monkeypatch):
-    """GPT-OSS gives every head a sink that takes a share of the softmax: the seam does not know it."""
+    """GPT-OSS gives every head a sink that takes a share of the softmax: the seam does not know
+    it.
+    """
     torch.manual_seed(0)
     config = GptOssConfig(
-        vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-        intermediate_size=16, num_local_experts=2, num_experts_per_tok=1, initializer_range=0.3,
+        vocab_size=99,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        intermediate_size=16,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        initializer_range=0.3,
         attn_implementation=NAME,
-    )  # fmt: skip
+    )
     model = GptOssModel(config).eval()
     fault = seam_fault(model, 2)
     assert fault is not None and model.config._attn_implementation == NAME and not model.training
     backbone = tiny_backbone("bert")
     monkeypatch.setattr(backbone, "_seam_fault", fault)
-    with pytest.raises(UsageError, match=r"Ditto needs .* family 'bert' .* does not open: (its own|it fails)"):
+    with pytest.raises(
+        UsageError, match=r"Ditto needs .* family 'bert' .* does not open: (its own|it fails)"
+    ):
         backbone.require_seam("Ditto")
 
 

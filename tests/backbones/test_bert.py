@@ -39,8 +39,15 @@ def test_states_and_gradients_are_those_of_transformers(family, tiny_folder):
     ids = torch.randint(5, 60, (3, 9), generator=torch.Generator().manual_seed(0))
     mask = torch.tensor([[1] * 9, [1] * 5 + [0] * 4, [1] * 2 + [0] * 7])
     first = ours._first_position
-    given = {"attention_mask": mask, "position_ids": torch.arange(9).unsqueeze(0) + first, "output_hidden_states": True}
-    for chosen in ({"input_ids": ids}, {"inputs_embeds": ours.get_input_embeddings()(ids).detach()}):
+    given = {
+        "attention_mask": mask,
+        "position_ids": torch.arange(9).unsqueeze(0) + first,
+        "output_hidden_states": True,
+    }
+    for chosen in (
+        {"input_ids": ids},
+        {"inputs_embeds": ours.get_input_embeddings()(ids).detach()},
+    ):
         for model in (ours, theirs):
             model.zero_grad()
         output, expected = ours(**chosen, **given), theirs(**chosen, **given)
@@ -68,12 +75,18 @@ def test_activations_are_those_of_transformers_or_left_to_it(activation, tiny_fo
     assert (model(input_ids=ids).last_hidden_state - expected).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize(("before", "weight", "bias"), [("bert.", "gamma", "beta"), ("", "weight", "bias")])
-def test_names_of_old_checkpoints_and_of_headless_ones_are_read(before, weight, bias, tiny_folder, tmp_path):
+@pytest.mark.parametrize(
+    ("before", "weight", "bias"), [("bert.", "gamma", "beta"), ("", "weight", "bias")]
+)
+def test_names_of_old_checkpoints_and_of_headless_ones_are_read(
+    before, weight, bias, tiny_folder, tmp_path
+):
     """bert-base-uncased calls LayerNorm's tensors gamma and beta."""
     whole, names = load_backbone(str(tiny_folder("bert"))).model.state_dict(), {}
     for name in whole:
-        changed = name.replace("LayerNorm.weight", f"LayerNorm.{weight}").replace("LayerNorm.bias", f"LayerNorm.{bias}")
+        changed = name.replace("LayerNorm.weight", f"LayerNorm.{weight}").replace(
+            "LayerNorm.bias", f"LayerNorm.{bias}"
+        )
         names[name] = before + changed
 
     def renamed(folder):
@@ -86,35 +99,55 @@ def test_names_of_old_checkpoints_and_of_headless_ones_are_read(before, weight, 
     assert all(torch.equal(read[name], tensor) for name, tensor in whole.items())
 
 
-PLAIN = {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "model_max_length": 512, **SPECIALS}
+PLAIN = {
+    "tokenizer_class": "BertTokenizer",
+    "do_lower_case": False,
+    "model_max_length": 512,
+    **SPECIALS,
+}
 TOKEN = st.fixed_dictionaries(
     {"content": st.sampled_from([*SPECIALS.values(), "[NEW]"]), "special": st.booleans()}
     | {name: st.booleans() for name in ("lstrip", "rstrip", "normalized", "single_word")}
 )
-USUAL = {"special": True, "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
+USUAL = {
+    "special": True,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+    "single_word": False,
+}
 MASK = {"content": "[MASK]", **USUAL}
-FIELDS = st.fixed_dictionaries({}, optional={
-    "do_lower_case": st.booleans(),
-    "strip_accents": st.sampled_from([None, True, False]),
-    "tokenize_chinese_chars": st.booleans(),
-    "tokenizer_class": st.sampled_from(["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"]),
-    "model_max_length": st.just(512),
-    "mask_token": st.sampled_from(["[MASK]", "[NEW]", MASK, MASK | {"lstrip": True}]),
-    "bos_token": st.just("[CLS]"),
-    "additional_special_tokens": st.just(["[NEW]"]),
-    "added_tokens_decoder": st.lists(TOKEN, max_size=2).map(lambda tokens: {
-        str(VOCABULARY.index(token["content"])): token for token in tokens
-    }),
-})  # fmt: skip
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "do_lower_case": st.booleans(),
+        "strip_accents": st.sampled_from([None, True, False]),
+        "tokenize_chinese_chars": st.booleans(),
+        "tokenizer_class": st.sampled_from(
+            ["BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast"]
+        ),
+        "model_max_length": st.just(512),
+        "mask_token": st.sampled_from(["[MASK]", "[NEW]", MASK, MASK | {"lstrip": True}]),
+        "bos_token": st.just("[CLS]"),
+        "additional_special_tokens": st.just(["[NEW]"]),
+        "added_tokens_decoder": st.lists(TOKEN, max_size=2).map(
+            lambda tokens: {str(VOCABULARY.index(token["content"])): token for token in tokens}
+        ),
+    },
+)
 
 
 def facts(tokenizer):
     """What is read of a tokenizer, its definition to the letter."""
     pieces = PieceTokenizer(tokenizer, "it")
-    return {name: value for name, value in vars(pieces).items() if name != "_tokenizer"}, pieces.encode(TEXTS)
+    return {
+        name: value for name, value in vars(pieces).items() if name != "_tokenizer"
+    }, pieces.encode(TEXTS)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @example(fields={}, named=None, whole=False)
 @example(fields=PLAIN, named=None, whole=True)
 @given(

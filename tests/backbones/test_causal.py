@@ -1,4 +1,7 @@
-"""Causal backbones: every family against transformers' eager path, read at the last token; what does not fit."""
+"""Causal backbones: every family against transformers' eager path, read at the last token.
+
+What does not fit.
+"""
 
 import json
 import shutil
@@ -39,7 +42,9 @@ def test_prompteol_equals_the_eager_path_at_the_last_token(family, tiny_backbone
         states, _ = reference.states(ids)
         assert np.abs(vector - states[-1][-1].numpy()).max() < 1e-5
     order = np.random.default_rng(0).permutation(len(TEXTS))
-    again = encoder.encode([TEXTS[place] for place in order], batch_size=3)  # other neighbours, other padding
+    again = encoder.encode(
+        [TEXTS[place] for place in order], batch_size=3
+    )  # other neighbours, other padding
     assert np.abs(again - vectors[order]).max() < 1e-5
 
 
@@ -48,18 +53,24 @@ def test_averages_layers_and_diagonals_equal_the_eager_path(family, tiny_backbon
     reference = plain.Plain(tiny_folder(family), causal=True)
     read = {
         "static/avg": lambda ids, states, _: plain.average(reference.rows()[ids]),
-        "first-last/avg": lambda ids, states, _: plain.average(torch.stack(plain.first_last(states))),
+        "first-last/avg": lambda ids, states, _: plain.average(
+            torch.stack(plain.first_last(states))
+        ),
         "layer--2/last-token": lambda ids, states, _: states[-2][-1],
         "layer-1/avg": lambda ids, states, _: plain.average(states[1]),
         "last/ditto:2-3": lambda ids, states, matrices: plain.ditto(states[-1], matrices[1], 2),
     }
-    encoders = {spec: build_encoder(Recipe(pooling=spec), backbone=tiny_backbone(family)) for spec in read}
+    encoders = {
+        spec: build_encoder(Recipe(pooling=spec), backbone=tiny_backbone(family)) for spec in read
+    }
     vectors = {spec: encoder.encode(SENTENCES) for spec, encoder in encoders.items()}
     for number, sentence in enumerate(SENTENCES):
         ids = reference.ids("[X]", sentence)
         states, matrices = reference.states(ids)
         for spec, formula in read.items():
-            assert np.abs(vectors[spec][number] - formula(ids, states, matrices).numpy()).max() < 1e-5, spec
+            assert (
+                np.abs(vectors[spec][number] - formula(ids, states, matrices).numpy()).max() < 1e-5
+            ), spec
 
 
 def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
@@ -69,13 +80,41 @@ def test_what_does_not_fit_a_kind_of_model_names_what_does(tiny_backbone):
         (RECIPES["prompt"], causal, r"causal and read at its last token: take `model` prompteol"),
         (RECIPES["cls"], causal, r"'cls' read the first token.*take last-token"),
         (Recipe(text_rule="other"), masked, r"text rule 'other'.*prompteol"),
-        (Recipe(pooling="layer--5/avg"), causal, r"layer-0 to layer-3, or from the end layer--1 to layer--4"),
-        (Recipe(prompt="contrastive:3:0.5:prompteol || irrelevant"), causal, r"contrastive:3 does not exist.*0 to 2"),
-        (Recipe(prompt="contrastive:1:0.5:prompteol"), causal, r"is not LAYER:C:TEMPLATE \|\| AUXILIARY"),
-        (Recipe(prompt="contrastive:prompteol || In a word, [X]"), causal, r"different characters right around \[X\]"),
-        (Recipe(prompt="contrastive:prompteol || contrastive:prompteol || irrelevant"), causal, "give a template"),
-        (RECIPES["prompteol+tp"], masked, r"'token-prepending' is for causal models.*`model` prompt$"),
-        (Recipe(prompt="token-prepending:1-4:[X] is"), causal, r"1-4 is not allowed; give 0 <= START"),
+        (
+            Recipe(pooling="layer--5/avg"),
+            causal,
+            r"layer-0 to layer-3, or from the end layer--1 to layer--4",
+        ),
+        (
+            Recipe(prompt="contrastive:3:0.5:prompteol || irrelevant"),
+            causal,
+            r"contrastive:3 does not exist.*0 to 2",
+        ),
+        (
+            Recipe(prompt="contrastive:1:0.5:prompteol"),
+            causal,
+            r"is not LAYER:C:TEMPLATE \|\| AUXILIARY",
+        ),
+        (
+            Recipe(prompt="contrastive:prompteol || In a word, [X]"),
+            causal,
+            r"different characters right around \[X\]",
+        ),
+        (
+            Recipe(prompt="contrastive:prompteol || contrastive:prompteol || irrelevant"),
+            causal,
+            "give a template",
+        ),
+        (
+            RECIPES["prompteol+tp"],
+            masked,
+            r"'token-prepending' is for causal models.*`model` prompt$",
+        ),
+        (
+            Recipe(prompt="token-prepending:1-4:[X] is"),
+            causal,
+            r"1-4 is not allowed; give 0 <= START",
+        ),
     ]:
         with pytest.raises(UsageError, match=said):
             build_encoder(recipe, backbone=backbone)
@@ -93,7 +132,9 @@ def test_token_prepending_equals_the_plain_loop(family, tiny_backbone, tiny_fold
                     for states in ("last", "layer--2")]  # fmt: skip
         place = encoders[0].template.placeholder
         for row, last, before in zip(
-            encoders[0].inputs(TEXTS).rows, *(encoder.encode(TEXTS) for encoder in encoders), strict=True
+            encoders[0].inputs(TEXTS).rows,
+            *(encoder.encode(TEXTS) for encoder in encoders),
+            strict=True,
         ):
             # a token that is nowhere else in the input lends its row to the placeholder
             spare = next(token for token in range(len(backbone.token_rows)) if token not in row)
@@ -107,25 +148,39 @@ def test_token_prepending_equals_the_plain_loop(family, tiny_backbone, tiny_fold
 def test_the_attention_blocks_output_equals_the_plain_loop(family, tiny_backbone, tiny_folder):
     reference = plain.Plain(tiny_folder(family), causal=True)
     recipe = RECIPES["aligned-wva"]
-    pools = {"attention/last-token": (0, 3), "attention:2-3/last-token": (1, 3), "attention:1-2/avg": (0, 2)}
-    encoders = {pool: build_encoder(recipe.replace(pooling=pool), backbone=tiny_backbone(family)) for pool in pools}
+    pools = {
+        "attention/last-token": (0, 3),
+        "attention:2-3/last-token": (1, 3),
+        "attention:1-2/avg": (0, 2),
+    }
+    encoders = {
+        pool: build_encoder(recipe.replace(pooling=pool), backbone=tiny_backbone(family))
+        for pool in pools
+    }
     last = build_encoder(PROMPTEOL, backbone=tiny_backbone(family))
-    # together with what needs the last layer, and what needs fewer layers: one pass, the same vectors
+    # together with what needs the last layer, and what needs fewer layers: one pass, the same
+    # vectors
     together = encode_together([*encoders.values(), last], TEXTS)
     assert np.abs(together[-1].vectors - last.encode(TEXTS)).max() < 1e-5
     for (pool, (begin, end)), joint in zip(pools.items(), together, strict=False):
         vectors = encoders[pool].encode(TEXTS)
         assert np.abs(vectors - joint.vectors).max() < 1e-5
-        for text, row, vector in zip(TEXTS, encoders[pool].inputs(TEXTS).rows, vectors, strict=True):
+        for text, row, vector in zip(
+            TEXTS, encoders[pool].inputs(TEXTS).rows, vectors, strict=True
+        ):
             assert row == reference.ids(recipe.prompt, text_rule(text))
             summed = attention_outputs(reference, row)[begin:end].sum(0)
             expected = summed.mean(0) if pool.endswith("avg") else summed[-1]
-            assert np.abs(vector - expected.numpy()).max() < 1e-5 * max(1, float(expected.abs().max()))
+            assert np.abs(vector - expected.numpy()).max() < 1e-5 * max(
+                1, float(expected.abs().max())
+            )
 
 
 @pytest.mark.parametrize("family", CAUSAL)
 def test_contrastive_prompting_equals_the_plain_loop(family, tmp_path):
-    wide = {} if family in ("gpt2", "opt", "llama", "qwen2") else {"sliding_window": 300}  # else A - B is mere rounding
+    wide = (
+        {} if family in ("gpt2", "opt", "llama", "qwen2") else {"sliding_window": 300}
+    )  # else A - B is mere rounding
     reference = plain.Plain(save_tiny_causal(family, tmp_path, **wide), causal=True)
     backbone = load_backbone(str(tmp_path), dtype=torch.float32)
     embedding = torch.randn(backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0))
@@ -143,7 +198,9 @@ def test_contrastive_prompting_equals_the_plain_loop(family, tmp_path):
                 if place is None:
                     states, _ = reference.states(row)
                 else:
-                    spare = next(token for token in range(len(backbone.token_rows)) if token not in row)
+                    spare = next(
+                        token for token in range(len(backbone.token_rows)) if token not in row
+                    )
                     ids = [*row[:place], spare, *row[place + 1 :]]
                     states = token_prepending(reference, ids, place, 0, 2, embedding)
             expected = states[-1][-1].numpy()
@@ -154,7 +211,9 @@ def test_contrastive_prompting_equals_the_plain_loop(family, tmp_path):
         assert build_encoder(encoder.recipe, backbone=backbone).fingerprint == encoder.fingerprint
 
 
-@pytest.mark.parametrize("family", [name for name in CAUSAL if name != "llama"])  # its old files double the blank
+@pytest.mark.parametrize(
+    "family", [name for name in CAUSAL if name != "llama"]
+)  # its old files double the blank
 def test_the_placeholder_stands_where_an_added_token_would(family, tiny_backbone, tiny_folder):
     reference = plain.Plain(tiny_folder(family), causal=True)
     reference.tokenizer.add_tokens(["<PST>"])
@@ -163,7 +222,11 @@ def test_the_placeholder_stands_where_an_added_token_would(family, tiny_backbone
     for text, row in zip(TEXTS, encoder.inputs(TEXTS).rows, strict=True):
         ids = reference.ids('This sentence : <PST> "[X]" means in one word:"', text_rule(text))
         assert ids.index(added) == encoder.template.placeholder
-        assert [*row[: encoder.template.placeholder], added, *row[encoder.template.placeholder + 1 :]] == ids
+        assert [
+            *row[: encoder.template.placeholder],
+            added,
+            *row[encoder.template.placeholder + 1 :],
+        ] == ids
     assert encoder.recipe.prompt.startswith("token-prepending:1-2:This")
 
 
@@ -173,9 +236,14 @@ def test_what_begins_every_input_is_computed_once(family, tiny_backbone, monkeyp
     computed = []
     monkeypatch.setattr(type(backbone.model), "__call__", _counting(computed))
     attention = RECIPES["knowledge"].replace(pooling="attention/last-token")
-    recipes = [*(RECIPES[name] for name in ("knowledge", "knowledge+tp", "prompteol-icl")), attention]
+    recipes = [
+        *(RECIPES[name] for name in ("knowledge", "knowledge+tp", "prompteol-icl")),
+        attention,
+    ]
     contrastive = PROMPTEOL.replace(prompt="contrastive:2:0.5:knowledge || irrelevant")
-    auxiliary = build_encoder(PROMPTEOL.replace(prompt="irrelevant"), backbone=backbone).inputs(TEXTS).rows
+    auxiliary = (
+        build_encoder(PROMPTEOL.replace(prompt="irrelevant"), backbone=backbone).inputs(TEXTS).rows
+    )
     for recipe, others in [*((recipe, []) for recipe in recipes), (contrastive, auxiliary)]:
         encoder = build_encoder(recipe, backbone=backbone)
         rows, computed[:] = [*encoder.inputs(TEXTS).rows, *others], []
@@ -188,18 +256,28 @@ def test_what_begins_every_input_is_computed_once(family, tiny_backbone, monkeyp
 
 
 def test_a_window_wider_than_the_inputs_changes_nothing(tmp_path, tiny_folder):
-    narrow, wide = str(tiny_folder("mistral")), str(save_tiny_causal("mistral", tmp_path, sliding_window=300))
-    encoders = [build_encoder(PROMPTEOL.replace(backbone=folder), dtype="float32") for folder in (narrow, wide)]
+    narrow, wide = (
+        str(tiny_folder("mistral")),
+        str(save_tiny_causal("mistral", tmp_path, sliding_window=300)),
+    )
+    encoders = [
+        build_encoder(PROMPTEOL.replace(backbone=folder), dtype="float32")
+        for folder in (narrow, wide)
+    ]
     reference = plain.Plain(tmp_path, causal=True)
     for text, vector in zip(TEXTS, encoders[1].encode(TEXTS), strict=True):
         states, _ = reference.states(reference.ids(PROMPTEOL.prompt, text_rule(text)))
         assert np.abs(vector - states[-1][-1].numpy()).max() < 1e-5
-    assert np.abs(encoders[0].encode(TEXTS) - encoders[1].encode(TEXTS)).max() > 1e-2  # the narrow one is seen
+    assert (
+        np.abs(encoders[0].encode(TEXTS) - encoders[1].encode(TEXTS)).max() > 1e-2
+    )  # the narrow one is seen
 
 
 def _counting(computed):
     def call(model, *given, **options):
-        tokens = options["input_ids"] if "input_ids" in options else options["inputs_embeds"][..., 0]
+        tokens = (
+            options["input_ids"] if "input_ids" in options else options["inputs_embeds"][..., 0]
+        )
         computed.append(tokens.numel())
         return torch.nn.Module.__call__(model, *given, **options)
 
@@ -216,7 +294,9 @@ def test_the_mean_of_several_prompts_is_the_mean_of_their_vectors(tiny_backbone)
     assert np.abs(made.encode(TEXTS) - expected).max() < 1e-6
     assert build_encoder(made.recipe, backbone=backbone).fingerprint == made.fingerprint
     whitened = {"whitening.mean": torch.randn(16), "whitening.matrix": torch.randn(16, 16)}
-    after = build_encoder(mean.replace(transforms=("whitening",)), backbone=backbone, tensors=whitened)
+    after = build_encoder(
+        mean.replace(transforms=("whitening",)), backbone=backbone, tensors=whitened
+    )
     flat = (torch.from_numpy(expected) - whitened["whitening.mean"]) @ whitened["whitening.matrix"]
     assert np.abs(after.encode(TEXTS) - flat.numpy()).max() < 1e-4
     with pytest.raises(UsageError, match="one template, not with the mean of 3"):
@@ -228,43 +308,68 @@ def test_the_demonstration_is_the_one_published_for_the_model(tiny_folder, tiny_
     published = tmp_path / "opt-350m"
     published.symlink_to(tiny_folder("opt"))
     own = build_encoder(RECIPES["prompteol-icl"].replace(backbone=str(published)))
-    assert own.template.text.startswith('This sentence : "A man is playing on a guitar and singing." means')
+    assert own.template.text.startswith(
+        'This sentence : "A man is playing on a guitar and singing." means'
+    )
     other = build_encoder(RECIPES["prompteol-icl"], backbone=tiny_backbone("gpt2"))
     assert '"Horseback-riding".This sentence : "[X]" means' in other.template.text
 
 
-def test_a_folder_in_shards_keeps_its_precision_where_the_device_computes_in_it(tmp_path, monkeypatch):
+def test_a_folder_in_shards_keeps_its_precision_where_the_device_computes_in_it(
+    tmp_path, monkeypatch
+):
     model = LlamaForCausalLM.from_pretrained(save_tiny_causal("llama", tmp_path))
     (tmp_path / "model.safetensors").unlink()
     model.to(torch.float16).save_pretrained(tmp_path, max_shard_size="10KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     whole = load_backbone(str(tmp_path), dtype=torch.float32)
-    assert load_backbone(str(tmp_path)).dtype == torch.float32  # no processor computes in float16 at speed
+    assert (
+        load_backbone(str(tmp_path)).dtype == torch.float32
+    )  # no processor computes in float16 at speed
     monkeypatch.setattr(pretrained, "computes", lambda dtype, device: True)
     kept = load_backbone(str(tmp_path))
     assert (kept.dtype, whole.dtype) == (torch.float16, torch.float32)
-    half, full = (build_encoder(PROMPTEOL, backbone=backbone).encode(SENTENCES) for backbone in (kept, whole))
+    half, full = (
+        build_encoder(PROMPTEOL, backbone=backbone).encode(SENTENCES) for backbone in (kept, whole)
+    )
     assert np.abs(half - full).max() < 5e-2 * np.abs(full).max()
 
 
-def test_a_causal_model_that_the_seam_cannot_compute_is_refused_when_it_is_loaded(tiny_folder, monkeypatch):
-    monkeypatch.setattr(backbone_module, "seam_fault", lambda model, layers: "its own attention differs by 0.7")
-    with pytest.raises(UsageError, match=r"a causal model needs the attention of the layers.*differs by 0.7"):
+def test_a_causal_model_that_the_seam_cannot_compute_is_refused_when_it_is_loaded(
+    tiny_folder, monkeypatch
+):
+    monkeypatch.setattr(
+        backbone_module, "seam_fault", lambda model, layers: "its own attention differs by 0.7"
+    )
+    with pytest.raises(
+        UsageError, match=r"a causal model needs the attention of the layers.*differs by 0.7"
+    ):
         load_backbone(str(tiny_folder("qwen2")))
 
 
 def test_denoising_and_top_tokens_are_the_formulas(tiny_backbone, tiny_folder):
-    """h - h_hat: the template without its sentence, what follows [X] at the positions it would have after it."""
+    """h - h_hat: the template without its sentence, what follows [X] at the positions it would have
+    after it.
+    """
     for family in ("opt", "gemma2"):
         reference = plain.Plain(tiny_folder(family), causal=True)
         backbone = tiny_backbone(family)
         plainly = build_encoder(PROMPTEOL, backbone=backbone)
-        denoised = build_encoder(PROMPTEOL.replace(denoise="hidden"), backbone=backbone).encode(TEXTS)
-        mixed = build_encoder(PROMPTEOL.replace(transforms=("topk-tokens:5",)), backbone=backbone).encode(TEXTS)
+        denoised = build_encoder(PROMPTEOL.replace(denoise="hidden"), backbone=backbone).encode(
+            TEXTS
+        )
+        mixed = build_encoder(
+            PROMPTEOL.replace(transforms=("topk-tokens:5",)), backbone=backbone
+        ).encode(TEXTS)
         template = plainly.template
-        for text, row, own, mixture in zip(TEXTS, plainly.inputs(TEXTS).rows, denoised, mixed, strict=True):
+        for text, row, own, mixture in zip(
+            TEXTS, plainly.inputs(TEXTS).rows, denoised, mixed, strict=True
+        ):
             count = len(row) - template.length
-            places = [*range(len(template.left)), *(len(template.left) + count + k for k in range(len(template.right)))]
+            places = [
+                *range(len(template.left)),
+                *(len(template.left) + count + k for k in range(len(template.right))),
+            ]
             bias, _ = reference.states([*template.left, *template.right], places, mask=True)
             states, _ = reference.states(reference.ids(PROMPTEOL.prompt, text_rule(text)))
             assert np.abs(own - (states[-1][-1] - bias[-1][-1]).numpy()).max() < 1e-5
@@ -279,12 +384,22 @@ def test_an_empty_sentence_without_any_special_token_is_one_of_padding(tiny_back
 
 
 def test_a_tokenizer_of_plain_files_is_told_by_its_configuration_what_stands_in_front(tmp_path):
-    """OPT's files are GPT-2's with add_bos_token; those of Llama may ask for an end, which is not added."""
+    """OPT's files are GPT-2's with add_bos_token.
+
+    Those of Llama may ask for an end, which is not added.
+    """
     byte_level().save_pretrained(tmp_path / "whole")
     model = json.loads((tmp_path / "whole" / "tokenizer.json").read_text())["model"]
     (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
-    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"]))
-    about = {"tokenizer_class": "GPT2Tokenizer", "bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>"}
+    (tmp_path / "merges.txt").write_text(
+        "#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in model["merges"])
+    )
+    about = {
+        "tokenizer_class": "GPT2Tokenizer",
+        "bos_token": "</s>",
+        "eos_token": "</s>",
+        "unk_token": "</s>",
+    }
     begun = {"add_bos_token": True}
     for asked, front in (({}, ()), (begun, (1,)), ({**begun, "add_eos_token": True}, (1,))):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({**about, **asked}))
@@ -298,7 +413,10 @@ def test_old_gpt2_files_with_buffers_and_no_prefix_load(tmp_path, tiny_folder, t
     old = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
     old |= {f"h.{layer}.attn.bias": torch.ones(1, 1, 8, 8) for layer in range(3)}
     save_file(old, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    made = [build_encoder(PROMPTEOL, backbone=one) for one in (load_backbone(str(tmp_path)), tiny_backbone("gpt2"))]
+    made = [
+        build_encoder(PROMPTEOL, backbone=one)
+        for one in (load_backbone(str(tmp_path)), tiny_backbone("gpt2"))
+    ]
     assert np.array_equal(*(encoder.encode(SENTENCES) for encoder in made))
 
 
@@ -308,7 +426,11 @@ def test_a_projected_last_layer_has_a_width_of_its_own(tmp_path):
     backbone, reference = load_backbone(str(folder)), plain.Plain(folder, causal=True)
     vectors = build_encoder(PROMPTEOL, backbone=backbone).encode(SENTENCES)
     for text, vector in zip(SENTENCES, vectors, strict=True):
-        last = reference.model.get_decoder()(torch.tensor([reference.ids(PROMPTEOL.prompt, text_rule(text))]))
+        last = reference.model.get_decoder()(
+            torch.tensor([reference.ids(PROMPTEOL.prompt, text_rule(text))])
+        )
         assert np.abs(vector - last.last_hidden_state[0, -1].detach().numpy()).max() < 1e-5
-    with pytest.raises(UsageError, match="16 dimensions in its layers, 12 after the last one; take last or layer-K"):
+    with pytest.raises(
+        UsageError, match="16 dimensions in its layers, 12 after the last one; take last or layer-K"
+    ):
         build_encoder(Recipe(), backbone=backbone)

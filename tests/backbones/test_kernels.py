@@ -8,7 +8,9 @@ from promptcli.backbones import devices, kernels
 
 def test_this_release_of_torch_has_every_private_name():
     missing = [name for name, value in kernels.PRIVATE_NAMES.items() if value is None]
-    assert missing == [], f"torch {torch.__version__} has no {', '.join(missing)}: the plain ways are taken"
+    assert missing == [], (
+        f"torch {torch.__version__} has no {', '.join(missing)}: the plain ways are taken"
+    )
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -21,7 +23,9 @@ def test_attention_without_the_fused_kernel_is_the_same(masked, monkeypatch):
         mask[1, ..., 6:] = False
     output, logsumexp = kernels.attention_with_logsumexp(query, key, value, mask, 0.3, None)
     monkeypatch.delitem(kernels._FUSED, "cpu")
-    plain_output, plain_logsumexp = kernels.attention_with_logsumexp(query, key, value, mask, 0.3, None)
+    plain_output, plain_logsumexp = kernels.attention_with_logsumexp(
+        query, key, value, mask, 0.3, None
+    )
     torch.testing.assert_close(output, plain_output, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(logsumexp, plain_logsumexp, atol=1e-5, rtol=1e-5)
 

@@ -1,4 +1,6 @@
-"""LoRA: gradients by the chain rule, adapters merged as peft computes them, PromptEOL's training, what is refused."""
+"""LoRA: gradients by the chain rule, adapters merged as peft computes them, PromptEOL's training,
+what is refused.
+"""
 
 import json
 import shutil
@@ -24,7 +26,9 @@ TRIPLETS = [SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]]
 
 
 def learner_of(folder, *, supervised=True, **changes):
-    return learning.learner_of("prompteol", folder, supervised, **{"batch_size": 4, **LORA, **changes})
+    return learning.learner_of(
+        "prompteol", folder, supervised, **{"batch_size": 4, **LORA, **changes}
+    )
 
 
 def randomise(learner):
@@ -46,19 +50,29 @@ def test_the_adapters_gradient_is_the_chain_rules(family, tiny_folder):
     backbone.model.requires_grad_(True)
     rows = [learner.views[0].inputs(column).rows for column in TRIPLETS]
     states = [
-        backbone.model(input_ids=torch.tensor([row])).last_hidden_state[0, -1] for column in rows for row in column
+        backbone.model(input_ids=torch.tensor([row])).last_hidden_state[0, -1]
+        for column in rows
+        for row in column
     ]
     first, second, hard = torch.stack(states).split(4)
     contrastive_loss(first, second, hard).backward()
     gradients = {name: parameter.grad for name, parameter in backbone.model.named_parameters()}
     found = learner.trainable()
-    maps = [name for name, weight in backbone.model.named_parameters() if weight.dim() == 2 and "emb" not in name]
+    maps = [
+        name
+        for name, weight in backbone.model.named_parameters()
+        if weight.dim() == 2 and "emb" not in name
+    ]
     assert len(found) == 2 * sum("mlp" in name or "attn" in name for name in maps)
     for name, parameter in found.items():
         module, _, part = name.removeprefix("backbone.").partition(".lora_")
         gradient = gradients[f"{module}.weight"]
-        gradient = gradient.T if family == "gpt2" else gradient  # (out, in); GPT-2's are stored the other way
-        other = found[f"backbone.{module}.lora_{'B' if part[0] == 'A' else 'A'}.default.weight"].detach()
+        gradient = (
+            gradient.T if family == "gpt2" else gradient
+        )  # (out, in); GPT-2's are stored the other way
+        other = found[
+            f"backbone.{module}.lora_{'B' if part[0] == 'A' else 'A'}.default.weight"
+        ].detach()
         expected = 6 / 3 * (other.T @ gradient if part[0] == "A" else gradient @ other.T)
         assert (parameter.grad - expected).abs().max() < 1e-5 * expected.abs().max() + 1e-7, name
 
@@ -85,7 +99,9 @@ def test_what_was_trained_is_what_is_stored(family, tiny_folder):
     assert np.abs(got - wanted).max() < 1e-5 * np.abs(wanted).max()
     plain = build_encoder(encoder.recipe, backbone=load_backbone(str(tiny_folder(family))))
     assert np.abs(wanted - plain.encode(SENTENCES)).max() > 1e-3
-    assert encoder.recipe == RECIPES["prompteol"].replace(backbone=encoder.recipe.backbone).explicit()
+    assert (
+        encoder.recipe == RECIPES["prompteol"].replace(backbone=encoder.recipe.backbone).explicit()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +113,9 @@ def adapter(tiny_folder, tmp_path_factory):
     def save(family):
         if family not in made:
             model = AutoModelForCausalLM.from_pretrained(tiny_folder(family))
-            config = peft.LoraConfig(r=2, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+            config = peft.LoraConfig(
+                r=2, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM"
+            )
             torch.manual_seed(0)
             model = peft.get_peft_model(model, config).eval()
             for name, parameter in model.named_parameters():
@@ -107,7 +125,9 @@ def adapter(tiny_folder, tmp_path_factory):
             model.save_pretrained(folder)
             shutil.copytree(tiny_folder(family), folder / "base")
             config = json.loads((folder / CONFIG).read_text())
-            assert config["base_model_name_or_path"] == str(tiny_folder(family))  # elsewhere, which is refused
+            assert config["base_model_name_or_path"] == str(
+                tiny_folder(family)
+            )  # elsewhere, which is refused
             (folder / CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": "base"}))
             made[family] = (folder, model)
         return made[family]
@@ -123,7 +143,9 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
     row = Encoder(RECIPES["prompteol"], backbone, {}).inputs(SENTENCES[:1]).rows[0]
     batch = Batch(torch.tensor([row]), torch.tensor([len(row)]))
     with torch.no_grad():
-        ours = backbone.run(batch, Needs(layers=frozenset({backbone.n_layers}))).layers[backbone.n_layers]
+        ours = backbone.run(batch, Needs(layers=frozenset({backbone.n_layers}))).layers[
+            backbone.n_layers
+        ]
         theirs = model(input_ids=batch.ids, output_hidden_states=True).hidden_states[-1]
         base = AutoModel.from_pretrained(tiny_folder(family))(input_ids=batch.ids).last_hidden_state
     assert (ours - theirs).abs().max() < 1e-5 * theirs.abs().max()
@@ -150,7 +172,9 @@ def test_an_adapter_written_by_peft_is_a_backbone(family, adapter, tiny_folder):
         ({}, b"", "reads safetensors only"),
     ],
 )
-def test_adapters_that_cannot_be_added(change, weights, message, adapter, tiny_folder, tmp_path, monkeypatch):
+def test_adapters_that_cannot_be_added(
+    change, weights, message, adapter, tiny_folder, tmp_path, monkeypatch
+):
     folder, _ = adapter("llama")
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(tiny_folder("llama"), elsewhere / "here")
@@ -160,7 +184,9 @@ def test_adapters_that_cannot_be_added(change, weights, message, adapter, tiny_f
     shutil.copytree(tiny_folder("llama"), tmp_path / "base")
     shutil.copytree(folder, tmp_path / "adapter")
     (tmp_path / "linked").symlink_to(elsewhere / "here")
-    (tmp_path / CONFIG).write_text(json.dumps({**json.loads((folder / CONFIG).read_text()), **change}))
+    (tmp_path / CONFIG).write_text(
+        json.dumps({**json.loads((folder / CONFIG).read_text()), **change})
+    )
     (tmp_path / ("adapter_model.bin" if weights == b"" else WEIGHTS)).write_bytes(
         (folder / WEIGHTS).read_bytes() if weights is None else weights
     )
@@ -170,8 +196,13 @@ def test_adapters_that_cannot_be_added(change, weights, message, adapter, tiny_f
 
 def test_an_adapter_of_other_shapes():
     model = torch.nn.ModuleDict({"one": torch.nn.Linear(3, 3)})
-    tensors = {"one.lora_A.default.weight": torch.zeros(2, 4), "one.lora_B.default.weight": torch.zeros(3, 2)}
-    with pytest.raises(UsageError, match=r"changes one of shape \(3, 4\), the backbone has \(3, 3\)"):
+    tensors = {
+        "one.lora_A.default.weight": torch.zeros(2, 4),
+        "one.lora_B.default.weight": torch.zeros(3, 2),
+    }
+    with pytest.raises(
+        UsageError, match=r"changes one of shape \(3, 4\), the backbone has \(3, 3\)"
+    ):
         merge_lora("the adapter", model, {**tensors, ALPHA: torch.tensor(1.0)})
 
 
@@ -184,7 +215,9 @@ def test_what_cannot_be_trained(tiny_folder, monkeypatch):
     with pytest.raises(PromptcliError, match="last-token"):
         learner_of(tiny_folder("bert"))
     monkeypatch.setattr(peft, "inject_adapter_in_model", refuse)
-    with pytest.raises(UsageError, match=r"peft has no LoRA for family 'llama': Please specify `target_modules`$"):
+    with pytest.raises(
+        UsageError, match=r"peft has no LoRA for family 'llama': Please specify `target_modules`$"
+    ):
         learner_of(tiny_folder("llama"))
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(UsageError, match=r"pip install '\.\[peft\]'"):

@@ -1,4 +1,6 @@
-"""RoBERTa's own tokenizer, real sentences: spliced ids equal the filled string's, and the published layout holds."""
+"""RoBERTa's own tokenizer, real sentences: spliced ids equal the filled string's, and the published
+layout holds.
+"""
 
 import pytest
 from transformers import AutoTokenizer
@@ -14,7 +16,9 @@ pytestmark = pytest.mark.data
 def roberta(data_folder):
     folder = data_folder.parent / "models" / "tokenizers" / "roberta-base"
     if not folder.is_dir():
-        pytest.skip("real data: RoBERTa's tokenizer is not next to the folder of PROMPTCLI_TEST_DATA")
+        pytest.skip(
+            "real data: RoBERTa's tokenizer is not next to the folder of PROMPTCLI_TEST_DATA"
+        )
     return AutoTokenizer.from_pretrained(folder)
 
 
@@ -23,7 +27,9 @@ def sentences(data_folder):
     return (data_folder / "pud" / "sentences.txt").read_text(encoding="utf-8").splitlines()[:400]
 
 
-@pytest.mark.parametrize("name", ["manual-roberta", "manual-roberta-the", "manual", "also-called", "[X]"])
+@pytest.mark.parametrize(
+    "name", ["manual-roberta", "manual-roberta-the", "manual", "also-called", "[X]"]
+)
 def test_spliced_ids_equal_the_filled_string(name, roberta, sentences):
     tokens = PieceTokenizer(roberta, "roberta")
     template = Template(template_text(name), tokens)
@@ -35,7 +41,10 @@ def test_spliced_ids_equal_the_filled_string(name, roberta, sentences):
 
 
 def test_the_published_layout(roberta):
-    """4 tokens before the sentence, 4 behind it and 2 specials; the last token is "." without a blank."""
+    """4 tokens before the sentence, 4 behind it and 2 specials.
+
+    The last token is "." without a blank.
+    """
     template = Template(template_text("manual-roberta"), PieceTokenizer(roberta, "roberta"))
     assert template.length == 10
     words = roberta.convert_ids_to_tokens([*template.left, *template.right])

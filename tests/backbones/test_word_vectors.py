@@ -1,4 +1,6 @@
-"""Word vectors in a backbone's place: both text formats, the average of known words, and all that is refused."""
+"""Word vectors in a backbone's place: both text formats, the average of known words, and all that
+is refused.
+"""
 
 import gzip
 
@@ -12,10 +14,17 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.models.registry import portable
 from promptcli.recipe import Recipe
 
-VECTORS = {"the": [0.5, -1.0, 0.25], "dog": [1.0, 2.0, 3.0], "barks": [-4.0, 0.0, 1e-3], ",": [0.0, 0.125, 1.0]}
+VECTORS = {
+    "the": [0.5, -1.0, 0.25],
+    "dog": [1.0, 2.0, 3.0],
+    "barks": [-4.0, 0.0, 1e-3],
+    ",": [0.0, 0.125, 1.0],
+}
 LINES = [" ".join([word, *map(str, numbers)]) for word, numbers in VECTORS.items()]
 GLOVE = "\n".join(LINES) + "\n"
-WORD2VEC = f"{len(LINES)} 3\n" + "".join(f"{line} \n" for line in LINES)  # the first tool ends a line with a blank
+WORD2VEC = f"{len(LINES)} 3\n" + "".join(
+    f"{line} \n" for line in LINES
+)  # the first tool ends a line with a blank
 
 
 def average(sentence):
@@ -40,17 +49,27 @@ def static(backbone):
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("v.txt", GLOVE), ("v.vec", WORD2VEC), ("v.txt.gz", GLOVE), ("crlf.txt", GLOVE), ("bom.txt", f"\ufeff{WORD2VEC}")],
+    [
+        ("v.txt", GLOVE),
+        ("v.vec", WORD2VEC),
+        ("v.txt.gz", GLOVE),
+        ("crlf.txt", GLOVE),
+        ("bom.txt", f"\ufeff{WORD2VEC}"),
+    ],
 )
 def test_both_formats_plain_and_gzipped(name, text, tmp_path):
     data = text.encode().replace(b"\n", b"\r\n") if name == "crlf.txt" else text.encode()
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     row_of, rows = read_word_vectors(tmp_path / name)
     assert rows.dtype == np.float32 and not rows[0].any()
-    assert list(row_of) == list(VECTORS) and np.array_equal(rows[[*row_of.values()]], np.float32([*VECTORS.values()]))
+    assert list(row_of) == list(VECTORS) and np.array_equal(
+        rows[[*row_of.values()]], np.float32([*VECTORS.values()])
+    )
 
 
-def test_a_recipe_means_the_same_from_every_folder_and_its_fingerprint_follows_the_vectors(tmp_path, monkeypatch):
+def test_a_recipe_means_the_same_from_every_folder_and_its_fingerprint_follows_the_vectors(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     for name, text in (("a.txt", GLOVE), ("b.txt", GLOVE), ("c.txt", GLOVE.replace("0.25", "0.5"))):
         (tmp_path / name).write_text(text)
@@ -91,7 +110,8 @@ def test_a_malformed_file_is_named_with_its_line(content, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("", "names no file"), ("nowhere.txt", r"'nowhere\.txt'"), (".", "is a folder")]
+    ("name", "message"),
+    [("", "names no file"), ("nowhere.txt", r"'nowhere\.txt'"), (".", "is a folder")],
 )
 def test_what_is_not_a_file(name, message):
     with pytest.raises(PromptcliError, match=message):
@@ -103,7 +123,15 @@ def test_word_vectors_are_not_a_language_model(glove):
         load_backbone(glove)
 
 
-SENTENCES = ["The dog barks", "dog", "dog dog unknown barks", "dog , the", "nothing known", "", "  the\u00a0dog  "]
+SENTENCES = [
+    "The dog barks",
+    "dog",
+    "dog dog unknown barks",
+    "dog , the",
+    "nothing known",
+    "",
+    "  the\u00a0dog  ",
+]
 
 
 def test_vectors_are_the_average_of_the_known_words(glove, caplog):
@@ -130,6 +158,10 @@ def test_vectors_are_the_average_of_the_known_words(glove, caplog):
     ],
 )
 def test_only_the_static_average_is_allowed(changes, shown):
-    with pytest.raises(UsageError, match=f"only `model` static-avg averages, not {shown}") as caught:
-        build_encoder(static("glove:nowhere.txt").replace(**changes))  # known before any file is read
+    with pytest.raises(
+        UsageError, match=f"only `model` static-avg averages, not {shown}"
+    ) as caught:
+        build_encoder(
+            static("glove:nowhere.txt").replace(**changes)
+        )  # known before any file is read
     assert "\n" not in str(caught.value)

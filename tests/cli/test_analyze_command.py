@@ -15,8 +15,14 @@ from tests.tiny import SENTENCES
 def analyze(run, tiny_folder, tmp_path, monkeypatch):
     """Run ``promptcli analyze`` on the tiny BERT, in a folder with a few files."""
     monkeypatch.chdir(tmp_path)
-    for name, lines in (("corpus", [*SENTENCES, ""]), ("empty", []), ("one", ["A single sentence."])):
-        (tmp_path / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    for name, lines in (
+        ("corpus", [*SENTENCES, ""]),
+        ("empty", []),
+        ("one", ["A single sentence."]),
+    ):
+        (tmp_path / f"{name}.txt").write_text(
+            "".join(f"{line}\n" for line in lines), encoding="utf-8"
+        )
     (tmp_path / "taken.png").write_text("")
     return lambda *given: run("analyze", *given, "--backbone", tiny_folder("bert"), "--offline")
 
@@ -24,14 +30,49 @@ def analyze(run, tiny_folder, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "picture", "key", "shown"),
     [
-        ("anisotropy corpus.txt -m cls -m last-avg", "bars.svg", "vectors", ("last-avg", "█", "eq. 1")),
+        (
+            "anisotropy corpus.txt -m cls -m last-avg",
+            "bars.svg",
+            "vectors",
+            ("last-avg", "█", "eq. 1"),
+        ),
         ("vocabulary", None, "vectors", ()),
-        ("uniformity demo:dev -m cls", "points.png", "alignment", ("uniformity", "2,780 sentences")),
-        ("token-bias corpus.txt --set states=mlm-head", "tokens.png", "groups", ("output embeddings", "never")),
-        ("impact 'it costs $5 or $6'", "impact.png", "matrix", ("mean impact on all tokens", "█99")),
-        ("impact-tfidf corpus.txt --set first=3", "tfidf.pdf", "correlation", ("all tokens", "3 sentences, ")),
-        ("attention --set head=1-1", "attention.png", "diagonal", ("using the sentence 'A baker", "to itself")),
-        ("mask-tokens 'one [bold]' --prompt bare", None, "sentences", ("one [bold]", "prompt=bare")),
+        (
+            "uniformity demo:dev -m cls",
+            "points.png",
+            "alignment",
+            ("uniformity", "2,780 sentences"),
+        ),
+        (
+            "token-bias corpus.txt --set states=mlm-head",
+            "tokens.png",
+            "groups",
+            ("output embeddings", "never"),
+        ),
+        (
+            "impact 'it costs $5 or $6'",
+            "impact.png",
+            "matrix",
+            ("mean impact on all tokens", "█99"),
+        ),
+        (
+            "impact-tfidf corpus.txt --set first=3",
+            "tfidf.pdf",
+            "correlation",
+            ("all tokens", "3 sentences, "),
+        ),
+        (
+            "attention --set head=1-1",
+            "attention.png",
+            "diagonal",
+            ("using the sentence 'A baker", "to itself"),
+        ),
+        (
+            "mask-tokens 'one [bold]' --prompt bare",
+            None,
+            "sentences",
+            ("one [bold]", "prompt=bare"),
+        ),
     ],
 )
 def test_every_analysis_as_json_as_a_table_and_as_a_picture(
@@ -43,7 +84,9 @@ def test_every_analysis_as_json_as_a_table_and_as_a_picture(
     assert ran.code == 0 and all(words in ran.out + ran.err for words in shown)
     if picture:
         matplotlib = pytest.importorskip("matplotlib")
-        monkeypatch.setitem(matplotlib.rcParams, "text.usetex", True)  # as a matplotlibrc of the current folder may say
+        monkeypatch.setitem(
+            matplotlib.rcParams, "text.usetex", True
+        )  # as a matplotlibrc of the current folder may say
         ran = analyze(*command, "--plot", picture)
         assert ran.code == 0 and f"drawn to {picture}" in ran.err
         first = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[(tmp_path / picture).suffix]
@@ -52,7 +95,11 @@ def test_every_analysis_as_json_as_a_table_and_as_a_picture(
 
 def test_a_title_is_broken_after_a_comma_or_colon():
     figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(6.4, 3.0))
-    figure_title(figure, "mini-bert: anisotropy of 300 sentences, from the start, lower-cased, cut to 32 words", "Two.")
+    figure_title(
+        figure,
+        "mini-bert: anisotropy of 300 sentences, from the start, lower-cased, cut to 32 words",
+        "Two.",
+    )
     lines = figure.get_suptitle().replace("\N{NO-BREAK SPACE}", " ").splitlines()
     assert lines == [
         "mini-bert: anisotropy of 300 sentences, from the start, lower-cased,",
@@ -64,7 +111,12 @@ def test_a_title_is_broken_after_a_comma_or_colon():
 def test_names_of_close_points_do_not_cover_each_other(tmp_path):
     figures = pytest.importorskip("matplotlib.figure")
     panel = figures.Figure(figsize=(7.0, 5.0)).subplots()
-    points = {"static-avg": (0.0, 0.0), "last-avg": (0.001, 0.001), "cls": (0.002, -0.001), "far-right": (1.0, 1.0)}
+    points = {
+        "static-avg": (0.0, 0.0),
+        "last-avg": (0.001, 0.001),
+        "cls": (0.002, -0.001),
+        "far-right": (1.0, 1.0),
+    }
     panel.plot(*zip(*points.values(), strict=True), "o")
     name_points(panel, points)
     boxes = [text.get_window_extent() for text in panel.texts]
@@ -76,18 +128,32 @@ def test_names_of_close_points_do_not_cover_each_other(tmp_path):
 def test_settings_reach_the_analysis_and_rows_that_cannot_be_computed_are_left_out(analyze):
     given = ("--set", "sample=5", "--set", "seed=3", "--set", "lower=false", "--set", "words=0")
     document = analyze("anisotropy", "corpus.txt", "-m", "cls", *given, "--json").json
-    assert document["settings"] == {"first": 100_000, "sample": 5, "seed": 3, "lower": False, "words": 0}
+    assert document["settings"] == {
+        "first": 100_000,
+        "sample": 5,
+        "seed": 3,
+        "lower": False,
+        "words": 0,
+    }
     assert document["results"][0]["vectors"] == 5
     ran = analyze("anisotropy", "--set", "first=20")
     assert ran.code == 0 and "using the shipped demo sentences" in ran.err
-    assert "static-ditto is left out: no head is known" in ran.err  # a folder has no known Ditto head
-    assert [line.split()[0] for line in ran.out.splitlines()[1:]] == ["static-avg", "last-avg", "first-last-avg"]
+    assert (
+        "static-ditto is left out: no head is known" in ran.err
+    )  # a folder has no known Ditto head
+    assert [line.split()[0] for line in ran.out.splitlines()[1:]] == [
+        "static-avg",
+        "last-avg",
+        "first-last-avg",
+    ]
 
 
 @pytest.mark.parametrize("command", [("vocabulary",), ("token-bias", "corpus.txt")])
 def test_what_is_of_the_backbone_has_its_name_alone(command, analyze, tiny_folder):
     ran = analyze(*command)
-    assert "first-last-avg" not in ran.out + ran.err and tiny_folder("bert").name in ran.out + ran.err
+    assert (
+        "first-last-avg" not in ran.out + ran.err and tiny_folder("bert").name in ran.out + ran.err
+    )
     assert "recipe" not in analyze(*command, "--json").json["results"][0]
 
 
@@ -129,9 +195,17 @@ def test_a_picture_needs_matplotlib(analyze, monkeypatch):
 def test_maps_and_bars_read_without_colour():
     lines = [line.plain for line in token_map(["the", "dog"], [[0.0, 0.5], [1.0, 0.25]])]
     assert lines[0].split() == ["1", "2"]
-    assert lines[1].split()[:2] == ["1", "the"] and lines[2].endswith("█99 ░25") and "▒50" in lines[1]
+    assert (
+        lines[1].split()[:2] == ["1", "the"] and lines[2].endswith("█99 ░25") and "▒50" in lines[1]
+    )
     assert token_map(["a"], [[0.0]])[1].plain.split()[-1] == "0"  # only zeros: no division by zero
-    assert [text_bar(share, 4) for share in (0.0, 0.5, 1.0, 2.0, 0.53125)] == ["", "██", "████", "████", "██▏"]
+    assert [text_bar(share, 4) for share in (0.0, 0.5, 1.0, 2.0, 0.53125)] == [
+        "",
+        "██",
+        "████",
+        "████",
+        "██▏",
+    ]
 
 
 @pytest.mark.data
@@ -139,6 +213,14 @@ def test_impact_goes_with_tfidf_on_real_text(data_folder, run, tmp_path):
     lines = (data_folder / "pud" / "sentences.txt").read_text(encoding="utf-8").splitlines()
     short = [line for line in lines if len(line) < 60]  # a sentence of n tokens is n^2 / 2 inputs
     (tmp_path / "short.txt").write_text("\n".join(short), encoding="utf-8")
-    ran = run("analyze", "impact-tfidf", tmp_path / "short.txt", "--set", "first=10", "--offline", "--json")
+    ran = run(
+        "analyze",
+        "impact-tfidf",
+        tmp_path / "short.txt",
+        "--set",
+        "first=10",
+        "--offline",
+        "--json",
+    )
     (study,) = ran.json["results"]
     assert study["sentences"] == 10 and study["correlation"]["spearman"] > 0

@@ -18,7 +18,13 @@ from rich.console import Console
 import promptcli
 from promptcli.cli import console
 from promptcli.cli.app import command
-from promptcli.errors import LONGEST_MESSAGE, CheckFailedError, NotFoundError, PromptcliError, UsageError
+from promptcli.errors import (
+    LONGEST_MESSAGE,
+    CheckFailedError,
+    NotFoundError,
+    PromptcliError,
+    UsageError,
+)
 from promptcli.serving.worker import Worker, computing
 from tests.embed_running import refused
 from tests.processes import Program
@@ -32,7 +38,9 @@ def test_help_names_every_command_and_option_and_cuts_nothing(path, run, monkeyp
     ran = run(*path, "-h")
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80 and "…" not in ran.out
     params = EVERY_COMMAND[path].params
-    options = [option for option in params if option.param_type_name == "option" and not option.hidden]
+    options = [
+        option for option in params if option.param_type_name == "option" and not option.hidden
+    ]
     names = [name for option in options for name in (*option.opts, *option.secondary_opts)]
     assert all(name in ran.out for name in (*names, *getattr(EVERY_COMMAND[path], "commands", ())))
     assert all(option.help for option in options)
@@ -44,7 +52,8 @@ def test_no_arguments_show_help(run):
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(PromptcliError, 1), (UsageError, 2), (NotFoundError, 3), (CheckFailedError, 4)]
+    ("error", "code"),
+    [(PromptcliError, 1), (UsageError, 2), (NotFoundError, 3), (CheckFailedError, 4)],
 )
 def test_every_error_is_one_line_and_its_exit_code(error, code, run, monkeypatch):
     def fail(*_, **__):
@@ -78,24 +87,38 @@ def test_a_process_ends_though_a_server_s_thread_still_computes(run, monkeypatch
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
-@pytest.mark.parametrize(("name", "remedy"), [("/elsewhere/x", "give another path"), ("x", "PROMPTCLI_HOME=/a/folder")])
-def test_what_may_not_be_written_is_named_with_what_to_give(name, remedy, number, run, monkeypatch, home):
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("/elsewhere/x", "give another path"), ("x", "PROMPTCLI_HOME=/a/folder")]
+)
+def test_what_may_not_be_written_is_named_with_what_to_give(
+    name, remedy, number, run, monkeypatch, home
+):
     def fail(*_, **__):
         raise OSError(number, os.strerror(number), os.path.join(home, name))
 
     monkeypatch.setattr("promptcli.models.loading.open_registry", fail)
     ran = run("similarity", "one", "two")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith(f"promptcli: '{os.path.join(home, name)}' may not be opened or written (")
+    assert ran.err.startswith(
+        f"promptcli: '{os.path.join(home, name)}' may not be opened or written ("
+    )
     assert remedy in ran.err and "Errno" not in ran.err
 
 
 def test_python_dash_m_runs_it_and_imports_nothing_from_the_current_folder(tmp_path):
-    for name in ("typer", "rich", "msgspec"):  # python -m itself imports some of Python's own modules from there
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')\n")
+    for name in (
+        "typer",
+        "rich",
+        "msgspec",
+    ):  # python -m itself imports some of Python's own modules from there
+        (tmp_path / f"{name}.py").write_text(
+            "raise SystemExit('imported from the current folder')\n"
+        )
     command = [sys.executable, "-m", "promptcli", "--version"]
     environment = {**os.environ, "PYTHONPATH": str(Path(promptcli.__file__).parents[1])}
-    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
     assert ran.stdout.strip() == promptcli.__version__
 
 
@@ -129,7 +152,10 @@ CHOICES = [
         ("similarity a", 2, "missing argument 'B'"),
         ("similarity --modle x", 2, "promptcli similarity --help"),
         ("eval --task STSB", 2, "mean STS-B"),
-        *((f"similarity one two --offline {words}", code, message) for words, code, message in CHOICES),
+        *(
+            (f"similarity one two --offline {words}", code, message)
+            for words, code, message in CHOICES
+        ),
     ],
 )
 def test_a_wrong_command_line_is_one_line_with_the_nearest_name(line, code, message, run):
@@ -154,11 +180,16 @@ def test_messages_name_options_as_they_are_typed_and_leave_fields_of_documents()
 
 
 def test_half_a_surrogate_pair_is_refused(run):
-    refused(run("similarity", "a", "b", "--prompt", "[X] \udce9 [MASK]", "--offline", "-q"), 2, "UTF-8")
+    refused(
+        run("similarity", "a", "b", "--prompt", "[X] \udce9 [MASK]", "--offline", "-q"), 2, "UTF-8"
+    )
 
 
 def test_an_ascii_terminal_is_written_to_in_ascii(run):
-    for arguments in (["eval", "--task", "demo:dev", "-m", "static-avg", "-q"], ["templates", "--json"]):
+    for arguments in (
+        ["eval", "--task", "demo:dev", "-m", "static-avg", "-q"],
+        ["templates", "--json"],
+    ):
         out, err = Program(*arguments, environment={"PYTHONIOENCODING": "ascii"}).communicate()
         assert out and max(out) < 128 and err == b""
     assert json.loads(out) == run("templates", "--json").json
@@ -176,15 +207,24 @@ def test_an_ascii_terminal_is_written_to_in_ascii(run):
 )
 def test_closed_and_full_streams(word, closed, full, code, message):
     with open("/dev/full", "w") as device:
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **({full: device} if full else {})}
+        pipes = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **({full: device} if full else {}),
+        }
         close = functools.partial(list, map(os.close, closed))
-        running = subprocess.Popen([sys.executable, "-m", "promptcli", word], **pipes, preexec_fn=close)
+        running = subprocess.Popen(
+            [sys.executable, "-m", "promptcli", word], **pipes, preexec_fn=close
+        )
         err = running.communicate()[1] or b""
     assert running.returncode == code and err.startswith(message) and err.count(b"\n") <= 1
 
 
 def test_a_table_is_as_wide_as_it_is_or_folded_to_a_terminal(monkeypatch, capsys):
-    rows = [("one", "1.00", "a text [of] several :smile: words", ""), ("two", "10.00", "short", "and another text")]
+    rows = [
+        ("one", "1.00", "a text [of] several :smile: words", ""),
+        ("two", "10.00", "short", "and another text"),
+    ]
     console.result_table(("name", "value", "text", "more"), rows)
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:] == [
@@ -204,12 +244,21 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(monkeypatch):
         bar.describe("loss 0.5")
         bar(50)
     first, second = captured.get().splitlines()
-    assert first.startswith("train: 900 of 1,000") and second.startswith("train loss 0.5: 950 of 1,000")
+    assert first.startswith("train: 900 of 1,000") and second.startswith(
+        "train loss 0.5: 950 of 1,000"
+    )
 
 
 @pytest.mark.parametrize(
     ("speed", "shown"),
-    [(None, "-/s"), (12345.6, "12,346/s"), (9.96, "10.0/s"), (1.5, "1.5/s"), (0.5, "30.0/min"), (0.01, "36.0/h")],
+    [
+        (None, "-/s"),
+        (12345.6, "12,346/s"),
+        (9.96, "10.0/s"),
+        (1.5, "1.5/s"),
+        (0.5, "30.0/min"),
+        (0.01, "36.0/h"),
+    ],
 )
 def test_a_rate_is_never_zero(speed, shown):
     assert console.rate(speed) == shown
@@ -218,5 +267,10 @@ def test_a_rate_is_never_zero(speed, shown):
 def test_options_of_a_recipe_without_a_model_are_said_to_leave_mini(run):
     changed = run("similarity", "a cat", "a dog", "--pooling", "last/avg")
     assert "using mini-bert, [X] last/avg, not the default model mini" in changed.err
-    assert "not mini" not in run("similarity", "a cat", "a dog", "--set", "max-length=20").err  # it is mini, cut
-    assert "not mini" not in run("similarity", "a cat", "a dog", "-m", "last-avg", "--pooling", "last/max").err
+    assert (
+        "not mini" not in run("similarity", "a cat", "a dog", "--set", "max-length=20").err
+    )  # it is mini, cut
+    assert (
+        "not mini"
+        not in run("similarity", "a cat", "a dog", "-m", "last-avg", "--pooling", "last/max").err
+    )

@@ -1,4 +1,7 @@
-"""``embed`` and ``similarity`` on the fake encoder: files, folders of parts, pipes; what they print and refuse."""
+"""``embed`` and ``similarity`` on the fake encoder: files, folders of parts, pipes.
+
+What they print and refuse.
+"""
 
 import json
 import os
@@ -34,14 +37,22 @@ def test_embed_writes_beside_the_input(run, fake):
     assert names() == ["a.txt", "b.txt", "b.txt.npy", "b.txt.npy.manifest.json", "lines.txt"]
     assert np.array_equal(np.load("b.txt.npy")[:4], np.stack([vector(row) for row in ROWS]))
     blank, cut, last = err.splitlines()
-    assert "blank lines, which keep their rows: 1 of 5" in blank and "sentences cut to 16 tokens: 1 of 5" in cut
-    assert last.startswith("5 vectors of 8 dimensions in b.txt.npy, ") and last.endswith(" sentences/s)")
+    assert (
+        "blank lines, which keep their rows: 1 of 5" in blank
+        and "sentences cut to 16 tokens: 1 of 5" in cut
+    )
+    assert last.startswith("5 vectors of 8 dimensions in b.txt.npy, ") and last.endswith(
+        " sentences/s)"
+    )
     assert run("embed", "b.txt", "-q", "--force") == (0, "", "")
 
 
 def test_fields_of_a_table_are_texts_and_ids(run):
     Path("a.csv").write_text("key,body\nk1,one\nk2,two\n")
-    assert run("embed", "a.csv", "-o", "v.parquet", "--text-field", "body", "--id-field", "key").code == 0
+    assert (
+        run("embed", "a.csv", "-o", "v.parquet", "--text-field", "body", "--id-field", "key").code
+        == 0
+    )
     stored = read_vectors(Path("v.parquet"))
     assert (list(stored.ids), stored.texts) == (["k1", "k2"], ["one", "two"])
 
@@ -50,7 +61,10 @@ def test_json_lines_on_stdout(run):
     code, out, err = run("embed", "a.txt", "-o", "-", "--normalize")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [(row["id"], row["text"]) for row in rows] == list(enumerate(ROWS))
-    assert np.allclose([np.linalg.norm(row["embedding"]) for row in rows], 1) and "in standard output" in err
+    assert (
+        np.allclose([np.linalg.norm(row["embedding"]) for row in rows], 1)
+        and "in standard output" in err
+    )
 
 
 def test_sentences_on_the_command_line(run):
@@ -75,7 +89,16 @@ def test_the_same_command_again_leaves_the_output(run):
 
 
 @pytest.mark.parametrize(
-    "change", ["input", "settings", "encoder", "precision of the encoder", "output", "manifest", "no manifest"]
+    "change",
+    [
+        "input",
+        "settings",
+        "encoder",
+        "precision of the encoder",
+        "output",
+        "manifest",
+        "no manifest",
+    ],
 )
 def test_another_output_takes_force(run, fake, monkeypatch, change):
     assert run(*EMBED).code == 0
@@ -84,7 +107,9 @@ def test_another_output_takes_force(run, fake, monkeypatch, change):
     elif change.endswith("encoder"):
         other = FakeEncoder()
         other.fingerprint = "e" * 64 if change == "encoder" else other.fingerprint
-        other.provenance = other.provenance if change == "encoder" else {"backbone": "fake", "dtype": "bfloat16"}
+        other.provenance = (
+            other.provenance if change == "encoder" else {"backbone": "fake", "dtype": "bfloat16"}
+        )
         monkeypatch.setattr("promptcli.models.loading.open_model", lambda *_, **__: other)
     elif change == "output":
         np.save("v.npy", np.zeros((4, 8), np.float32))
@@ -144,7 +169,10 @@ def test_refusals(run, fake, line, code, message):
 
 @pytest.mark.parametrize("number", [0, 1], ids=["Slurm array", "loop"])
 def test_scripts_of_the_guide_make_a_complete_folder(run, tmp_path, number):
-    """The shell runs the scripts with a program that notes its arguments, in its order; then these are run here."""
+    """The shell runs the scripts with a program that notes its arguments, in its order.
+
+    Then these are run here.
+    """
     page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text()
     script = re.findall(r"```text\n(#!/bin/sh\n.*?)```", page, flags=re.DOTALL)[number]
     Path("bin").mkdir()
@@ -182,8 +210,12 @@ def test_similarity_of_two_files(run):
     code, out, _ = run("similarity", "a.txt", "b.jsonl")
     assert code == 0
     assert out.split() == [f"{cosine(row, f'row {i}'):.4f}" for i, row in enumerate(ROWS)]
-    rows = [json.loads(line) for line in run("similarity", "a.txt", "b.jsonl", "--json")[1].splitlines()]
-    assert [(row["a"], row["b"]) for row in rows] == [(row, f"row {i}") for i, row in enumerate(ROWS)]
+    rows = [
+        json.loads(line) for line in run("similarity", "a.txt", "b.jsonl", "--json")[1].splitlines()
+    ]
+    assert [(row["a"], row["b"]) for row in rows] == [
+        (row, f"row {i}") for i, row in enumerate(ROWS)
+    ]
 
 
 def test_similarity_of_what_does_not_fit(run, fake):
@@ -198,7 +230,8 @@ def test_similarity_of_what_does_not_fit(run, fake):
 
 
 @pytest.mark.parametrize(
-    "words", [("none.csv", "b.csv"), ("none.csv", "a cat"), ("a cat", "none.csv"), ("b.csv", "none.csv")]
+    "words",
+    [("none.csv", "b.csv"), ("none.csv", "a cat"), ("a cat", "none.csv"), ("b.csv", "none.csv")],
 )
 def test_similarity_refuses_names_of_files_that_are_not_there(run, fake, words):
     Path("b.csv").write_text("text\none\n")
@@ -225,6 +258,10 @@ def test_every_line_arrives(words, lines, run):
         threading.Thread(target=Path(name).write_text, args=("\n".join(MANY),), daemon=True).start()
     ran = run(*words.split())
     assert ran.code == 0, ran.err
-    shown = ran.out.replace(", ", ",").replace(": ", ":").splitlines() if "embed" in words else ran.out.splitlines()
+    shown = (
+        ran.out.replace(", ", ",").replace(": ", ":").splitlines()
+        if "embed" in words
+        else ran.out.splitlines()
+    )
     shown = [line for line in shown if line.startswith(("rows", "{", "1"))]
     assert len(shown) == len(lines) and all(map(str.startswith, shown, lines))

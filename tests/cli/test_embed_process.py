@@ -93,7 +93,9 @@ def test_a_pipe_closed_from_the_start():
 def test_rows_leave_as_soon_as_a_batch_of_them_has_arrived():
     running = program("embed", "-", stdin=PIPE, environment={"FAKE_WINDOW": "512"})
     for start in (0, BATCH):
-        running.stdin.write("".join(f"line {row}\n" for row in range(start, start + BATCH)).encode())
+        running.stdin.write(
+            "".join(f"line {row}\n" for row in range(start, start + BATCH)).encode()
+        )
         running.stdin.flush()
         rows = [json.loads(running.stdout.readline())["id"] for _ in range(BATCH)]
         assert rows == list(range(start, start + BATCH))

@@ -23,16 +23,23 @@ UNFITTED = [name for name in RECIPES if name not in ("first-last-tfidf", "whiten
 
 @pytest.fixture
 def fake(monkeypatch):
-    """Stand in for backbones and forward passes; lists the recipes opened and the sentences encoded."""
+    """Stand in for backbones and forward passes.
+
+    Lists the recipes opened and the sentences encoded.
+    """
     seen = {"opened": [], "encoded": count_letters(monkeypatch)}
 
     def open_model(entry, **_):
-        fitted = "tfidf" in entry.recipe.pooling or {"whitening", "flow"} & set(entry.recipe.transforms)
+        fitted = "tfidf" in entry.recipe.pooling or {"whitening", "flow"} & set(
+            entry.recipe.transforms
+        )
         if fitted and not entry.tensors:
             raise UsageError("is fitted: `promptcli fit --model ... --on FILE --name NAME`")
         seen["opened"].append(entry.recipe)
         name = recipe_name(entry.recipe)
-        return LetterEncoder(1 + (list(RECIPES).index(name) if name in RECIPES else 20) / 5, entry.recipe)
+        return LetterEncoder(
+            1 + (list(RECIPES).index(name) if name in RECIPES else 20) / 5, entry.recipe
+        )
 
     monkeypatch.setattr(loading, "open_model", open_model)
     return seen
@@ -42,10 +49,19 @@ def fake(monkeypatch):
 def score(run, tmp_path):
     """Run ``eval`` on a folder of a few tasks."""
     root = tmp_path / "data"
-    for year, name, number in (("STS12", "MSRpar", 30), ("STS12", "MSRvid", 20), ("STS14", "images", 25)):
+    for year, name, number in (
+        ("STS12", "MSRpar", 30),
+        ("STS12", "MSRvid", 20),
+        ("STS14", "images", 25),
+    ):
         generator = np.random.default_rng(number)
         words = ["".join(generator.choice(list(LETTERS), 6)) for _ in range(number)]
-        write_pairs(root, year, zip(words, words[::-1], generator.integers(0, 26, number) / 5, strict=True), name)
+        write_pairs(
+            root,
+            year,
+            zip(words, words[::-1], generator.integers(0, 26, number) / 5, strict=True),
+            name,
+        )
     pairs = [("abc"[n % 3] * 3 + "x", "cab"[n % 2], n % 6) for n in range(12)]
     write_pairs(root, "STS-B", pairs, "dev")
     write_pairs(root, "STS-B", pairs * 2, "test")
@@ -87,27 +103,43 @@ def test_missing_tasks_are_named_and_are_dashes_in_the_table(score, document, fa
         (["-m", '{"max_length": 16}'], "last/mask"),
     ],
 )
-def test_a_prompt_with_a_mask_is_read_at_the_mask_unless_a_pooling_is_given(words, pooling, score, fake):
+def test_a_prompt_with_a_mask_is_read_at_the_mask_unless_a_pooling_is_given(
+    words, pooling, score, fake
+):
     assert score("--prompt", "[X] means [MASK] .", *words).code == 0
     assert [recipe.pooling for recipe in fake["opened"]] == [pooling]
 
 
-def test_table_says_protocol_text_intervals_subsets_and_what_is_not_comparable(run, score, document, fake):
+def test_table_says_protocol_text_intervals_subsets_and_what_is_not_comparable(
+    run, score, document, fake
+):
     tasks = ("--model", "cls", "--task", "STS12", "--task", "STS14", "--task", "STS-B:dev")
     ran = score(*tasks)
-    for words in ("protocol senteval", "95% bootstrap interval", "text: as in the folder, lower-cased"):
+    for words in (
+        "protocol senteval",
+        "95% bootstrap interval",
+        "text: as in the folder, lower-cased",
+    ):
         assert words in ran.out
     assert "* STS12: 50 pairs, not 3108: not comparable" in ran.out and "MSRvid" not in ran.out
     figures = {row["task"]: row for row in document(*tasks)["results"]}
     first = figures["STS12"]
-    assert f"{first['value']:.2f}" in ran.out and f"±{(first['ci95'][1] - first['ci95'][0]) / 2:.2f}" in ran.out
+    assert (
+        f"{first['value']:.2f}" in ran.out
+        and f"±{(first['ci95'][1] - first['ci95'][0]) / 2:.2f}" in ran.out
+    )
     # the average is of the rounded figures of test splits
     row = next(line for line in ran.out.splitlines() if line.startswith("cls"))
-    assert row.split()[-1] == f"{np.mean([round(figures[task]['value'], 2) for task in ('STS12', 'STS14')]):.2f}"
+    assert (
+        row.split()[-1]
+        == f"{np.mean([round(figures[task]['value'], 2) for task in ('STS12', 'STS14')]):.2f}"
+    )
     subsets = score(*tasks, "--subsets").out
     assert "STS14 by subset" not in subsets
     assert f"{first['subsets']['MSRvid']['value']:.2f}" in subsets.split("STS12 by subset")[1]
-    assert "protocol" not in run("eval", "--model", "cls", "--task", "demo").out  # our own pairs have none
+    assert (
+        "protocol" not in run("eval", "--model", "cls", "--task", "demo").out
+    )  # our own pairs have none
 
 
 def test_nothing_named_means_every_recipe_that_needs_no_fitting(score, document, fake):
@@ -117,8 +149,12 @@ def test_nothing_named_means_every_recipe_that_needs_no_fitting(score, document,
         assert f"{name} is left out: " in ran.err
     assert ran.err.count("promptcli fit") == 3
     assert len(fake["encoded"]) == 1 and len(set(fake["encoded"][0])) == len(fake["encoded"][0])
-    neutral = document("--task", "STS14", "--backbone", "other", "--set", "max-length=32")["results"]
-    assert [(row["model"], row["recipe_fields"]["max_length"]) for row in neutral] == [("other", 32)] * len(UNFITTED)
+    neutral = document("--task", "STS14", "--backbone", "other", "--set", "max-length=32")[
+        "results"
+    ]
+    assert [(row["model"], row["recipe_fields"]["max_length"]) for row in neutral] == [
+        ("other", 32)
+    ] * len(UNFITTED)
     changed = document("--task", "STS14", "--pooling", "last/cls")["results"]
     assert [row["recipe"] for row in changed] == ["cls"]
 
@@ -128,18 +164,30 @@ def test_entries_and_recipes_stand_in_one_table(score, document, fake, entry):
     lines = score(*chosen).out.splitlines()
     assert all(any(line.startswith(name) for line in lines) for name in ("mine", "mini-bert cls"))
     scored = document(*chosen)["results"]
-    assert [(row["model"], row["recipe"]) for row in scored] == [("mine", "whitening"), ("mini-bert", "cls")]
+    assert [(row["model"], row["recipe"]) for row in scored] == [
+        ("mine", "whitening"),
+        ("mini-bert", "cls"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("labels", "names"),
     [
-        ([("mini", "prompt=Say pooling=last/mask"), ("mini-bert", "last-avg")], ["mini", "mini-bert last-avg"]),
+        (
+            [("mini", "prompt=Say pooling=last/mask"), ("mini-bert", "last-avg")],
+            ["mini", "mini-bert last-avg"],
+        ),
         ([("/a/b/MiniLM/", "pooling=last/avg max_length=9"), ("x/y", "cls")], ["MiniLM", "y cls"]),
-        ([("/a/MiniLM", "pooling=last/avg"), ("/b/MiniLM", "pooling=last/avg")], ["/a/MiniLM", "/b/MiniLM"]),
+        (
+            [("/a/MiniLM", "pooling=last/avg"), ("/b/MiniLM", "pooling=last/avg")],
+            ["/a/MiniLM", "/b/MiniLM"],
+        ),
         ([("mine", "cls", True)], ["mine"]),
         ([("mine", "cls", True), ("mini-bert", "cls")], ["mine", "mini-bert cls"]),
-        ([("mini-bert", "last-avg"), ("mini-bert", "pooling=last/ditto:1-9")], ["last-avg", "last/ditto:1-9"]),
+        (
+            [("mini-bert", "last-avg"), ("mini-bert", "pooling=last/ditto:1-9")],
+            ["last-avg", "last/ditto:1-9"],
+        ),
     ],
 )
 def test_names_in_a_table_are_short_and_no_two_are_equal(labels, names):
@@ -150,17 +198,29 @@ def test_names_in_a_table_are_short_and_no_two_are_equal(labels, names):
     ("models", "rows", "reasons"),
     [
         (("last-avg", "cls", "--pooling", "last/avg"), ["last-avg", "last-avg (cls)"], {}),
-        (("ditto:1-2", "last/ditto:1-2", "cls"), ["first-last/ditto:1-2", "last/ditto:1-2", "cls"], {}),
-        (("cls", "whitening", "nowhere"), ["cls", "whitening", "nowhere"], {"whitening": "fit", "": "no model"}),
+        (
+            ("ditto:1-2", "last/ditto:1-2", "cls"),
+            ["first-last/ditto:1-2", "last/ditto:1-2", "cls"],
+            {},
+        ),
+        (
+            ("cls", "whitening", "nowhere"),
+            ["cls", "whitening", "nowhere"],
+            {"whitening": "fit", "": "no model"},
+        ),
     ],
 )
-def test_every_model_asked_for_is_a_row_with_its_figure_or_the_reason(score, fake, models, rows, reasons):
+def test_every_model_asked_for_is_a_row_with_its_figure_or_the_reason(
+    score, fake, models, rows, reasons
+):
     ran = score(*models, "--task", "STS14", "--json", "-q")
     assert ran.code == (2 if reasons else 0)
     document = json.loads(ran.out)
     assert len(document["results"]) == len(rows) - len(reasons)
     refused = {row["recipe"]: row["reason"] for row in document.get("refused", [])}
-    assert refused.keys() == reasons.keys() and all(reasons[name] in refused[name] for name in reasons)
+    assert refused.keys() == reasons.keys() and all(
+        reasons[name] in refused[name] for name in reasons
+    )
     lines = score(*models, "--task", "STS14", "-q").out.splitlines()
     assert all(any(line.split("  ")[0].endswith(name) for line in lines) for name in rows)
 
@@ -171,12 +231,16 @@ def test_a_task_that_a_model_cannot_take_leaves_its_other_figures(score, fake, m
 
     monkeypatch.setitem(evaluator.METRICS, MtebTask, refuse)
     ran = score("cls", "--task", "STS14", "--task", "mteb:STS17", "-q")
-    assert ran.code == 2 and any(line.startswith("cls ") and "." in line for line in ran.out.splitlines())
+    assert ran.code == 2 and any(
+        line.startswith("cls ") and "." in line for line in ran.out.splitlines()
+    )
     assert "cls is not complete: nothing predicts; give MODEL" in ran.out
 
 
 def test_constant_cosines_are_told(score, fake, monkeypatch):
-    monkeypatch.setattr(LetterEncoder, "vectors", lambda self, sentences: np.ones((len(sentences), 3), np.float32))
+    monkeypatch.setattr(
+        LetterEncoder, "vectors", lambda self, sentences: np.ones((len(sentences), 3), np.float32)
+    )
     assert "all cosines on STS14 are 1.0000" in score("cls", "--task", "STS14").err
 
 
@@ -203,9 +267,15 @@ def test_compare_adds_the_other_and_says_how_sure_it_is(score, document, fake):
         (("cls", "--compare", "static-avg"), ("retrieval:FILE",), "retrieval:FILE", 1),
     ],
 )
-def test_differences_are_corrected_for_their_number(score, fake, tmp_path, models, task, tasks, count):
+def test_differences_are_corrected_for_their_number(
+    score, fake, tmp_path, models, task, tasks, count
+):
     file = tmp_path / "notes.tsv"
-    rows = [(LETTERS[n] * 2, LETTERS[n] + LETTERS[n - 1] * m, float(m == 1)) for n in range(9) for m in (1, 2)]
+    rows = [
+        (LETTERS[n] * 2, LETTERS[n] + LETTERS[n - 1] * m, float(m == 1))
+        for n in range(9)
+        for m in (1, 2)
+    ]
     file.write_text("query\tdocument\tgrade\n" + "".join(f"{q}\t{d}\t{g}\n" for q, d, g in rows))
     words = [word for name in task for word in ("--task", name.replace("FILE", str(file)))]
     found = score(*models, *words, "--json").json["comparisons"]
@@ -254,20 +324,31 @@ def test_results_are_written_by_the_files_name(suffix, score, fake, tmp_path):
             (row["recipe"], row["task"], str(row["pairs"])) for row in found["results"]
         ]
         assert [float(row["value"]) for row in rows] == [row["value"] for row in found["results"]]
-        assert [float(row["ci95_low"]) for row in rows] == [row["ci95"][0] for row in found["results"]]
+        assert [float(row["ci95_low"]) for row in rows] == [
+            row["ci95"][0] for row in found["results"]
+        ]
     elif suffix == ".md":
         assert "|  | STS12* | STS-B* | Avg |\n| --- | ---: | ---: | ---: |" in text
-        assert all(f"| {value} |" in text for value in values) and "differences, mean of 2 tasks" in text
+        assert (
+            all(f"| {value} |" in text for value in values)
+            and "differences, mean of 2 tasks" in text
+        )
     else:
-        assert r" & STS12* & STS-B* & Avg \\" in text and r"$\pm$" in text and r"95\% interval" in text
+        assert (
+            r" & STS12* & STS-B* & Avg \\" in text and r"$\pm$" in text and r"95\% interval" in text
+        )
         assert all(f"& {value} " in text for value in values)
         assert all(line.startswith("%") for line in text.splitlines() if "paired bootstrap" in line)
     refused(score(*words, "-o", file), 2, str(file), "--force")
     assert score(*words, "-o", file, "--force").code == 0
 
 
-@pytest.mark.parametrize(("name", "code"), [("folder", 2), ("results.txt", 2), ("no/results.md", 3)])
-def test_a_file_of_results_that_cannot_be_written_is_refused_before_any_work(name, code, score, fake, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "code"), [("folder", 2), ("results.txt", 2), ("no/results.md", 3)]
+)
+def test_a_file_of_results_that_cannot_be_written_is_refused_before_any_work(
+    name, code, score, fake, tmp_path
+):
     refused(score("--model", "cls", "-o", tmp_path / name), code, "--output")
     assert not fake["opened"]
 
@@ -283,6 +364,9 @@ def test_an_average_is_of_complete_rows_only(score, fake, monkeypatch):
     monkeypatch.setattr("promptcli.evaluation.candidates.score_vectors", score_vectors)
     ran = score("--model", "cls", "--model", "last-avg", "--task", "STS12", "--task", "STS14")
     lines = ran.out.splitlines()
-    cls, last_avg = (next(line.split() for line in lines if line.startswith(name)) for name in ("cls ", "last-avg "))
+    cls, last_avg = (
+        next(line.split() for line in lines if line.startswith(name))
+        for name in ("cls ", "last-avg ")
+    )
     assert "-" not in last_avg
     assert (cls[1], cls[-1]) == ("-", "-") and cls[2] != "-"

@@ -1,4 +1,6 @@
-"""Files whose names are not UTF-8: what is made of them is kept, and says where it came from as well as text can."""
+"""Files whose names are not UTF-8: what is made of them is kept, and says where it came from as
+well as text can.
+"""
 
 import os
 from pathlib import Path
@@ -40,10 +42,16 @@ def test_sync_leaves_out_a_file_that_no_id_can_name(tmp_path, monkeypatch, caplo
         pc.sync_index("index", [odd], "mini-static")
 
 
-def test_an_index_whose_name_libraries_cannot_open_is_refused_before_the_work(run, tmp_path, monkeypatch):
+def test_an_index_whose_name_libraries_cannot_open_is_refused_before_the_work(
+    run, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text("A cat sleeps.\n")
     name = os.fsdecode(b"index\xff")
-    for words in (("index", "build", "a.txt", "-o", name), ("index", "info", name), ("index", "search", name, "cat")):
+    for words in (
+        ("index", "build", "a.txt", "-o", name),
+        ("index", "info", name),
+        ("index", "search", name, "cat"),
+    ):
         refused(run(*words), 2, "FAISS and Arrow need a name in UTF-8; give another folder")
     assert os.listdir() == ["a.txt"]

@@ -9,8 +9,20 @@ from promptcli.cli.grids import Grid
 from promptcli.cli.pictures import head_map, token_map
 
 MODELS = [
-    ["mini", 'This sentence : "[X]" means [MASK] . | last/mask | -', "85.17 STS-B:dev", "mini-bert", "256"],
-    ["bert-base-uncased", "[X] | first-last/avg | whitening:256 normalize", "-", "bert-base-uncased", "768"],
+    [
+        "mini",
+        'This sentence : "[X]" means [MASK] . | last/mask | -',
+        "85.17 STS-B:dev",
+        "mini-bert",
+        "256",
+    ],
+    [
+        "bert-base-uncased",
+        "[X] | first-last/avg | whitening:256 normalize",
+        "-",
+        "bert-base-uncased",
+        "768",
+    ],
 ]
 HEADS = ["name", "method", "score", "backbone", "width"]
 SCORES = [["bert-base-uncased", *["39.71"] * 8], ["", *["±12.34"] * 8]]
@@ -35,12 +47,17 @@ def test_no_word_and_no_number_is_broken(grid, width):
 def test_columns_without_room_follow_below_beside_the_first():
     lines = shown(Grid(["", *"abcdefgh"], SCORES), 60)
     assert [line.split()[0] for line in lines if "bert" in line] == ["bert-base-uncased"] * 2
-    assert [re.findall(r"\b[a-h]\b", line) for line in (lines[0], lines[4])] == [list("abcde"), list("fgh")]
+    assert [re.findall(r"\b[a-h]\b", line) for line in (lines[0], lines[4])] == [
+        list("abcde"),
+        list("fgh"),
+    ]
 
 
 def test_a_column_without_a_head_stays_at_the_one_before_it():
     rows = [["a long name of a model", "12.34", "±1.23", "56.78", "±5.67"]]
-    assert [line.split() for line in shown(Grid(["", "one", "", "two", ""], rows), 40)][-1][-2:] == ["56.78", "±5.67"]
+    assert [line.split() for line in shown(Grid(["", "one", "", "two", ""], rows), 40)][-1][
+        -2:
+    ] == ["56.78", "±5.67"]
 
 
 def test_a_wide_table_is_unchanged():
@@ -57,11 +74,21 @@ def test_a_word_longer_than_the_terminal_is_folded():
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_maps_fit_the_terminal(width):
-    tokens, values = [f"token{number}" for number in range(30)], [[float(number) for number in range(30)]] * 30
-    for heads, lines in (("layer", head_map(values, width)), ("", token_map(tokens, values, width))):
+    tokens, values = (
+        [f"token{number}" for number in range(30)],
+        [[float(number) for number in range(30)]] * 30,
+    )
+    for heads, lines in (
+        ("layer", head_map(values, width)),
+        ("", token_map(tokens, values, width)),
+    ):
         plain = [line.plain for line in lines]
         assert max(map(len, plain)) <= width
-        above = [line.removeprefix(heads).split() for line in plain if re.fullmatch(rf"{heads or ' '}[\d ]+", line)]
+        above = [
+            line.removeprefix(heads).split()
+            for line in plain
+            if re.fullmatch(rf"{heads or ' '}[\d ]+", line)
+        ]
         assert [int(column) for columns in above for column in columns] == list(range(1, 31))
 
 

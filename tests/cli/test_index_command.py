@@ -18,7 +18,12 @@ from tests.embed_fakes import FakeEncoder, vector
 from tests.embed_running import refused
 from tests.embedding.test_embedding_parts import embed
 
-SENTENCES = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof.", "The market opens at nine."]
+SENTENCES = [
+    "A cat sleeps.",
+    "A dog runs fast.",
+    "Rain falls on the roof.",
+    "The market opens at nine.",
+]
 
 
 @pytest.fixture
@@ -57,7 +62,9 @@ def lines(ran):
 @pytest.fixture
 def search(run):
     """Search an index and return the hits."""
-    return lambda index, query, *options: lines(run("index", "search", index, query, "--json", *options))
+    return lambda index, query, *options: lines(
+        run("index", "search", index, query, "--json", *options)
+    )
 
 
 def embedded(run, text, name):
@@ -68,13 +75,20 @@ def embedded(run, text, name):
 # Build and search
 
 
-def test_search_for_a_sentence_and_for_the_lines_of_a_file(run, search, built, text, tmp_path, monkeypatch):
+def test_search_for_a_sentence_and_for_the_lines_of_a_file(
+    run, search, built, text, tmp_path, monkeypatch
+):
     found = search(built, SENTENCES[2], "-k", 3)
     assert all(list(hit) == ["query", "rank", "id", "text", "score"] for hit in found)
-    assert [(hit["query"], hit["rank"]) for hit in found] == [(SENTENCES[2], rank) for rank in (1, 2, 3)]
+    assert [(hit["query"], hit["rank"]) for hit in found] == [
+        (SENTENCES[2], rank) for rank in (1, 2, 3)
+    ]
     assert [hit["text"] for hit in found] == [SENTENCES[hit["id"]] for hit in found]
     ran = run("index", "search", built, SENTENCES[2], "-k", 2)
-    assert ran.out.splitlines()[0].split(maxsplit=3) == ["1", "1.0000", "2", SENTENCES[2]] and ran.err == ""
+    assert (
+        ran.out.splitlines()[0].split(maxsplit=3) == ["1", "1.0000", "2", SENTENCES[2]]
+        and ran.err == ""
+    )
 
     from_file = search(built, text, "-k", 1)
     assert [(hit["query"], hit["text"], hit["id"]) for hit in from_file] == [
@@ -86,9 +100,14 @@ def test_search_for_a_sentence_and_for_the_lines_of_a_file(run, search, built, t
     ran = run("index", "search", built, tmp_path / "q.jsonl", "--text-field", "question", "-k", 1)
     assert ran.out.splitlines()[0] == "query: A cat sleeps."
 
-    assert [hit["id"] for hit in search(built, SENTENCES[0], "--min-score", 0.99, "-k", 1000)] == [0]
+    assert [hit["id"] for hit in search(built, SENTENCES[0], "--min-score", 0.99, "-k", 1000)] == [
+        0
+    ]
     ran = run("index", "search", built, SENTENCES[0], "--min-score", 1.5)
-    assert (ran.code, ran.out) == (0, "") and f"no row scores at least 1.5 for {SENTENCES[0]!r}\n" in ran.err
+    assert (ran.code, ran.out) == (
+        0,
+        "",
+    ) and f"no row scores at least 1.5 for {SENTENCES[0]!r}\n" in ran.err
     ran = run("index", "search", built, SENTENCES[0], "--where", "id = 99")
     assert (ran.code, ran.out) == (0, "") and "no row meets the condition\n" in ran.err
     assert {hit["id"] for hit in search(built, "x", "--where", "id in (0, 3)")} == {0, 3}
@@ -103,12 +122,17 @@ def test_the_encoder_is_made_again_from_the_index(run, built, fake):
     assert "fake has changed since the index was built with it; build the index again" in said
 
 
-def test_blank_texts_are_left_out_cut_ones_noted_and_control_characters_not_printed(run, fake, search, tmp_path):
+def test_blank_texts_are_left_out_cut_ones_noted_and_control_characters_not_printed(
+    run, fake, search, tmp_path
+):
     texts = ["red \x1b[31m\nnext", "", "word " * 20]
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
     ran = run("index", "build", tmp_path / "in.jsonl", "-o", tmp_path / "i")
     assert "blank" in ran.err and "sentences cut to" in ran.err
-    assert "blank" in run("index", "add", tmp_path / "i", tmp_path / "in.jsonl", "--allow-duplicates").err
+    assert (
+        "blank"
+        in run("index", "add", tmp_path / "i", tmp_path / "in.jsonl", "--allow-duplicates").err
+    )
     found = search(tmp_path / "i", "x")
     assert len(found) == 4 and all(hit["text"].strip() for hit in found)
     ran = run("index", "search", tmp_path / "i", "x")
@@ -120,14 +144,21 @@ def test_a_very_long_text_is_printed_in_part_and_complete_in_json(run, fake, sea
     run("index", "build", tmp_path / "page.txt", "-o", tmp_path / "i", "--rows", "lines")
     found = run("search", "x", tmp_path / "page.txt", "--rows", "lines")
     shown = [run("index", "search", tmp_path / "i", "x").out, found.out]
-    assert all(len(out) < 1000 + len(f"0.0000  {tmp_path}/page.txt:1: ") + 10 and "…" in out for out in shown)
+    assert all(
+        len(out) < 1000 + len(f"0.0000  {tmp_path}/page.txt:1: ") + 10 and "…" in out
+        for out in shown
+    )
     assert len(search(tmp_path / "i", "x")[0]["text"]) > 9000
 
 
 def test_factory_prints_its_recall_and_info_shows_the_same(run, fake, tmp_path):
     (tmp_path / "in.txt").write_text("".join(f"sentence {number}\n" for number in range(300)))
     ran = run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i", "--factory", "HNSW16")
-    assert "recall@10 " in ran.out and "300 rows" in ran.out and ran.out == run("index", "info", tmp_path / "i").out
+    assert (
+        "recall@10 " in ran.out
+        and "300 rows" in ran.out
+        and ran.out == run("index", "info", tmp_path / "i").out
+    )
     document = run("index", "info", tmp_path / "i", "--json").json
     assert document["recall"]["at_10"] > 0.9 and document["factory"] == "HNSW16"
 
@@ -139,7 +170,11 @@ def test_ids_of_a_file_are_unique_or_left_out(run, fake, search, name, tmp_path)
     refused(run("index", "build", tmp_path / name, "-o", tmp_path / "i"), 2, "'1'", "--id-field -")
     assert not (tmp_path / "i").exists()
     assert run("index", "build", tmp_path / name, "-o", tmp_path / "i", "--id-field", "-").code == 0
-    assert {hit["id"]: hit["text"] for hit in search(tmp_path / "i", "a")} == {0: "a", 1: "b", 2: "c"}
+    assert {hit["id"]: hit["text"] for hit in search(tmp_path / "i", "a")} == {
+        0: "a",
+        1: "b",
+        2: "c",
+    }
     (tmp_path / "more.csv").write_text("id,text\n2,B\n9,new\n")
     more = ("index", "add", tmp_path / "i", tmp_path / "more.csv")
     refused(run(*more, "--id-field", "id"), 2, "has the id 2", "--replace")
@@ -169,7 +204,9 @@ def test_ids_of_a_file_are_unique_or_left_out(run, fake, search, name, tmp_path)
         (["delete", "idx"], 2, "no ids"),
     ],
 )
-def test_mistakes_are_one_line_with_their_code(run, built, tmp_path, monkeypatch, arguments, code, said):
+def test_mistakes_are_one_line_with_their_code(
+    run, built, tmp_path, monkeypatch, arguments, code, said
+):
     monkeypatch.chdir(tmp_path)
     Path("blank.txt").write_text("\n \n")
     for name, width in (("bare", 8), ("narrow", 5)):
@@ -191,9 +228,18 @@ def test_stored_vectors_are_not_encoded_again(run, fake, search, built, text, tm
     assert run("index", "build", tmp_path / name, "-o", tmp_path / "i").code == 0
     assert fake.opened == [], "no encoder is needed"
     assert search(built, SENTENCES[1]) == search(tmp_path / "i", SENTENCES[1])
-    refused(run("index", "add", built, tmp_path / name), 2, "4 of 4 texts are in the index under other ids")
-    assert run("index", "add", built, tmp_path / name, "--json", "--allow-duplicates").json["rows"] == 8
-    assert [hit["id"] for hit in search(built, SENTENCES[1], "-k", 2)] == [1, 5], "row numbers go on"
+    refused(
+        run("index", "add", built, tmp_path / name),
+        2,
+        "4 of 4 texts are in the index under other ids",
+    )
+    assert (
+        run("index", "add", built, tmp_path / name, "--json", "--allow-duplicates").json["rows"]
+        == 8
+    )
+    assert [hit["id"] for hit in search(built, SENTENCES[1], "-k", 2)] == [1, 5], (
+        "row numbers go on"
+    )
 
 
 def test_vectors_without_texts_have_numbers(run, fake, search, text, tmp_path):
@@ -204,7 +250,11 @@ def test_vectors_without_texts_have_numbers(run, fake, search, text, tmp_path):
     assert ran.code == 0 and load(tmp_path / "i").origin.fingerprint == "f" * 64
     [hit] = search(tmp_path / "i", SENTENCES[1], "-k", 1)
     assert (hit["id"], hit["text"]) == (1, None)
-    assert run("index", "search", tmp_path / "i", SENTENCES[1], "-k", 1).out.split() == ["1", "1.0000", "1"]
+    assert run("index", "search", tmp_path / "i", SENTENCES[1], "-k", 1).out.split() == [
+        "1",
+        "1.0000",
+        "1",
+    ]
 
 
 def test_vectors_of_another_encoder_are_refused(run, built, fake, text):
@@ -220,12 +270,18 @@ def test_vectors_of_another_encoder_are_refused(run, built, fake, text):
 
 
 def test_add_upsert_delete_and_compact(run, fake, search, text, tmp_path):
-    (tmp_path / "in.csv").write_text("key,body\n" + "".join(f"k{row},{line}\n" for row, line in enumerate(SENTENCES)))
+    (tmp_path / "in.csv").write_text(
+        "key,body\n" + "".join(f"k{row},{line}\n" for row, line in enumerate(SENTENCES))
+    )
     keyed, options = tmp_path / "keyed", ("--text-field", "body", "--id-field", "key")
     assert run("index", "build", tmp_path / "in.csv", "-o", keyed, *options).code == 0
     (tmp_path / "new.csv").write_text("key,body\nk1,Birds sing.\nk9,Snow melts.\n")
     ran = run("index", "add", "--replace", keyed, tmp_path / "new.csv", *options)
-    assert ran.code == 0 and "1 of 2 rows replaced rows of the index" in ran.err and "5 of 8 dimensions" in ran.out
+    assert (
+        ran.code == 0
+        and "1 of 2 rows replaced rows of the index" in ran.err
+        and "5 of 8 dimensions" in ran.out
+    )
     assert fake.opened[-1][0].recipe == fake.recipe
     assert "has texts" in refused(run("index", "add", keyed, embedded(run, text, "v.npy")), 2)
     refused(run("index", "search", keyed, text.parent / "v.npy"), 2, "holds vectors")
@@ -233,11 +289,16 @@ def test_add_upsert_delete_and_compact(run, fake, search, text, tmp_path):
     ran = run("index", "delete", keyed, "k2", "--ids", tmp_path / "gone")
     assert ran.code == 0 and "3 rows deleted" in ran.err and "3 deleted" in ran.out
     assert run("index", "compact", keyed, "--json").json["deleted"] == 0
-    assert {(hit["id"], hit["text"]) for hit in search(keyed, "x")} == {("k1", "Birds sing."), ("k3", SENTENCES[3])}
+    assert {(hit["id"], hit["text"]) for hit in search(keyed, "x")} == {
+        ("k1", "Birds sing."),
+        ("k3", SENTENCES[3]),
+    }
 
 
 def test_dups(run, fake, tmp_path):
-    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in [*SENTENCES, *SENTENCES[:2], SENTENCES[0]]))
+    (tmp_path / "in.txt").write_text(
+        "".join(f"{line}\n" for line in [*SENTENCES, *SENTENCES[:2], SENTENCES[0]])
+    )
     run("index", "build", tmp_path / "in.txt", "-o", tmp_path / "i")
     ran = run("index", "dups", tmp_path / "i", "--threshold", 0.999)
     assert "2 groups; 3 of 7 rows repeat another" in ran.err
@@ -255,7 +316,9 @@ def plain_parts(folder, sizes=(3, 0, 5), width=8, columns=("id", "text")):
     for number, size in enumerate(sizes):
         texts = [f"s{row}" for row in range(sum(sizes[:number]), sum(sizes[:number]) + size)]
         matrix = np.array([vector(text, width) for text in texts], np.float32)
-        table = {"embedding": pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), width)}
+        table = {
+            "embedding": pa.FixedSizeListArray.from_arrays(pa.array(matrix.reshape(-1)), width)
+        }
         named = {"id": [f"key {text}" for text in texts], "text": texts}
         table |= {name: pa.array(named[name], pa.string()) for name in columns}
         pq.write_table(pa.table(table), folder / f"part-{number}.parquet", row_group_size=2)
@@ -279,7 +342,10 @@ def test_parts_that_do_not_fit_together_are_one_line(run, fake, tmp_path):
     last, build = parts / "part-2.parquet", ("index", "build", "-m", "mini", "-o", tmp_path / "i")
     refused(run(*build, empty), 2, "no rows")
     refused(run(*build, other), 2, "width 5")
-    wrong = [(last.read_bytes()[:-9], 4), *(((folder / "part-0.parquet").read_bytes(), 2) for folder in (other, few))]
+    wrong = [
+        (last.read_bytes()[:-9], 4),
+        *(((folder / "part-0.parquet").read_bytes(), 2) for folder in (other, few)),
+    ]
     for damaged, code in wrong:
         last.write_bytes(damaged)
         refused(run(*build, parts), code, last.name)
@@ -292,7 +358,9 @@ def test_a_sample_of_parts_is_rows_of_them(tmp_path, monkeypatch):
     for count in (1, 5, 38, 100):
         rows, found = source.sample(count)
         assert len(rows) == len(set(rows.tolist())) == min(count, 38) and (np.diff(rows) > 0).all()
-        assert all((vector(f"s{row}") == one).all() for row, one in zip(rows.tolist(), found, strict=True))
+        assert all(
+            (vector(f"s{row}") == one).all() for row, one in zip(rows.tolist(), found, strict=True)
+        )
 
 
 # The real thing
@@ -302,11 +370,18 @@ def test_an_index_of_a_fitted_model_finds_its_numbers_again(run, search, text, t
     from promptcli.models.registry import Registry
 
     assert run("fit", "-m", "first-last-tfidf", "--on", text, "--name", "white").code == 0
-    assert run("index", "build", text, "-m", "white", "--set", "max-length=32", "-o", tmp_path / "i").code == 0
+    assert (
+        run(
+            "index", "build", text, "-m", "white", "--set", "max-length=32", "-o", tmp_path / "i"
+        ).code
+        == 0
+    )
     assert load(tmp_path / "i").origin.model == "white"
     [hit] = search(tmp_path / "i", SENTENCES[3], "-k", 1)
     assert hit["id"] == 3 and hit["score"] > 0.999
-    assert SentenceIndex.load(tmp_path / "i").search(SENTENCES[3], k=1)[0].id == 3, "the library finds the model, too"
+    assert SentenceIndex.load(tmp_path / "i").search(SENTENCES[3], k=1)[0].id == 3, (
+        "the library finds the model, too"
+    )
     Registry(home).remove("white")
     assert "white" in refused(run("index", "search", tmp_path / "i", "x"), 3)
 
@@ -331,7 +406,12 @@ def test_hits_show_file_lines_and_heading(run, search, tmp_path, monkeypatch):
     in_files = ("search", text, "notes.md", "-k", 1, "-m", "static-avg")
     assert run(*in_files).out == "1.0000  notes.md:3-4: Boats: The ferry leaves at six.\n"
     [line] = lines(run(*in_files, "--json"))
-    assert line == place | {"score": 1.0, "text": "The ferry leaves at six.", "before": [], "after": []}
+    assert line == place | {
+        "score": 1.0,
+        "text": "The ferry leaves at six.",
+        "before": [],
+        "after": [],
+    }
     ran = run("search", "It is dear.", "notes.md", "-k", 1, "--rows", "lines", "--context", 1)
     assert ran.out == "        notes.md-7- \n1.0000  notes.md:8: It is dear.\n\n"
     refused(run("search", text, "notes.md", "--rows", "pages"), 2, "pages", "passages")
@@ -347,14 +427,23 @@ def test_a_sync_that_removes_most_of_an_index_asks_or_needs_yes(run, fake, tmp_p
     assert "`" not in said and load(tmp_path / "idx").index.rows == 4
     ran = run(*sync, "--dry-run")
     assert (
-        ran.out.splitlines()[0] == "+ b.txt:1  Birds sing." and ran.out.splitlines()[-1] == f"- a.txt:4  {SENTENCES[3]}"
+        ran.out.splitlines()[0] == "+ b.txt:1  Birds sing."
+        and ran.out.splitlines()[-1] == f"- a.txt:4  {SENTENCES[3]}"
     )
-    assert "2 to add, 4 to remove, 0 kept; nothing was changed" in ran.err and load(tmp_path / "idx").index.rows == 4
-    assert lines(run(*sync, "--dry-run", "--json"))[0] == {"change": "added", "id": "b.txt:1", "text": "Birds sing."}
+    assert (
+        "2 to add, 4 to remove, 0 kept; nothing was changed" in ran.err
+        and load(tmp_path / "idx").index.rows == 4
+    )
+    assert lines(run(*sync, "--dry-run", "--json"))[0] == {
+        "change": "added",
+        "id": "b.txt:1",
+        "text": "Birds sing.",
+    }
     asked = list[str]()
     for answer, code in ((False, 2), (True, 0)):
         monkeypatch.setattr(
-            "promptcli.cli.console.agrees", lambda question, answer=answer: asked.append(question) or answer
+            "promptcli.cli.console.agrees",
+            lambda question, answer=answer: asked.append(question) or answer,
         )
         assert run(*sync).code == code
     assert asked[0].startswith("4 of 4 rows") and load(tmp_path / "idx").index.rows == 2

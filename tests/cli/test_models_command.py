@@ -27,11 +27,16 @@ def test_list_is_a_table_or_one_document(run, registry):
     assert "85.17 STS-B:dev" in rows[0] and "71.50 sts-b" in rows[-1]
     listed = {row["name"]: row for row in run("models", "list", "--json").json}
     assert listed["white"].pop("score")["value"] == 71.5
-    assert listed["white"].pop("created").endswith("+00:00") and listed["mini"]["origin"] == "shipped"
+    assert (
+        listed["white"].pop("created").endswith("+00:00") and listed["mini"]["origin"] == "shipped"
+    )
     assert listed["white"] == {
-        "name": "white", "origin": "saved", "method": "[X] | first-last/avg | whitening", "backbone": "mini-bert",
+        "name": "white",
+        "origin": "saved",
+        "method": "[X] | first-last/avg | whitening",
+        "backbone": "mini-bert",
         "width": 256,
-    }  # fmt: skip
+    }
 
 
 def test_a_damaged_entry_is_said_and_the_others_are_listed(run, registry, home):
@@ -50,7 +55,10 @@ def test_show(run, registry):
     document = run("models", "show", "white", "--json").json
     assert document["name"] == "white" and document["tensors"] is True
     assert Recipe.from_dict(document["recipe"]) == RECIPES["whitening"]
-    assert document["provenance"] == {"width": 256, "on": "demo"} and document["scores"][0]["value"] == 71.5
+    assert (
+        document["provenance"] == {"width": 256, "on": "demo"}
+        and document["scores"][0]["value"] == 71.5
+    )
     assert run("models", "show", "mini", "--json").json["origin"] == "shipped"
 
 
@@ -76,7 +84,9 @@ def test_mistakes_are_one_line_with_their_code(run, registry, arguments, code, s
 def test_recipes(run, home):
     heads, *rows = run("models", "list", "--recipes").out.splitlines()
     assert heads.split()[0] == "name" and [row.split()[0] for row in rows] == list(RECIPES)
-    assert method_line(RECIPES["prompt-topk-denoised"]).endswith("| last/mask | topk-tokens:200 | denoise hidden")
+    assert method_line(RECIPES["prompt-topk-denoised"]).endswith(
+        "| last/mask | topk-tokens:200 | denoise hidden"
+    )
     assert not home.exists()
     documents = run("models", "list", "--recipes", "--json").json
     assert {row.pop("name"): Recipe.from_dict(row) for row in documents} == RECIPES

@@ -1,4 +1,6 @@
-"""``promptcli serve`` as a user types it: what it refuses before it loads anything, and how it ends."""
+"""``promptcli serve`` as a user types it: what it refuses before it loads anything, and how it
+ends.
+"""
 
 import importlib.util
 import json
@@ -20,7 +22,9 @@ from tests.tiny import SENTENCES
 
 def test_without_the_extra_one_line_names_it(run, monkeypatch):
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else real(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "uvicorn" else real(name)
+    )
     assert refused(run("serve"), 2, "uvicorn", ".[serve]")
 
 
@@ -51,11 +55,16 @@ def test_what_cannot_be_served_is_one_line(run, monkeypatch, options, code, says
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         options = [taken.getsockname()[1] if option == "taken" else option for option in options]
-        assert refused(run("serve", *(() if "--port" in options else ("--port", 0)), *options), code, *says)
+        assert refused(
+            run("serve", *(() if "--port" in options else ("--port", 0)), *options), code, *says
+        )
 
 
 def test_an_answer_is_sent_without_delay():
-    with _listen(ServeSettings(port=0)) as listening, socket.create_connection(listening.getsockname()):
+    with (
+        _listen(ServeSettings(port=0)) as listening,
+        socket.create_connection(listening.getsockname()),
+    ):
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -100,7 +109,10 @@ class Started:
 
 
 def post(path, body):
-    return f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
 
 
 def test_sigterm_answers_what_was_accepted(tiny_folder):

@@ -1,4 +1,6 @@
-"""Options made from the parameters of a function with its ``Args:``, and from the fields of a dataclass."""
+"""Options made from the parameters of a function with its ``Args:``, and from the fields of a
+dataclass.
+"""
 
 import dataclasses
 import re
@@ -104,7 +106,9 @@ def command(
     calls.append((work, more, extra, json))
 
 
-def changing(options: Annotated[Changes, Fields(Settings, panel="Run", flags={"names": "--name -n"})]) -> None:
+def changing(
+    options: Annotated[Changes, Fields(Settings, panel="Run", flags={"names": "--name -n"})],
+) -> None:
     calls.append(options())
 
 
@@ -120,34 +124,68 @@ def test_a_sentence_of_the_docstring_is_the_help(capsys):
     assert arguments_of(work)["file"] == "File of sentences, in `text` or CSV."
     run("--help")
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Do the `work`. It takes a while. Arguments" in shown and "Raises" not in shown and "--hidden" not in shown
-    assert "File of sentences, in `text` or CSV." in shown and "How deep." in shown and "Not shown" not in shown
+    assert (
+        "Do the `work`. It takes a while. Arguments" in shown
+        and "Raises" not in shown
+        and "--hidden" not in shown
+    )
+    assert (
+        "File of sentences, in `text` or CSV." in shown
+        and "How deep." in shown
+        and "Not shown" not in shown
+    )
 
 
 def test_what_is_not_given_is_the_functions_default():
     work, more, extra, json = run("in.txt")
-    assert (extra, json, more.keywords["file"], more.func) == (1, False, "in.txt", globals()["more"])
+    assert (extra, json, more.keywords["file"], more.func) == (
+        1,
+        False,
+        "in.txt",
+        globals()["more"],
+    )
     assert work() == "worked" and "parts" not in more.keywords and "rate" not in more.keywords
     assert work.keywords.pop("model") == Choice() and work.keywords.pop("limits") == Limits()
     assert work.keywords == {
-        "file": "in.txt", "kind": "small", "rate": None, "with_text": True, "tied": None, "force": False,
-    }  # fmt: skip
+        "file": "in.txt",
+        "kind": "small",
+        "rate": None,
+        "with_text": True,
+        "tied": None,
+        "force": False,
+    }
 
 
 def test_values_have_the_types_of_the_parameters(monkeypatch):
     RUNTIME.set(Runtime(device="cpu", dtype="float32", backend="onnx"))
-    line = "in.txt -m cls --kind large --layers 1 --layers 2 -r 0.25 --no-text --no-tied --force --depth 4"
-    work, more, extra, json = run(*line.split(), "--pooling", "last/avg", "--parts", "2", "--extra", "3", "--json")
+    line = (
+        "in.txt -m cls --kind large --layers 1 --layers 2 -r 0.25 --no-text --no-tied --force"
+        " --depth 4"
+    )
+    work, more, extra, json = run(
+        *line.split(), "--pooling", "last/avg", "--parts", "2", "--extra", "3", "--json"
+    )
     RUNTIME.set(Runtime())
     assert (extra, json, more()) == (3, True, 2)
     assert work.keywords == {
-        "file": "in.txt", "kind": "large", "layers": [1, 2], "rate": 0.25, "with_text": False, "tied": False,
-        "force": True, "limits": Limits(4), "pooling": "last/avg",
-        "model": Choice("cls", {"pooling": "last/avg"}, device="cpu", dtype="float32", backend="onnx"),
-    }  # fmt: skip
+        "file": "in.txt",
+        "kind": "large",
+        "layers": [1, 2],
+        "rate": 0.25,
+        "with_text": False,
+        "tied": False,
+        "force": True,
+        "limits": Limits(4),
+        "pooling": "last/avg",
+        "model": Choice(
+            "cls", {"pooling": "last/avg"}, device="cpu", dtype="float32", backend="onnx"
+        ),
+    }
 
 
-@pytest.mark.parametrize("words", [(), ("x", "--kind", "huge"), ("x", "--parts", "0"), ("x", "--hidden", "1")])
+@pytest.mark.parametrize(
+    "words", [(), ("x", "--kind", "huge"), ("x", "--parts", "0"), ("x", "--hidden", "1")]
+)
 def test_what_the_signature_does_not_allow_is_refused(words):
     with pytest.raises(Exception) as error:
         run(*words)
@@ -182,7 +220,10 @@ def test_changes_of_settings_are_what_was_given(line, expected):
 def test_set_reads_fields_by_their_types():
     read = parsed(kinds_of(Settings), ["layers=2", "tied=true", "rate=1e-3"])
     assert read == {"layers": 2, "tied": True, "rate": 1e-3}
-    assert parsed(kinds_of(Recipe), ["max-length=32", "denoise=hidden"]) == {"max_length": 32, "denoise": "hidden"}
+    assert parsed(kinds_of(Recipe), ["max-length=32", "denoise=hidden"]) == {
+        "max_length": 32,
+        "denoise": "hidden",
+    }
     assert parsed(kinds_of(Settings), ["rate=1,2"], many=True) == {"rate": [1.0, 2.0]}
     for pair, message in (
         ("layers", "'layers'"),
@@ -195,7 +236,11 @@ def test_set_reads_fields_by_their_types():
 
 
 def test_the_help_names_every_row(run):
-    about = {item.name: item.metadata["help"] for item in dataclasses.fields(Recipe) if "help" in item.metadata}
+    about = {
+        item.name: item.metadata["help"]
+        for item in dataclasses.fields(Recipe)
+        if "help" in item.metadata
+    }
     for text, rows in (
         (about["pooling"], [*STATES, *WEIGHTS]),
         (about["transforms"], TRANSFORMS),
@@ -207,7 +252,9 @@ def test_the_help_names_every_row(run):
 
 
 def test_the_help_names_no_function_of_python():
-    names = {name for name in promptcli.__all__ if "_" in name or name in ("Choice", "Encoder", "Recipe")}
+    names = {
+        name for name in promptcli.__all__ if "_" in name or name in ("Choice", "Encoder", "Recipe")
+    }
     for path, row in program().every():
         texts = [row.help or "", *(getattr(option, "help", None) or "" for option in row.params)]
         quoted = {word for text in texts for word in re.findall(r"`(\w+)", text)}

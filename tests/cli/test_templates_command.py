@@ -38,7 +38,9 @@ def test_list_and_show(run):
 def test_check_shows_the_filled_string(family, text, check, tiny_folder):
     found = check(text, "--sentence", "The cat sat", family=family, shown="special tokens included")
     tokenizer = AutoTokenizer.from_pretrained(tiny_folder(family))
-    ids = tokenizer(text.replace("[MASK]", tokenizer.mask_token).replace("[X]", "The cat sat."))["input_ids"]
+    ids = tokenizer(text.replace("[MASK]", tokenizer.mask_token).replace("[X]", "The cat sat."))[
+        "input_ids"
+    ]
     assert [token["id"] for token in found["tokens"]] == ids
     assert [token["text"] for token in found["tokens"]] == tokenizer.convert_ids_to_tokens(ids)
     assert found["mask_position"] == ids.index(tokenizer.mask_token_id)
@@ -54,7 +56,9 @@ def test_check_says_that_a_long_sentence_is_cut(check):
 
 
 def test_check_of_a_causal_model_reads_the_last_token(check):
-    found = check("prompteol", "--sentence", "The cat sat", family="gpt2", shown="read at the last token")
+    found = check(
+        "prompteol", "--sentence", "The cat sat", family="gpt2", shown="read at the last token"
+    )
     assert found["mask_position"] is None and found["tokens"][-1]["part"] == "template"
 
 

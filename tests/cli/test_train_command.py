@@ -1,4 +1,6 @@
-"""`promptcli train`: every method from a file into a model, sweeps and seeds, what it says, draws and refuses."""
+"""`promptcli train`: every method from a file into a model, sweeps and seeds, what it says, draws
+and refuses.
+"""
 
 import dataclasses
 import itertools
@@ -38,10 +40,19 @@ FILES = {
     ],
     "graded.tsv": [
         "sentence1\tsentence2\tscore",
-        *(f"{one}\t{other}\t{at % 6}" for at, (one, other) in enumerate(itertools.product(SENTENCES, repeat=2))),
+        *(
+            f"{one}\t{other}\t{at % 6}"
+            for at, (one, other) in enumerate(itertools.product(SENTENCES, repeat=2))
+        ),
     ],
     "odd.tsv": ["zxqv\tThey are plucked.", "vqxz\tThey too."],
-    "words.tsv": "woman\tAn adult.|dog\tIt barks.|door\tIt opens.|dog\tA pet.|guitars\tThey are plucked.".split("|"),
+    "words.tsv": [
+        "woman\tAn adult.",
+        "dog\tIt barks.",
+        "door\tIt opens.",
+        "dog\tA pet.",
+        "guitars\tThey are plucked.",
+    ],
 }
 
 
@@ -55,13 +66,32 @@ def files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def options(tiny_folder):
-    few = ["--data", "text.txt", "--batch-size", 8, "--set", "eval-steps=3", "--epochs", 0.5, "--learning-rate", 0.01]
+    few = [
+        "--data",
+        "text.txt",
+        "--batch-size",
+        8,
+        "--set",
+        "eval-steps=3",
+        "--epochs",
+        0.5,
+        "--learning-rate",
+        0.01,
+    ]
     return ["--backbone", tiny_folder("bert"), *few, "--offline"]
 
 
 #: What a method notes of its data, and how its vectors are pooled if not as usual.
-NOTED = {"sbert": "1 rows without a label", "defsent": "1 words that are not a single token left out: guitars"}
-POOLING = {"cotbert": "last/mask:2", "consert": "last-two/avg", "isbert": "last/cnn:relu", "defsent": "last/avg"}
+NOTED = {
+    "sbert": "1 rows without a label",
+    "defsent": "1 words that are not a single token left out: guitars",
+}
+POOLING = {
+    "cotbert": "last/mask:2",
+    "consert": "last-two/avg",
+    "isbert": "last/cnn:relu",
+    "defsent": "last/avg",
+}
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
@@ -88,7 +118,17 @@ POOLING = {"cotbert": "last/mask:2", "consert": "last-two/avg", "isbert": "last/
     ],
 )
 def test_each_method_trains_from_a_file_into_a_model(name, data, run, tiny_folder, registry):
-    options = ["--backbone", tiny_folder(family_for(name)), "--data", data, "--name", "mine", *SMALL, "--steps", 4]
+    options = [
+        "--backbone",
+        tiny_folder(family_for(name)),
+        "--data",
+        data,
+        "--name",
+        "mine",
+        *SMALL,
+        "--steps",
+        4,
+    ]
     options += ["--set", "prefix-length=3"] if name == "dcpcse" else []
     options += ["--set", "teacher=mini"] if name == "rankcse" else []
     options += ["--prompt", "[X] is [MASK] ."] if (name, data) == ("promptbert", "text.txt") else []
@@ -102,12 +142,20 @@ def test_each_method_trains_from_a_file_into_a_model(name, data, run, tiny_folde
     entry = registry.load("mine")
     assert entry.provenance["trained"]["method"] == name
     assert entry.recipe.pooling == POOLING.get(name, entry.recipe.pooling)
-    assert bool([tensor for tensor in entry.tensors if tensor.startswith("cnn.")]) is (name == "isbert")
+    assert bool([tensor for tensor in entry.tensors if tensor.startswith("cnn.")]) is (
+        name == "isbert"
+    )
     if (name, data) == ("promptbert", "text.txt"):
-        assert [entry.recipe.prompt] == entry.provenance["trained"]["template"] == ["[X] is [MASK] ."]
+        assert (
+            [entry.recipe.prompt] == entry.provenance["trained"]["template"] == ["[X] is [MASK] ."]
+        )
     if (name, data) == ("dcpcse", "text.txt"):
         assert set(entry.tensors) == {deep_prefix.TENSOR}
-    plain = {"transforms": (), "denoise": "none"} if (name, data) == ("promptbert", "triplets.tsv") else None
+    plain = (
+        {"transforms": (), "denoise": "none"}
+        if (name, data) == ("promptbert", "triplets.tsv")
+        else None
+    )
     assert entry.transfer == (plain and entry.recipe.replace(**plain))
 
 
@@ -132,20 +180,40 @@ def test_a_killed_run_ends_at_the_same_numbers(tiny_folder, tmp_path, monkeypatc
     assert whole.wait() == 0, whole.stderr.read()
     one, two = json.loads(whole.stdout.read()), json.loads(resumed.stdout.read())
     assert {**one, "seconds": 0} == {**two, "seconds": 0}
-    first, second = (Registry(tmp_path / name).load("dcpcse").tensors for name in ("whole", "killed"))
+    first, second = (
+        Registry(tmp_path / name).load("dcpcse").tensors for name in ("whole", "killed")
+    )
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_two_processes_make_one_entry(options, tmp_path):
-    arguments = ["train", "dcpcse", *options, "--on", "graded.tsv", "--set", "dropout=0", "--set", "prefix-length=2"]
-    arguments += ["--seeds", "2", "--json", "--dtype", "float32"]  # one run after the other in the same processes
+    arguments = [
+        "train",
+        "dcpcse",
+        *options,
+        "--on",
+        "graded.tsv",
+        "--set",
+        "dropout=0",
+        "--set",
+        "prefix-length=2",
+    ]
+    arguments += [
+        "--seeds",
+        "2",
+        "--json",
+        "--dtype",
+        "float32",
+    ]  # one run after the other in the same processes
     entries = {}
     for name, ranks in (("two", ranks_of_two()), ("one", [{}])):
         place = {"PROMPTCLI_HOME": str(tmp_path / name)}
         running = [Program(*arguments, environment={**place, **rank}) for rank in ranks]
         ended = [process.communicate() for process in running]
         assert [process.returncode for process in running] == [0] * len(ranks), ended
-        assert [bool(out.strip()) for out, _ in ended] == [True, False][: len(ranks)]  # one process speaks
+        assert [bool(out.strip()) for out, _ in ended] == [True, False][
+            : len(ranks)
+        ]  # one process speaks
         entries[name] = Registry(tmp_path / name).load("dcpcse")
     assert entries["two"].provenance["trained"]["processes"] == 2
     for name, tensor in entries["one"].tensors.items():
@@ -156,14 +224,26 @@ def test_a_run_goes_on_from_a_model(run, tiny_folder, registry):
     small = [*SMALL, "--epochs", 1, "--on", "graded.tsv"]
     first = ["--backbone", tiny_folder("bert")]
     assert run("train", "sbert", *first, "--data", "nli.tsv", *small).code == 0
-    ran = run("train", "sbert-regression", "--from", "sbert", "--data", "graded.tsv", "--name", "both", *small)
+    ran = run(
+        "train",
+        "sbert-regression",
+        "--from",
+        "sbert",
+        "--data",
+        "graded.tsv",
+        "--name",
+        "both",
+        *small,
+    )
     assert ran.code == 0, ran.err
     sbert, both = registry.load("sbert"), registry.load("both")
     trained = both.provenance["trained"]
     assert (trained["started_from"], len(trained["from"])) == ("sbert", 64)
     for start in (trained["untrained"][0]["value"], trained["curve"][0]["value"]):
         assert start == pytest.approx(sbert.scores[0]["value"], abs=0.01)
-    assert run("train", "dcpcse", "--data", "text.txt", "--name", "prefix", *small, *first).code == 0
+    assert (
+        run("train", "dcpcse", "--data", "text.txt", "--name", "prefix", *small, *first).code == 0
+    )
     for words, code, message in (
         (["dcpcse", "--from", "sbert"], 2, "dcpcse does not train it"),
         (["simcse", "--from", "sbert", "--backbone", "mini-bert"], 2, "leave out --backbone"),
@@ -187,12 +267,23 @@ def test_a_sweep_over_seeds_is_one_table_and_its_best_is_kept(run, options, tmp_
     words = ["train", "--method", "dcpcse", *options, "--seeds", 2]
     sweep = ["--sweep", "prefix-length=2,3", "--sweep", "temperature=0.05"]
     told = run(*words, *sweep, "--json").json
-    assert [(row["changes"]["prefix_length"], row["seed"]) for row in told["runs"]] == [(2, 0), (2, 1), (3, 0), (3, 1)]
+    assert [(row["changes"]["prefix_length"], row["seed"]) for row in told["runs"]] == [
+        (2, 0),
+        (2, 1),
+        (3, 0),
+        (3, 1),
+    ]
     figures = [[row["trained"] for row in one["scores"]] for one in told["runs"]]
     values = [test for _, test in figures[2:]]
-    (found,) = [one for one in told["summary"] if one["task"] == "demo" and one["changes"]["prefix_length"] == 3]
+    (found,) = [
+        one
+        for one in told["summary"]
+        if one["task"] == "demo" and one["changes"]["prefix_length"] == 3
+    ]
     expected = [statistics.fmean(values), statistics.stdev(values), min(values), max(values)]
-    assert [found[name] for name in ("mean", "std", "min", "max")] == pytest.approx(expected, abs=0.01)
+    assert [found[name] for name in ("mean", "std", "min", "max")] == pytest.approx(
+        expected, abs=0.01
+    )
     assert values[0] != values[1]
     best = told["runs"][max(range(4), key=lambda at: figures[at][0])]
     entry = registry.load("dcpcse")
@@ -213,7 +304,10 @@ def test_a_sweep_that_was_stopped_goes_on(run, options, monkeypatch):
     assert "interrupted; --resume continues" in stopped.err and "--force" in stopped.err
     assert run("models", "show", "dcpcse.run-1").code == 0  # a finished one
     refused(run(*arguments), 2, "--resume it, --force starts it again")
-    assert "was started with weight-decay 0.0, not 0.1" in run(*arguments, "--set", "weight-decay=0.1", "--resume").err
+    assert (
+        "was started with weight-decay 0.0, not 0.1"
+        in run(*arguments, "--set", "weight-decay=0.1", "--resume").err
+    )
     resumed = run(*arguments, "--resume")
     assert resumed.code == 0, resumed.err
     assert resumed.json["summary"] == expected
@@ -225,7 +319,10 @@ def test_a_run_whose_state_is_damaged_says_what_can_be_typed(run, options, monke
     arguments = ["train", "optiprompt", *options, "--name", "soft", "--set", "eval-steps=1"]
     with stopped_at(monkeypatch, 1):
         stopped = run(*arguments)
-    assert stopped.code == 130 and "--resume continues the run of 'soft', --force starts it again" in stopped.err
+    assert (
+        stopped.code == 130
+        and "--resume continues the run of 'soft', --force starts it again" in stopped.err
+    )
     state = home / "runs/soft/state.safetensors"
     state.write_bytes(b"")
     refused(run(*arguments, "--resume", "-q"), 2, f"delete {state.parent} and start again")
@@ -234,7 +331,16 @@ def test_a_run_whose_state_is_damaged_says_what_can_be_typed(run, options, monke
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_data_of_several_files_are_mixed(run, tiny_folder, registry):
-    data = ["--data", "triplets.tsv", "--data", "pairs.tsv", "--batch-size", 4, "--set", "batches=one-source"]
+    data = [
+        "--data",
+        "triplets.tsv",
+        "--data",
+        "pairs.tsv",
+        "--batch-size",
+        4,
+        "--set",
+        "batches=one-source",
+    ]
     ran = run("train", "simcse", "--backbone", tiny_folder("bert"), *data, "--offline")
     assert ran.code == 0, ran.err
     assert "4 pairs without a hard negative" in ran.err and "rows an epoch" in ran.err
@@ -252,7 +358,15 @@ def test_one_run_says_and_keeps(run, options):
     assert len(lines[lines.index("") + 2 :]) >= 5  # words and the nearest to them
     assert "step 0/" in ran.err and "examples/s" in ran.err
     card = run("models", "show", "soft", "--json").json["provenance"]["trained"]
-    assert {"curve", "data", "seed", "versions", "untrained", "nearest_words", "mask_duplicates"} <= card.keys()
+    assert {
+        "curve",
+        "data",
+        "seed",
+        "versions",
+        "untrained",
+        "nearest_words",
+        "mask_duplicates",
+    } <= card.keys()
 
 
 def test_a_worse_model_is_reported(run, options):
@@ -261,7 +375,9 @@ def test_a_worse_model_is_reported(run, options):
 
 
 def figures_of(registry, name, **values):
-    """Change what the record of a model says: the development scores of the model and of its references."""
+    """Change what the record of a model says: the development scores of the model and of its
+    references.
+    """
     entry = registry.load(name)
     trained = dict(entry.provenance["trained"])
     for key, value in values.items():
@@ -283,26 +399,64 @@ def test_the_last_line_says_what_is_better_and_what_to_type(run, options, regist
     )
     for trained, below, told in (
         (good, [], "saved as model 'mine'; use it: promptcli embed FILE -m mine"),
-        (below_mini, ["mini"], "mini is better on graded.tsv, 91.41 to 67.09: promptcli embed FILE -m mini"),
-        (below_plain, ["plain encoder", "mini"], "80.00 to 70.00: promptcli embed FILE --backbone "),
+        (
+            below_mini,
+            ["mini"],
+            "mini is better on graded.tsv, 91.41 to 67.09: promptcli embed FILE -m mini",
+        ),
+        (
+            below_plain,
+            ["plain encoder", "mini"],
+            "80.00 to 70.00: promptcli embed FILE --backbone ",
+        ),
     ):
         assert list(trained.below) == trained.to_dict()["below"] == below
         assert told in command._saved(trained, "mine")
-        assert "train from it" not in command._saved(trained, "mine")  # dcpcse does not tune the backbone
+        assert "train from it" not in command._saved(
+            trained, "mine"
+        )  # dcpcse does not tune the backbone
         _warn_if_below(trained)
         warned = "mine is worse than without training" in capsys.readouterr().err
         assert warned is ("plain encoder" in below)
 
 
 def test_a_run_that_tunes_mini_bert_is_told_to_start_from_mini(run, registry):
-    assert run("train", "simcse", "--data", "text.txt", "--on", "graded.tsv", "--steps", 1, "--batch-size", 4).code == 0
+    assert (
+        run(
+            "train",
+            "simcse",
+            "--data",
+            "text.txt",
+            "--on",
+            "graded.tsv",
+            "--steps",
+            1,
+            "--batch-size",
+            4,
+        ).code
+        == 0
+    )
     trained = figures_of(registry, "simcse", default=90, trained=10, untrained=5)
-    assert command._saved(trained, "simcse").endswith("promptcli embed FILE -m mini; or train from it: --from mini")
+    assert command._saved(trained, "simcse").endswith(
+        "promptcli embed FILE -m mini; or train from it: --from mini"
+    )
 
 
 @pytest.mark.parametrize(("method", "data"), [("simcse", "pairs.tsv"), ("defsent", "words.tsv")])
 def test_a_run_from_mini_starts_as_mini_reads(method, data, run, registry):
-    words = ["--from", "mini", "--data", data, "--on", "graded.tsv", "--steps", 1, "--batch-size", 4, "--offline"]
+    words = [
+        "--from",
+        "mini",
+        "--data",
+        data,
+        "--on",
+        "graded.tsv",
+        "--steps",
+        1,
+        "--batch-size",
+        4,
+        "--offline",
+    ]
     ran = run("train", method, *words, "--name", "more")
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[0].split() == ["task", "mini", "trained"]
@@ -313,7 +467,10 @@ def test_a_run_from_mini_starts_as_mini_reads(method, data, run, registry):
     for start in (facts["untrained"][0]["value"], facts["curve"][0]["value"]):
         assert start == pytest.approx(expected, abs=0.01)
     shown = run("train", method, "--dry-run", *words, "--json").json
-    assert (shown["recipe"]["prompt"], shown["recipe"]["pooling"]) == (mini.recipe.prompt, mini.recipe.pooling)
+    assert (shown["recipe"]["prompt"], shown["recipe"]["pooling"]) == (
+        mini.recipe.prompt,
+        mini.recipe.pooling,
+    )
 
 
 REFUSALS = [
@@ -333,7 +490,11 @@ REFUSALS = [
     (["dcpcse", "--paper", "--backbone", "mini-bert"], 2, "no settings of dcpcse are published"),
     (["dcpcse", "--resume"], 2, "no unfinished run"),
     (["dcpcse", "--data", "none.txt"], 3, "none.txt"),
-    (["dcpcse", "--data", "wiki1m_for_simcse"], 3, "give the file itself: --data wiki1m_for_simcse.txt"),
+    (
+        ["dcpcse", "--data", "wiki1m_for_simcse"],
+        3,
+        "give the file itself: --data wiki1m_for_simcse.txt",
+    ),
     (["defsent", "--batch-size", "2", "--data", "odd.tsv"], 2, "none of the 2 words, 'zxqv' first"),
     (["simcse", "--set", "dims=8,x"], 2, "'8,x' is not allowed"),
     (["cse-sfp"], 2, "are for causal models"),
@@ -343,7 +504,9 @@ REFUSALS = [
 @pytest.mark.parametrize(("arguments", "code", "message"), REFUSALS)
 def test_what_is_refused(arguments, code, message, run, registry):
     refused(run("train", *arguments, "--offline", "-q"), code, message)
-    assert not [*registry.run_folder("dcpcse").parent.glob("*")]  # the name is free for the next try
+    assert not [
+        *registry.run_folder("dcpcse").parent.glob("*")
+    ]  # the name is free for the next try
 
 
 def test_the_help_and_the_dry_run_tell_the_settings_in_force(run):
@@ -351,18 +514,41 @@ def test_the_help_and_the_dry_run_tell_the_settings_in_force(run):
     shown = run("train", "--method", "dcpcse", "--paper", "--dry-run").out
     assert "prefix-length = 16" in shown and "learning-rate = 0.03" in shown
     shown = run("train", "promptbert", "--paper", "--dry-run", "--json").json
-    assert shown["views"] == ['This sentence of "[X]" means [MASK] .', 'This sentence : "[X]" means [MASK] .']
-    assert (shown["backbone"], shown["batch_size"], shown["learning_rate"]) == ("bert-base-uncased", 256, 1e-5)
+    assert shown["views"] == [
+        'This sentence of "[X]" means [MASK] .',
+        'This sentence : "[X]" means [MASK] .',
+    ]
+    assert (shown["backbone"], shown["batch_size"], shown["learning_rate"]) == (
+        "bert-base-uncased",
+        256,
+        1e-5,
+    )
 
 
 @pytest.mark.parametrize(
     ("method", "given", "expected"),
     [
-        ("promptbert", {"backbone": "roberta-base", "supervised": True}, {"batch_size": 512, "head": "tanh, kept"}),
-        ("dcpcse", {}, {"prefix_length": METHODS["dcpcse"][0].small.prefix_length, "denoising": None}),
+        (
+            "promptbert",
+            {"backbone": "roberta-base", "supervised": True},
+            {"batch_size": 512, "head": "tanh, kept"},
+        ),
+        (
+            "dcpcse",
+            {},
+            {"prefix_length": METHODS["dcpcse"][0].small.prefix_length, "denoising": None},
+        ),
         ("distill", {"teacher": "mini"}, {"teacher": "mini"}),
-        ("simcse", {"data": "triplets.tsv"}, {"learning_rate": METHODS["simcse"][1].small.learning_rate}),
-        ("simcse", {"data": "text.txt"}, {"learning_rate": METHODS["simcse"][0].small.learning_rate}),
+        (
+            "simcse",
+            {"data": "triplets.tsv"},
+            {"learning_rate": METHODS["simcse"][1].small.learning_rate},
+        ),
+        (
+            "simcse",
+            {"data": "text.txt"},
+            {"learning_rate": METHODS["simcse"][0].small.learning_rate},
+        ),
     ],
 )
 def test_settings_in_force(method, given, expected, tiny_folder):
@@ -372,8 +558,20 @@ def test_settings_in_force(method, given, expected, tiny_folder):
 
 @pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("several", [False, True])
-def test_a_run_is_resumed_by_its_name_alone_from_any_folder(several, run, options, monkeypatch, tmp_path, registry):
-    arguments = ["train", "dcpcse", *options, "--set", "prefix-length=2", "--set", "eval-steps=1", "--on", "graded.tsv"]
+def test_a_run_is_resumed_by_its_name_alone_from_any_folder(
+    several, run, options, monkeypatch, tmp_path, registry
+):
+    arguments = [
+        "train",
+        "dcpcse",
+        *options,
+        "--set",
+        "prefix-length=2",
+        "--set",
+        "eval-steps=1",
+        "--on",
+        "graded.tsv",
+    ]
     arguments += ["--sweep", "temperature=0.05,0.1"] if several else []
     assert run(*arguments, "--name", "whole").code == 0
     with stopped_at(monkeypatch, 2):
@@ -392,9 +590,14 @@ def test_a_run_is_resumed_by_its_name_alone_from_any_folder(several, run, option
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_a_run_that_is_named_by_its_method_is_resumed_by_that_name(run, options, monkeypatch, registry):
+def test_a_run_that_is_named_by_its_method_is_resumed_by_that_name(
+    run, options, monkeypatch, registry
+):
     with stopped_at(monkeypatch, 1):
-        assert run("train", "simcse", *options, "--name", "dcpcse", "--set", "eval-steps=1").code == 130
+        assert (
+            run("train", "simcse", *options, "--name", "dcpcse", "--set", "eval-steps=1").code
+            == 130
+        )
     refused(
         run("train", "--method", "dcpcse", "--resume", "dcpcse", "--offline", "-q"),
         2,
@@ -406,11 +609,18 @@ def test_a_run_that_is_named_by_its_method_is_resumed_by_that_name(run, options,
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_what_was_in_memory_is_given_again(run, options, monkeypatch, tiny_folder):
-    given = {"backbone": str(tiny_folder("bert")), "data": FILES["text.txt"], "name": "mine", "eval_steps": 1}
+    given = {
+        "backbone": str(tiny_folder("bert")),
+        "data": FILES["text.txt"],
+        "name": "mine",
+        "eval_steps": 1,
+    }
     given |= {"batch_size": 8, "steps": 3, "offline": True}
     with stopped_at(monkeypatch, 1), pytest.raises(KeyboardInterrupt):
         pc.train("simcse", **given)
-    with pytest.raises(UsageError, match="the `data` of this run were in memory, not in files; give them again"):
+    with pytest.raises(
+        UsageError, match="the `data` of this run were in memory, not in files; give them again"
+    ):
         pc.train(name="mine", resume=True)
     assert pc.train(name="mine", resume=True, data=FILES["text.txt"]).facts["steps"] == 3
 
@@ -426,21 +636,31 @@ def test_all_runs_of_a_sweep_stay_in_the_record(run, options, registry):
     assert [row["changes"] for row in runs] == [{"prefix_length": 2}, {"prefix_length": 3}]
     [chosen] = [row for row in runs if row["chosen"]]
     length = chosen["changes"]["prefix_length"]
-    assert f"demo:dev chose prefix-length {length}; all runs: promptcli models show best --runs" in ran.err
+    assert (
+        f"demo:dev chose prefix-length {length}; all runs: promptcli models show best --runs"
+        in ran.err
+    )
     assert registry.card("best").recipe.prompt == f"deep-prefix:{length}"
     assert all([score["task"] for score in row["scores"]] == ["demo:dev", "demo"] for row in runs)
     assert all([score["step"] for score in row["curve"]] == [0, 2, 3] for row in runs)
     lines = run("models", "show", "best", "--runs").out.splitlines()
-    assert lines[0].split() == ["prefix-length", "demo:dev", "demo", "best", "step", "chosen"] and len(lines) == 3
+    assert (
+        lines[0].split() == ["prefix-length", "demo:dev", "demo", "best", "step", "chosen"]
+        and len(lines) == 3
+    )
     assert [line.split()[0] for line in lines if line.endswith("*")] == [str(length)]
     refused(run("models", "show", "mini", "--runs"), 2, "not of several runs")
     told = run("train", "dcpcse", *options, *sweep, "--name", "best", "--force", "--json").json
-    assert told["chosen"] == chosen["changes"] and all(row["std"] is None for row in told["summary"])
+    assert told["chosen"] == chosen["changes"] and all(
+        row["std"] is None for row in told["summary"]
+    )
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("second", [["--force"], ["--resume"], [], ["--seeds", 2, "--force"]])
-def test_a_run_keeps_others_from_its_name_while_it_lasts(second, run, options, monkeypatch, registry):
+def test_a_run_keeps_others_from_its_name_while_it_lasts(
+    second, run, options, monkeypatch, registry
+):
     """The other command begins in the middle of a step of the first."""
     gradients, others = Trainer.gradients, []
 
@@ -453,13 +673,20 @@ def test_a_run_keeps_others_from_its_name_while_it_lasts(second, run, options, m
     monkeypatch.setattr(Trainer, "gradients", in_the_meantime)
     first = run("train", "simcse", *options, "--name", "t", "--set", "eval-steps=1")
     assert first.code == 0, first.err
-    refused(others[1], 2, f"the training of 't' is running: process {os.getpid()} on ", "wait until it ends")
+    refused(
+        others[1],
+        2,
+        f"the training of 't' is running: process {os.getpid()} on ",
+        "wait until it ends",
+    )
     assert "t" in registry.names() and not [*registry.run_folder("t").parent.iterdir()]
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("force", [False, True])
-def test_a_model_that_appears_while_one_is_trained_is_kept_or_replaced(force, run, options, monkeypatch, registry):
+def test_a_model_that_appears_while_one_is_trained_is_kept_or_replaced(
+    force, run, options, monkeypatch, registry
+):
     entry, gradients = registry.load("mini-static"), Trainer.gradients
 
     def in_the_meantime(trainer, number, *given):
@@ -471,7 +698,10 @@ def test_a_model_that_appears_while_one_is_trained_is_kept_or_replaced(force, ru
     if force:
         assert ran.code == 0, ran.err
     else:
-        assert ran.code == 2 and "'t' appeared during the training, whose run is kept: --resume replaces" in ran.err
+        assert (
+            ran.code == 2
+            and "'t' appeared during the training, whose run is kept: --resume replaces" in ran.err
+        )
         assert registry.load("t").recipe == entry.recipe
         assert run("train", "--resume", "t", "--offline").code == 0
     assert "trained" in registry.card("t").provenance
@@ -483,4 +713,7 @@ def test_a_users_own_model_is_not_taken_for_a_run_of_a_sweep(more, run, options,
     own = registry.save(dataclasses.replace(registry.load("mini-static"), name="two.run-2"))
     words = ["train", "simcse", *options, "--seeds", 2, "--name", "two", "-q", *more]
     refused(run(*words), 2, "model 'two.run-2' has the name of a run of 'two'")
-    assert registry.load("two.run-2").created == own.created and not registry.run_folder("two.sweep").exists()
+    assert (
+        registry.load("two.run-2").created == own.created
+        and not registry.run_folder("two.sweep").exists()
+    )

@@ -11,7 +11,8 @@ from promptcli.data.sources import read_examples
 from promptcli.data.task_table import TASKS, TaskName
 from promptcli.data.tasks import load_tasks
 
-#: Few words differ and the meaning does, or the other way round: a share of the pairs, as most are plain ones.
+#: Few words differ and the meaning does, or the other way round: a share of the pairs, as most are
+#: plain ones.
 HARD = {"antonym", "lexical", "negation", "number", "order"}
 KINDS = HARD | {"detail", "entail", "paraphrase", "related", "topic", "unrelated"}
 
@@ -23,7 +24,9 @@ def load_demo(split):
 def test_sentences_are_many_and_varied():
     sentences = SENTENCES.read_text(encoding="utf-8").splitlines()
     assert len(sentences) >= 5000
-    assert all(sentence == sentence.strip() and 3 <= len(sentence.split()) <= 45 for sentence in sentences)
+    assert all(
+        sentence == sentence.strip() and 3 <= len(sentence.split()) <= 45 for sentence in sentences
+    )
     assert len({sentence.lower() for sentence in sentences}) == len(sentences)
     assert len(set(re.findall(r"[a-z0-9']+", " ".join(sentences).lower()))) > 8000
 

@@ -1,4 +1,6 @@
-"""Files as people have them: what is meant is read, every guess is one line, and what is ambiguous is refused."""
+"""Files as people have them: what is meant is read, every guess is one line, and what is ambiguous
+is refused.
+"""
 
 import bz2
 import json
@@ -10,7 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data.dialect import CELLS, GRADED_PAIRS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS, Fields
+from promptcli.data.dialect import (
+    CELLS,
+    GRADED_PAIRS,
+    LABELLED_PAIRS,
+    PAIRS,
+    SENTENCES,
+    TRIPLETS,
+    Fields,
+)
 from promptcli.data.files import STANDARD
 from promptcli.data.rows import count_input, open_rows, read_range
 from promptcli.errors import UsageError
@@ -19,7 +29,10 @@ from tests.reading import fails, parquet, read, texts, write
 GERMAN = "Über die Straße läuft ein Hund."
 QUOTES = "He said “hello” to the café’s owner."
 STSB = [
-    "main-captions\tMSRvid\t2012test\t0001\t5.000\tA plane is taking off.\tAn air plane is taking off.",
+    (
+        "main-captions\tMSRvid\t2012test\t0001\t5.000\tA plane is taking off.\tAn air plane is"
+        " taking off."
+    ),
     'main-news\theadlines\t2015\t0003\t3.800\tA man says "no.\tA man agrees.\thttp://a.b\tlicence',
 ]
 
@@ -57,14 +70,24 @@ def many(text, count, last):
         # encodings and line ends
         ("a.txt", LINES, ROWS, ""),
         ("a.txt", LINES.encode("utf-16"), ROWS, "UTF-16"),
-        ("a.txt", (LINES * 9_000).encode("utf-16"), [(n, ROWS[n % 2][1]) for n in range(18_000)], "UTF-16"),
+        (
+            "a.txt",
+            (LINES * 9_000).encode("utf-16"),
+            [(n, ROWS[n % 2][1]) for n in range(18_000)],
+            "UTF-16",
+        ),
         (
             "a.txt",
             f"{GERMAN}\n{QUOTES}\n".encode("cp1252"),
             [(0, GERMAN), (1, QUOTES)],
             "cp1252, e.g. line 1: Über die",
         ),
-        ("a.txt", b"Plain.\n" * 20_000 + QUOTES.encode("cp1252"), many("Plain.", 20_000, QUOTES), "line 20001: He"),
+        (
+            "a.txt",
+            b"Plain.\n" * 20_000 + QUOTES.encode("cp1252"),
+            many("Plain.", 20_000, QUOTES),
+            "line 20001: He",
+        ),
         ("a.txt", LINES.replace("\n", "\r"), ROWS, "carriage return alone"),
         ("a.txt", LINES.replace("\n", "\r\n"), ROWS, ""),
         ("a.csv", "id;text\r7;one\r", [("7", "one")], "carriage return alone"),
@@ -73,23 +96,63 @@ def many(text, count, last):
         ("a.csv.xz", lzma.compress(b"id,text\n7,one\n"), [("7", "one")], ""),
         ("a.jsonl.zst", zstd(b'{"id": 7, "text": "one"}\n'), [("7", "one")], ""),
         # delimiters, quoting, headers
-        ("a.csv", 'id;text\r\n7;"A; ""b"""\r\n8;Drei, vier\r\n', [("7", 'A; "b"'), ("8", "Drei, vier")], "semicolons"),
+        (
+            "a.csv",
+            'id;text\r\n7;"A; ""b"""\r\n8;Drei, vier\r\n',
+            [("7", 'A; "b"'), ("8", "Drei, vier")],
+            "semicolons",
+        ),
         ("a.csv", "sep=;\r\nid;text\r\n7;One, two\r\n", [("7", "One, two")], "semicolons"),
         ("a.csv", "id\ttext\n7\tOne, two\n", [("7", "One, two")], "tabs"),
         ("a.csv", "id|text\n7|One, two\n", [("7", "One, two")], "bars"),
-        ("a.csv", "text;score\nHello, world;3,8\nYes, sir;4,0\n", [(0, "Hello, world"), (1, "Yes, sir")], "semicolons"),
+        (
+            "a.csv",
+            "text;score\nHello, world;3,8\nYes, sir;4,0\n",
+            [(0, "Hello, world"), (1, "Yes, sir")],
+            "semicolons",
+        ),
         ("a.csv", "\n\nid,text\n7,one\n", [("7", "one")], ""),
         ("a.csv", 'text,score\none,"3,8"\ntwo,"4,0"\n', [(0, "one"), (1, "two")], ""),
-        ("a.txt", "id\ttext\r\n7\tGrün, blau\r\n8\tx\r\n".encode("utf-16"), [("7", "Grün, blau"), ("8", "x")], "tabs"),
+        (
+            "a.txt",
+            "id\ttext\r\n7\tGrün, blau\r\n8\tx\r\n".encode("utf-16"),
+            [("7", "Grün, blau"), ("8", "x")],
+            "tabs",
+        ),
         ("a.csv", 'text\nHello; world\n"a; b, c"\n', [(0, "Hello; world"), (1, "a; b, c")], ""),
         ("a.tsv", 'id\ttext\n7\t"He said ""hi"""\n', [("7", 'He said "hi"')], "double quotes"),
-        ("a.tsv", 'id\ttext\n7\t"two\nlines"\n8\tx\n', [("7", "two\nlines"), ("8", "x")], "double quotes"),
+        (
+            "a.tsv",
+            'id\ttext\n7\t"two\nlines"\n8\tx\n',
+            [("7", "two\nlines"), ("8", "x")],
+            "double quotes",
+        ),
         ("a.tsv", '"id"\t"text"\n"7"\t"No."\n', [("7", "No.")], "double quotes"),
         ("a.tsv", "text\n" + "x\n" * 40_000 + '"a ""b"""\n', many("x", 40_000, 'a "b"'), "40002"),
-        ("a.tsv", 'id\ttext\n7\t"No."\n8\tits "own" way\n', [("7", '"No."'), ("8", 'its "own" way')], ""),
-        ("a.csv", "A cat is on the sofa.\nRain.\n", [(0, "A cat is on the sofa."), (1, "Rain.")], "without a header"),
-        ("a.csv", "1,A cat sleeps.\n2,It rains.\n", [(0, "A cat sleeps."), (1, "It rains.")], "without a header"),
-        ("a.tsv", "0\tThe cat sleeps.\n1\tIt rains.\n", [(0, "The cat sleeps."), (1, "It rains.")], "2 as text"),
+        (
+            "a.tsv",
+            'id\ttext\n7\t"No."\n8\tits "own" way\n',
+            [("7", '"No."'), ("8", 'its "own" way')],
+            "",
+        ),
+        (
+            "a.csv",
+            "A cat is on the sofa.\nRain.\n",
+            [(0, "A cat is on the sofa."), (1, "Rain.")],
+            "without a header",
+        ),
+        (
+            "a.csv",
+            "1,A cat sleeps.\n2,It rains.\n",
+            [(0, "A cat sleeps."), (1, "It rains.")],
+            "without a header",
+        ),
+        (
+            "a.tsv",
+            "0\tThe cat sleeps.\n1\tIt rains.\n",
+            [(0, "The cat sleeps."), (1, "It rains.")],
+            "2 as text",
+        ),
         ("a.csv", "Comment\none\n", [(0, "one")], "the header Comment"),
         ("a.txt", "nr\tText\n1\tone\n2\ttwo\n", [(0, "one"), (1, "two")], "tabs"),
         ("a.txt", "text;n\none;1\ntwo;2\n", [(0, "one"), (1, "two")], "semicolons"),
@@ -101,33 +164,51 @@ def many(text, count, last):
         ("a.csv", "n, text \n7,one\n", [(0, "one")], " text  as text"),
         ("a.csv", "n,sentence\n7,one\n", [(0, "one")], ""),
         # JSON
-        ("a.json", '[{"id": 7, "text": "a"},\n {"id": 8, "text": "b"}]', [("7", "a"), ("8", "b")], "JSON array"),
+        (
+            "a.json",
+            '[{"id": 7, "text": "a"},\n {"id": 8, "text": "b"}]',
+            [("7", "a"), ("8", "b")],
+            "JSON array",
+        ),
         ("a.json", '["one", "two"]', [(0, "one"), (1, "two")], "JSON array"),
         ("a.txt", '{"id": 7, "text": "one"}\n', [("7", "one")], "JSON lines"),
         (
             "corpus.jsonl",
-            '{"_id": "d1", "title": "Cats", "text": "They purr."}\n{"_id": "d2", "title": "", "text": "x"}',
+            (
+                '{"_id": "d1", "title": "Cats", "text": "They purr."}\n{"_id": "d2", "title": "",'
+                ' "text": "x"}'
+            ),
             [("d1", "Cats They purr."), ("d2", "x")],
             "title",
         ),
     ],
 )
-def test_what_is_meant_is_read_and_every_guess_is_told(name, content, expected, guess, tmp_path, told):
+def test_what_is_meant_is_read_and_every_guess_is_told(
+    name, content, expected, guess, tmp_path, told
+):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert read(path) == expected
     message = told()
     assert (guess in message and message.startswith(str(path))) if guess else message == ""
-    if not name.endswith((".bz2", ".xz", ".zst")):  # a second walk: the same rows, and nothing is told twice
+    if not name.endswith(
+        (".bz2", ".xz", ".zst")
+    ):  # a second walk: the same rows, and nothing is told twice
         file = count_input(str(path), Fields())
         told()
-        rows = [row["text"] for batch in read_range([file], 1, file.rows, "it") for row in batch.to_pylist()]
+        rows = [
+            row["text"]
+            for batch in read_range([file], 1, file.rows, "it")
+            for row in batch.to_pylist()
+        ]
         assert rows == [text for _, text in expected[1:]] and told() == ""
 
 
 def test_a_pipe_has_a_dialect_too(tmp_path, told):
     os.mkfifo(tmp_path / "a.csv")
-    content = "id;text\n" + "".join(f"{number};Zeile {number}, {'x' * 90}\n" for number in range(2_000))
+    content = "id;text\n" + "".join(
+        f"{number};Zeile {number}, {'x' * 90}\n" for number in range(2_000)
+    )
     writer = threading.Thread(target=(tmp_path / "a.csv").write_text, args=(content,), daemon=True)
     writer.start()
     rows = read(tmp_path / "a.csv")
@@ -140,15 +221,31 @@ def test_a_pipe_has_a_dialect_too(tmp_path, told):
 @pytest.mark.parametrize(
     ("name", "content", "parts"),
     [
-        ("a.csv", "A cat, asleep;The dog\nA dog, awake;The cat\n", ["commas or semicolons", "sep="]),
+        (
+            "a.csv",
+            "A cat, asleep;The dog\nA dog, awake;The cat\n",
+            ["commas or semicolons", "sep="],
+        ),
         ("a.csv", "question1;question2\na;b\n", ["`text_field`", "columns: question1, question2"]),
         ("a.csv", "n;value\n1;2,5\n", ["`text_field`", "n, value"]),
-        ("a.csv", "When,What do you like?\n2024-01-02 10:00,The food\n", ["columns: When, What do you like?"]),
+        (
+            "a.csv",
+            "When,What do you like?\n2024-01-02 10:00,The food\n",
+            ["columns: When, What do you like?"],
+        ),
         ("a.csv", "Hello, world and all.\nNo comma here.\n", ["by number: 1 (Hello), 2 ( world"]),
         ("a.csv", "Well, I think so.\nYes, I do.\n", ["by number: 1 (Well), 2 ( I think so.)"]),
-        ("a.csv", "1,Hello.\n2,Hello, world.\n", ["line 2: 3 columns, but the first line has 2", "double quotes"]),
+        (
+            "a.csv",
+            "1,Hello.\n2,Hello, world.\n",
+            ["line 2: 3 columns, but the first line has 2", "double quotes"],
+        ),
         ("a.csv", "value\n1\n2\n", ["'value' holds numbers"]),
-        ("a.txt", "A cat.\tA dog.\nIt rains.\tIt snows.\n", ["by number: 1 (A cat.), 2 (A dog.)", "`text_field`"]),
+        (
+            "a.txt",
+            "A cat.\tA dog.\nIt rains.\tIt snows.\n",
+            ["by number: 1 (A cat.), 2 (A dog.)", "`text_field`"],
+        ),
         ("a.csv", "\n".join(STSB), ["by number: 1 (main-captions)", "6 (A plane is taking"]),
         ("a.csv.zst", zstd(b"text\none\n" * 9)[:-5], ["damaged or cut-off .zst data"]),
         ("a.txt.xz", b"no xz", ["damaged or cut-off .xz data"]),
@@ -161,8 +258,13 @@ def test_what_is_ambiguous_is_refused_with_the_words_to_type(name, content, part
 
 
 def test_columns_are_named_by_number_too(tmp_path):
-    assert texts(write(tmp_path, "a.csv", "\n".join(STSB)), text="6") == ["A plane is taking off.", 'A man says "no.']
-    assert read(write(tmp_path, "b.csv", "key;body\nk;one\n"), text="2", identifier="KEY") == [("k", "one")]
+    assert texts(write(tmp_path, "a.csv", "\n".join(STSB)), text="6") == [
+        "A plane is taking off.",
+        'A man says "no.',
+    ]
+    assert read(write(tmp_path, "b.csv", "key;body\nk;one\n"), text="2", identifier="KEY") == [
+        ("k", "one")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -198,13 +300,16 @@ def test_roles_of_columns_by_their_names(header, layout, kind, tmp_path, told):
 
 
 @pytest.mark.parametrize(
-    "header", ["sentence1,sentence2,score", "question1;question2;is_duplicate", "premise,hypothesis,label"]
+    "header",
+    ["sentence1,sentence2,score", "question1;question2;is_duplicate", "premise,hypothesis,label"],
 )
 def test_judged_pairs_are_not_taken_for_positives(header, tmp_path):
     sign = ";" if ";" in header else ","
     path = write(tmp_path, "a.csv", f"{header}\n{sign.join(('A cat.', 'A dog.', '0'))}\n")
     with (
-        pytest.raises(UsageError, match=r'a\.csv:.*,.*" for sent0, sent1 or ".*a\.csv:.*" for text; columns: '),
+        pytest.raises(
+            UsageError, match=r'a\.csv:.*,.*" for sent0, sent1 or ".*a\.csv:.*" for text; columns: '
+        ),
         open_rows(path, Fields(layouts=(TRIPLETS, PAIRS, SENTENCES), remedy="")),
     ):
         pass
@@ -213,32 +318,57 @@ def test_judged_pairs_are_not_taken_for_positives(header, tmp_path):
 @pytest.mark.parametrize("name", ["a.csv", "a.txt"])
 def test_sts_b_as_distributed(name, tmp_path):
     path = write(tmp_path, name, "\n".join(STSB))
-    for fields in (Fields(layouts=(GRADED_PAIRS,)), Fields(layouts=(GRADED_PAIRS,), named=("6", "7", "5"))):
+    for fields in (
+        Fields(layouts=(GRADED_PAIRS,)),
+        Fields(layouts=(GRADED_PAIRS,), named=("6", "7", "5")),
+    ):
         with open_rows(path, fields) as rows:
-            assert next(rows.tuples()) == ("A plane is taking off.", "An air plane is taking off.", "5.000")
+            assert next(rows.tuples()) == (
+                "A plane is taking off.",
+                "An air plane is taking off.",
+                "5.000",
+            )
 
 
 def test_graded_pairs_without_a_header(tmp_path, told):
-    path = write(tmp_path, "a.csv", "A cat sleeps.;A cat is asleep.;4,5\nIt rains.;It is dry.;0,5\n")
+    path = write(
+        tmp_path, "a.csv", "A cat sleeps.;A cat is asleep.;4,5\nIt rains.;It is dry.;0,5\n"
+    )
     with open_rows(path, Fields(layouts=(GRADED_PAIRS,))) as rows:
-        assert list(rows.tuples()) == [("A cat sleeps.", "A cat is asleep.", "4,5"), ("It rains.", "It is dry.", "0,5")]
+        assert list(rows.tuples()) == [
+            ("A cat sleeps.", "A cat is asleep.", "4,5"),
+            ("It rains.", "It is dry.", "0,5"),
+        ]
     assert "1 as sentence1, 2 as sentence2, 3 as score" in told()
 
 
 def test_columns_of_one_name_are_kept_or_refused(tmp_path, caplog):
-    path = write(tmp_path, "twice.csv", "id,text,tag,tag.1,tag\n1,A ferry.,boat,no,left\n2,A baker.,food,yes,right\n")
+    path = write(
+        tmp_path,
+        "twice.csv",
+        "id,text,tag,tag.1,tag\n1,A ferry.,boat,no,left\n2,A baker.,food,yes,right\n",
+    )
     with caplog.at_level("INFO", "promptcli"), open_rows(path, Fields(cells=True)) as rows:
         [batch] = rows
-    assert batch.column(CELLS).to_pylist()[0] == [("tag", "boat"), ("tag.1", "no"), ("tag.2", "left")]
+    assert batch.column(CELLS).to_pylist()[0] == [
+        ("tag", "boat"),
+        ("tag.1", "no"),
+        ("tag.2", "left"),
+    ]
     assert "several columns have one name; the further ones are called tag.2" in caplog.text
     path = write(tmp_path, "texts.csv", "id,text,text\n1,A ferry.,x\n2,A baker.,y\n")
     for fields in (Fields(), Fields(text="text")):
         with pytest.raises(
-            UsageError, match=r"several columns are named 'text'; .* number of one; columns: id, text, text.1"
+            UsageError,
+            match=r"several columns are named 'text'; .* number of one; columns: id, text, text.1",
         ):
             with open_rows(path, fields):
                 pass
-    for given, expected in (("2", ["A ferry.", "A baker."]), ("3", ["x", "y"]), ("text.1", ["x", "y"])):
+    for given, expected in (
+        ("2", ["A ferry.", "A baker."]),
+        ("3", ["x", "y"]),
+        ("text.1", ["x", "y"]),
+    ):
         with open_rows(path, Fields(text=given)) as rows:
             assert list(rows.texts()) == expected
     path = write(tmp_path, "scores.csv", "sentence1,sentence2,score,score\na b,c d,1,2\n")
@@ -249,7 +379,10 @@ def test_columns_of_one_name_are_kept_or_refused(tmp_path, caplog):
         pass
     twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     pq.write_table(twice, tmp_path / "twice.parquet")
-    with pytest.raises(UsageError, match="several columns are named 'text'"), open_rows(tmp_path / "twice.parquet"):
+    with (
+        pytest.raises(UsageError, match="several columns are named 'text'"),
+        open_rows(tmp_path / "twice.parquet"),
+    ):
         pass
 
 

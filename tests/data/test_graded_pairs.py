@@ -20,13 +20,17 @@ MORE = [(*row, number) for number, row in enumerate(ROWS)]  # a column more than
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_format_with_usual_and_with_named_columns(suffix, tmp_path):
-    assert read_graded_pairs(write_table(tmp_path / f"pairs.{suffix}", (*COLUMNS, "n"), MORE)) == ROWS
+    assert (
+        read_graded_pairs(write_table(tmp_path / f"pairs.{suffix}", (*COLUMNS, "n"), MORE)) == ROWS
+    )
     other = write_table(tmp_path / f"other.{suffix}", ("left", "right", "gold", "n"), MORE)
     (task,) = load_tasks(None, task_names([f"{other}:left,right,gold"])).tasks
     pairs = task.pairs()
     assert list(zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)) == ROWS
     assert (task.label, task.expected_pairs) == (f"{other}:left,right,gold", 4)
-    named = rf'"{other}:left,right,gold" for sentence1, sentence2, score; columns: left, right, gold, n'
+    named = (
+        rf'"{other}:left,right,gold" for sentence1, sentence2, score; columns: left, right, gold, n'
+    )
     with pytest.raises(UsageError, match=named):
         read_graded_pairs(other)
 
@@ -37,8 +41,16 @@ HEADER = "sentence1,sentence2,score\n"
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.csv", "sentence1,sentence2,n\na,b,1\n", "no columns sentence1, .*, score; .*: sentence1, sentence2, n"),
-        ("a.csv", "sentence1,sentence2,label\na,b,entailment\n", "score 'entailment' in 'label' is not a number"),
+        (
+            "a.csv",
+            "sentence1,sentence2,n\na,b,1\n",
+            "no columns sentence1, .*, score; .*: sentence1, sentence2, n",
+        ),
+        (
+            "a.csv",
+            "sentence1,sentence2,label\na,b,entailment\n",
+            "score 'entailment' in 'label' is not a number",
+        ),
         ("a.csv", f'{HEADER}"a\nb",c,1\nd,e,high\n', "a.csv: row 2: the score 'high' in 'score'"),
         ("a.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n", "a.tsv: row 1: the score 'nan'"),
         ("a.csv", f"{HEADER}a,b,3\nc,d,3.0\n", "all 2 scores are 3"),

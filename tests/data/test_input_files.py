@@ -1,4 +1,6 @@
-"""Many input files as one run of rows: any range of them is what a walk over all gives, whatever the format."""
+"""Many input files as one run of rows: any range of them is what a walk over all gives, whatever
+the format.
+"""
 
 import gzip
 import json
@@ -18,25 +20,36 @@ from promptcli.errors import NotFoundError, UsageError
 
 
 def read_rows(files, start, stop):
-    return [(row["id"], row["text"]) for batch in read_range(files, start, stop, "it") for row in batch.to_pylist()]
+    return [
+        (row["id"], row["text"])
+        for batch in read_range(files, start, stop, "it")
+        for row in batch.to_pylist()
+    ]
 
 
 TEXTS = st.lists(st.text('ab ,"\n\u2028\x0b\x85é', max_size=6), min_size=1, max_size=20)
 
 
 def write(path, texts):
-    """Write texts in the format of a path's extension; line ends inside a text only if the format has room."""
+    """Write texts in the format of a path's extension.
+
+    Line ends inside a text only if the format has room.
+    """
     kind = path.suffixes[0]
     if kind == ".parquet":
         pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), path, row_group_size=3)
         return texts
     if kind == ".jsonl":
-        content = "".join(json.dumps({"n": 1, "text": text}) + "\n" if text else "\n" for text in texts)
+        content = "".join(
+            json.dumps({"n": 1, "text": text}) + "\n" if text else "\n" for text in texts
+        )
     elif kind == ".csv":
         cells = [text.replace('"', '""') for text in texts]
         content = "n,text\n" + "".join(f'1,"{cell}"\n' for cell in cells)
     else:
-        texts = [text.replace("\n", "").replace('""', '"') for text in texts]  # no cell in double quotes
+        texts = [
+            text.replace("\n", "").replace('""', '"') for text in texts
+        ]  # no cell in double quotes
         head, start = ("\ufeffn\ttext\n", "1\t") if kind == ".tsv" else ("", "")
         content = head + "".join(f"{start}{text}\n" for text in texts)
     path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
@@ -51,7 +64,9 @@ PLAIN = [".txt", ".jsonl", ".csv", ".tsv"]
 @given(one=TEXTS, two=TEXTS, data=st.data())
 def test_every_range_is_that_of_the_walk_over_all(tmp_path, suffix, one, two, data):
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
-    wanted = [text for path, texts in zip(paths, (one, two), strict=True) for text in write(path, texts)]
+    wanted = [
+        text for path, texts in zip(paths, (one, two), strict=True) for text in write(path, texts)
+    ]
     files = [count_input(str(path), Fields()) for path in paths]
     with open_rows(paths[0]) as rows:
         assert list(rows.texts()) == wanted[: files[0].rows]
@@ -67,7 +82,9 @@ def test_ids_of_a_column_and_blank_lines(tmp_path):
     file = count_input(str(path), Fields())
     assert has_text_ids([file])
     assert [identifier for identifier, _ in read_rows([file], 0, 5)] == ["", "7", "x", "", ""]
-    assert [identifier for identifier, _ in read_rows([file], 4, 5)] == [""]  # no object in what is read
+    assert [identifier for identifier, _ in read_rows([file], 4, 5)] == [
+        ""
+    ]  # no object in what is read
     (tmp_path / "b.txt").write_text("one\n")
     with pytest.raises(UsageError, match=r"a\.jsonl has ids \(column 'id'\) and .*b\.txt has none"):
         has_text_ids([file, count_input(str(tmp_path / "b.txt"), Fields())])

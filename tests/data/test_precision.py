@@ -1,4 +1,6 @@
-"""Vectors in fewer bytes: bytes against sentence-transformers', every format there and back, and what is lost."""
+"""Vectors in fewer bytes: bytes against sentence-transformers', every format there and back, and
+what is lost.
+"""
 
 import json
 from pathlib import Path
@@ -22,7 +24,9 @@ LESS = [name for name in PRECISIONS if name != "float32"]
 LINES = [f"line {number}" for number in range(60)]
 ORIGINAL = np.stack([vector(line) for line in LINES])
 MATRICES = st_numpy.arrays(
-    np.float32, st.tuples(st.integers(1, 9), st.integers(1, 19)), elements=st.floats(-1000, 1000, width=32)
+    np.float32,
+    st.tuples(st.integers(1, 9), st.integers(1, 19)),
+    elements=st.floats(-1000, 1000, width=32),
 )
 
 
@@ -37,18 +41,26 @@ def test_bytes_and_values_by_plain_loops(vectors, precision):
             bits = "".join("1" if value > 0 else "0" for value in vectors[row])
             bits += "0" * (-len(bits) % 8)
             numbers = [int(bits[at : at + 8], 2) for at in range(0, len(bits), 8)]
-            assert found.matrix[row].tolist() == [n - 128 if precision == "binary" else n for n in numbers]
+            assert found.matrix[row].tolist() == [
+                n - 128 if precision == "binary" else n for n in numbers
+            ]
             assert restored[row].tolist() == [1 if value > 0 else -1 for value in vectors[row]]
         elif precision == "float16":
             assert np.array_equal(restored[row], vectors[row].astype(np.float16).astype(np.float32))
         else:
-            half = (high - low) / 255 / 2 + np.finfo(np.float32).tiny  # below it float32 has no 255 steps
-            assert (np.abs(restored[row] - vectors[row]) <= half * 1.01 + 1e-4 * np.abs(vectors).max()).all()
+            half = (high - low) / 255 / 2 + np.finfo(
+                np.float32
+            ).tiny  # below it float32 has no 255 steps
+            assert (
+                np.abs(restored[row] - vectors[row]) <= half * 1.01 + 1e-4 * np.abs(vectors).max()
+            ).all()
 
 
 @pytest.mark.parametrize("precision", ["int8", "binary", "ubinary"])
 def test_bytes_are_those_of_sentence_transformers(precision):
-    module = pytest.importorskip("sentence_transformers.util.quantization", reason="sentence-transformers is absent")
+    module = pytest.importorskip(
+        "sentence_transformers.util.quantization", reason="sentence-transformers is absent"
+    )
     vectors = np.random.default_rng(1).standard_normal((300, 20)).astype(np.float32)
     vectors[:, 3] = 0.5
     theirs = module.quantize_embeddings(vectors, precision=precision)
@@ -68,7 +80,9 @@ def test_a_tensor_that_is_differentiated_is_quantized_as_its_numbers():
     tensor = torch.tensor(ORIGINAL, requires_grad=True)
     for vectors in (tensor, tensor.half()):
         numbers = vectors.detach().float().numpy()
-        assert np.array_equal(pc.quantize(vectors, "int8").matrix, pc.quantize(numbers, "int8").matrix)
+        assert np.array_equal(
+            pc.quantize(vectors, "int8").matrix, pc.quantize(numbers, "int8").matrix
+        )
 
 
 @pytest.mark.parametrize(
@@ -97,8 +111,12 @@ def test_the_loss_by_plain_loops():
         nearest = set(sorted(others, key=lambda other: -true[row, other])[:10])
         limit = sorted((found[row, other] for other in others), reverse=True)[9]
         least += len({other for other in others if found[row, other] > limit + 1e-6} & nearest)
-        most += min(10, len({other for other in others if found[row, other] > limit - 1e-6} & nearest))
-    assert least <= round(recall(before, after) * 400) <= most  # of those that are equally near any may be taken
+        most += min(
+            10, len({other for other in others if found[row, other] > limit - 1e-6} & nearest)
+        )
+    assert (
+        least <= round(recall(before, after) * 400) <= most
+    )  # of those that are equally near any may be taken
     assert recall(before, before) == 1.0
 
 
@@ -125,12 +143,19 @@ def test_every_format_holds_it_and_gives_it_back(run, kind, precision):
     said, manifest = json.loads(out), json.loads(manifest_path(Path(f"v{kind}")).read_text())
     assert said["loss"] == manifest["report"]["loss"] and said["loss"]["rows"] == 60
     assert said["precision"] == manifest["settings"]["precision"] == precision
-    assert f"{precision} against float32 on 60 rows: recall@10 {said['loss']['recall_at_10']:.3f}" in err
+    assert (
+        f"{precision} against float32 on 60 rows: recall@10 {said['loss']['recall_at_10']:.3f}"
+        in err
+    )
     assert (manifest["report"]["ranges"] is not None) == (precision == "int8")
     stored = {
         ".npy": lambda: np.load("v.npy"),
-        ".parquet": lambda: np.array(pq.read_table("v.parquet")["embedding"].to_pylist(), expected.matrix.dtype),
-        ".jsonl": lambda: np.array([json.loads(row)["embedding"] for row in Path("v.jsonl").open()]),
+        ".parquet": lambda: np.array(
+            pq.read_table("v.parquet")["embedding"].to_pylist(), expected.matrix.dtype
+        ),
+        ".jsonl": lambda: np.array(
+            [json.loads(row)["embedding"] for row in Path("v.jsonl").open()]
+        ),
     }[kind]()
     assert np.array_equal(stored.astype(expected.matrix.dtype), expected.matrix)
     if kind == ".npy":
@@ -139,7 +164,9 @@ def test_every_format_holds_it_and_gives_it_back(run, kind, precision):
 
 def test_wrong_combinations_are_refused_before_the_model_is_loaded(run, fake):
     refused(run("embed", "a.txt", "--precision", "int4"), 2, "unknown precision 'int4'", "int8")
-    refused(run("embed", "a.txt", "--precision", "int8", "-o", "-"), 2, "needs a manifest", "output")
+    refused(
+        run("embed", "a.txt", "--precision", "int8", "-o", "-"), 2, "needs a manifest", "output"
+    )
     refused(run("embed", "a.txt", "--json", "-o", "-"), 2, "--json", "-o")
     assert not fake and names() == ["a.txt"]
     code, out, _ = run("embed", "a.txt", "--precision", "ubinary", "-o", "-")

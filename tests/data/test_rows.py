@@ -21,11 +21,30 @@ ODD = "a\u2028b\u2029c\x0bd\x0ce\x1cf\x85g\rh"
     [
         ("a.txt", f"{ODD}\nnext\n", [(0, ODD), (1, "next")]),  # only a newline ends a line
         ("a.txt", "\ufeffone\n\ufefftwo", [(0, "one"), (1, "\ufefftwo")]),
-        *((name, "one\ntwo\n", [(0, "one"), (1, "two")]) for name in ("a.text", "corpus.en", "corpus", "a.TXT")),
-        ("a.csv", 'id,text\r\n1,"a, ""b""\r\nc"\r\n\r\n3,plain\r\n', [("1", 'a, "b"\r\nc'), ("", ""), ("3", "plain")]),
-        ("a.csv", "anything\none\n\nthree\n", [(0, "one"), (1, ""), (2, "three")]),  # one column needs no name
-        ("a.tsv", 'text\tlabel\n"unbalanced\t1\nits "own" way\t0\n', [(0, '"unbalanced'), (1, 'its "own" way')]),
-        ("a.jsonl", '{"id": 7, "text": "a"}\n{"text": "b\\nc", "id": "x"}\n', [("7", "a"), ("x", "b\nc")]),
+        *(
+            (name, "one\ntwo\n", [(0, "one"), (1, "two")])
+            for name in ("a.text", "corpus.en", "corpus", "a.TXT")
+        ),
+        (
+            "a.csv",
+            'id,text\r\n1,"a, ""b""\r\nc"\r\n\r\n3,plain\r\n',
+            [("1", 'a, "b"\r\nc'), ("", ""), ("3", "plain")],
+        ),
+        (
+            "a.csv",
+            "anything\none\n\nthree\n",
+            [(0, "one"), (1, ""), (2, "three")],
+        ),  # one column needs no name
+        (
+            "a.tsv",
+            'text\tlabel\n"unbalanced\t1\nits "own" way\t0\n',
+            [(0, '"unbalanced'), (1, 'its "own" way')],
+        ),
+        (
+            "a.jsonl",
+            '{"id": 7, "text": "a"}\n{"text": "b\\nc", "id": "x"}\n',
+            [("7", "a"), ("x", "b\nc")],
+        ),
         ("a.jsonl", '{"sentence": "one", "n": 1}', [(0, "one")]),
         ("a.ndjson", '{"id": 1, "content": "one"}', [("1", "one")]),
     ],
@@ -37,7 +56,9 @@ def test_what_is_read(name, content, expected, tmp_path):
 def test_blank_lines_can_be_left_out_and_the_others_numbered(tmp_path):
     path = write(tmp_path, "a.txt", "\none\n\n \u3000\t\ntwo\n\n")
     with open_rows(path, skip_blank=True) as rows:
-        assert [batch.to_pylist() for batch in rows] == [[{"text": "one", "id": 0}, {"text": "two", "id": 1}]]
+        assert [batch.to_pylist() for batch in rows] == [
+            [{"text": "one", "id": 0}, {"text": "two", "id": 1}]
+        ]
     with (
         pytest.raises(PromptcliError, match="is empty"),
         open_rows(write(tmp_path, "b.txt", "\n\n"), skip_blank=True),
@@ -54,9 +75,15 @@ def test_a_line_of_a_megabyte(tmp_path):
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LONGEST_LINE", 1 << 20)
-    fails(write(tmp_path, "a.txt", b"one\n" + b"x" * (1 << 21)), "a.txt: line 2 is longer than 1 MiB")
+    fails(
+        write(tmp_path, "a.txt", b"one\n" + b"x" * (1 << 21)), "a.txt: line 2 is longer than 1 MiB"
+    )
     monkeypatch.setattr(rows, "LONGEST_LINE", 1 << 20)
-    fails(write(tmp_path, "a.json", "[" + "1,\n" * (1 << 19)), "a.json: a JSON array of more than", "jq -c")
+    fails(
+        write(tmp_path, "a.json", "[" + "1,\n" * (1 << 19)),
+        "a.json: a JSON array of more than",
+        "jq -c",
+    )
 
 
 def test_missing_files_and_folders(tmp_path):
@@ -71,7 +98,11 @@ def test_missing_files_and_folders(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "parts"),
     [
-        ("a.txt", "one\nСобака бежит.\n".encode("cp1251"), ["a.txt: line 2: not UTF-8", "iconv -f CP1252"]),
+        (
+            "a.txt",
+            "one\nСобака бежит.\n".encode("cp1251"),
+            ["a.txt: line 2: not UTF-8", "iconv -f CP1252"],
+        ),
         ("a.txt", "é\n".encode() + b"caf\xe9 au lait\n", ["a.txt: line 2: not UTF-8"]),
         ("a.txt", b"caf\xe9 au lait\n" * 6000 + b"\x81\n", ["a.txt: line 6001: not CP1252"]),
         ("a.txt", "one\ntwo\n".encode("utf-16")[:-1], ["not UTF-16"]),
@@ -79,7 +110,10 @@ def test_missing_files_and_folders(tmp_path):
         ("a.txt", "café\n".encode("utf-16-le"), ["line 1", "NUL", "iconv -f UTF-16"]),
         ("a.txt", "one\ntwo\0\n", ["a.txt: line 2: a NUL byte"]),
         ("a.jsonl", '{"text": "a\\u0000"}', ["line 1", "NUL"]),
-        *((name, "", [name, "empty"]) for name in ("a.txt", "a.txt.gz", "a.jsonl", "a.csv", "a.tsv")),
+        *(
+            (name, "", [name, "empty"])
+            for name in ("a.txt", "a.txt.gz", "a.jsonl", "a.csv", "a.tsv")
+        ),
         ("a.csv", "id,text\n", ["empty"]),  # a header without rows
         ("a.txt", gzip.compress(b"one", mtime=0), ["gzip data", "gunzip"]),
         # JSONL
@@ -92,10 +126,18 @@ def test_missing_files_and_folders(tmp_path):
         ("a.jsonl", '{"text": "\\ud83d"}', ["surrogate"]),
         ("a.jsonl", '{"id": [1], "text": "a"}', ["line 1", "'id' is [1]"]),
         ("a.jsonl", '{"id": 1, "text": "a"}\n{"text": "a"}', ["line 2", "no field 'id'"]),
-        ("a.jsonl", '{"id": "\\ud800", "text": "a"}', ["line 1", "'id' holds half a surrogate pair"]),
+        (
+            "a.jsonl",
+            '{"id": "\\ud800", "text": "a"}',
+            ["line 1", "'id' holds half a surrogate pair"],
+        ),
         # CSV and TSV
         ("b.csv", "text,text\n1,2\n", ["columns: text, text"]),
-        ("a.csv", "id,text\n1,one\n2,two, and more\n", ["a.csv: line 3: 3 columns", "header has 2"]),
+        (
+            "a.csv",
+            "id,text\n1,one\n2,two, and more\n",
+            ["a.csv: line 3: 3 columns", "header has 2"],
+        ),
         ("a.tsv", "id\ttext\n1\tone\n2\n", ["a.tsv: line 3: 1 columns"]),
         ("a.csv", 'text\nok\n"never closed\nmore\n', ["a.csv: line 3"]),
         ("a.csv", 'text\n"one" two\n', ["a.csv: line 2"]),
@@ -108,7 +150,11 @@ def test_malformed_files_are_named_with_line_and_cure(tmp_path, name, content, p
 
 def test_damaged_gzip(tmp_path):
     sound = gzip.compress("".join(f"line {i}\n" for i in range(5000)).encode())
-    damaged = {"cut": sound[:-20], "text": b"no gzip at all", "bad": sound[:200] + b"\xff\xff\xff\xff" + sound[204:]}
+    damaged = {
+        "cut": sound[:-20],
+        "text": b"no gzip at all",
+        "bad": sound[:200] + b"\xff\xff\xff\xff" + sound[204:],
+    }
     for name, content in damaged.items():
         (tmp_path / f"{name}.txt.gz").write_bytes(content)
         fails(tmp_path / f"{name}.txt.gz", "damaged or cut-off .gz data", "line")
@@ -116,7 +162,9 @@ def test_damaged_gzip(tmp_path):
 
 def test_standard_input_is_text_or_with_a_field_json_lines():
     assert texts(STANDARD, stdin=b"one\ntwo") == ["one", "two"]
-    found = read(STANDARD, text="body", stdin=b'{"id": "a", "body": "one"}\n{"id": "b", "body": "two"}')
+    found = read(
+        STANDARD, text="body", stdin=b'{"id": "a", "body": "one"}\n{"id": "b", "body": "two"}'
+    )
     assert found == [("a", "one"), ("b", "two")]
     fails(STANDARD, "standard input is empty", stdin=b"")
     fails(STANDARD, "standard input: line 1", stdin=b"\xff")
@@ -132,14 +180,20 @@ def test_hash_is_of_the_bytes_in_the_file_and_total_is_known_if_it_is_cheap(tmp_
         ("a.txt.gz", "one\n", None),
         ("a.parquet", None, 2),
     ):
-        path = write(tmp_path, name, content) if content else parquet(tmp_path, {"text": ["one", "two"]})
+        path = (
+            write(tmp_path, name, content)
+            if content
+            else parquet(tmp_path, {"text": ["one", "two"]})
+        )
         with open_rows(path) as source:
             assert source.total() == total
             list(source)
             assert source.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
     with open_rows(STANDARD, stdin=io.BytesIO(b"one\ntwo\n")) as source:
         list(source)
-        assert source.sha256() == hashlib.sha256(b"one\ntwo\n").hexdigest() and source.total() is None
+        assert (
+            source.sha256() == hashlib.sha256(b"one\ntwo\n").hexdigest() and source.total() is None
+        )
 
 
 def test_the_right_field_is_asked_for(tmp_path):
@@ -153,7 +207,8 @@ def test_the_right_field_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "size", "lengths"), [(4, 1 << 20, [4, 4, 2]), (100, 2500, [3, 3, 3, 1]), (2, 1, [1] * 10)]
+    ("rows", "size", "lengths"),
+    [(4, 1 << 20, [4, 4, 2]), (100, 2500, [3, 3, 3, 1]), (2, 1, [1] * 10)],
 )
 def test_windows_have_at_most_so_many_rows_and_end_when_full(rows, size, lengths):
     lines = [f"{number:01000}" for number in range(10)]
@@ -165,7 +220,11 @@ def test_windows_have_at_most_so_many_rows_and_end_when_full(rows, size, lengths
 
 def test_parquet(tmp_path):
     many = [f"sentence {i}" for i in range(10_000)]
-    path = parquet(tmp_path, {"id": list(range(5, 10_005)), "text": many, "other": [0] * 10_000}, row_group_size=3000)
+    path = parquet(
+        tmp_path,
+        {"id": list(range(5, 10_005)), "text": many, "other": [0] * 10_000},
+        row_group_size=3000,
+    )
     assert read(path) == [(str(i + 5), many[i]) for i in range(10_000)]
     assert texts(parquet(tmp_path, {"s": pa.array(["a", "b"]).dictionary_encode()})) == ["a", "b"]
     assert texts(parquet(tmp_path, {"s": pa.array(["a", "b"], pa.large_string())})) == ["a", "b"]
@@ -177,7 +236,10 @@ def test_wrong_parquet(tmp_path):
         ({"text": [1, 2]}, "row 1", "'text' is 1"),
         ({"a": [1], "b": ["x"]}, "`text_field`", "columns: a, b"),
         ({"text": pa.array([], pa.string())}, "empty"),
-        ({"text": ["a"], "id": pa.array([2**62], pa.timestamp("us"))}, "column 'id' of"),  # beyond the year 9999
+        (
+            {"text": ["a"], "id": pa.array([2**62], pa.timestamp("us"))},
+            "column 'id' of",
+        ),  # beyond the year 9999
         ({"text": ["a"], "id": pa.array([2**31 - 1], pa.date32())}, "column 'id' of"),
     ):
         fails(parquet(tmp_path, columns), *parts)
@@ -195,6 +257,10 @@ def test_wrong_parquet(tmp_path):
     ],
 )
 def test_one_column_may_be_id_and_text(name, content, tmp_path):
-    path = write(tmp_path, name, content) if content else parquet(tmp_path, {"name": ["one"], "x": [1]})
+    path = (
+        write(tmp_path, name, content)
+        if content
+        else parquet(tmp_path, {"name": ["one"], "x": [1]})
+    )
     with open_rows(path, Fields("name", "name")) as rows:
         assert [batch.to_pylist() for batch in rows] == [[{"text": "one", "id": "one"}]]

@@ -1,4 +1,6 @@
-"""Sentences, pairs and training examples from files, tasks, lists and data sets, each read in one pass."""
+"""Sentences, pairs and training examples from files, tasks, lists and data sets, each read in one
+pass.
+"""
 
 import json
 import os
@@ -8,12 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from promptcli.data.dialect import GRADED_PAIRS, LABELLED_PAIRS, PAIRS, TRIPLETS
-from promptcli.data.sources import development_task, examples_of, fitting_sentences, read_examples, training_examples
+from promptcli.data.sources import (
+    development_task,
+    examples_of,
+    fitting_sentences,
+    read_examples,
+    training_examples,
+)
 from promptcli.errors import NotFoundError, UsageError
 from tests.reading import parquet, write, write_table
 
 #: (first, second) of every file below.
-NLI = [("A dog runs.", "An animal moves."), ('He said "no".', "He agreed."), ("A dog runs.", "It sleeps, alone.")]
+NLI = [
+    ("A dog runs.", "An animal moves."),
+    ('He said "no".', "He agreed."),
+    ("A dog runs.", "It sleeps, alone."),
+]
 SIDES = ([first for first, _ in NLI], [second for _, second in NLI])
 LABELS = ["entailment", "contradiction", "neutral"]
 
@@ -22,8 +34,12 @@ A dog runs.,An animal moves.,x
 "He said ""no"".",He agreed.,x
 A dog runs.,"It sleeps, alone.",x
 """
-JSONL = "".join(json.dumps({"gold_label": "-", "sentence1": a, "sentence2": b, "n": 1}) + "\n" for a, b in NLI)
-LABELLED = "".join(f"{label}\t{one}\t{two}\tsource\n" for label, (one, two) in zip(LABELS, NLI, strict=True))
+JSONL = "".join(
+    json.dumps({"gold_label": "-", "sentence1": a, "sentence2": b, "n": 1}) + "\n" for a, b in NLI
+)
+LABELLED = "".join(
+    f"{label}\t{one}\t{two}\tsource\n" for label, (one, two) in zip(LABELS, NLI, strict=True)
+)
 TSV = "label\tpremise\thypothesis\n" + "".join(f"neutral\t{one}\t{two}\n" for one, two in NLI)
 
 
@@ -51,7 +67,11 @@ def test_both_sides_of_a_parquet_file_and_one_side_by_its_name(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "sentences"),
     [
-        ("plain.txt", "one\nneutral ground\nneutral\ttwo\n", ["one", "neutral ground", "neutral\ttwo"]),
+        (
+            "plain.txt",
+            "one\nneutral ground\nneutral\ttwo\n",
+            ["one", "neutral ground", "neutral\ttwo"],
+        ),
         ("one.csv", "premise,text\na,b\n", ["b"]),  # half a pair is none
         ("rows.jsonl", '{"text": "a"}\n', ["a"]),
     ],
@@ -83,18 +103,30 @@ def test_labelled_pairs_of_every_format_and_spelling(suffix, numbers, names, tmp
     unlabelled = -1 if numbers else "-"
     rows = [(*row[:2], NUMBERS[row[2]] if numbers else row[2]) for row in ROWS]
     write_table(tmp_path / f"nli.{suffix}", names, [*rows, ("Nobody", "agreed", unlabelled)])
-    lines = [f"{label}\t{first}\t{second}\tsource" for first, second, label in [*ROWS, ("a", "b", "-")]]
+    lines = [
+        f"{label}\t{first}\t{second}\tsource" for first, second, label in [*ROWS, ("a", "b", "-")]
+    ]
     (tmp_path / "headless.tsv").write_text("\n".join(lines))
     for name in (f"nli.{suffix}", "headless.tsv"):
         examples = read_examples(tmp_path / name, [LABELLED_PAIRS])
-        assert (examples.columns, examples.unlabelled, examples.layout) == (COLUMNS, 1, LABELLED_PAIRS)
+        assert (examples.columns, examples.unlabelled, examples.layout) == (
+            COLUMNS,
+            1,
+            LABELLED_PAIRS,
+        )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("premise\thypothesis\tlabel\na\tb\tmaybe\n", "row 1 has the label 'maybe'; give entailment"),
-        ("premise\thypothesis\tlabel\na\tb\t0\nc\td\tentailment\n", "all 2 labels are 'entailment'"),
+        (
+            "premise\thypothesis\tlabel\na\tb\tmaybe\n",
+            "row 1 has the label 'maybe'; give entailment",
+        ),
+        (
+            "premise\thypothesis\tlabel\na\tb\t0\nc\td\tentailment\n",
+            "all 2 labels are 'entailment'",
+        ),
         ("premise\thypothesis\tlabel\na\tb\t-1\n", "no sentence to train on"),
         ("premise\thypothesis\na\tb\n", "no columns premise, hypothesis, label"),
     ],
@@ -110,12 +142,23 @@ def test_examples_from_memory():
     assert examples_of([row[:2] for row in ROWS]).layout == PAIRS
     assert examples_of(ROWS).layout == TRIPLETS
     assert examples_of(ROWS, [LABELLED_PAIRS]).columns == COLUMNS
-    assert examples_of([{"sent1": second, "sent0": first} for first, second, _ in ROWS]).columns == COLUMNS[:2]
+    assert (
+        examples_of([{"sent1": second, "sent0": first} for first, second, _ in ROWS]).columns
+        == COLUMNS[:2]
+    )
     datasets = pytest.importorskip("datasets")
-    named = {"premise": COLUMNS[0], "label": [NUMBERS[label] for label in COLUMNS[2]], "hypothesis": COLUMNS[1]}
+    named = {
+        "premise": COLUMNS[0],
+        "label": [NUMBERS[label] for label in COLUMNS[2]],
+        "hypothesis": COLUMNS[1],
+    }
     found = examples_of(datasets.Dataset.from_dict(named), [LABELLED_PAIRS])
     assert found.columns == COLUMNS
-    for wrong, message in ((None, "is None"), ("\0", "holds a NUL"), ("\ud800", "holds half a surrogate")):
+    for wrong, message in (
+        (None, "is None"),
+        ("\0", "holds a NUL"),
+        ("\ud800", "holds half a surrogate"),
+    ):
         with pytest.raises(UsageError, match=f"row 2: 'text' {message}"):
             examples_of(["a", wrong])
     with pytest.raises(UsageError, match="no sentence to train on"):
@@ -136,7 +179,9 @@ def test_pairs_and_triplets_stand_together(tmp_path):
     for name in ("t.jsonl", "t.parquet"):
         write_table(tmp_path / name, TRIPLETS, [("a", "b", "c"), ("d", "e", None)])
         assert read_examples(tmp_path / name).columns == triplets.columns
-    (tmp_path / "t.jsonl").write_text('{"sent0": "a", "sent1": "b", "hard_neg": "c"}\n{"sent0": "d", "sent1": "e"}\n')
+    (tmp_path / "t.jsonl").write_text(
+        '{"sent0": "a", "sent1": "b", "hard_neg": "c"}\n{"sent0": "d", "sent1": "e"}\n'
+    )
     assert read_examples(tmp_path / "t.jsonl").columns == triplets.columns
     write_table(tmp_path / "none.csv", TRIPLETS, [("a", "b", "")])
     assert read_examples(tmp_path / "none.csv").layout == PAIRS
@@ -147,11 +192,15 @@ def test_pairs_and_triplets_stand_together(tmp_path):
         training_examples([str(tmp_path / "p.tsv"), str(tmp_path / "missing.csv")])
 
 
-NEGATIVES = [("A cat.", "A cat sleeps.", "A dog.", "A door."), ("It rains.", "Rain falls.", "", "A boat.")]
+NEGATIVES = [
+    ("A cat.", "A cat sleeps.", "A dog.", "A door."),
+    ("It rains.", "Rain falls.", "", "A boat."),
+]
 
 
 @pytest.mark.parametrize(
-    "names", ["negative_1 negative_2", "negative negative.1", "negative negative", "hard_neg hard_neg2"]
+    "names",
+    ["negative_1 negative_2", "negative negative.1", "negative negative", "hard_neg hard_neg2"],
 )
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
 def test_all_columns_of_hard_negatives_are_read(names, ending, tmp_path, caplog):
@@ -166,7 +215,10 @@ def test_all_columns_of_hard_negatives_are_read(names, ending, tmp_path, caplog)
     assert examples.layout == TRIPLETS and examples.without_negative == []
     assert "as hard_neg_2" in caplog.text
     assert examples_of(NEGATIVES).columns == examples.columns
-    assert training_examples(f"{path}:1,2,3,4" if ending == "csv" else str(path)).columns == examples.columns
+    assert (
+        training_examples(f"{path}:1,2,3,4" if ending == "csv" else str(path)).columns
+        == examples.columns
+    )
 
 
 def test_hard_negatives_of_several_sources_and_of_single_rows(tmp_path):
@@ -175,18 +227,24 @@ def test_hard_negatives_of_several_sources_and_of_single_rows(tmp_path):
     both = training_examples([tmp_path / "one.csv", tmp_path / "two.csv"])
     assert both.columns[2:] == (["c", "", "A dog.", ""], ["", "", "A door.", "A boat."])
     assert both.without_negative == [1]
-    rows = [{"anchor": "a", "positive": "b"}, {"anchor": "d", "positive": "e", "negative_1": "f", "negative_2": "g"}]
+    rows = [
+        {"anchor": "a", "positive": "b"},
+        {"anchor": "d", "positive": "e", "negative_1": "f", "negative_2": "g"},
+    ]
     assert examples_of(rows).columns[2:] == (["", "f"], ["", "g"])
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(
-        UsageError, match=r"line 2: the first line has no field 'negative_.'; give the first object all"
+        UsageError,
+        match=r"line 2: the first line has no field 'negative_.'; give the first object all",
     ):
         read_examples(tmp_path / "rows.jsonl")
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows[::-1])))
     assert read_examples(tmp_path / "rows.jsonl").columns[2:] == (["f", ""], ["g", ""])
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=1))
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), min_size=1)
+)
 def test_every_sentence_of_a_list_is_kept_or_counted(sentences):
     if not any(sentence.strip() for sentence in sentences):
         with pytest.raises(UsageError, match="no sentence to train on"):
@@ -204,20 +262,38 @@ TRIPLET_ROWS = (["A cat.", "It rains."], ["A cat sleeps.", "Rain falls."], ["A d
 @pytest.mark.parametrize(
     ("name", "text", "columns"),
     [
-        ("a.csv", "sent0;sent1;hard_neg\nA cat.;A cat sleeps.;A dog.\nIt rains.;Rain falls.;NaN\n", ""),
-        ("a.tsv", "anchor\tpositive\tnegative\nA cat.\tA cat sleeps.\tA dog.\nIt rains.\tRain falls.\tNone\n", ""),
+        (
+            "a.csv",
+            "sent0;sent1;hard_neg\nA cat.;A cat sleeps.;A dog.\nIt rains.;Rain falls.;NaN\n",
+            "",
+        ),
+        (
+            "a.tsv",
+            "anchor\tpositive\tnegative\n"
+            "A cat.\tA cat sleeps.\tA dog.\nIt rains.\tRain falls.\tNone\n",
+            "",
+        ),
         ("a.csv", "n,a,b,c\n1,A cat.,A cat sleeps.,A dog.\n2,It rains.,Rain falls.,\n", ":a,b,c"),
         ("a.csv", "1,A cat.,A cat sleeps.,A dog.\n2,It rains.,Rain falls.,null\n", ":2,3,4"),
-        ("a.json", json.dumps([dict(zip(TRIPLETS, row, strict=True)) for row in zip(*TRIPLET_ROWS, strict=True)]), ""),
+        (
+            "a.json",
+            json.dumps(
+                [dict(zip(TRIPLETS, row, strict=True)) for row in zip(*TRIPLET_ROWS, strict=True)]
+            ),
+            "",
+        ),
         ("a.jsonl", f'{FIRST}\n{{"q": "It rains.", "p": "Rain falls."}}', ":q,p,n"),
         ("a.jsonl", f'{FIRST}\n{{"q": "It rains.", "p": "Rain falls.", "n": NaN}}', ":q,p,n"),
     ],
-)  # fmt: skip
+)
 def test_triplets_of_any_dialect_and_by_the_names_of_their_columns(name, text, columns, tmp_path):
     source = f"{write(tmp_path, name, text)}{columns}"
     for data in (source, [source], [write(tmp_path, "pairs.csv", "sent0,sent1\na,b\n"), source]):
         examples = training_examples(data)
-        assert tuple(column[-2:] for column in examples.columns) == TRIPLET_ROWS and examples.layout == TRIPLETS
+        assert (
+            tuple(column[-2:] for column in examples.columns) == TRIPLET_ROWS
+            and examples.layout == TRIPLETS
+        )
 
 
 def test_the_remedies_of_a_refused_table_work(tmp_path):
@@ -238,18 +314,30 @@ def test_the_remedies_of_a_refused_table_work(tmp_path):
     ("name", "text", "scores"),
     [
         ("a.csv", "sentence1;sentence2;score\na;b;3,8\nc;d;1\n", [3.8, 1]),
-        ("a.jsonl", '{"question1": "a", "question2": "b", "is_duplicate": true}\n'
-         '{"question1": "c", "question2": "d", "is_duplicate": false}', [1, 0]),
+        (
+            "a.jsonl",
+            '{"question1": "a", "question2": "b", "is_duplicate": true}\n'
+            '{"question1": "c", "question2": "d", "is_duplicate": false}',
+            [1, 0],
+        ),
         ("a.csv", "question1,question2,is_duplicate\na,b,True\nc,d,False\n", [1, 0]),
         ("a.csv", "sentence1,sentence2,score\na,b,-1\nc,d,0\ne,f,1\n", [-1, 0, 1]),
-        ("a.jsonl", '{"sentence1": "a", "sentence2": "b", "score": -0.25}\n'
-         '{"sentence1": "c", "sentence2": "d", "score": -1}', [-0.25, -1]),
-        ("a.csv", 'sentence1,sentence2,score\na,b,"1,000"\nc,d,100\ne,f,"12,500.5"\n', [1000, 100, 12500.5]),
+        (
+            "a.jsonl",
+            '{"sentence1": "a", "sentence2": "b", "score": -0.25}\n'
+            '{"sentence1": "c", "sentence2": "d", "score": -1}',
+            [-0.25, -1],
+        ),
+        (
+            "a.csv",
+            'sentence1,sentence2,score\na,b,"1,000"\nc,d,100\ne,f,"12,500.5"\n',
+            [1000, 100, 12500.5],
+        ),
         ("a.csv", 'sentence1,sentence2,score\na,b,"1,234,567"\nc,d,"2,000"\n', [1234567, 2000]),
         ("a.csv", "sentence1;sentence2;score\na;b;1,250\nc;d;0,125\ne;f;2\n", [1.25, 0.125, 2]),
         ("a.csv", "sentence1;sentence2;score\na;b;1,250\nc;d;3,8\ne;f;2\n", [1.25, 3.8, 2]),
     ],
-)  # fmt: skip
+)
 def test_scores_as_people_write_them(name, text, scores, tmp_path, caplog):
     caplog.set_level("INFO", "promptcli")
     path = write(tmp_path, name, text)

@@ -1,4 +1,6 @@
-"""One ``evaluate`` for tasks of every kind: order, retrieval, metrics of a user's own, wrong names."""
+"""One ``evaluate`` for tasks of every kind: order, retrieval, metrics of a user's own, wrong
+names.
+"""
 
 import random
 
@@ -22,7 +24,12 @@ def encoder(tiny_backbone):
 @pytest.fixture
 def documents(tmp_path):
     """Two queries, three graded documents and two that are neither's."""
-    rows = [("cats", SENTENCES[0], 2), ("cats", SENTENCES[1], 1), ("dogs", SENTENCES[2], 1), ("dogs", SENTENCES[0], 0)]
+    rows = [
+        ("cats", SENTENCES[0], 2),
+        ("cats", SENTENCES[1], 1),
+        ("dogs", SENTENCES[2], 1),
+        ("dogs", SENTENCES[0], 0),
+    ]
     rows += [("", SENTENCES[3], 0), ("", SENTENCES[4], 0)]
     path = tmp_path / "notes.tsv"
     path.write_text("query\tdocument\tgrade\n" + "".join(f"{q}\t{d}\t{g}\n" for q, d, g in rows))
@@ -34,9 +41,14 @@ def test_a_retrieval_set_is_a_file(encoder, documents):
     vectors = encoder.encode(SENTENCES[:5], normalize_embeddings=True)
     gains = []
     for query, grades in (("cats", {0: 2, 1: 1}), ("dogs", {2: 1})):
-        order = np.argsort(-(vectors @ encoder.encode(query, normalize_embeddings=True)), kind="stable")
+        order = np.argsort(
+            -(vectors @ encoder.encode(query, normalize_embeddings=True)), kind="stable"
+        )
         gain = sum(grades.get(place, 0) / np.log2(rank + 2) for rank, place in enumerate(order))
-        ideal = sum(grade / np.log2(rank + 2) for rank, grade in enumerate(sorted(grades.values(), reverse=True)))
+        ideal = sum(
+            grade / np.log2(rank + 2)
+            for rank, grade in enumerate(sorted(grades.values(), reverse=True))
+        )
         gains.append(gain / ideal)
     assert score.value == pytest.approx(100 * np.mean(gains), abs=1e-6)
     assert (score.recall_at_10, score.queries, score.documents) == (100, 2, 5)
@@ -50,8 +62,12 @@ def test_a_retrieval_set_is_a_file(encoder, documents):
 
 
 def test_ndcg_and_recall_are_those_of_scikit_learn():
-    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn, the peer, is not installed")
-    generator = np.random.default_rng(3)  # neighbouring cosines differ by 8.8e-6 or more: float32 tells them apart
+    metrics = pytest.importorskip(
+        "sklearn.metrics", reason="scikit-learn, the peer, is not installed"
+    )
+    generator = np.random.default_rng(
+        3
+    )  # neighbouring cosines differ by 8.8e-6 or more: float32 tells them apart
     queries, documents = generator.standard_normal((20, 8)), generator.standard_normal((300, 8))
     graded = generator.integers(0, 4, (20, 300)) * (generator.random((20, 300)) < 0.05)
     graded[:, 0] = 1
@@ -59,10 +75,14 @@ def test_ndcg_and_recall_are_those_of_scikit_learn():
     grades = [{int(place): float(row[place]) for place in np.flatnonzero(row)} for row in graded]
     lengths = np.outer(np.linalg.norm(queries, axis=1), np.linalg.norm(documents, axis=1))
     cosines = queries @ documents.T / lengths
-    assert statistics.ndcg(ranked, grades).mean() == pytest.approx(metrics.ndcg_score(graded, cosines, k=10), abs=1e-9)
+    assert statistics.ndcg(ranked, grades).mean() == pytest.approx(
+        metrics.ndcg_score(graded, cosines, k=10), abs=1e-9
+    )
     order = np.argsort(-cosines, axis=1)[:, :100]
     assert np.array_equal(ranked, order)
-    expected = [np.isin(np.flatnonzero(row), best).mean() for row, best in zip(graded, order, strict=True)]
+    expected = [
+        np.isin(np.flatnonzero(row), best).mean() for row, best in zip(graded, order, strict=True)
+    ]
     assert np.allclose(statistics.recall(ranked, grades, 100), expected)
 
 
@@ -75,7 +95,9 @@ def test_a_file_without_grades_is_refused(encoder, tmp_path):
     with pytest.raises(pc.PromptcliError, match="no query has a document with a grade above 0"):
         RetrievalTask.of("notes", [("a", "b", 0.0), ("", "c", 1.0)])
     (tmp_path / "bad.csv").write_text("query,document,grade\na,b,good\n")
-    with pytest.raises(pc.PromptcliError, match=r"bad.csv: row 1: the score 'good' in 'grade' is not a number"):
+    with pytest.raises(
+        pc.PromptcliError, match=r"bad.csv: row 1: the score 'good' in 'grade' is not a number"
+    ):
         pc.evaluate(encoder, f"retrieval:{tmp_path / 'bad.csv'}")
 
 
@@ -94,7 +116,9 @@ def test_a_metric_of_ones_own_is_a_function(encoder, monkeypatch):
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_several_models_and_kinds_come_in_one_order(encoder, documents):
-    cls = pc.Encoder(pc.Recipe(backbone=encoder.recipe.backbone, pooling="last/cls"), encoder.backbone, {})
+    cls = pc.Encoder(
+        pc.Recipe(backbone=encoder.recipe.backbone, pooling="last/cls"), encoder.backbone, {}
+    )
     scores = pc.evaluate([encoder, cls], [f"retrieval:{documents}", "demo:dev", "demo"])
     assert [(score.label.recipe, score.column.partition(":")[0]) for score in scores] == [
         (recipe, task) for recipe in ("last-avg", "cls") for task in ("demo", "demo", "retrieval")
@@ -162,8 +186,15 @@ def test_folders_of_beir_and_ms_marco_are_retrieval_tasks(files, name, queries, 
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(content)
     (task,) = load_any(None, any_task_names(f"retrieval:{tmp_path / name}")).tasks
-    assert task.queries == queries and sorted(task.documents) == ["Cats They purr.", "Dogs bark.", "Fish They swim."]
-    judged = [[(task.documents[number], grade) for number, grade in grades.items()] for grades in task.grades]
+    assert task.queries == queries and sorted(task.documents) == [
+        "Cats They purr.",
+        "Dogs bark.",
+        "Fish They swim.",
+    ]
+    judged = [
+        [(task.documents[number], grade) for number, grade in grades.items()]
+        for grades in task.grades
+    ]
     expected = [[("Cats They purr.", 2)], [("Dogs bark.", 1)]]
     assert judged == ([[("Fish They swim.", 1)]] if queries == ["x"] else expected)
 
@@ -171,8 +202,16 @@ def test_folders_of_beir_and_ms_marco_are_retrieval_tasks(files, name, queries, 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td9\t1\n", r"test.tsv: line 2: no document has the id 'd9'"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq1\td1\n", r"test.tsv: line 2: give query, document and grade"),
+        (
+            "qrels/test.tsv",
+            "query-id\tcorpus-id\tscore\nq1\td9\t1\n",
+            r"test.tsv: line 2: no document has the id 'd9'",
+        ),
+        (
+            "qrels/test.tsv",
+            "query-id\tcorpus-id\tscore\nq1\td1\n",
+            r"test.tsv: line 2: give query, document and grade",
+        ),
         ("corpus.jsonl", None, r"has no documents; .* corpus.jsonl"),
     ],
 )

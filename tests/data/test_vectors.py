@@ -78,7 +78,8 @@ def test_other_floats_become_float32(tmp_path, dtype):
 
 
 @pytest.mark.parametrize(
-    "array", [np.zeros(3), np.zeros((2, 3), int), np.zeros((0, 3)), np.float32(1), np.zeros((1, 2, 3))]
+    "array",
+    [np.zeros(3), np.zeros((2, 3), int), np.zeros((0, 3)), np.float32(1), np.zeros((1, 2, 3))],
 )
 def test_wrong_shapes(tmp_path, array):
     np.save(tmp_path / "v.npy", array)
@@ -96,7 +97,9 @@ def test_pickles_are_not_loaded(tmp_path):
 
 def test_foreign_parquet(tmp_path):
     path = tmp_path / "v.parquet"
-    pq.write_table(pa.table({"id": [7, 9], "embedding": [[1.0, 2.0], [3.0, 4.0]]}), path)  # list<double>
+    pq.write_table(
+        pa.table({"id": [7, 9], "embedding": [[1.0, 2.0], [3.0, 4.0]]}), path
+    )  # list<double>
     found = read_vectors(path)
     assert found.ids == ["7", "9"]
     assert found.matrix.tolist() == [[1, 2], [3, 4]]
@@ -106,8 +109,13 @@ def test_foreign_parquet(tmp_path):
         pq.write_table(pa.table({"embedding": pa.array(column, kind)}), path)
         with pytest.raises(UsageError, match="of the same length in every row"):
             read_vectors(path)
-    twice = pa.Table.from_arrays([pa.array([[1.0]]), pa.array(["1"]), pa.array(["2"])], ["embedding", "id", "id"])
-    for table, fault in ((pa.table({"text": ["a"]}), "no column 'embedding'"), (twice, "several columns")):
+    twice = pa.Table.from_arrays(
+        [pa.array([[1.0]]), pa.array(["1"]), pa.array(["2"])], ["embedding", "id", "id"]
+    )
+    for table, fault in (
+        (pa.table({"text": ["a"]}), "no column 'embedding'"),
+        (twice, "several columns"),
+    ):
         pq.write_table(table, path)
         with pytest.raises(UsageError, match=fault):
             read_vectors(path)
@@ -117,12 +125,23 @@ def test_foreign_parquet(tmp_path):
 
 def test_foreign_jsonl(tmp_path):
     path = tmp_path / "v.jsonl"
-    for text in ('{"embedding": [1]}\n{"embedding": [1, 2]}', '{"embedding": 3}', '{"id": null, "embedding": [1]}'):
+    for text in (
+        '{"embedding": [1]}\n{"embedding": [1, 2]}',
+        '{"embedding": 3}',
+        '{"id": null, "embedding": [1]}',
+    ):
         path.write_text(text)
         with pytest.raises(UsageError):
             read_vectors(path)
     large = '{"embedding": [' + "1" * 400 + "]}"
-    for text in ('{"text": "a"}', "[1]", '{"embedding": ["a"]}', '{"embedding": [1', "[" * 100_000, large):
+    for text in (
+        '{"text": "a"}',
+        "[1]",
+        '{"embedding": ["a"]}',
+        '{"embedding": [1',
+        "[" * 100_000,
+        large,
+    ):
         path.write_text(text)
         with pytest.raises(CheckFailedError, match="line 1"):
             read_vectors(path)
@@ -135,7 +154,9 @@ def test_foreign_jsonl(tmp_path):
 def test_a_pipe_holds_sentences_and_no_vectors(tmp_path):
     for name in ("rows.jsonl", "rows.parquet"):
         os.mkfifo(tmp_path / name)
-        assert not holds_vectors(tmp_path / name)  # without opening it, which would wait for a writer
+        assert not holds_vectors(
+            tmp_path / name
+        )  # without opening it, which would wait for a writer
         with pytest.raises(UsageError, match=r"is a pipe"):
             read_vectors(tmp_path / name)
 
@@ -163,7 +184,9 @@ def test_what_is_written_is_read(tmp_path, kind, parts):
 
 @pytest.mark.parametrize("kind", [".parquet", ".jsonl"])
 def test_ids_of_text(tmp_path, kind):
-    assert read_vectors(write(tmp_path / f"v{kind}", batch(TEXTS, "abcde"), matrix(5))).ids == list("abcde")
+    assert read_vectors(write(tmp_path / f"v{kind}", batch(TEXTS, "abcde"), matrix(5))).ids == list(
+        "abcde"
+    )
 
 
 def test_npy_is_numpys_own_and_mapped(tmp_path):
@@ -185,7 +208,11 @@ def test_parquet_columns(tmp_path):
 
 
 @settings(max_examples=50, deadline=None)
-@given(st_numpy.arrays(np.float32, (3, 4), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
+@given(
+    st_numpy.arrays(
+        np.float32, (3, 4), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)
+    )
+)
 def test_jsonl_numbers_come_back_exactly(vectors):
     file = io.BytesIO()
     with open_sink(file, ".jsonl", 4) as sink:
@@ -194,11 +221,15 @@ def test_jsonl_numbers_come_back_exactly(vectors):
     assert np.array_equal(np.array(rows, dtype=np.float32), vectors)
 
 
-@pytest.mark.parametrize(("precision", "said"), [("bogus", "none of float32"), ("int8", "its ranges")])
+@pytest.mark.parametrize(
+    ("precision", "said"), [("bogus", "none of float32"), ("int8", "its ranges")]
+)
 def test_a_manifest_that_does_not_fit_its_vectors_is_refused(precision, said, tmp_path):
     (tmp_path / "a.txt").write_text("A cat sleeps.\n")
     pc.embed(tmp_path / "a.txt", model="mini-static")
     manifest = tmp_path / "a.txt.npy.manifest.json"
-    manifest.write_text(manifest.read_text().replace('"precision": "float32"', f'"precision": "{precision}"'))
+    manifest.write_text(
+        manifest.read_text().replace('"precision": "float32"', f'"precision": "{precision}"')
+    )
     with pytest.raises(CheckFailedError, match=said):
         pc.read_vectors(tmp_path / "a.txt.npy")

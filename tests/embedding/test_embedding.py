@@ -50,7 +50,9 @@ def test_rows_are_in_order_whatever_the_window(window, monkeypatch):
 
 def test_blank_and_cut_sentences_are_counted(monkeypatch):
     monkeypatch.setattr(writing, "WINDOW", 2)
-    report = embed_stream(FakeEncoder(), [batch(["a", "", " \t", "w " * 17, "w " * 16, "x " * 30])], Kept())
+    report = embed_stream(
+        FakeEncoder(), [batch(["a", "", " \t", "w " * 17, "w " * 16, "x " * 30])], Kept()
+    )
     assert (report.rows, report.blank, report.truncated) == (6, 2, 2)
 
 
@@ -64,7 +66,9 @@ def test_normalize():
 
 def test_a_vector_that_is_not_finite_is_refused_by_row(monkeypatch):
     monkeypatch.setattr(writing, "WINDOW", 2)
-    monkeypatch.setattr("tests.embed_fakes.vector", lambda s, w: np.full(w, np.nan if s == "bad" else 1, np.float32))
+    monkeypatch.setattr(
+        "tests.embed_fakes.vector", lambda s, w: np.full(w, np.nan if s == "bad" else 1, np.float32)
+    )
     with pytest.raises(PromptcliError, match="row 2: its vector is not finite"):
         embed_stream(FakeEncoder(), [batch(["a", "b", "bad"])], Kept())
 
@@ -85,12 +89,30 @@ def test_a_file_and_its_manifest(tmp_path, kind):
     assert np.array_equal(found.matrix, np.stack([vector(s) for s in ("one", "", "three")]))
     manifest = json.loads(manifest_path(target).read_text())
     assert {"promptcli", "torch", "transformers"} <= manifest["versions"].keys()
-    assert (manifest["recipe"], manifest["fingerprint"]) == (FakeEncoder().recipe.to_dict(), "f" * 64)
-    counts = {"rows": 3, "blank": 1, "zero": 0, "truncated": 0, "loss": None, "ranges": None, "blank_rows": [[1, 2]]}
+    assert (manifest["recipe"], manifest["fingerprint"]) == (
+        FakeEncoder().recipe.to_dict(),
+        "f" * 64,
+    )
+    counts = {
+        "rows": 3,
+        "blank": 1,
+        "zero": 0,
+        "truncated": 0,
+        "loss": None,
+        "ranges": None,
+        "blank_rows": [[1, 2]],
+    }
     assert manifest["report"] == counts
     assert manifest["input"]["sha256"] == hashlib.sha256(b"one\n\nthree\n").hexdigest()
-    assert manifest["output"] == {"path": target.name, "sha256": hashlib.sha256(target.read_bytes()).hexdigest()}
-    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", target.name, manifest_path(target).name}
+    assert manifest["output"] == {
+        "path": target.name,
+        "sha256": hashlib.sha256(target.read_bytes()).hexdigest(),
+    }
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "a.txt",
+        target.name,
+        manifest_path(target).name,
+    }
 
 
 @pytest.mark.parametrize("kind", list(FORMATS))
@@ -133,10 +155,15 @@ def test_a_kill_at_any_file_event_leaves_a_file_with_its_own_manifest(tmp_path):
     assert len(set(counts)) == 2 and counts[-1] == 4
 
 
-# VmHWM and not ru_maxrss: Linux hands the latter down from the process that forked, here the much larger pytest.
+# VmHWM and not ru_maxrss: Linux hands the latter down from the process that forked, here the much
+# larger pytest.
 def _embed_and_print_peak(path, target):
     writing.WINDOW = 4096
-    with open_rows(path) as source, target.open("wb") as file, open_sink(file, target.suffix, 256) as sink:
+    with (
+        open_rows(path) as source,
+        target.open("wb") as file,
+        open_sink(file, target.suffix, 256) as sink,
+    ):
         report = embed_stream(FakeEncoder(256), source, sink)
     print(report.rows, re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
@@ -147,7 +174,9 @@ def test_memory_does_not_grow_with_the_lines(tmp_path, kind):
     peaks = []
     for rows in (5_000, 50_000):
         path = tmp_path / f"{rows}.txt"
-        path.write_text("".join(f"a generated sentence, number {i:07d} of its file\n" for i in range(rows)))
+        path.write_text(
+            "".join(f"a generated sentence, number {i:07d} of its file\n" for i in range(rows))
+        )
         running = Program(main=partial(_embed_and_print_peak, path, tmp_path / f"v{kind}"))
         out, err = running.communicate()
         assert running.returncode == 0, err.decode()

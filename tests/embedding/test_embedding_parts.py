@@ -1,4 +1,6 @@
-"""Vectors in parts: each complete or absent, the same bytes whatever the order, the process or the interruptions."""
+"""Vectors in parts: each complete or absent, the same bytes whatever the order, the process or the
+interruptions.
+"""
 
 import contextlib
 import json
@@ -11,7 +13,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data.vectors.part_folder import PartFolder, is_part_folder, read_parts_manifest, total_report
+from promptcli.data.vectors.part_folder import (
+    PartFolder,
+    is_part_folder,
+    read_parts_manifest,
+    total_report,
+)
 from promptcli.embedding import parts
 from promptcli.embedding.embed import embed_parts
 from promptcli.encoder.encoder import build_encoder
@@ -42,7 +49,11 @@ def embed(folder, names, shards=SHARDS, encoder=None, **options):
     encoder = encoder or FakeEncoder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "open_model", lambda *_, **__: encoder)
-        patch.setattr(loading, "entry_of", lambda model: Entry("fake", encoder.recipe, provenance={"end": model}))
+        patch.setattr(
+            loading,
+            "entry_of",
+            lambda model: Entry("fake", encoder.recipe, provenance={"end": model}),
+        )
         return embed_parts(names, folder, shards, **options)
 
 
@@ -50,13 +61,19 @@ def test_the_parts_one_after_another_are_the_input(tmp_path, texts):
     folder = tmp_path / "out"
     assert not is_part_folder(folder)
     made = embed(folder, texts)
-    assert made.finished and made.made == [0, 1, 2, 3] and total_report(folder, made.manifest).rows == 11
+    assert (
+        made.finished
+        and made.made == [0, 1, 2, 3]
+        and total_report(folder, made.manifest).rows == 11
+    )
     assert is_part_folder(folder)
     blocks = list(PartFolder(folder).blocks(rows=2))
     assert [text for block in blocks for text in block.texts] == LINES
     assert [number for block in blocks for number in block.ids] == list(range(11))
     assert [block.row for block in blocks] == [0, 2, 4, 5, 7, 8, 10]
-    assert np.array_equal(np.concatenate([block.vectors for block in blocks]), np.stack([vector(x) for x in LINES]))
+    assert np.array_equal(
+        np.concatenate([block.vectors for block in blocks]), np.stack([vector(x) for x in LINES])
+    )
     assert [file.rows for file in read_parts_manifest(folder).inputs] == [7, 4]
     table = pq.read_table(folder)  # as any program reads a Parquet data set
     assert table["text"].to_pylist() == LINES and table["id"].to_pylist() == list(range(11))
@@ -109,7 +126,10 @@ OTHER.fingerprint = "e" * 64
         ({"shards": 3}, "`shards` 4, not 3"),
         ({"normalize": True}, "`normalize` False, not True"),
         ({"precision": "float16"}, "`precision` 'float32', not 'float16'"),
-        ({"encoder": OTHER}, r"the model fake \(ffffffffffff\), not fake \(eeeeeeeeeeee\); use `model` fake"),
+        (
+            {"encoder": OTHER},
+            r"the model fake \(ffffffffffff\), not fake \(eeeeeeeeeeee\); use `model` fake",
+        ),
         ({"encoder": HALF}, "`dtype` 'float32', not 'bfloat16'"),
     ],
 )
@@ -133,7 +153,9 @@ def test_a_folder_is_continued_with_its_inputs(tmp_path, texts):
 def test_force_begins_again(tmp_path, texts):
     embed(tmp_path / "out", texts)
     assert embed(tmp_path / "out", texts, normalize=True, force=True).made == [0, 1, 2, 3]
-    assert np.allclose(np.linalg.norm(next(PartFolder(tmp_path / "out").blocks()).vectors, axis=1), 1)
+    assert np.allclose(
+        np.linalg.norm(next(PartFolder(tmp_path / "out").blocks()).vectors, axis=1), 1
+    )
 
 
 def test_force_does_not_begin_again_what_another_process_is_making(tmp_path, texts, monkeypatch):
@@ -143,9 +165,13 @@ def test_force_does_not_begin_again_what_another_process_is_making(tmp_path, tex
     def in_the_meantime(encoder, *given, **named):
         if not others:
             others.append(None)
-            with pytest.raises(UsageError, match="another process is making its parts; wait until it ends"):
+            with pytest.raises(
+                UsageError, match="another process is making its parts; wait until it ends"
+            ):
                 embed(tmp_path / "out", texts, normalize=True, force=True)
-            assert embed(tmp_path / "out", texts, shard=1).made == [1]  # parts of the same folder are not refused
+            assert embed(tmp_path / "out", texts, shard=1).made == [
+                1
+            ]  # parts of the same folder are not refused
         return encode(encoder, *given, **named)
 
     monkeypatch.setattr(FakeEncoder, "encode_windows", in_the_meantime)
@@ -155,7 +181,9 @@ def test_force_does_not_begin_again_what_another_process_is_making(tmp_path, tex
 def test_half_floats(tmp_path, texts):
     embed(tmp_path / "out", texts, precision="float16")
     vectors = np.concatenate([block.vectors for block in PartFolder(tmp_path / "out").blocks()])
-    assert np.array_equal(vectors, np.stack([vector(line) for line in LINES]).astype(np.float16).astype(np.float32))
+    assert np.array_equal(
+        vectors, np.stack([vector(line) for line in LINES]).astype(np.float16).astype(np.float32)
+    )
 
 
 def test_folders_that_cannot_be_begun(tmp_path, texts):
@@ -173,7 +201,10 @@ def test_folders_that_cannot_be_begun(tmp_path, texts):
 
 
 class Job(parts.PartJob):
-    """A job on the fake encoder; its process is killed, or fails, at shard 2 if the entry says so."""
+    """A job on the fake encoder.
+
+    Its process is killed, or fails, at shard 2 if the entry says so.
+    """
 
     def make(self, shard, progress=lambda done: None):
         self.encoder = FakeEncoder()
@@ -200,7 +231,9 @@ def test_workers_make_the_same_bytes(tmp_path, texts):
 def test_workers_import_nothing_from_the_current_folder(tmp_path, monkeypatch):
     write_traps(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(parts, "_start_worker", print)  # built-in functions, so that the worker imports no torch
+    monkeypatch.setattr(
+        parts, "_start_worker", print
+    )  # built-in functions, so that the worker imports no torch
     monkeypatch.setattr(parts, "_make", abs)
     made = []
     parts.make_by_processes("a job", [1], ["cpu"], made.append)
@@ -219,7 +252,11 @@ def interrupting(name, steps):
 @pytest.mark.parametrize(
     ("end", "error", "message"),
     [
-        ("kill", PromptcliError, r"a worker process died .* of 4 parts are complete and stay; .* run the same command"),
+        (
+            "kill",
+            PromptcliError,
+            r"a worker process died .* of 4 parts are complete and stay; .* run the same command",
+        ),
         (UsageError("a.jsonl: line 6"), UsageError, "^a.jsonl: line 6$"),
         ("interrupt", KeyboardInterrupt, None),
     ],
@@ -233,13 +270,22 @@ def test_complete_parts_survive_the_end_of_the_run(tmp_path, texts, end, error, 
     assert embed(tmp_path / "out", texts).finished and contents(tmp_path / "out") == wanted
 
 
-@pytest.mark.parametrize("change", [{"shards": 10**15}, {"shards": 0}, {"rows": 10**15}, {"inputs": []}])
-def test_numbers_of_a_manifest_that_cannot_be_are_refused_before_anything_is_counted_by_them(change, tmp_path, texts):
+@pytest.mark.parametrize(
+    "change", [{"shards": 10**15}, {"shards": 0}, {"rows": 10**15}, {"inputs": []}]
+)
+def test_numbers_of_a_manifest_that_cannot_be_are_refused_before_anything_is_counted_by_them(
+    change, tmp_path, texts
+):
     embed(tmp_path / "out", texts)
     path = tmp_path / "out" / "_manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    for use in (lambda: PartFolder(path.parent), lambda: embed(path.parent, texts, shards=change.get("shards", 4))):
-        with pytest.raises(CheckFailedError, match=r"shards of .* delete the folder and embed again"):
+    for use in (
+        lambda: PartFolder(path.parent),
+        lambda: embed(path.parent, texts, shards=change.get("shards", 4)),
+    ):
+        with pytest.raises(
+            CheckFailedError, match=r"shards of .* delete the folder and embed again"
+        ):
             use()
 
 

@@ -1,4 +1,6 @@
-"""Passages of Markdown, reST and plain text: where they begin and end, what they hold, and which texts have none."""
+"""Passages of Markdown, reST and plain text: where they begin and end, what they hold, and which
+texts have none.
+"""
 
 import textwrap
 
@@ -10,9 +12,10 @@ from promptcli.embedding import passages
 from promptcli.embedding.passages import AUTO, has_passages, look_listed, look_wrapped, passages_of
 
 PROSE = (
-    "The ferry leaves the harbour at six in the morning, before the market opens. Fishermen mend their nets on the"
-    " quay while gulls wait for scraps. By noon the square is full of people who have come from the villages. In the"
-    " evening everyone goes home, and only the lamps of the harbour are left. Nobody has counted the boats since May."
+    "The ferry leaves the harbour at six in the morning, before the market opens. Fishermen mend"
+    " their nets on the quay while gulls wait for scraps. By noon the square is full of people who"
+    " have come from the villages. In the evening everyone goes home, and only the lamps of the"
+    " harbour are left. Nobody has counted the boats since May."
 )
 
 
@@ -32,8 +35,13 @@ def wrapped(text, width=60):
 
 def test_markdown_has_its_headings_lists_and_code_in_passages(encoder):
     code = "```sh\n# not a heading\n\nrun\n```"
-    text = f"# Guide\n\nShort.\n\n## Install\n\n- one\n- two\n\n{code}\n\nUse\n===\n\n### Empty\n## Next\n\nAlso short."
-    found = [(each.line, each.end_line, each.heading, each.body) for each in read(text, "a.md", encoder)]
+    text = (
+        f"# Guide\n\nShort.\n\n## Install\n\n- one\n- two\n\n{code}\n\nUse\n===\n\n### Empty\n##"
+        " Next\n\nAlso short."
+    )
+    found = [
+        (each.line, each.end_line, each.heading, each.body) for each in read(text, "a.md", encoder)
+    ]
     assert found == [
         (3, 3, "Guide", "Short."),
         (7, 14, "Guide > Install", "- one\n- two\n\n```sh\n# not a heading\n\nrun\n```"),
@@ -43,7 +51,10 @@ def test_markdown_has_its_headings_lists_and_code_in_passages(encoder):
 
 
 def test_underlined_headings_of_rest_have_levels_by_their_order(encoder):
-    text = "====\nBook\n====\n\nIntro.\n\nPart\n----\n\nOne.\n\nDetail\n~~~~~~\n\nTwo.\n\nOther\n-----\n\nThree.\n"
+    text = (
+        "====\nBook\n====\n\nIntro.\n\nPart\n----\n\nOne.\n\n"
+        "Detail\n~~~~~~\n\nTwo.\n\nOther\n-----\n\nThree.\n"
+    )
     found = [(each.line, each.heading, each.body) for each in read(text, "a.rst", encoder)]
     assert found == [
         (5, "Book", "Intro."),
@@ -57,8 +68,12 @@ def test_underlined_headings_of_rest_have_levels_by_their_order(encoder):
 def test_long_paragraphs_are_split_at_sentences_and_no_line_is_lost(name, encoder):
     paragraphs = [wrapped(PROSE), "A short one.", "Another short one.", wrapped(PROSE, 70)]
     found = read("\n\n".join(paragraphs), name, encoder)
-    assert all(each.body.endswith(".") and "\n" not in each.body.replace("\n\n", "") for each in found)
-    assert any("A short one.\n\nAnother short one." in each.body for each in found), "neighbours are joined"
+    assert all(
+        each.body.endswith(".") and "\n" not in each.body.replace("\n\n", "") for each in found
+    )
+    assert any("A short one.\n\nAnother short one." in each.body for each in found), (
+        "neighbours are joined"
+    )
     lines = "\n\n".join(paragraphs).split("\n")
     shown = {number for each in found for number in range(each.line, each.end_line + 1)}
     assert shown >= {number for number, line in enumerate(lines, 1) if line}
@@ -69,7 +84,9 @@ def test_passages_fit_a_small_window_with_their_heading(encoder):
     small = pc.load("mini", max_length=40)
     found = read(f"# {'Very long heading ' * 9}\n\n{PROSE}\n\n{'word' * 200}\n", "a.md", small)
     assert not small.encode_report([each.text for each in found]).truncated.any()
-    assert "".join(each.body for each in found).replace(" ", "") == f"{PROSE}{'word' * 200}".replace(" ", "")
+    assert "".join(each.body for each in found).replace(
+        " ", ""
+    ) == f"{PROSE}{'word' * 200}".replace(" ", "")
 
 
 def test_a_long_text_is_read_in_blocks(encoder, monkeypatch):
@@ -88,8 +105,24 @@ def test_a_long_text_is_read_in_blocks(encoder, monkeypatch):
         (wrapped(PROSE, 79).split("\n"), True, False),
         ([f"{line}." for line in PROSE.split(". ")], False, True),
         (demo.SENTENCES.read_text().split("\n")[:2000], False, True),
-        ([f"the line of a list has a number, and this one has {number}" for number in range(100, 300)], False, True),
-        (["how to bake bread", "best pizza in town", "trains from Bern to Rome tomorrow", "weather"], False, True),
+        (
+            [
+                f"the line of a list has a number, and this one has {number}"
+                for number in range(100, 300)
+            ],
+            False,
+            True,
+        ),
+        (
+            [
+                "how to bake bread",
+                "best pizza in town",
+                "trains from Bern to Rome tomorrow",
+                "weather",
+            ],
+            False,
+            True,
+        ),
         ([PROSE * 2, PROSE * 3], False, False),
         (["- milk", "", "call Anna", "", "tomorrow"], False, False),
         ([], False, True),
@@ -102,6 +135,8 @@ def test_a_text_is_wrapped_or_a_list_by_its_look(lines, is_wrapped, is_listed):
 def test_which_texts_have_passages():
     sentences = ["One sentence.", "And another, longer one.", "", ""]
     assert has_passages(sentences, "a.md", AUTO) and has_passages(sentences, "a.rst.gz", AUTO)
-    assert not has_passages(sentences, "a.txt", AUTO) and has_passages(sentences, "a.txt", passages.PASSAGES)
+    assert not has_passages(sentences, "a.txt", AUTO) and has_passages(
+        sentences, "a.txt", passages.PASSAGES
+    )
     assert has_passages(wrapped(PROSE).split("\n"), "-", AUTO)
     assert not has_passages(wrapped(PROSE).split("\n"), "a.md", passages.LINES)

@@ -1,4 +1,6 @@
-"""Invariance: vectors do not depend on batch, order, padding or company; and what the four parts refuse."""
+"""Invariance: vectors do not depend on batch, order, padding or company; and what the four parts
+refuse.
+"""
 
 import numpy as np
 import pytest
@@ -18,7 +20,12 @@ from promptcli.encoder.streams import map_in_threads
 from promptcli.encoder.transforms import TRANSFORMS
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.heads import start_projection
-from promptcli.encoder.transforms.principal_axes import MATRIX, MEAN, fit_all_but_the_top, fit_spectral
+from promptcli.encoder.transforms.principal_axes import (
+    MATRIX,
+    MEAN,
+    fit_all_but_the_top,
+    fit_spectral,
+)
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError, WrongKindError
 from promptcli.recipe import MASKED_RECIPES, RECIPES, Recipe
 from tests.embed_running import refused
@@ -70,7 +77,11 @@ def test_batch_order_and_padding_do_not_matter(name, family, tiny_backbone, monk
     alone = np.concatenate([encoder.encode([sentence]) for sentence in sentences])
     order = np.random.default_rng(0).permutation(len(sentences))
     shuffled = encoder.encode([sentences[row] for row in order])
-    monkeypatch.setattr(batching, "plan_batches", lambda lengths, **_: plan_batches(lengths, token_budget=10_000_000))
+    monkeypatch.setattr(
+        batching,
+        "plan_batches",
+        lambda lengths, **_: plan_batches(lengths, token_budget=10_000_000),
+    )
     one_batch = encoder.encode(sentences)
     scale = max(1.0, np.abs(together).max())
     assert np.abs(together - alone).max() < 1e-5 * scale
@@ -81,10 +92,15 @@ def test_batch_order_and_padding_do_not_matter(name, family, tiny_backbone, monk
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra"])
 def test_one_slot_of_the_last_layer_equals_the_whole(family, tiny_backbone):
     backbone = tiny_backbone(family)
-    recipes = [Recipe(prompt=_TEMPLATE, pooling=pooling) for pooling in ("last/mask", "layer-2/mask", "last/avg")]
+    recipes = [
+        Recipe(prompt=_TEMPLATE, pooling=pooling)
+        for pooling in ("last/mask", "layer-2/mask", "last/avg")
+    ]
     slot, whole, average = (build_encoder(recipe, backbone=backbone) for recipe in recipes)
     seen = []
-    hook = backbone.model.encoder.layer[-1].register_forward_hook(lambda *given: seen.append(given[2].size(1)))
+    hook = backbone.model.encoder.layer[-1].register_forward_hook(
+        lambda *given: seen.append(given[2].size(1))
+    )
     fast = slot.encode(SENTENCES)
     hook.remove()
     assert set(seen) == {1}  # truly one position
@@ -92,7 +108,9 @@ def test_one_slot_of_the_last_layer_equals_the_whole(family, tiny_backbone):
 
 
 def test_encode_together_equals_each_alone_and_shares_the_pass(bert, tensors):
-    encoders = [build_encoder(recipe, backbone=bert, tensors=tensors) for recipe in every_recipe().values()]
+    encoders = [
+        build_encoder(recipe, backbone=bert, tensors=tensors) for recipe in every_recipe().values()
+    ]
     sentences = SENTENCES + SENTENCES[:3]
     calls, done = [], []
     hook = bert.model.register_forward_hook(lambda *_: calls.append(1))
@@ -105,7 +123,10 @@ def test_encode_together_equals_each_alone_and_shares_the_pass(bert, tensors):
     for one, other in zip(together, alone, strict=True):
         scale = max(1.0, np.abs(other.vectors).max())
         assert np.abs(one.vectors - other.vectors).max() < 1e-5 * scale
-        assert one.vectors.dtype == np.float32 and one.vectors.shape == (len(sentences), encoders[0].width)
+        assert one.vectors.dtype == np.float32 and one.vectors.shape == (
+            len(sentences),
+            encoders[0].width,
+        )
         assert np.array_equal(one.vectors[:3], one.vectors[len(SENTENCES) :])
 
 
@@ -113,8 +134,12 @@ def test_no_attention_matrix_is_made(bert, monkeypatch):
     """Ditto under fused attention: nothing calls softmax on a (t, t) matrix."""
     shapes = []
     original = torch.softmax
-    monkeypatch.setattr(torch, "softmax", lambda *a, **k: shapes.append(a[0].shape) or original(*a, **k))
-    monkeypatch.setattr(torch.Tensor, "softmax", lambda *a, **k: shapes.append(a[0].shape) or original(*a, **k))
+    monkeypatch.setattr(
+        torch, "softmax", lambda *a, **k: shapes.append(a[0].shape) or original(*a, **k)
+    )
+    monkeypatch.setattr(
+        torch.Tensor, "softmax", lambda *a, **k: shapes.append(a[0].shape) or original(*a, **k)
+    )
     build_encoder(Recipe(pooling="last/ditto:1-1"), backbone=bert).encode(SENTENCES)
     assert not shapes
 
@@ -124,17 +149,29 @@ def test_unbiased_keeps_what_the_switches_leave(bert):
     left = {}
     for switch in ("freq", "sub", "case", "pun"):
         encoder = build_encoder(Recipe(pooling=f"static/unbiased:{switch}"), backbone=bert)
-        left[switch] = [bert.tokenizer.text(token) for token in encoder.inputs([text]).rows[0][1:-1]]
-    assert "the" not in left["freq"] and "," not in left["freq"] and any("##" in word for word in left["freq"])
+        left[switch] = [
+            bert.tokenizer.text(token) for token in encoder.inputs([text]).rows[0][1:-1]
+        ]
+    assert (
+        "the" not in left["freq"]
+        and "," not in left["freq"]
+        and any("##" in word for word in left["freq"])
+    )
     assert "!" in left["sub"] and not any("##" in word for word in left["sub"])
     assert "!" not in left["pun"] and "sat" in left["pun"]
     encoder = build_encoder(Recipe(pooling="static/unbiased"), backbone=bert)
-    assert encoder.inputs(["the, the"]).rows[0][1:-1] == [bert.tokenizer.pad]  # an emptied sentence is [PAD]
+    assert encoder.inputs(["the, the"]).rows[0][1:-1] == [
+        bert.tokenizer.pad
+    ]  # an emptied sentence is [PAD]
 
 
 def test_unbiased_on_byte_level_vocabularies_keeps_the_stray_blank(tiny_backbone):
     roberta = tiny_backbone("roberta")
-    rows = build_encoder(Recipe(pooling="static/unbiased"), backbone=roberta).inputs(["the dog, barks the"]).rows
+    rows = (
+        build_encoder(Recipe(pooling="static/unbiased"), backbone=roberta)
+        .inputs(["the dog, barks the"])
+        .rows
+    )
     texts = [roberta.tokenizer.text(token) for token in rows[0][1:-1]]
     assert texts[-1] == "Ġ" and not {"Ġthe", "the", ",", "Ġdog"} & set(texts)
 
@@ -144,8 +181,12 @@ def test_unbiased_on_byte_level_vocabularies_keeps_the_stray_blank(tiny_backbone
 def test_batches_hold_every_row_once_and_keep_the_budget(lengths, budget):
     lengths = np.array(lengths)
     batches = list(plan_batches(lengths, budget))
-    assert sorted(int(row) for batch in batches for row in np.unique(batch)) == list(range(len(lengths)))
-    assert all(len(np.unique(batch)) == len(batch) for batch in batches[:-1])  # only the last is ever filled up
+    assert sorted(int(row) for batch in batches for row in np.unique(batch)) == list(
+        range(len(lengths))
+    )
+    assert all(
+        len(np.unique(batch)) == len(batch) for batch in batches[:-1]
+    )  # only the last is ever filled up
     for batch in batches:
         assert len(batch) == 1 or len(batch) * padded_length(lengths[batch].max()) <= budget
     maxima = [lengths[batch].max() for batch in batches]
@@ -153,21 +194,29 @@ def test_batches_hold_every_row_once_and_keep_the_budget(lengths, budget):
 
 
 def test_a_file_of_many_windows_has_few_shapes():
-    """Peak memory grows with the number of distinct shapes: the first windows of a text bring nearly all of them."""
+    """Peak memory grows with the number of distinct shapes: the first windows of a text bring
+    nearly all of them.
+    """
     generator = np.random.default_rng(0)
     shapes = set()
     for window in range(12):
         lengths = np.clip(generator.gamma(4, 8, 16_384).astype(int) + 3, 3, 128)
-        mine = {(len(batch), padded_length(lengths[batch].max())) for batch in plan_batches(lengths)}
+        mine = {
+            (len(batch), padded_length(lengths[batch].max())) for batch in plan_batches(lengths)
+        }
         assert window < 3 or len(mine - shapes) <= 2
         shapes |= mine
     assert len(shapes) < 70
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(sentences=st.lists(st.text(max_size=30), min_size=1, max_size=6))
 def test_any_text_encodes_to_finite_rows(sentences, bert):
-    vectors = build_encoder(Recipe(prompt=_TEMPLATE, pooling="last/mask"), backbone=bert).encode(sentences)
+    vectors = build_encoder(Recipe(prompt=_TEMPLATE, pooling="last/mask"), backbone=bert).encode(
+        sentences
+    )
     assert vectors.shape == (len(sentences), bert.width) and np.isfinite(vectors).all()
 
 
@@ -178,17 +227,24 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
     poolings = ["last/mask", "last/mask:1", "last/mask:2", "last/mask:3"]
     encoders = [Encoder(Recipe(prompt=text, pooling=pooling), backbone, {}) for pooling in poolings]
     first = encoders[0]
-    assert [encoder.recipe.pooling for encoder in encoders] == [poolings[0], *[poolings[0], *poolings[2:]]]
+    assert [encoder.recipe.pooling for encoder in encoders] == [
+        poolings[0],
+        *[poolings[0], *poolings[2:]],
+    ]
     together = [encoded.vectors for encoded in encode_together(encoders, SENTENCES)]
     for row, ids in enumerate(first.inputs(SENTENCES).rows):
         batch = make_batch([ids], [first.template.mask_slots(len(ids))], 0, backbone.device, 66)
         with torch.inference_mode():
-            states = backbone.run(batch, Needs(frozenset({backbone.n_layers}))).layers[backbone.n_layers][0]
+            states = backbone.run(batch, Needs(frozenset({backbone.n_layers}))).layers[
+                backbone.n_layers
+            ][0]
         masks = [place for place, token in enumerate(ids) if token == backbone.tokenizer.mask]
         assert len(masks) == 3
         for encoder, vectors, place in zip(encoders, together, [masks[0], *masks], strict=True):
             np.testing.assert_allclose(vectors[row], states[place].numpy(), atol=2e-5)
-            np.testing.assert_allclose(encoder.encode([SENTENCES[row]])[0], states[place].numpy(), atol=2e-5)
+            np.testing.assert_allclose(
+                encoder.encode([SENTENCES[row]])[0], states[place].numpy(), atol=2e-5
+            )
 
 
 @pytest.mark.parametrize(
@@ -197,10 +253,19 @@ def test_the_kth_mask_of_a_template_is_read(family, tiny_backbone):
         ({"prompt": "no slot here"}, r"has no \[X\]"),
         ({"prompt": "nosuchname"}, "unknown template 'nosuchname'; valid: manual"),
         ({"pooling": "last/mask"}, r"has no \[MASK\]"),
-        ({"pooling": "last/mask:3", "prompt": "[MASK] [X] [MASK]"}, "has only 2; give mask:1 to mask:2"),
+        (
+            {"pooling": "last/mask:3", "prompt": "[MASK] [X] [MASK]"},
+            "has only 2; give mask:1 to mask:2",
+        ),
         ({"pooling": "last"}, "not STATES/WEIGHTS"),
-        ({"pooling": "first/avg"}, "unknown states of pooling 'first'; valid: static, mlm-head, last, .*, layer-K"),
-        ({"pooling": "last/mean"}, "unknown weights of pooling 'mean'; valid: avg, max, sqrt, weighted, cnn, cls"),
+        (
+            {"pooling": "first/avg"},
+            "unknown states of pooling 'first'; valid: static, mlm-head, last, .*, layer-K",
+        ),
+        (
+            {"pooling": "last/mean"},
+            "unknown weights of pooling 'mean'; valid: avg, max, sqrt, weighted, cnn, cls",
+        ),
         ({"pooling": "layer-9/avg"}, "valid: layer-0 to layer-2"),
         ({"pooling": "last/avg:3"}, "take no argument"),
         ({"pooling": "last/ditto"}, "no head is known for backbone"),
@@ -223,16 +288,29 @@ def test_what_does_not_fit_is_refused_in_one_line(changes, message, bert):
 
 
 def test_every_part_of_the_tables_is_walked(bert, tensors):
-    """A new pooling or transform is tested by being listed: its tensors bring the same vectors back."""
-    specs = [Recipe(prompt=_TEMPLATE, pooling=f"first-last/{name}") for name in WEIGHTS if name != "ditto"]
-    specs += [Recipe(prompt=_TEMPLATE, pooling="last/mask", transforms=(name,)) for name in TRANSFORMS]
-    tensors = {**tensors, **start_projection("tanh", BuildContext("tanh", bert, {}), torch.Generator())}
+    """A new pooling or transform is tested by being listed: its tensors bring the same vectors
+    back.
+    """
+    specs = [
+        Recipe(prompt=_TEMPLATE, pooling=f"first-last/{name}")
+        for name in WEIGHTS
+        if name != "ditto"
+    ]
+    specs += [
+        Recipe(prompt=_TEMPLATE, pooling="last/mask", transforms=(name,)) for name in TRANSFORMS
+    ]
+    tensors = {
+        **tensors,
+        **start_projection("tanh", BuildContext("tanh", bert, {}), torch.Generator()),
+    }
     tensors |= start_weights("last/cnn", bert, torch.Generator())
     width = bert.token_rows.size(1)
     tensors |= {"dense.0.weight": torch.randn(3, width), "dense.0.bias": torch.randn(3)}
     arguments = {"topk-tokens": "topk-tokens:5", "dense": "dense:0:tanh", "truncate": "truncate:3"}
     for recipe in specs:
-        recipe = recipe.replace(transforms=tuple(arguments.get(name, name) for name in recipe.transforms))
+        recipe = recipe.replace(
+            transforms=tuple(arguments.get(name, name) for name in recipe.transforms)
+        )
         try:
             encoder = build_encoder(recipe, backbone=bert, tensors=tensors)
         except PromptcliError as error:
@@ -246,15 +324,23 @@ def test_every_part_of_the_tables_is_walked(bert, tensors):
 
 
 def test_fingerprints_tell_recipes_and_tensors_apart(bert, tensors):
-    prints = {build_encoder(recipe, backbone=bert, tensors=tensors).fingerprint for recipe in every_recipe().values()}
+    prints = {
+        build_encoder(recipe, backbone=bert, tensors=tensors).fingerprint
+        for recipe in every_recipe().values()
+    }
     assert len(prints) == len(MASKED_RECIPES)
     moved = {**tensors, MEAN: tensors[MEAN] + 1}
     recipe = Recipe(transforms=("whitening",))
-    first, second = (build_encoder(recipe, backbone=bert, tensors=given).fingerprint for given in (tensors, moved))
+    first, second = (
+        build_encoder(recipe, backbone=bert, tensors=given).fingerprint
+        for given in (tensors, moved)
+    )
     assert first != second
 
 
-@pytest.mark.parametrize("recipe", [MASKED_RECIPES["prompt-denoised"], Recipe(pooling="last/ditto:2-3")])
+@pytest.mark.parametrize(
+    "recipe", [MASKED_RECIPES["prompt-denoised"], Recipe(pooling="last/ditto:2-3")]
+)
 def test_batches_that_memory_does_not_hold_are_halved(recipe, tiny_backbone, monkeypatch, caplog):
     backbone = tiny_backbone("bert")
     encoder = build_encoder(recipe, backbone=backbone)
@@ -277,9 +363,21 @@ def test_batches_that_memory_does_not_hold_are_halved(recipe, tiny_backbone, mon
 @pytest.mark.parametrize(
     ("method", "error", "says"),
     [
-        ("backbones.backbone.Backbone.run", "CUDA out of memory. Tried to", "'mini-bert' does not fit into the GPU's"),
-        ("encoder.encoder.Encoder.__init__", "CUDA out of memory.", "out of memory; take a smaller"),
-        ("encoder.encoder.Encoder.__init__", "CUDA error: assert\nmore", "the GPU stopped: CUDA error: assert"),
+        (
+            "backbones.backbone.Backbone.run",
+            "CUDA out of memory. Tried to",
+            "'mini-bert' does not fit into the GPU's",
+        ),
+        (
+            "encoder.encoder.Encoder.__init__",
+            "CUDA out of memory.",
+            "out of memory; take a smaller",
+        ),
+        (
+            "encoder.encoder.Encoder.__init__",
+            "CUDA error: assert\nmore",
+            "the GPU stopped: CUDA error: assert",
+        ),
     ],
 )
 def test_trouble_of_a_device_is_one_line(method, error, says, tiny_backbone, run, monkeypatch):
@@ -292,12 +390,15 @@ def test_trouble_of_a_device_is_one_line(method, error, says, tiny_backbone, run
     refused(run("similarity", "a", "b", "--device", "cpu"), 1, says)
     if method.endswith("run"):
         with pytest.raises(
-            OutOfMemoryError, match=r"even with one sentence, of \d+ tokens; give a smaller `max_length`"
+            OutOfMemoryError,
+            match=r"even with one sentence, of \d+ tokens; give a smaller `max_length`",
         ):
             encoder.encode(SENTENCES)
 
 
-@pytest.mark.parametrize(("free", "width", "tokens"), [(80e9, 768, 65536), (8e9, 768, 32768), (1e9, 1024, 4096)])
+@pytest.mark.parametrize(
+    ("free", "width", "tokens"), [(80e9, 768, 65536), (8e9, 768, 32768), (1e9, 1024, 4096)]
+)
 def test_the_budget_of_a_gpu_follows_its_free_memory(free, width, tokens, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (int(free), int(free)))
     assert token_budget(torch.device("cuda"), width) == tokens
@@ -321,7 +422,9 @@ def test_results_come_in_order_and_threads_are_given_back(two_threads):
 
     assert list(map_in_threads(work, range(9))) == [(number, number**2) for number in range(9)]
     assert set(seen) == {1} and torch.get_num_threads() == 2
-    assert list(map_in_threads(work, [3], most=8)) == [(3, 9)] and seen[-1] == 2  # one batch has all threads
+    assert (
+        list(map_in_threads(work, [3], most=8)) == [(3, 9)] and seen[-1] == 2
+    )  # one batch has all threads
 
 
 def test_an_error_ends_it(two_threads):
@@ -336,7 +439,9 @@ def test_an_error_ends_it(two_threads):
 
 
 @pytest.mark.parametrize("denoise", ["none", "hidden"])
-def test_vectors_are_those_of_one_batch_after_the_other(denoise, two_threads, tiny_backbone, monkeypatch):
+def test_vectors_are_those_of_one_batch_after_the_other(
+    denoise, two_threads, tiny_backbone, monkeypatch
+):
     encoder = random_encoder(RECIPES["prompt"].replace(denoise=denoise), tiny_backbone("bert"))
     again = Encoder(encoder.recipe, encoder.backbone, encoder.tensors())
     sentences = [" ".join(["cat"] * (1 + number % 17)) + f" {number}" for number in range(300)]

@@ -1,4 +1,6 @@
-"""Every learning-free method against the plain loop of tests/reference, on BERT, RoBERTa and ELECTRA, to 1e-5."""
+"""Every learning-free method against the plain loop of tests/reference, on BERT, RoBERTa and
+ELECTRA, to 1e-5.
+"""
 
 import numpy as np
 import pytest
@@ -39,12 +41,16 @@ def encoder(family, tiny_backbone):
 def assert_rows(encoder, expected, sentences=SENTENCES):
     vectors = encoder.encode(sentences)
     golden = np.stack([row.numpy() for row in expected])
-    largest = np.abs(golden).max()  # sums of many tokens (TF-IDF) are large, and so is their rounding
+    largest = np.abs(
+        golden
+    ).max()  # sums of many tokens (TF-IDF) are large, and so is their rounding
     assert np.abs(vectors - golden).max() < TOLERANCE * max(1, largest)
     assert largest > 1e-2  # nothing but zeros would agree with anything
 
 
-@pytest.mark.parametrize("states", ["static", "mlm-head", "last", "first-last", "first-last:1", "layer-1"])
+@pytest.mark.parametrize(
+    "states", ["static", "mlm-head", "last", "first-last", "first-last:1", "layer-1"]
+)
 def test_average(states, encoder, reference):
     expected = []
     for sentence in SENTENCES:
@@ -63,7 +69,9 @@ def test_average(states, encoder, reference):
 
 
 def test_cls(encoder, reference):
-    expected = [reference.states(reference.ids("[X]", sentence))[0][-1][0] for sentence in SENTENCES]
+    expected = [
+        reference.states(reference.ids("[X]", sentence))[0][-1][0] for sentence in SENTENCES
+    ]
     assert_rows(encoder(pooling="last/cls"), expected)
 
 
@@ -75,7 +83,11 @@ def test_ditto(states, head, encoder, reference):
     for sentence in SENTENCES:
         ids = reference.ids("[X]", sentence)
         hidden, attentions = reference.states(ids)
-        rows = {"static": reference.rows()[ids], "last": hidden[-1], "first-last": plain.first_last(hidden)}[states]
+        rows = {
+            "static": reference.rows()[ids],
+            "last": hidden[-1],
+            "first-last": plain.first_last(hidden),
+        }[states]
         expected.append(plain.ditto(rows, attentions[layer - 1], number - 1))
     assert_rows(encoder(pooling=f"{states}/ditto:{head}"), expected)
 
@@ -89,7 +101,9 @@ def test_mask(encoder, reference, family):
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "modernbert", "distilbert"], indirect=True)
-@pytest.mark.parametrize(("pooling", "layers"), [("attention/mask", slice(2)), ("attention:2-2/avg", slice(1, 2))])
+@pytest.mark.parametrize(
+    ("pooling", "layers"), [("attention/mask", slice(2)), ("attention:2-2/avg", slice(1, 2))]
+)
 def test_the_attention_blocks_output(pooling, layers, family, encoder, reference):
     template, mask = "[X] means [MASK] .", reference.tokenizer.mask_token_id
     expected = []
@@ -107,7 +121,10 @@ def test_denoising(option, encoder, reference, family):
     template = plain.TEMPLATES[family]
     offset = 2 if family == "roberta" and option == "hidden" else 0
     texts = list(map(plain.period, SENTENCES))
-    expected = [reference.mask_state(template, text) - reference.mask_bias(template, text, offset) for text in texts]
+    expected = [
+        reference.mask_state(template, text) - reference.mask_bias(template, text, offset)
+        for text in texts
+    ]
     assert_rows(encoder(prompt=template, pooling="last/mask", denoise=option), expected)
 
 
@@ -121,7 +138,9 @@ def test_topk_tokens(place, encoder, reference, family):
         bias = reference.mask_bias(template, sentence, 2 if family == "roberta" else 0)
         logits = reference.denoised_logits(h, bias, place)
         expected.append(plain.topk(logits, rows, k))
-    made = encoder(prompt=template, pooling="last/mask", transforms=(f"topk-tokens:{k}",), denoise=place)
+    made = encoder(
+        prompt=template, pooling="last/mask", transforms=(f"topk-tokens:{k}",), denoise=place
+    )
     assert_rows(made, expected)
 
 
@@ -138,15 +157,23 @@ def test_tfidf(encoder, reference):
 
 @pytest.mark.parametrize("k", [None, 3])
 def test_whitening(k, encoder, reference):
-    several = SENTENCES + [f"{sentence} {other}" for sentence in SENTENCES for other in SENTENCES[:3]]
+    several = SENTENCES + [
+        f"{sentence} {other}" for sentence in SENTENCES for other in SENTENCES[:3]
+    ]
     states = [reference.states(reference.ids("[X]", sentence))[0] for sentence in several]
-    vectors = torch.stack([plain.average(torch.stack(plain.first_last(layers))) for layers in states])
+    vectors = torch.stack(
+        [plain.average(torch.stack(plain.first_last(layers))) for layers in states]
+    )
     mean, matrix = plain.whiten(vectors.double())
     tensors = fit_whitening(encoder().encode(several))
-    whitened = encoder(tensors, transforms=("whitening" if k is None else f"whitening:{k}",)).encode(several)
+    whitened = encoder(
+        tensors, transforms=("whitening" if k is None else f"whitening:{k}",)
+    ).encode(several)
     expected = ((vectors.double() - mean) @ matrix)[:, :k].numpy()
     signs = np.sign((whitened * expected).sum(0))  # an eigenvector's sign is free
-    assert np.abs(whitened - signs * expected).max() < 1e-3  # s^-1/2 enlarges the rounding of the smallest s
+    assert (
+        np.abs(whitened - signs * expected).max() < 1e-3
+    )  # s^-1/2 enlarges the rounding of the smallest s
     if k is None:
         assert np.abs(np.cov(whitened, rowvar=False) - np.eye(whitened.shape[1])).max() < 1e-3
 

@@ -32,14 +32,21 @@ VECTORS = {
     "bert/prompt": recipe("prompt"),
     "bert/prompt-denoised": recipe("prompt-denoised"),
     "bert/prompt-of": recipe("prompt", prompt='This sentence of "[X]" means [MASK] .'),
-    "bert/optiprompt": recipe("prompt", prompt='soft-template-lookup:This sentence : "[X]" means [MASK] .'),
+    "bert/optiprompt": recipe(
+        "prompt", prompt='soft-template-lookup:This sentence : "[X]" means [MASK] .'
+    ),
     "bert/sup-head-denoised": recipe(
-        "prompt", prompt='This sentence of "[X]" means [MASK] .', transforms=("projection:mlm",), denoise="head"
+        "prompt",
+        prompt='This sentence of "[X]" means [MASK] .',
+        transforms=("projection:mlm",),
+        denoise="head",
     ),
     "simcse/cls_before_pooler": recipe("cls"),
     "simcse/avg": recipe("last-avg"),
     "simcse/avg_top2": Recipe(pooling="last-two/avg"),
-    "simcse/avg_first_last": Recipe(pooling="last-two/avg"),  # states 1 and -1, which two layers have as the last two
+    "simcse/avg_first_last": Recipe(
+        pooling="last-two/avg"
+    ),  # states 1 and -1, which two layers have as the last two
     "cotbert/test": COTBERT.recipe("x", "bert", COTBERT.small),
     **{
         f"ditto/layer{layer}-head{head}/{states}": Recipe(pooling=f"{states}/ditto:{layer}-{head}")
@@ -55,7 +62,9 @@ VECTORS = {
     "roberta/prompt-denoised": recipe("prompt-denoised", prompt=ROBERTA, denoise="hidden:code"),
 }
 ONE_WORD = [
-    f"tiny-{model}/{name}" for model in ("llama", "opt") for name in ("prompteol", "pretended-cot", "knowledge")
+    f"tiny-{model}/{name}"
+    for model in ("llama", "opt")
+    for name in ("prompteol", "pretended-cot", "knowledge")
 ]
 
 
@@ -79,7 +88,10 @@ def test_vectors_of_the_programs_of_evaluation(case):
     if case == "bert/sup-head-denoised":
         head = f"{case}/head/"
         names = [name for name in values.files if name.startswith(head)]
-        tensors = {f"projection.0.{name.removeprefix(head)}": torch.from_numpy(values[name]) for name in names}
+        tensors = {
+            f"projection.0.{name.removeprefix(head)}": torch.from_numpy(values[name])
+            for name in names
+        }
     model = "tiny-roberta" if case.startswith("roberta") else "tiny-bert"
     assert largest_difference(case, values[case], model, VECTORS[case], tensors) < 1e-5
 
@@ -87,13 +99,18 @@ def test_vectors_of_the_programs_of_evaluation(case):
 @pytest.mark.parametrize("case", ONE_WORD)
 def test_vectors_of_one_word(case):
     model, name = case.split("/")
-    assert largest_difference(case, np.load(OFFICIAL / "one-word.npz")[case], model, RECIPES[name]) < 3e-5
+    assert (
+        largest_difference(case, np.load(OFFICIAL / "one-word.npz")[case], model, RECIPES[name])
+        < 3e-5
+    )
 
 
 @pytest.mark.parametrize("name", ["prompteol", "pretended-cot", "knowledge"])
 def test_vectors_of_token_prepending(monkeypatch, name):
     values, case = np.load(OFFICIAL / "one-word.npz"), f"tiny-llama/{name}+tp"
     drawn = torch.from_numpy(values["placeholder"]).reshape(1, -1)
-    monkeypatch.setattr(TokenPrepending, "_embedding", drawn)  # drawn anew in each run of the program
+    monkeypatch.setattr(
+        TokenPrepending, "_embedding", drawn
+    )  # drawn anew in each run of the program
     wanted = recipe(f"{name}+tp", prompt=f"token-prepending:1-4:{RECIPES[name].prompt}")
     assert largest_difference(case, values[case], "tiny-llama", wanted) < 3e-5

@@ -1,4 +1,6 @@
-"""What needs no layer takes a shorter way, words are tokenised once: with the ids and vectors of the long way."""
+"""What needs no layer takes a shorter way, words are tokenised once: with the ids and vectors of
+the long way.
+"""
 
 import numpy as np
 import pytest
@@ -14,8 +16,22 @@ from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.recipe import Recipe
 from tests.tiny import SENTENCES
 
-ODD = ["", "I", "..., !", "the the", "[MASK] the [SEP]", "a^b ^ c", "x" * 130, "naïve Ａ\t猫が好き。 über", "##s the"]
-TEXT = st.text(alphabet=st.one_of(st.characters(codec="utf-8"), st.sampled_from("abthe ^|.,'[MASK]#-σΣé猫。\t\u0301")))
+ODD = [
+    "",
+    "I",
+    "..., !",
+    "the the",
+    "[MASK] the [SEP]",
+    "a^b ^ c",
+    "x" * 130,
+    "naïve Ａ\t猫が好き。 über",
+    "##s the",
+]
+TEXT = st.text(
+    alphabet=st.one_of(
+        st.characters(codec="utf-8"), st.sampled_from("abthe ^|.,'[MASK]#-σΣé猫。\t\u0301")
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +92,9 @@ def test_averages_equal_the_batches(name, family, tiny_backbone, monkeypatch):
     monkeypatch.setattr(Encoder, "averaged_rows", lambda self: None)
     batched = encoder.encode_report(sentences)
     assert np.abs(batched.vectors - short).max() < 1e-6
-    assert report.truncated[-1] == (name != "unbiased") and np.array_equal(batched.truncated, report.truncated)
+    assert report.truncated[-1] == (name != "unbiased") and np.array_equal(
+        batched.truncated, report.truncated
+    )
     assert np.array_equal(batched.tokens, report.tokens)
 
 
@@ -85,6 +103,10 @@ def test_the_mean_of_rows(dtype):
     generator = torch.Generator().manual_seed(0)
     matrix = torch.randn(50, 3, generator=generator).to(dtype)
     bags = [[7, 7, 49], [], [0], list(range(50))]
-    expected = [sum((matrix[i].float() for i in bag), torch.zeros(3)) / max(len(bag), 1) for bag in bags]
-    assert torch.allclose(average_rows(list(map(pack, bags)), matrix), torch.stack(expected), atol=1e-6)
+    expected = [
+        sum((matrix[i].float() for i in bag), torch.zeros(3)) / max(len(bag), 1) for bag in bags
+    ]
+    assert torch.allclose(
+        average_rows(list(map(pack, bags)), matrix), torch.stack(expected), atol=1e-6
+    )
     assert torch.equal(average_rows([b"", b""], matrix), torch.zeros(2, 3))

@@ -1,4 +1,6 @@
-"""TF-IDF of whole words: which pieces are a word, the weights against plain loops, and the fitted model."""
+"""TF-IDF of whole words: which pieces are a word, the weights against plain loops, and the fitted
+model.
+"""
 
 import math
 
@@ -23,7 +25,9 @@ def cut_text(backbone, sentence):
     words = Words(backbone).cut(row)
     assert [piece for word in words for piece in word] == row
     assert words[0] == (tokens.start[0],) and words[-1] == (tokens.end[0],)
-    joined = ("".join(tokens.text(piece).removeprefix("##") for piece in word) for word in words[1:-1])
+    joined = (
+        "".join(tokens.text(piece).removeprefix("##") for piece in word) for word in words[1:-1]
+    )
     return [word.lstrip("Ġ▁") for word in joined]
 
 
@@ -31,13 +35,31 @@ def cut_text(backbone, sentence):
 def test_words_are_those_of_the_text(family, tiny_backbone):
     backbone = tiny_backbone(family)
     sentence = "Unbelievably, the unhappy runners kept running; it's empty."
-    expected = ["Unbelievably", ",", "the", "unhappy", "runners", "kept", "running", ";", "it", "'", "s", "empty", "."]
+    expected = [
+        "Unbelievably",
+        ",",
+        "the",
+        "unhappy",
+        "runners",
+        "kept",
+        "running",
+        ";",
+        "it",
+        "'",
+        "s",
+        "empty",
+        ".",
+    ]
     if family == "bert":
         expected = [word.lower() for word in expected]
     found = cut_text(backbone, sentence)
     assert "".join(found) == "".join(expected)
-    assert found == expected or (family == "roberta" and found[:8] == expected[:8])  # "'s" is one piece there
-    assert any(len(word) > 1 for word in Words(backbone).cut(backbone.tokenizer.encode([sentence])[0]))
+    assert found == expected or (
+        family == "roberta" and found[:8] == expected[:8]
+    )  # "'s" is one piece there
+    assert any(
+        len(word) > 1 for word in Words(backbone).cut(backbone.tokenizer.encode([sentence])[0])
+    )
 
 
 def test_weights_are_the_words_copied_to_their_pieces(tiny_folder, tiny_backbone):
@@ -65,7 +87,9 @@ def test_weights_are_the_words_copied_to_their_pieces(tiny_folder, tiny_backbone
     vectors = fitted.encoder.encode(SENTENCES)
     largest = np.abs(expected).max()
     assert np.abs(vectors - expected).max() < 1e-5 * largest
-    pieces = fit_recipe(Recipe(pooling="first-last/tfidf"), SENTENCES, backbone=backbone).encoder.encode(SENTENCES)
+    pieces = fit_recipe(
+        Recipe(pooling="first-last/tfidf"), SENTENCES, backbone=backbone
+    ).encoder.encode(SENTENCES)
     assert np.abs(vectors - pieces).max() > 0.01 * largest  # the granularity matters
 
 

@@ -1,4 +1,6 @@
-"""Linear transforms fitted on sentences: formulas against plain loops, what is refused, numbers chosen by pairs."""
+"""Linear transforms fitted on sentences: formulas against plain loops, what is refused, numbers
+chosen by pairs.
+"""
 
 from contextlib import nullcontext
 
@@ -11,7 +13,11 @@ from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.transforms import TRANSFORMS, build_transforms
-from promptcli.encoder.transforms.principal_axes import fit_all_but_the_top, fit_spectral, fit_whitening
+from promptcli.encoder.transforms.principal_axes import (
+    fit_all_but_the_top,
+    fit_spectral,
+    fit_whitening,
+)
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.models.loading import open_model
@@ -29,7 +35,9 @@ FIT = {"all-but-the-top": fit_all_but_the_top, "whitening": fit_whitening, "spec
 
 def vectors_of(seed=0, n=60, d=D):
     generator = np.random.default_rng(seed)
-    mixing = generator.normal(size=(d, d)) * np.geomspace(4, 0.3, d)  # variances that differ, so axes are distinct
+    mixing = generator.normal(size=(d, d)) * np.geomspace(
+        4, 0.3, d
+    )  # variances that differ, so axes are distinct
     return (generator.normal(size=(n, d)) @ mixing + generator.normal(size=d)).astype(np.float32)
 
 
@@ -52,7 +60,9 @@ def test_all_but_the_top(k, tiny_backbone):
     vectors = vectors_of()
     expected = plain.all_but_the_top(torch.from_numpy(vectors).double(), k).numpy()
     found = transformed(f"all-but-the-top:{k}", vectors, tiny_backbone("bert"))
-    assert np.abs(found - expected).max() < 1e-4 and np.linalg.matrix_rank(expected, tol=1e-3) == D - k
+    assert (
+        np.abs(found - expected).max() < 1e-4 and np.linalg.matrix_rank(expected, tol=1e-3) == D - k
+    )
 
 
 @pytest.mark.parametrize(("top", "bottom"), [(0, 0), (3, 0), (0, 5), (2, 7), (D - 1, 0)])
@@ -80,7 +90,9 @@ def test_embed_filter_takes_the_axes_of_the_output_embeddings(family, tiny_backb
     rows = backbone.head.rows.detach().double()
     vectors = torch.from_numpy(vectors_of()).double()
     zero = torch.zeros(D, dtype=torch.float64)
-    expected = plain.kept_axes(vectors, sum(torch.outer(row, row) for row in rows), 2, 6, zero).numpy()
+    expected = plain.kept_axes(
+        vectors, sum(torch.outer(row, row) for row in rows), 2, 6, zero
+    ).numpy()
     encoder = build_encoder(Recipe(transforms=("embed-filter:2-6",)), backbone=backbone)
     ((_, step),) = encoder.transforms[0].stages
     assert up_to_signs(step(vectors.float()).numpy(), expected) < 1e-4
@@ -89,7 +101,10 @@ def test_embed_filter_takes_the_axes_of_the_output_embeddings(family, tiny_backb
 
 @pytest.mark.parametrize("name", FIT)
 def test_too_few_or_equal_sentences(name):
-    with pytest.raises(UsageError, match=f"{name} of 16 dimensions needs more than 16 sentences to span them; 16 were"):
+    with pytest.raises(
+        UsageError,
+        match=f"{name} of 16 dimensions needs more than 16 sentences to span them; 16 were",
+    ):
         FIT[name](vectors_of(n=16))
     with pytest.raises(UsageError, match="those of the 60 sentences are all the same"):
         FIT[name](np.full((60, D), 0.1, np.float32))
@@ -114,7 +129,9 @@ def test_numbers_that_are_not_allowed(spec, message, tiny_backbone):
         build_transforms([spec], tiny_backbone("bert"), tensors)
 
 
-@pytest.mark.parametrize("spec", ["all-but-the-top:3", "spectral:2-5", "whitening:6:0.25", "whitening:all:0.25"])
+@pytest.mark.parametrize(
+    "spec", ["all-but-the-top:3", "spectral:2-5", "whitening:6:0.25", "whitening:all:0.25"]
+)
 def test_a_saved_one_gives_the_same_vectors(spec, tiny_folder, home):
     """Also with what stays of the fitted numbers: those that the spec uses."""
     recipe = Recipe(backbone=str(tiny_folder("bert")), transforms=(spec,))
@@ -150,7 +167,9 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
     assert made.encoder.recipe.transforms == (best,)
     assert sum(done) == len(MANY) + len(set(MANY))
     assert [row["transform"] for row in selected["candidates"]] == CANDIDATES[name](D)
-    sides = (build_encoder(Recipe(), backbone=backbone).encode(side) for side in (MANY[:24], MANY[24:]))
+    sides = (
+        build_encoder(Recipe(), backbone=backbone).encode(side) for side in (MANY[:24], MANY[24:])
+    )
     without = 100 * statistics.spearman(statistics.cosine(*sides), task.pairs().gold)
     assert selected["without"]["value"] == pytest.approx(without, abs=1e-4)
     assert len(selected["data_sha256"]) == 64
@@ -159,7 +178,10 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        (Recipe(transforms=("whitening:4",)), "'whitening:4' has its parameters already; give `transforms` whitening"),
+        (
+            Recipe(transforms=("whitening:4",)),
+            "'whitening:4' has its parameters already; give `transforms` whitening",
+        ),
         (
             Recipe(transforms=("whitening", "flow")),
             "the last transform is 'flow'; parameters are chosen for one of: ",
@@ -169,7 +191,12 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
 )
 def test_what_there_is_nothing_to_choose_of(recipe, message, tiny_backbone):
     with pytest.raises(UsageError, match=message):
-        fit_recipe(recipe, MANY, choose_by=graded(tiny_backbone("bert"), "whitening"), backbone=tiny_backbone("bert"))
+        fit_recipe(
+            recipe,
+            MANY,
+            choose_by=graded(tiny_backbone("bert"), "whitening"),
+            backbone=tiny_backbone("bert"),
+        )
 
 
 @pytest.mark.parametrize("name", CANDIDATES)

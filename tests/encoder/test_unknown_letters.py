@@ -1,4 +1,6 @@
-"""A note where most letters of the texts are unknown to the model's vocabulary, and none where they are known."""
+"""A note where most letters of the texts are unknown to the model's vocabulary, and none where they
+are known.
+"""
 
 from pathlib import Path
 
@@ -9,7 +11,10 @@ from promptcli.backbones.tokenizer import PieceTokenizer, read_wordpiece
 from tests import tiny
 
 ENGLISH = ["I saw a cat.", "Prices rose by 3.5% in May; nobody was surprised.", "Is 4 x 5 = 20?"]
-GERMAN = ["Der Zug nach Köln hat zwei Stunden Verspätung.", "Zwei Kinder laufen über eine grüne Wiese."]
+GERMAN = [
+    "Der Zug nach Köln hat zwei Stunden Verspätung.",
+    "Zwei Kinder laufen über eine grüne Wiese.",
+]
 CHINESE = ["猫在垫子上睡觉", "狗在垫子上"]
 RUSSIAN = "Кошка спит на коврике"
 NOTE = "the letters, or only one by one: it has not learned this language"

@@ -50,18 +50,30 @@ def test_scores_equal_the_definition_over_all_pairs_and_by_subset(calls):
     one, two = pairs(40, 1), pairs(30, 2)
     encoder = LetterEncoder(0.7)
     (score,) = evaluate([encoder], [task(one=one, two=two)])
-    everything = Pairs(one.first + two.first, one.second + two.second, np.concatenate([one.gold, two.gold]))
-    for found, part in ((score, everything), (score.subsets["one"], one), (score.subsets["two"], two)):
-        assert found.value == pytest.approx(plain_spearman(encoder, part), abs=0.5) and found.pairs == len(part)
+    everything = Pairs(
+        one.first + two.first, one.second + two.second, np.concatenate([one.gold, two.gold])
+    )
+    for found, part in (
+        (score, everything),
+        (score.subsets["one"], one),
+        (score.subsets["two"], two),
+    ):
+        assert found.value == pytest.approx(
+            plain_spearman(encoder, part), abs=0.5
+        ) and found.pairs == len(part)
     assert score.ci95[0] < score.value < score.ci95[1]
-    assert score.value != pytest.approx(np.mean([part.value for part in score.subsets.values()]), abs=1e-6)
+    assert score.value != pytest.approx(
+        np.mean([part.value for part in score.subsets.values()]), abs=1e-6
+    )
 
 
 def test_each_distinct_sentence_is_encoded_once_over_all_tasks(calls):
     shared = pairs(20, 1)
     tasks = [task("STS12", x=shared), task("STS13", x=shared, y=pairs(5, 3))]
     seen = []
-    with showing(lambda name, steps: nullcontext(seen.append if name == "encode" else lambda done: None)):
+    with showing(
+        lambda name, steps: nullcontext(seen.append if name == "encode" else lambda done: None)
+    ):
         evaluate([LetterEncoder(), LetterEncoder(2)], tasks)
     assert len(calls) == 1
     assert len(calls[0]) == len(set(calls[0])) == len({*shared.first, *tasks[1].pairs().first})
@@ -81,7 +93,9 @@ def test_scores_come_encoder_by_encoder_and_do_not_depend_on_company(calls):
         (labels[1], "STS-B:dev", "letters-3"),
     ]
     one_by_one = itertools.product(zip(encoders, labels, strict=True), tasks)
-    alone = [evaluate([encoder], [each], labels=[label])[0] for (encoder, label), each in one_by_one]
+    alone = [
+        evaluate([encoder], [each], labels=[label])[0] for (encoder, label), each in one_by_one
+    ]
     assert [score.to_dict() for score in together] == [score.to_dict() for score in alone]
 
 
@@ -89,14 +103,22 @@ def test_json_shape(calls):
     (score,) = evaluate([LetterEncoder()], [task(x=pairs(30, 1), y=pairs(9, 2))])
     document = json.loads(json.dumps(score.to_dict()))
     assert document.keys() >= {"value", "ci95", "text", "data_sha256", "fingerprint"}
-    said = {"model": "mini-bert", "recipe": "first-last-avg", "task": "STS14", "split": "test", "protocol": "senteval"}
+    said = {
+        "model": "mini-bert",
+        "recipe": "first-last-avg",
+        "task": "STS14",
+        "split": "test",
+        "protocol": "senteval",
+    }
     assert document.items() >= {**said, "metric": "spearman", "pairs": 39}.items()
     assert document["subsets"]["y"] == {"value": round(score.subsets["y"].value, 4), "pairs": 9}
     assert Recipe.from_dict(document["recipe_fields"]) == RECIPES["first-last-avg"]
 
 
 def test_average_rounds_each_figure_first(calls):
-    scores = evaluate([LetterEncoder()], [task("STS12", x=pairs(30, 1)), task("STS13", x=pairs(30, 2))])
+    scores = evaluate(
+        [LetterEncoder()], [task("STS12", x=pairs(30, 1)), task("STS13", x=pairs(30, 2))]
+    )
     exact = [score.value for score in scores]
     assert average(scores) == np.mean([round(value, 2) for value in exact])
     assert average(scores) != np.mean(exact)
@@ -109,7 +131,9 @@ def test_compare_is_paired_and_antisymmetric(calls):
     noise = np.random.default_rng(0).normal(size=200) * 0.05
     gold = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1) + noise
     tasks = [task(x=Pairs(data.first, data.second, gold))]
-    good, bad = evaluate([truth, LetterEncoder(4.0)], tasks, labels=[Label("a", "good"), Label("a", "bad")])
+    good, bad = evaluate(
+        [truth, LetterEncoder(4.0)], tasks, labels=[Label("a", "good"), Label("a", "bad")]
+    )
     comparison = compare([good], [bad])
     assert comparison.difference == pytest.approx(good.value - bad.value)
     assert 0 < comparison.ci95[0] < comparison.difference < comparison.ci95[1]
@@ -120,7 +144,11 @@ def test_compare_is_paired_and_antisymmetric(calls):
     with pytest.raises(UsageError, match="same pairs"):
         compare([good], [other])
     document = json.loads(json.dumps(comparison.to_dict()))
-    assert (document["recipe"], document["against"]["recipe"], document["task"]) == ("good", "bad", "STS14")
+    assert (document["recipe"], document["against"]["recipe"], document["task"]) == (
+        "good",
+        "bad",
+        "STS14",
+    )
 
 
 def accuracy(right, label, task="TREC"):
@@ -128,7 +156,14 @@ def accuracy(right, label, task="TREC"):
     about = {"recipe": {}, "fingerprint": label, "examples": {"test": len(right)}, "seconds": 0.0}
     value = 100 * float(right.mean())
     return AccuracyScore(
-        label=Label("m", label), task=task, value=value, dev=0, decays=[], ci95=(0, 100), by_example=right, **about
+        label=Label("m", label),
+        task=task,
+        value=value,
+        dev=0,
+        decays=[],
+        ci95=(0, 100),
+        by_example=right,
+        **about,
     )
 
 
@@ -138,7 +173,11 @@ def test_accuracies_are_compared_example_by_example():
     worse = right & (generator.random(400) < 0.9)  # wrong wherever the better one is
     paired = compare([accuracy(right, "a")], [accuracy(worse, "b")])
     unpaired = compare([accuracy(right, "a")], [accuracy(generator.permutation(worse), "b")])
-    assert paired.difference == pytest.approx(unpaired.difference) == pytest.approx(100 * (right.mean() - worse.mean()))
+    assert (
+        paired.difference
+        == pytest.approx(unpaired.difference)
+        == pytest.approx(100 * (right.mean() - worse.mean()))
+    )
     widths = [high - low for low, high in (paired.ci95, unpaired.ci95)]
     assert widths[0] < widths[1] / 2 and paired.p_value < 0.01
     several = [(accuracy(right, "a", task), accuracy(worse, "b", task)) for task in ("MR", "TREC")]
@@ -148,10 +187,17 @@ def test_accuracies_are_compared_example_by_example():
 
 
 def test_a_difference_is_over_the_tasks_of_the_average(calls):
-    tasks = [task("STS12", x=pairs(30, 1)), task("STS-B", split="dev", dev=pairs(25, 2)), task("mine", x=pairs(20, 3))]
+    tasks = [
+        task("STS12", x=pairs(30, 1)),
+        task("STS-B", split="dev", dev=pairs(25, 2)),
+        task("mine", x=pairs(20, 3)),
+    ]
     labels = [Label("m", "a"), Label("m", "b")]
     scores = evaluate([LetterEncoder(), LetterEncoder(3)], tasks, labels=labels)
-    rows = {labels[0]: [*scores[:3], accuracy([1, 0], "x", "mine")], labels[1]: [*scores[3:], accuracy([1, 1], "y")]}
+    rows = {
+        labels[0]: [*scores[:3], accuracy([1, 0], "x", "mine")],
+        labels[1]: [*scores[3:], accuracy([1, 1], "y")],
+    }
     assert [score.column for score in averaged(rows[labels[0]], SpearmanScore)] == ["STS12"]
     graded, accuracies = compare_rows(rows, None)
     assert graded.tasks == ["STS12"]
@@ -170,7 +216,10 @@ def test_a_difference_is_over_the_tasks_of_the_average(calls):
         (RECIPES["prompt"].replace(backbone="x"), "prompt"),
         (Recipe(pooling="last/ditto:1-8"), "pooling=last/ditto:1-8"),
         (Recipe(prompt="[X] [MASK]", period=False), "prompt=[X] [MASK] period=False"),
-        (Recipe(max_length=32, transforms=("whitening:3", "a")), "transforms=whitening:3,a max_length=32"),
+        (
+            Recipe(max_length=32, transforms=("whitening:3", "a")),
+            "transforms=whitening:3,a max_length=32",
+        ),
     ],
 )
 def test_recipe_name(recipe, name):

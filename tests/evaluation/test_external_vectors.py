@@ -42,7 +42,11 @@ def matrix(sentences):
 
 def test_the_list_holds_every_sentence_once(run, arguments, sentences):
     expected = {sentence for pairs in PAIRS.values() for *pair, _ in pairs for sentence in pair}
-    assert len(sentences) == len(expected) and set(sentences) == expected and sentences[0] == "a river here"
+    assert (
+        len(sentences) == len(expected)
+        and set(sentences) == expected
+        and sentences[0] == "a river here"
+    )
     document = run(*arguments, "--list-sentences", "--json").json
     assert document == {"tasks": ["STS12", "STS14"], "sentences": sentences}
 
@@ -50,7 +54,9 @@ def test_the_list_holds_every_sentence_once(run, arguments, sentences):
 def test_the_figure_is_the_plain_one_and_nothing_else_is_encoded(
     run, arguments, sentences, matrix, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(evaluator, "encode_together", lambda *given, **more: pytest.fail("nothing is to be encoded"))
+    monkeypatch.setattr(
+        evaluator, "encode_together", lambda *given, **more: pytest.fail("nothing is to be encoded")
+    )
     np.save(tmp_path / "use.npy", matrix)
     rows = run(*arguments, "--vectors", tmp_path / "use.npy", "--json").json["results"]
     assert [row["task"] for row in rows] == ["STS12", "STS14"]
@@ -58,9 +64,14 @@ def test_the_figure_is_the_plain_one_and_nothing_else_is_encoded(
     for row, pairs in zip(rows, PAIRS.values(), strict=True):
         cosines = []
         for one, other, _ in pairs:
-            u, v = matrix[sentences.index(one)].astype(float), matrix[sentences.index(other)].astype(float)
+            u, v = (
+                matrix[sentences.index(one)].astype(float),
+                matrix[sentences.index(other)].astype(float),
+            )
             cosines.append(u @ v / np.sqrt((u @ u) * (v @ v)))
-        assert row["value"] == pytest.approx(100 * spearmanr(cosines, [gold for *_, gold in pairs]).statistic, abs=1e-3)
+        assert row["value"] == pytest.approx(
+            100 * spearmanr(cosines, [gold for *_, gold in pairs]).statistic, abs=1e-3
+        )
     assert rows[0]["recipe_fields"] == {"vectors": "use.npy"} and len(rows[0]["fingerprint"]) == 64
 
 
@@ -77,26 +88,38 @@ def test_the_figure_is_the_plain_one_and_nothing_else_is_encoded(
 def test_refusals(run, arguments, matrix, sentences, tmp_path, name, code, message):
     np.save(tmp_path / "short.npy", matrix[:-1])
     turned = [sentences[1], sentences[0], *sentences[2:]]
-    pq.write_table(pa.table({"text": turned, "embedding": matrix.tolist()}), tmp_path / "other.parquet")
+    pq.write_table(
+        pa.table({"text": turned, "embedding": matrix.tolist()}), tmp_path / "other.parquet"
+    )
     matrix[2, 1] = np.nan
     np.save(tmp_path / "nan.npy", matrix)
     np.save(tmp_path / "whole.npy", np.ones((len(matrix), 2), dtype=np.int64))
     said = refused(run(*arguments, "--vectors", tmp_path / name), code, message)
-    assert name in ("none.npy", "whole.npy", "nan.npy") or "`promptcli eval --list-sentences`" in said
+    assert (
+        name in ("none.npy", "whole.npy", "nan.npy") or "`promptcli eval --list-sentences`" in said
+    )
 
 
-def test_our_own_vectors_get_our_own_figure_and_stand_beside_it(run, arguments, sentences, tmp_path, tiny_folder):
+def test_our_own_vectors_get_our_own_figure_and_stand_beside_it(
+    run, arguments, sentences, tmp_path, tiny_folder
+):
     (tmp_path / "sentences.txt").write_text("\n".join(sentences) + "\n")
     chosen = ["--model", "last-avg", "--backbone", tiny_folder("bert"), "--offline"]
     vectors = tmp_path / "own.npy"
-    embedded = run("embed", tmp_path / "sentences.txt", "-o", vectors, "--dtype", "float32", "-q", *chosen)
+    embedded = run(
+        "embed", tmp_path / "sentences.txt", "-o", vectors, "--dtype", "float32", "-q", *chosen
+    )
     assert embedded.code == 0, embedded.err
-    document = run(*arguments, *chosen, "--vectors", vectors, "--compare", "last-avg", "--json").json
+    document = run(
+        *arguments, *chosen, "--vectors", vectors, "--compare", "last-avg", "--json"
+    ).json
     values = {(row["recipe"], row["task"]): row["value"] for row in document["results"]}
     for task in ("STS12", "STS14"):
         assert values["own.npy", task] == pytest.approx(values["last-avg", task], abs=0.01)
     (first, _) = document["comparisons"]
     assert (first["recipe"], first["against"]["recipe"]) == ("own.npy", "last-avg")
-    assert document["results"][0]["recipe_fields"]["pooling"] == "last/avg"  # from the manifest next to the file
+    assert (
+        document["results"][0]["recipe_fields"]["pooling"] == "last/avg"
+    )  # from the manifest next to the file
     table = run(*arguments, *chosen, "--vectors", vectors).out
     assert any(line.startswith("vectors own.npy") for line in table.splitlines())

@@ -1,4 +1,6 @@
-"""mteb's evaluator on an encoder: the adapter without mteb, and mteb itself where it is installed."""
+"""mteb's evaluator on an encoder: the adapter without mteb, and mteb itself where it is
+installed.
+"""
 
 import random
 import sys
@@ -27,19 +29,27 @@ def test_the_adapter_encodes_batches_and_compares(encoder):
     model = MtebEncoder(encoder, encoder.fingerprint, Label("/home/me/my model", "last-avg"))
     assert (model.name, model.revision) == ("promptcli/my-model-last-avg", encoder.fingerprint[:40])
     batches = [{"text": SENTENCES[:3], "other": [1, 2, 3]}, {"text": SENTENCES[3:8]}]
-    vectors = model.encode(batches, task_metadata=None, hf_split="test", hf_subset="default", batch_size=2)
+    vectors = model.encode(
+        batches, task_metadata=None, hf_split="test", hf_subset="default", batch_size=2
+    )
     np.testing.assert_array_equal(vectors, encoder.encode(SENTENCES[:8]))
     first, second = vectors[:4], vectors[4:]
-    expected = np.array([[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in second] for a in first])
+    expected = np.array(
+        [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in second] for a in first]
+    )
     np.testing.assert_allclose(model.similarity(first, second), expected, atol=1e-6)
-    np.testing.assert_allclose(model.similarity_pairwise(first, second), expected.diagonal(), atol=1e-6)
+    np.testing.assert_allclose(
+        model.similarity_pairwise(first, second), expected.diagonal(), atol=1e-6
+    )
 
 
 def test_without_mteb_one_line_names_the_extra(run, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "mteb", None)
     monkeypatch.chdir(tmp_path)
     ran = run("eval", "--task", "mteb:STS12", "-m", "static-avg")
-    assert (ran.code, ran.out) == (2, "") and ran.err.endswith("pip install '.[mteb]' in the checkout\n")
+    assert (ran.code, ran.out) == (2, "") and ran.err.endswith(
+        "pip install '.[mteb]' in the checkout\n"
+    )
     assert not list(tmp_path.glob("mteb*"))
 
 
@@ -65,7 +75,9 @@ def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_fold
         "--mteb-folder",
         tmp_path / "out",
     )
-    [score] = run("eval", "--task", "mteb:STSBenchmark", *given, "--offline", "--json").json["results"]
+    [score] = run("eval", "--task", "mteb:STSBenchmark", *given, "--offline", "--json").json[
+        "results"
+    ]
     loaded = load_tasks(downstream, [TaskName(MTEB_LOCAL["STSBenchmark"])], "mteb").tasks
     ours = evaluate([encoder], loaded)[0]
     assert score["value"] == pytest.approx(ours.value, abs=1e-4)
@@ -73,7 +85,9 @@ def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_fold
     assert result.dataset_revision == loaded[0].sha256()[:40]
     assert 100 * result.get_score() == pytest.approx(score["value"], abs=1e-4)
     drawn = torch.get_rng_state(), np.random.get_state()[1], random.getstate()  # noqa: NPY002
-    [again] = pc.evaluate(encoder, "mteb:STSBenchmark", data_dir=downstream, mteb_folder=tmp_path / "out")
+    [again] = pc.evaluate(
+        encoder, "mteb:STSBenchmark", data_dir=downstream, mteb_folder=tmp_path / "out"
+    )
     assert round(again.value, 4) == score["value"]
     # mteb seeds everything; who calls us keeps his own random numbers
     assert torch.equal(drawn[0], torch.get_rng_state()) and drawn[2] == random.getstate()
@@ -81,4 +95,6 @@ def test_mteb_s_main_score_is_ours(downstream, encoder, run, tmp_path, tiny_fold
     wrong = run("eval", "--task", "mteb:STS112", *given, "--offline")
     assert wrong.code == 2 and "mteb has no task 'STS112'" in wrong.err and "STS12" in wrong.err
     lacking = run("eval", "--task", "mteb:STS12", *given[:4], "--offline")
-    assert lacking.code == 3 and "--data-dir FOLDER" in lacking.err and "Traceback" not in lacking.err
+    assert (
+        lacking.code == 3 and "--data-dir FOLDER" in lacking.err and "Traceback" not in lacking.err
+    )

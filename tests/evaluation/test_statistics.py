@@ -27,7 +27,9 @@ def scipy_spearman(x, y):
 def columns(low, high):
     """Two lists of one length; few distinct values, so that ties are common."""
     value = st.integers(low, high).map(float)
-    return st.lists(st.tuples(value, value), min_size=1, max_size=40).map(lambda rows: tuple(zip(*rows, strict=True)))
+    return st.lists(st.tuples(value, value), min_size=1, max_size=40).map(
+        lambda rows: tuple(zip(*rows, strict=True))
+    )
 
 
 @given(columns(0, 6))
@@ -65,14 +67,19 @@ def test_interval_is_the_percentile_of_explicit_resamples():
     (interval,) = statistics.bootstrap_intervals(scores[None], gold, resamples=100, seed=9)
     assert interval == pytest.approx(tuple(np.percentile(draws, [2.5, 97.5])), abs=1e-12)
     assert interval[0] < spearman(scores, gold) < interval[1]
-    assert statistics.bootstrap_intervals(np.stack([-scores, scores]), gold, resamples=100, seed=9)[1] == interval
+    assert (
+        statistics.bootstrap_intervals(np.stack([-scores, scores]), gold, resamples=100, seed=9)[1]
+        == interval
+    )
 
 
 def test_equal_input_gives_equal_intervals_and_another_seed_another():
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(2, 50))
     assert statistics.bootstrap_intervals(x[None], y) == statistics.bootstrap_intervals(x[None], y)
-    assert statistics.bootstrap_intervals(x[None], y) != statistics.bootstrap_intervals(x[None], y, seed=1)
+    assert statistics.bootstrap_intervals(x[None], y) != statistics.bootstrap_intervals(
+        x[None], y, seed=1
+    )
 
 
 def test_paired_bootstrap_sees_a_real_difference_and_no_other():
@@ -83,7 +90,9 @@ def test_paired_bootstrap_sees_a_real_difference_and_no_other():
     twin = gold + generator.normal(size=400)
     draws = statistics.resampled_averages([np.stack([good, noisy, twin])], [gold])
     real, chance = draws[0] - draws[1], draws[0] - draws[2]
-    assert interval(real)[0] > 0 and two_sided(real) == two_sided(-real) < 1e-5  # no floor of 2 in 1,001
+    assert (
+        interval(real)[0] > 0 and two_sided(real) == two_sided(-real) < 1e-5
+    )  # no floor of 2 in 1,001
     low, high = interval(chance)
     assert low < 0 < high
     assert two_sided(chance) > 0.05 and two_sided(np.zeros(9)) == 1
@@ -123,6 +132,10 @@ def test_average_interval_equals_a_plain_loop():
     for task in range(2):
         for column, rows in enumerate(resamples_of(len(gold[task]), 100, 7 + task)):
             for system in range(2):
-                means[system, column] += spearmanr(scores[task][system][rows], gold[task][rows])[0] / 2
+                means[system, column] += (
+                    spearmanr(scores[task][system][rows], gold[task][rows])[0] / 2
+                )
     found = statistics.average_intervals(scores, gold, resamples=100, seed=7)
-    assert found == [pytest.approx(np.percentile(row, [2.5, 97.5]).tolist(), abs=1e-9) for row in means]
+    assert found == [
+        pytest.approx(np.percentile(row, [2.5, 97.5]).tolist(), abs=1e-9) for row in means
+    ]

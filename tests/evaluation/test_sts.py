@@ -39,12 +39,20 @@ def rows(pairs: Pairs) -> list[tuple[str, str, float]]:
 
 
 def write_sick(root: Path) -> None:
-    write(root / "SICK/SICK_train.txt", f"{SICK_HEADER}\n1\tA dog\tA cat\t4.5\tNEUTRAL\n2\tB\tC\t3\tNEUTRAL\n")
+    write(
+        root / "SICK/SICK_train.txt",
+        f"{SICK_HEADER}\n1\tA dog\tA cat\t4.5\tNEUTRAL\n2\tB\tC\t3\tNEUTRAL\n",
+    )
     write(root / "SICK/SICK_trial.txt", f"{SICK_HEADER}\n4\tD\tE\t3.6\tCONTRADICTION\n")
-    write(root / "SICK/SICK_test_annotated.txt", f"{SICK_HEADER}\r\n6\tNo boy\tA kid\t3.3\tENTAILMENT\r\n")
+    write(
+        root / "SICK/SICK_test_annotated.txt",
+        f"{SICK_HEADER}\r\n6\tNo boy\tA kid\t3.3\tENTAILMENT\r\n",
+    )
 
 
-def year(root: Path, name: str, subset: str, text: str | bytes, gold: str, prefix: str = "STS") -> None:
+def year(
+    root: Path, name: str, subset: str, text: str | bytes, gold: str, prefix: str = "STS"
+) -> None:
     """Write one subset of a year: its pairs and their gold scores."""
     folder = root / "STS" / f"{name}-en-test"
     write(folder / f"{prefix}.input.{subset}.txt", text)
@@ -56,8 +64,15 @@ def test_year_puts_subsets_together_and_skips_what_is_none(tmp_path):
     year(tmp_path, "STS12", "surprise.OnWN", "c\td\n", "3\n")
     year(tmp_path, "STS12", "ALL", "a\tb\nsame\tsame\nsame\tsame\nc\td\n", "4.400\n0.6\n0.6\n3\n")
     task = one(tmp_path, "STS12")
-    assert {name: len(part) for name, part in task.subsets.items()} == {"MSRpar": 3, "surprise.OnWN": 1}
-    assert rows(task.pairs()) == [('a " quote', "b", 4.4), *[("same", "same", 0.6)] * 2, ("c", "d", 3.0)]
+    assert {name: len(part) for name, part in task.subsets.items()} == {
+        "MSRpar": 3,
+        "surprise.OnWN": 1,
+    }
+    assert rows(task.pairs()) == [
+        ('a " quote', "b", 4.4),
+        *[("same", "same", 0.6)] * 2,
+        ("c", "d", 3.0),
+    ]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -76,12 +91,23 @@ EIGHT = "a\tb\nc\td\ne\tf\ng\th\n"
     ("name", "text", "gold", "expected"),
     [
         # unscored pairs are dropped by their line number
-        *(("STS15", EIGHT, f"\n2\n \n4{end}", [("c", "d", 2.0), ("g", "h", 4.0)]) for end in ("", "\n", "\n\n\n")),
+        *(
+            ("STS15", EIGHT, f"\n2\n \n4{end}", [("c", "d", 2.0), ("g", "h", 4.0)])
+            for end in ("", "\n", "\n\n\n")
+        ),
         # the last pair may be unscored: "1\n" is a scored line and an empty one without a line feed
-        *(("STS15", "a\tb\nc\td\n", gold, [("a", "b", 1.0)]) for gold in ("1\n\n", "1\n", "1\n\n\n\n")),
+        *(
+            ("STS15", "a\tb\nc\td\n", gold, [("a", "b", 1.0)])
+            for gold in ("1\n\n", "1\n", "1\n\n\n\n")
+        ),
         # lines end at line feeds only, and fields are stripped
         ("STS14", "a\u2028b  c \t d \x0ce\x85 \r\n", "1.0\r\n", [("a b c", "d e", 1.0)]),
-        ("STS16", "A first.\tA second.\tsource 1\tsource 2\nB\tC\ts\ts\n", "\n5\n", [("B", "C", 5.0)]),
+        (
+            "STS16",
+            "A first.\tA second.\tsource 1\tsource 2\nB\tC\ts\ts\n",
+            "\n5\n",
+            [("B", "C", 5.0)],
+        ),
     ],
 )
 def test_quirks_of_a_subset(tmp_path, name, text, gold, expected):
@@ -94,12 +120,19 @@ def test_quirks_of_a_subset(tmp_path, name, text, gold, expected):
 def test_benchmark_has_7_columns_or_9_and_no_header(tmp_path):
     row = "main-news\theadlines\t2013\t0001\t{}\t{}\t{}"
     folder = tmp_path / "STS" / "STSBenchmark"
-    lines = [row.format("5.000", 'he said "no', "x"), row.format("0.2", "y", "z") + "\tlicence\tlicence", ""]
+    lines = [
+        row.format("5.000", 'he said "no', "x"),
+        row.format("0.2", "y", "z") + "\tlicence\tlicence",
+        "",
+    ]
     write(folder / "sts-test.csv", "\n".join(lines))
     write(folder / "sts-dev.csv", row.format("1", "dev", "dev") + "\n")
     test, dev = load(tmp_path, "STS-B", "STS-B:dev").tasks
     assert (test.label, dev.label) == ("STS-B", "STS-B:dev")
-    assert rows(test.pairs()) == [('he said "no', "x", 5.0), ("y", "z", 0.2)] and dev.pairs().second == ["dev"]
+    assert rows(test.pairs()) == [
+        ('he said "no', "x", 5.0),
+        ("y", "z", 0.2),
+    ] and dev.pairs().second == ["dev"]
 
 
 def test_sick_protocols_differ_in_their_pairs(tmp_path):
@@ -107,9 +140,15 @@ def test_sick_protocols_differ_in_their_pairs(tmp_path):
     senteval, mteb = one(tmp_path, "SICK-R"), one(tmp_path, "SICK-R", "mteb")
     assert {name: len(part) for name, part in senteval.subsets.items()} == {"test": 1}
     assert senteval.pairs().first == ["No boy"] and senteval.text == "as in the folder, cased"
-    assert {name: len(part) for name, part in mteb.subsets.items()} == {"train": 2, "trial": 1, "test": 1}
+    assert {name: len(part) for name, part in mteb.subsets.items()} == {
+        "train": 2,
+        "trial": 1,
+        "test": 1,
+    }
     assert (senteval.expected_pairs, mteb.expected_pairs) == (4927, 9927)
-    header = "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score"  # columns go by name
+    header = (
+        "pair_ID\tsentence_A\tsentence_B\tentailment_label\trelatedness_score"  # columns go by name
+    )
     write(tmp_path / "SICK/SICK_test_annotated.txt", f"{header}\n1\ta\tb\tNEUTRAL\t4.5\n")
     assert one(tmp_path, "SICK-R").pairs().gold.tolist() == [4.5]
 
@@ -126,7 +165,11 @@ def test_missing_tasks_are_named_and_the_others_are_there(tmp_path):
     (tmp_path / "STS" / "STS14-en-test").mkdir(parents=True)
     loaded = load(tmp_path, "STS12", "STS14", "STS-B", "SICK-R")
     assert [task.name for task in loaded.tasks] == ["SICK-R"]
-    for name, file in {"STS12": "STS12-en-test", "STS14": "STS14-en-test", "STS-B": "sts-test.csv"}.items():
+    for name, file in {
+        "STS12": "STS12-en-test",
+        "STS14": "STS14-en-test",
+        "STS-B": "sts-test.csv",
+    }.items():
         assert file in loaded.missing.pop(name)
     assert not loaded.missing
     assert "SICK_trial.txt" in load(tmp_path, "SICK-R", protocol="mteb").missing["SICK-R"]
@@ -134,7 +177,11 @@ def test_missing_tasks_are_named_and_the_others_are_there(tmp_path):
 
 def test_no_folder_and_a_folder_of_something_else_are_not_found(tmp_path):
     write(tmp_path / "file", "x")
-    for name, message in (("nowhere", "no such folder"), ("file", "no such folder"), ("", "no STS or SICK folder")):
+    for name, message in (
+        ("nowhere", "no such folder"),
+        ("file", "no such folder"),
+        ("", "no STS or SICK folder"),
+    ):
         with pytest.raises(NotFoundError, match=message):
             load(tmp_path / name)
 
@@ -158,7 +205,10 @@ BENCHMARK, SICK = "STS/STSBenchmark/sts-test.csv", "SICK/SICK_test_annotated.txt
         ({INPUT: "a\tb\nno tab\n", GOLD: "1\n2\n"}, r"STS.input.x.txt:2: .*tab"),
         ({INPUT: "a\tb\nc\td\n", GOLD: "1\nhigh\n"}, r"STS.gs.x.txt:2: .*'high'"),
         ({INPUT: "a\tb\n", GOLD: "nan\n"}, r"STS.gs.x.txt:1: .*'nan'"),
-        ({INPUT: "a\tb\nc\td\ne\tf\n", GOLD: "1\n"}, r"STS.gs.x.txt:1: 1 scores for the 3 lines of STS.input.x.txt"),
+        (
+            {INPUT: "a\tb\nc\td\ne\tf\n", GOLD: "1\n"},
+            r"STS.gs.x.txt:1: 1 scores for the 3 lines of STS.input.x.txt",
+        ),
         ({INPUT: "a\tb\n", GOLD: "1\n\n2\n"}, r"STS.gs.x.txt:3: 3 scores for the 1 lines"),
         ({INPUT: "a\tb\n"}, r"STS.input.x.txt: .*STS.gs.x.txt"),
         ({INPUT: "a\tb\n", GOLD: "\n"}, r"STS.gs.x.txt: holds no scored pairs"),
@@ -185,7 +235,9 @@ def test_names_come_in_the_papers_order():
     assert task_names(["SICK-R", "STS-B:dev", "STS12", "STS12"]) == chosen
 
 
-@pytest.mark.parametrize("name", ["STS17", "sts12", "STS12:dev", "STS-B:test", "", "STS-B:all", "SICK-R:all"])
+@pytest.mark.parametrize(
+    "name", ["STS17", "sts12", "STS12:dev", "STS-B:test", "", "STS-B:all", "SICK-R:all"]
+)
 def test_an_unknown_task_is_answered_with_the_valid_ones(name):
     with pytest.raises(UsageError, match=r"unknown task .*valid: STS12, .*SICK-R, STS-B:dev"):
         task_names([name])
@@ -196,14 +248,18 @@ def test_all_splits_are_to_fit_on(tmp_path, protocol):
     write_sick(tmp_path)
     for split, sentence in (("train", "a"), ("dev", "b"), ("test", "c")):
         write(tmp_path / f"STS/STSBenchmark/sts-{split}.csv", f"g\tf\ty\t1\t3\t{sentence}\tother\n")
-    benchmark, sick = load_tasks(tmp_path, list(map(fitting_task, ("STS-B:all", "SICK-R:all"))), protocol).tasks
+    benchmark, sick = load_tasks(
+        tmp_path, list(map(fitting_task, ("STS-B:all", "SICK-R:all"))), protocol
+    ).tasks
     assert (benchmark.label, benchmark.pairs().first) == ("STS-B:all", ["a", "b", "c"])
     assert (sick.label, sick.pairs().first) == ("SICK-R:all", ["A dog", "B", "D", "No boy"])
     (tmp_path / "STS/STSBenchmark/sts-train.csv").unlink()
     missing = load_tasks(tmp_path, ALL_SPLITS, protocol).missing
     assert list(missing) == ["STS-B:all"] and "sts-train.csv is missing" in missing["STS-B:all"]
     assert fitting_task("STS14") == TaskName("STS14")
-    with pytest.raises(UsageError, match=r"unknown task 'STS12:all'; valid: STS12, .*STS-B:all, SICK-R:all"):
+    with pytest.raises(
+        UsageError, match=r"unknown task 'STS12:all'; valid: STS12, .*STS-B:all, SICK-R:all"
+    ):
         fitting_task("STS12:all")
 
 
@@ -241,7 +297,9 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def local_sets(tmp_path, cache, monkeypatch):
-    """Local stand-ins of the hub's data sets: JSONL, Parquet, one that is missing and one with another column."""
+    """Local stand-ins of the hub's data sets: JSONL, Parquet, one that is missing and one with
+    another column.
+    """
     for name in ("sts12", "stsb", "odd", "sick"):
         (tmp_path / name).mkdir()
     for name in ("sts12", "stsb"):
@@ -286,7 +344,9 @@ def test_splits_of_the_hub_and_sets_that_cannot_be_read(local_sets):
 
 
 def test_offline_an_uncached_data_set_is_named_at_once(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("asked the network"))
+    monkeypatch.setattr(
+        "huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("asked the network")
+    )
     with without_network():
         loaded = load_tasks(None, task_names(["STS12", "SICK-R"]))
     assert not loaded.tasks
@@ -305,7 +365,9 @@ def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     loaded = load_tasks(None, task_names([]), "mteb")
     first, *_ = [task_row(name, "mteb").hub.path for name in task_names([])]
-    assert asked == [(first, False)]  # the others are looked for in the cache alone; no setting is switched meanwhile
+    assert asked == [
+        (first, False)
+    ]  # the others are looked for in the cache alone; no setting is switched meanwhile
     assert "cannot be reached" in loaded.missing["STS12"]
     assert len(loaded.missing) == 7
 
@@ -321,7 +383,10 @@ def test_a_data_set_in_the_cache_is_read_without_the_network(cache, tmp_path, mo
         path.rename(path.with_name("sts12-sts-test.arrow"))
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("asked the hub"))
-    assert load_tasks(None, task_names(["STS12"]), "mteb").tasks[0].pairs().gold.tolist() == [4.0, 0.5]
+    assert load_tasks(None, task_names(["STS12"]), "mteb").tasks[0].pairs().gold.tolist() == [
+        4.0,
+        0.5,
+    ]
 
 
 @pytest.mark.data

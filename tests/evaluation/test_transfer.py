@@ -17,14 +17,24 @@ from promptcli.data.tasks import load_transfer
 from promptcli.encoder.encoder import Encoded
 from promptcli.errors import UsageError
 from promptcli.evaluation import classifier, evaluator, statistics
-from promptcli.evaluation.classifier import DECAYS, FAST, FULL, ClassifierSetting, cross_validated, nested, official
+from promptcli.evaluation.classifier import (
+    DECAYS,
+    FAST,
+    FULL,
+    ClassifierSetting,
+    cross_validated,
+    nested,
+    official,
+)
 from promptcli.models.registry import Entry, Registry
 from promptcli.notes import showing
 from promptcli.recipe import RECIPES
 from tests.reference import senteval_classifier as plain
 from tests.senteval import BAD, sentences, write_transfer
 
-SMALL = classifier.ClassifierTraining(folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2)
+SMALL = classifier.ClassifierTraining(
+    folds=3, optimizer="adam", learning_rate=1e-2, batch=8, epoch_size=2, tenacity=2
+)
 
 
 def points(count, classes=2, width=5, seed=0):
@@ -48,8 +58,14 @@ def points(count, classes=2, width=5, seed=0):
         ("don't you -- I CAN'T", "do n't you -- I CA N'T"),
         ("my dogs' toys, at 5 p.m. today...", "my dogs ' toys , at 5 p.m. today ..."),
         ("a 'children's' tale", "a 'children 's ' tale"),
-        ("I cannot, I wanna; Gimme more'n 'tis?!", "I can not , I wan na ; Gim me more 'n 't is ? !"),
-        ("costs 5$ & 10% [ok] {a} <b> e@f #1: x", "costs 5 $ & 10 % [ ok ] { a } < b > e @ f # 1 : x"),
+        (
+            "I cannot, I wanna; Gimme more'n 'tis?!",
+            "I can not , I wan na ; Gim me more 'n 't is ? !",
+        ),
+        (
+            "costs 5$ & 10% [ok] {a} <b> e@f #1: x",
+            "costs 5 $ & 10 % [ ok ] { a } < b > e @ f # 1 : x",
+        ),
         ("ends (so it is.)", "ends ( so it is . )"),
         ("", ""),
     ],
@@ -84,23 +100,32 @@ def test_every_task_is_read_in_the_order_of_the_papers(data):
     assert sizes == {"train": 40, "dev": 10, "test": 10}
     for name in ("MR", "SUBJ", "MPQA"):  # the first class is positive or objective
         part = load(data, name).splits["all"]
-        assert {label for text, label in zip(part.first, part.labels, strict=True) if "fine" in text} == {1}
+        assert {
+            label for text, label in zip(part.first, part.labels, strict=True) if "fine" in text
+        } == {1}
 
 
 def test_examples_stand_in_the_order_of_words_then_label_then_file(data):
     part = load(data, "MR").splits["all"]
-    keys = [(len(sentence.split()), label) for sentence, label in zip(part.first, part.labels.tolist(), strict=True)]
+    keys = [
+        (len(sentence.split()), label)
+        for sentence, label in zip(part.first, part.labels.tolist(), strict=True)
+    ]
     assert keys == sorted(keys)
     same = [sentence for sentence, key in zip(part.first, keys, strict=True) if key == keys[0]]
     assert same == [line for line in sentences(BAD, 20) if len(line.split()) == keys[0][0]]
     pairs = load(data, "MRPC").splits["train"]
-    keys = [(len(a.split()), len(b.split())) for a, b in zip(pairs.first, pairs.second, strict=True)]
+    keys = [
+        (len(a.split()), len(b.split())) for a, b in zip(pairs.first, pairs.second, strict=True)
+    ]
     assert keys == sorted(keys)
 
 
 def test_questions_lose_their_quotes_and_fine_classes_and_pairs_keep_unbalanced_quotes(data):
     part = load(data, "TREC").splits["test"]
-    assert part.first[0].startswith("What s ") and not any(quote in " ".join(part.first) for quote in "'`")
+    assert part.first[0].startswith("What s ") and not any(
+        quote in " ".join(part.first) for quote in "'`"
+    )
     assert sorted(part.labels.tolist()) == sorted([0, 1, 2, 3, 4, 5] * 2)
     assert part.first[part.labels.tolist().index(3)] == "What s hum 3 ?"
     part = load(data, "MRPC").splits["test"]
@@ -121,12 +146,32 @@ def test_latin_1_blank_lines_and_text_that_went_through_the_script(data):
 @pytest.mark.parametrize(
     ("name", "files", "content", "message"),
     [
-        ("TREC", ["TREC/TREC_10.label"], b"HUM:ind Who ?\nWhy not ?\n", "TREC_10.label:2: .*`CLASS:kind question`"),
+        (
+            "TREC",
+            ["TREC/TREC_10.label"],
+            b"HUM:ind Who ?\nWhy not ?\n",
+            "TREC_10.label:2: .*`CLASS:kind question`",
+        ),
         ("TREC", ["TREC/TREC_10.label"], b"ANIMAL:ind Who ?\n", "CLASS one of ABBR, DESC"),
-        ("SST-2", ["SST/binary/sentiment-dev"], b"no label\n", "sentiment-dev:1: expected 2 columns, found 1"),
+        (
+            "SST-2",
+            ["SST/binary/sentiment-dev"],
+            b"no label\n",
+            "sentiment-dev:1: expected 2 columns, found 1",
+        ),
         ("SST-2", ["SST/binary/sentiment-dev"], b"fine\t3\n", "label '3'"),
-        ("SST-2", ["SST/binary/sentiment-dev"], b"fine\t1\ncaf\xe9\t1\n", "sentiment-dev: line 2: not UTF-8"),
-        ("MRPC", ["MRPC/msr_paraphrase_test.txt"], b"head\n1\ta\tb\tc\n", "_test.txt:2: expected 5 columns"),
+        (
+            "SST-2",
+            ["SST/binary/sentiment-dev"],
+            b"fine\t1\ncaf\xe9\t1\n",
+            "sentiment-dev: line 2: not UTF-8",
+        ),
+        (
+            "MRPC",
+            ["MRPC/msr_paraphrase_test.txt"],
+            b"head\n1\ta\tb\tc\n",
+            "_test.txt:2: expected 5 columns",
+        ),
         ("MR", ["MR/rt-polarity.pos", "MR/rt-polarity.neg"], b"", "holds no sentences"),
         ("MR", ["MR/rt-polarity.pos"], None, "rt-polarity.pos' is a folder"),
     ],
@@ -144,9 +189,17 @@ def test_a_malformed_file_is_named_with_its_line(data, name, files, content, mes
 
 @pytest.mark.parametrize("seed", [0, 1111])
 def test_folds_are_those_of_scikit_learn(seed):
-    selection = pytest.importorskip("sklearn.model_selection", reason="scikit-learn, the peer, is not installed")
-    for labels in (points(103)[1], points(60, classes=6)[1][::-1].copy(), np.tile([2, 0, 1, 1], 15)):
-        peer = selection.StratifiedKFold(5, shuffle=True, random_state=seed).split(np.zeros((len(labels), 1)), labels)
+    selection = pytest.importorskip(
+        "sklearn.model_selection", reason="scikit-learn, the peer, is not installed"
+    )
+    for labels in (
+        points(103)[1],
+        points(60, classes=6)[1][::-1].copy(),
+        np.tile([2, 0, 1, 1], 15),
+    ):
+        peer = selection.StratifiedKFold(5, shuffle=True, random_state=seed).split(
+            np.zeros((len(labels), 1)), labels
+        )
         for mine, other in zip(classifier.stratified_folds(labels, 5, seed), peer, strict=True):
             assert np.array_equal(mine[0], other[0]) and np.array_equal(mine[1], other[1])
 
@@ -158,14 +211,22 @@ def test_folds_are_those_of_scikit_learn(seed):
 def test_fits_side_by_side_are_the_plain_fits(training):
     """Of unequal length, so that some have one step less in a pass and some end sooner."""
     features, labels = points(90, classes=3)
-    cuts = [(np.r_[:63], np.r_[63:90]), (np.r_[20:90], np.r_[:20]), (np.r_[:30, 40:90], np.r_[30:40])]
-    fits = [classifier.ClassifierFit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts]
+    cuts = [
+        (np.r_[:63], np.r_[63:90]),
+        (np.r_[20:90], np.r_[:20]),
+        (np.r_[:30, 40:90], np.r_[30:40]),
+    ]
+    fits = [
+        classifier.ClassifierFit(left, out, DECAYS, np.random.RandomState(7)) for left, out in cuts
+    ]
     matrix, setting = classifier.with_bias(features, "cpu"), ClassifierSetting(training, 3, 7)
     found = classifier.train(matrix, torch.tensor(labels), fits, setting)
     for number, (left, out) in enumerate(cuts):
         for place, decay in enumerate(DECAYS):
             held_out = features[out], labels[out]
-            layer, best = plain.plain_fit(features[left], labels[left], held_out, decay, training, 3, 7)
+            layer, best = plain.plain_fit(
+                features[left], labels[left], held_out, decay, training, 3, 7
+            )
             mine = found.weights[number, place]
             assert float(found.accuracy[number, place]) == pytest.approx(best, abs=1e-9)
             assert torch.allclose(mine[:, :-1], layer.weight, atol=2e-4)
@@ -188,14 +249,23 @@ def test_the_three_ways_are_the_plain_ones():
     found = cross_validated({"train": learn, "test": test}, setting)
     drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=5)
     assert (found.test, found.dev) == plain.plain_cross_validated(learn, test, drawn, SMALL, 2, 5)
-    assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(found.test, abs=0.01)
+    assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(
+        found.test, abs=0.01
+    )
     found = official({"train": learn, "dev": dev, "test": test}, setting)
-    assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(found.test, abs=0.01)
+    assert len(found.right) == 60 and 100 * found.right.mean() == pytest.approx(
+        found.test, abs=0.01
+    )
     assert (found.test, found.dev) == plain.plain_official(learn, dev, test, SMALL, 2, 5)
 
 
 OFFICIAL = Path(__file__).parents[1] / "reference/official/senteval.json"
-_WAYS = {"nested-folds": nested, "folds-and-test": cross_validated, "pairs": cross_validated, "splits": official}
+_WAYS = {
+    "nested-folds": nested,
+    "folds-and-test": cross_validated,
+    "pairs": cross_validated,
+    "splits": official,
+}
 
 
 CASES = [f"{way}/{size}" for way in _WAYS for size in ("fast", "full")]
@@ -204,7 +274,10 @@ CASES = [f"{way}/{size}" for way in _WAYS for size in ("fast", "full")]
 @pytest.mark.parametrize("case", [*CASES, "nested-folds/fast/seed-1", "nested-folds/fast/seed-2"])
 def test_accuracies_are_the_official_ones(case):
     """What SentEval's own classifiers reached on given features, at 1111 and at other seeds."""
-    expected, values = json.loads(OFFICIAL.read_text())["cases"][case], np.load(OFFICIAL.with_suffix(".npz"))
+    expected, values = (
+        json.loads(OFFICIAL.read_text())["cases"][case],
+        np.load(OFFICIAL.with_suffix(".npz")),
+    )
     way, size, *_ = case.split("/")
     if way == "pairs":
         features = classifier.pair_features(values["pairs/first"], values["pairs/second"])
@@ -217,7 +290,9 @@ def test_accuracies_are_the_official_ones(case):
     for split, stop in cuts.get(way, {"train": 220, "test": 300}).items():
         splits[split], start = (features[start:stop], labels[start:stop]), stop
     seed = expected.get("seed", 1111)
-    setting = ClassifierSetting({"fast": FAST, "full": FULL}[size], int(labels.max()) + 1, seed=seed)
+    setting = ClassifierSetting(
+        {"fast": FAST, "full": FULL}[size], int(labels.max()) + 1, seed=seed
+    )
     found = _WAYS[way](splits, setting)
     assert (found.test, found.dev) == (expected["accuracy"], expected["dev"])
 
@@ -229,12 +304,18 @@ def test_correlations_are_the_official_ones(precision):
     values, parts = np.load(OFFICIAL.with_suffix(".npz")), []
     for name in ("FNWN", "headlines", "OnWN"):
         gold = values[f"sts/{name}/gold"]
-        first, second = (values[f"sts/{name}/{side}"].astype(precision) for side in ("first", "second"))
+        first, second = (
+            values[f"sts/{name}/{side}"].astype(precision) for side in ("first", "second")
+        )
         graded = ~np.isnan(gold)
         parts.append((statistics.cosine(first, second)[graded], gold[graded]))
-        assert statistics.spearman(*parts[-1]) == pytest.approx(expected[name]["spearman"], abs=1e-9)
+        assert statistics.spearman(*parts[-1]) == pytest.approx(
+            expected[name]["spearman"], abs=1e-9
+        )
     together = [np.concatenate(side) for side in zip(*parts, strict=True)]
-    assert statistics.spearman(*together) == pytest.approx(expected["all"]["spearman"]["all"], abs=1e-9)
+    assert statistics.spearman(*together) == pytest.approx(
+        expected["all"]["spearman"]["all"], abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(
@@ -242,8 +323,16 @@ def test_correlations_are_the_official_ones(precision):
     [
         ({"all": [1] * 40}, FULL, "T: all 40 training labels are 1"),
         ({"train": [0] * 9, "dev": [0, 1], "test": [1]}, FULL, "T: all 9 training labels are 0"),
-        ({"train": [0] * 40 + [1] * 9, "test": [1]}, FULL, "T: 9 examples of class 1 are too few for 10 folds; .* 10"),
-        ({"all": [0] * 40 + [1] * 11}, FULL, "T: 11 examples of class 1 are too few for 10 folds within folds; .* 12"),
+        (
+            {"train": [0] * 40 + [1] * 9, "test": [1]},
+            FULL,
+            "T: 9 examples of class 1 are too few for 10 folds; .* 10",
+        ),
+        (
+            {"all": [0] * 40 + [1] * 11},
+            FULL,
+            "T: 11 examples of class 1 are too few for 10 folds within folds; .* 12",
+        ),
         ({"all": [0, 1] * 8}, FAST, "T: of 12 training examples 5% cannot be held out; .* 20"),
         ({"train": [0, 1] * 8, "test": [0, 1] * 8}, FAST, "T: of 16 training examples 5%"),
         ({"all": [0] * 12 + [1] * 12}, FULL, None),  # just enough
@@ -253,7 +342,9 @@ def test_correlations_are_the_official_ones(precision):
 )
 def test_labels_that_nothing_can_be_learned_from(splits, training, message):
     with pytest.raises(UsageError, match=message) if message else nullcontext():
-        classifier.check_labels("T", {split: np.array(labels) for split, labels in splits.items()}, training)
+        classifier.check_labels(
+            "T", {split: np.array(labels) for split, labels in splits.items()}, training
+        )
 
 
 # --- the command
@@ -284,19 +375,38 @@ def test_all_seven_in_one_json_document(document, backbone):
     assert row["examples"] == {"all": 40} and len(row["weight_decays"]) == 5
     assert all(0 <= row["value"] <= 100 and row["metric"] == "accuracy" for row in found["results"])
     assert "MR: 40 examples in all, not 10,662: not comparable" in said
-    assert f"MR: {Path(backbone[1]).name} cls {row['value']:.2f} ±" in said  # as soon as the task ended
+    assert (
+        f"MR: {Path(backbone[1]).name} cls {row['value']:.2f} ±" in said
+    )  # as soon as the task ended
     for row in found["results"]:
         low, high = row["ci95"]
         assert low <= row["value"] <= high and "by_example" not in row
     [comparison] = found["comparisons"]
-    assert (comparison["task"], comparison["metric"]) == (", ".join(TRANSFER_TASKS), "accuracy difference")
-    means = [np.mean([row["value"] for row in rows]) for rows in (found["results"][:7], found["results"][7:])]
+    assert (comparison["task"], comparison["metric"]) == (
+        ", ".join(TRANSFER_TASKS),
+        "accuracy difference",
+    )
+    means = [
+        np.mean([row["value"] for row in rows])
+        for rows in (found["results"][:7], found["results"][7:])
+    ]
     assert abs(comparison["value"]) == pytest.approx(abs(means[0] - means[1]), abs=1e-3)
     assert comparison["ci95"][0] <= comparison["value"] <= comparison["ci95"][1]
 
 
 def test_two_encoders_are_compared_on_the_same_test_examples(run, data, backbone):
-    words = ["eval", "cls", "--compare", "last-avg", "--task", "TREC", "--data-dir", data, "--fast", "--offline"]
+    words = [
+        "eval",
+        "cls",
+        "--compare",
+        "last-avg",
+        "--task",
+        "TREC",
+        "--data-dir",
+        data,
+        "--fast",
+        "--offline",
+    ]
     found = run(*words, *backbone, "--json").json
     cls, average = found["results"]
     [comparison] = found["comparisons"]
@@ -305,7 +415,9 @@ def test_two_encoders_are_compared_on_the_same_test_examples(run, data, backbone
 
 
 def test_a_model_may_hold_another_recipe_for_transfer_tasks(document, backbone, data, home):
-    cls, average = (RECIPES[name].replace(backbone=str(backbone[1])) for name in ("cls", "last-avg"))
+    cls, average = (
+        RECIPES[name].replace(backbone=str(backbone[1])) for name in ("cls", "last-avg")
+    )
     Registry(home).save(Entry("mine", average, transfer=cls))
     assert Registry(home).load("mine").transfer == cls
     found, said = document("--task", "TREC", "-m", "mine")
@@ -315,17 +427,41 @@ def test_a_model_may_hold_another_recipe_for_transfer_tasks(document, backbone, 
     assert mine["recipe"] == other["recipe"] == "cls"
     (same,) = pc.evaluate("mine", ["TREC"], data_dir=data, fast=True)
     for row in (other, same.to_dict()):
-        assert (row["value"], row["dev"], row["fingerprint"]) == (mine["value"], mine["dev"], mine["fingerprint"])
+        assert (row["value"], row["dev"], row["fingerprint"]) == (
+            mine["value"],
+            mine["dev"],
+            mine["fingerprint"],
+        )
     (shorter,) = document("--task", "TREC", "-m", "mine", "--set", "max-length=4")[0]["results"]
-    assert (shorter["recipe_fields"]["pooling"], shorter["recipe_fields"]["max_length"]) == ("last/cls", 4)
+    assert (shorter["recipe_fields"]["pooling"], shorter["recipe_fields"]["max_length"]) == (
+        "last/cls",
+        4,
+    )
 
 
 def test_an_encoder_that_gives_no_number_is_refused(run, backbone, data, monkeypatch):
     def encode_together(encoders, sentences, *, progress):
-        return [Encoded(np.full((len(sentences), 2), np.nan, np.float32), *np.zeros((2, len(sentences)), int))]
+        return [
+            Encoded(
+                np.full((len(sentences), 2), np.nan, np.float32),
+                *np.zeros((2, len(sentences)), int),
+            )
+        ]
 
     monkeypatch.setattr(evaluator, "encode_together", encode_together)
-    ran = run("eval", "--data-dir", data, "--fast", "--offline", *backbone, "--task", "MR", "--model", "cls", "-q")
+    ran = run(
+        "eval",
+        "--data-dir",
+        data,
+        "--fast",
+        "--offline",
+        *backbone,
+        "--task",
+        "MR",
+        "--model",
+        "cls",
+        "-q",
+    )
     assert (ran.code, ran.out) == (1, "") and "is not finite; try --dtype float32" in ran.err
 
 

@@ -1,4 +1,6 @@
-"""The files that others write and promptcli reads, faults they may have, and the commands that read them."""
+"""The files that others write and promptcli reads, faults they may have, and the commands that read
+them.
+"""
 
 import json
 from collections.abc import Callable
@@ -11,19 +13,48 @@ Damage = Callable[[bytes], st.SearchStrategy[bytes]]
 
 #: Written into JSON as they are, since no Python value becomes them.
 RAW = [
-    "1" * 5000, "-" + "9" * 30, "1e999", "NaN", "-Infinity", '"\\ud800"', '"\\u0000"', "[" * 100_000, '{"a":' * 3000,
-    "[" * 70 + "]" * 70, "0x10", "'x'", "", '{"a": 1, "a": 2}', '"' + "x" * 3000 + '"', "1.5e-320", "true", "1e400",
-]  # fmt: skip
+    "1" * 5000,
+    "-" + "9" * 30,
+    "1e999",
+    "NaN",
+    "-Infinity",
+    '"\\ud800"',
+    '"\\u0000"',
+    "[" * 100_000,
+    '{"a":' * 3000,
+    "[" * 70 + "]" * 70,
+    "0x10",
+    "'x'",
+    "",
+    '{"a": 1, "a": 2}',
+    '"' + "x" * 3000 + '"',
+    "1.5e-320",
+    "true",
+    "1e400",
+]
 WORDS = st.sampled_from(
-    [*"mini last/avg [X] [MASK] text .. ../bert / white demo bert f /dev/null".split(), "a\nb", "\u2028"]
+    [
+        *"mini last/avg [X] [MASK] text .. ../bert / white demo bert f /dev/null".split(),
+        "a\nb",
+        "\u2028",
+    ]
 )
 SCALARS = (
-    st.none() | st.booleans() | st.integers() | st.integers(-2, 70) | st.floats() | st.text(max_size=8) | WORDS
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-2, 70)
+    | st.floats()
+    | st.text(max_size=8)
+    | WORDS
     | st.sampled_from([2**31, 10**15, 2**63, -(2**63) - 1, 10**30, 1e308, 0.5])
-)  # fmt: skip
+)
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | WORDS, inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5) | WORDS, inner, max_size=3)
+    ),
     max_leaves=6,
 )
 _PLACE = "@@raw@@"
@@ -31,7 +62,9 @@ _PLACE = "@@raw@@"
 
 @st.composite
 def any_bytes(draw: Any, content: bytes) -> bytes:
-    """The content cut, with some bytes changed, taken out or put in; or another content altogether."""
+    """The content cut, with some bytes changed, taken out or put in; or another content
+    altogether.
+    """
     kind = draw(st.sampled_from(["cut", "change", "insert", "remove", "zero", "other", "twice"]))
     at = draw(st.integers(0, len(content)))
     some = draw(st.binary(min_size=1, max_size=6))
@@ -50,7 +83,13 @@ def any_bytes(draw: Any, content: bytes) -> bytes:
 
 def _put(draw: Any, value: Any) -> Any:
     """Return a value with something wrong at one place of it, however deep."""
-    inside = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    inside = (
+        list(value)
+        if isinstance(value, dict)
+        else list(range(len(value)))
+        if isinstance(value, list)
+        else []
+    )
     if inside and draw(st.integers(0, 3)):
         key = draw(st.sampled_from(inside))
         copied = value.copy()
@@ -85,11 +124,14 @@ def any_json_lines(draw: Any, content: bytes) -> bytes:
         at = draw(st.integers(0, len(lines) - 1))
         others = st.sampled_from([[b""], [lines[at]] * 2, [b"[]"], [b"null"], [b" \t"]])
         lines[at : at + 1] = draw(any_json(lines[at]).map(lambda line: [line]) | others)
-    return draw(st.sampled_from([b"\n", b"\r\n", b"\n\n"])).join(lines) + draw(st.sampled_from([b"\n", b""]))
+    return draw(st.sampled_from([b"\n", b"\r\n", b"\n\n"])).join(lines) + draw(
+        st.sampled_from([b"\n", b""])
+    )
 
 
 _SIGNS = st.text(
-    st.sampled_from('a cat,"\t;\r\x0b\x0c\x1a\0:.é\ufeff\u2028😀0123456789-') | st.characters(), max_size=30
+    st.sampled_from('a cat,"\t;\r\x0b\x0c\x1a\0:.é\ufeff\u2028😀0123456789-') | st.characters(),
+    max_size=30,
 )
 
 #: Long runs of one sign: the time of a pattern that goes back grows with their square.
@@ -106,7 +148,10 @@ def any_text(draw: Any, content: bytes) -> bytes:
     """Lines of text and of anything else; other encodings, line ends and marks."""
     if draw(st.booleans()):
         return draw(any_bytes(content))
-    lines = [*content.decode().splitlines()[: draw(st.integers(0, 3))], *draw(st.lists(_SIGNS | _RUNS, max_size=4))]
+    lines = [
+        *content.decode().splitlines()[: draw(st.integers(0, 3))],
+        *draw(st.lists(_SIGNS | _RUNS, max_size=4)),
+    ]
     end = draw(st.sampled_from(["\n", "\r\n", "\r", "\n\n"]))
     text = end.join(lines) + draw(st.sampled_from(["", end]))
     return draw(st.sampled_from([b"", b"", b"\xef\xbb\xbf", b"\x1f\x8b"])) + text.encode(
@@ -120,13 +165,32 @@ def any_npy(draw: Any, content: bytes) -> bytes:
     if draw(st.booleans()):
         return draw(any_bytes(content))
     sizes = st.sampled_from([0, 1, 2, 3, 16, 17, -1, 10**6, 2**31, 2**40, 2**62, 2**64])
-    kinds = ["<f4", ">f4", "<f8", "<f2", "|O", "<U4", "|S3", "<c8", "<i8", "|b1", "<M8[ns]", "", "x", [["a", "<f4"]], 4]
+    kinds = [
+        "<f4",
+        ">f4",
+        "<f8",
+        "<f2",
+        "|O",
+        "<U4",
+        "|S3",
+        "<c8",
+        "<i8",
+        "|b1",
+        "<M8[ns]",
+        "",
+        "x",
+        [["a", "<f4"]],
+        4,
+    ]
     header = {
         "descr": draw(st.sampled_from(kinds)),
         "fortran_order": draw(st.sampled_from([False, True, 3])),
         "shape": draw(st.lists(sizes, max_size=3).map(tuple) | st.just("x")),
     }
-    text = repr({key: value for key, value in header.items() if draw(st.integers(0, 20))}).encode() + b"\n"
+    text = (
+        repr({key: value for key, value in header.items() if draw(st.integers(0, 20))}).encode()
+        + b"\n"
+    )
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + content[128:]
 
 
@@ -177,16 +241,25 @@ KINDS: dict[str, Kind] = {
     "jsonl": Kind("rows.jsonl", any_json_lines, (*_READ, _PAIRS), _SAVING),
     "parquet": Kind("rows.parquet", any_bytes, (*_READ, *_VECTORS, _PAIRS), _SAVING),
     "labelled pairs": Kind(
-        "labelled.tsv", any_text, (f"train sbert --data FILE --on pairs.tsv --batch-size 4 --epochs 1 {TINY}",), _SAVING
+        "labelled.tsv",
+        any_text,
+        (f"train sbert --data FILE --on pairs.tsv --batch-size 4 --epochs 1 {TINY}",),
+        _SAVING,
     ),
     "sts file": Kind("senteval/STS/STSBenchmark/sts-test.csv", any_text, (_STS,)),
-    "transfer, labels": Kind("senteval/SST/binary/sentiment-test", any_text, (_TRANSFER.format("SST-2"),)),
-    "transfer, pairs": Kind("senteval/MRPC/msr_paraphrase_test.txt", any_text, (_TRANSFER.format("MRPC"),)),
+    "transfer, labels": Kind(
+        "senteval/SST/binary/sentiment-test", any_text, (_TRANSFER.format("SST-2"),)
+    ),
+    "transfer, pairs": Kind(
+        "senteval/MRPC/msr_paraphrase_test.txt", any_text, (_TRANSFER.format("MRPC"),)
+    ),
     "npy": Kind("bare.npy", any_npy, _VECTORS),
     "vectors parquet": Kind("bare.parquet", any_bytes, _VECTORS),
     "vectors jsonl": Kind("bare.jsonl", any_json_lines, _VECTORS),
     "recipe": Kind("recipe.json", any_json, (_RECIPE,)),
-    "candidates": Kind("candidates.txt", any_text, (f"search-templates --candidates FILE {_SEARCH}",), ("home",)),
+    "candidates": Kind(
+        "candidates.txt", any_text, (f"search-templates --candidates FILE {_SEARCH}",), ("home",)
+    ),
     "settings": Kind("home/config.toml", any_text, _SETTINGS, ("home",)),
     "config.json": Kind("model/config.json", any_json, _FOLDER, ("home",)),
     "tokenizer.json": Kind("model/tokenizer.json", any_json, _FOLDER, ("home",)),
@@ -196,8 +269,12 @@ KINDS: dict[str, Kind] = {
     "import, dense": Kind("st/2_Dense/config.json", any_json, (_IMPORT.format("st"),), ("home",)),
     "LoRA": Kind("lora/adapter_config.json", any_json, _ADAPTER, ("home",)),
     "parts, manifest": Kind("parts/_manifest.json", any_json, ("index build parts -o out/ix -q",)),
-    "index, manifest": Kind("index/index.json", any_json, ("index search index one --offline -q", "index info index")),
-    "weights in parts": Kind("sharded/model.safetensors.index.json", any_json, (_IMPORT.format("sharded"),), ("home",)),
+    "index, manifest": Kind(
+        "index/index.json", any_json, ("index search index one --offline -q", "index info index")
+    ),
+    "weights in parts": Kind(
+        "sharded/model.safetensors.index.json", any_json, (_IMPORT.format("sharded"),), ("home",)
+    ),
     "promptcli folder": Kind(
         "shared/promptcli.json",
         any_json,

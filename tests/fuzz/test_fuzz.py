@@ -1,6 +1,8 @@
-"""Whatever a file holds: a documented exit code, one line and no traceback, and nothing changed on disk.
+"""Whatever a file holds: a documented exit code, one line and no traceback, and nothing changed on
+disk.
 
-PROMPTCLI_FUZZ is the number of inputs in all, drawn anew each time; without it a few hundred, the same every time.
+PROMPTCLI_FUZZ is the number of inputs in all, drawn anew each time; without it a few hundred, the
+same every time.
 """
 
 import functools
@@ -78,27 +80,40 @@ def _write_inputs(folder):
     listed = {"metadata": {}, "weight_map": weights}
     (folder / "sharded" / "model.safetensors.index.json").write_text(json.dumps(listed))
     texts, numbers = SENTENCES[:4], range(4)
-    pairs = [f"{one}\t{other}\t{number}\n" for one, other, number in zip(texts, SENTENCES[4:], numbers, strict=False)]
-    rows = [{"text": text, "id": number, "a": "x", "b": "y", "c": number} for number, text in enumerate(texts)]
+    pairs = [
+        f"{one}\t{other}\t{number}\n"
+        for one, other, number in zip(texts, SENTENCES[4:], numbers, strict=False)
+    ]
+    rows = [
+        {"text": text, "id": number, "a": "x", "b": "y", "c": number}
+        for number, text in enumerate(texts)
+    ]
     for name, content in {
         "text.txt": "".join(f"{text}\n" for text in texts),
         "text.txt.gz": "".join(f"{text}\n" for text in texts),
         "table.csv": 'id,text,a\n1,"a, b",x\n2,the dog,y\n',
         "pairs.tsv": "sentence1\tsentence2\tscore\n" + "".join(pairs),
-        "labelled.tsv": "premise\thypothesis\tlabel\n" + "".join(f"{p[:-2]}{n % 3}\n" for n, p in enumerate(pairs * 3)),
+        "labelled.tsv": "premise\thypothesis\tlabel\n"
+        + "".join(f"{p[:-2]}{n % 3}\n" for n, p in enumerate(pairs * 3)),
         "rows.jsonl": "".join(json.dumps(row) + "\n" for row in rows),
-        "recipe.json": json.dumps({"prompt": "[X] means [MASK] .", "pooling": "last/mask", "transforms": []}),
+        "recipe.json": json.dumps(
+            {"prompt": "[X] means [MASK] .", "pooling": "last/mask", "transforms": []}
+        ),
         "candidates.txt": "[X] is [MASK]\n[X] means [MASK]\n",
         "words.txt": "one 0.1 0.2\ntwo 0.3 -0.4\nthe 0.5 0.6\n",
     }.items():
         write_named(folder, name, content)
     pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
-    dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 2], pa.int32()), pa.array(texts[:3]))
+    dictionary = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, 0, 2], pa.int32()), pa.array(texts[:3])
+    )
     pq.write_table(pa.table({"text": dictionary}), folder / "dictionary.parquet")
     (folder / "text.txt.xz").write_bytes(lzma.compress((folder / "text.txt").read_bytes()))
     bench = folder / "senteval" / "STS" / "STSBenchmark"
     bench.mkdir(parents=True)
-    lines = [f"main\tMSRvid\t2012\t{n}\t{n}.0\t{p.rpartition(chr(9))[0]}\n" for n, p in enumerate(pairs)]
+    lines = [
+        f"main\tMSRvid\t2012\t{n}\t{n}.0\t{p.rpartition(chr(9))[0]}\n" for n, p in enumerate(pairs)
+    ]
     (bench / "sts-test.csv").write_text("".join(lines))
     write_transfer(folder / "senteval")
     _write_foreign(folder)
@@ -112,7 +127,10 @@ def _write_foreign(folder):
     write_modules(folder / "st", {"pooling_mode_mean_tokens": True}, [dense])
     shutil.copytree(folder / "bert", folder / "lora" / "base")
     base = {"base_model_name_or_path": "base"}
-    write(folder / "lora" / "adapter_config.json", json.dumps({**base, "peft_type": "LORA", "lora_alpha": 2}))
+    write(
+        folder / "lora" / "adapter_config.json",
+        json.dumps({**base, "peft_type": "LORA", "lora_alpha": 2}),
+    )
     name = "base_model.model.encoder.layer.0.attention.self.query.lora_{}.weight"
     halves = {name.format("A"): torch.ones(2, 16), name.format("B"): torch.ones(16, 2)}
     save_file(halves, folder / "lora" / "adapter_model.safetensors")
@@ -127,7 +145,10 @@ def _call(line: str) -> None:
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Return every folder (None) and file but locks, with its content."""
     paths = [path for path in folder.rglob("*") if path.suffix != ".lock"]
-    return {str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes() for path in paths}
+    return {
+        str(path.relative_to(folder)): None if path.is_dir() else path.read_bytes()
+        for path in paths
+    }
 
 
 @functools.cache
@@ -136,8 +157,13 @@ def kept_contents(kept: Path) -> dict[str, bytes | None]:
     return contents(kept)
 
 
-def holds(kind: Kind, content: bytes, command: str, sound: Path, capfd: pytest.CaptureFixture[str]) -> int:
-    """Assert the property for one content of a file and one command; return the exit code. All is as before then."""
+def holds(
+    kind: Kind, content: bytes, command: str, sound: Path, capfd: pytest.CaptureFixture[str]
+) -> int:
+    """Assert the property for one content of a file and one command.
+
+    Return the exit code. All is as before then.
+    """
     path = next(iter(sorted(sound.glob(kind.pattern))))
     path.write_bytes(content)
     (sound / "out").mkdir(exist_ok=True)
@@ -151,9 +177,17 @@ def holds(kind: Kind, content: bytes, command: str, sound: Path, capfd: pytest.C
         after = contents(sound)
         assert code in CODES and "Traceback" not in out + err
         assert not [name for name in after if name.endswith(".tmp")]
-        changed = {name for name in before.keys() | after.keys() if before.get(name, ...) != after.get(name, ...)}
+        changed = {
+            name
+            for name in before.keys() | after.keys()
+            if before.get(name, ...) != after.get(name, ...)
+        }
         if code:
-            assert err.startswith("promptcli: ") and err.count("\n") == 1 and len(err) <= LONGEST_MESSAGE + 1, err
+            assert (
+                err.startswith("promptcli: ")
+                and err.count("\n") == 1
+                and len(err) <= LONGEST_MESSAGE + 1
+            ), err
             assert not changed
             assert not out
         else:
@@ -200,12 +234,22 @@ def test_whatever_a_file_holds(name, sound, capfd):
     check()
 
 
-#: What once broke the promise: kind, its content (or what is made of the sound one). If not every command refuses with
-#: 2 or 4, all codes that occur come third.
+#: What once broke the promise: kind, its content (or what is made of the sound one). If not every
+#: command refuses with 2 or 4, all codes that occur come third.
 FOUND = {
-    "text that is no UTF-8": ("parquet", lambda sound: sound.replace(b"A man", b"\x80 man"), {0, 2}),
-    "a column whose name is no UTF-8": ("parquet", lambda sound: sound.replace(b"text", b"te\xff\xff")),
-    "a field that its library prints": ("tokenizer.json", lambda it: it.replace(b'"single_', b'"ingle_', 1)),
+    "text that is no UTF-8": (
+        "parquet",
+        lambda sound: sound.replace(b"A man", b"\x80 man"),
+        {0, 2},
+    ),
+    "a column whose name is no UTF-8": (
+        "parquet",
+        lambda sound: sound.replace(b"text", b"te\xff\xff"),
+    ),
+    "a field that its library prints": (
+        "tokenizer.json",
+        lambda it: it.replace(b'"single_', b'"ingle_', 1),
+    ),
 }
 
 

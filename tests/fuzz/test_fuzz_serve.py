@@ -1,4 +1,5 @@
-"""Whatever a request's body holds: an answer of a documented status, its error in one shape, a server that goes on.
+"""Whatever a request's body holds: an answer of a documented status, its error in one shape, a
+server that goes on.
 
 PROMPTCLI_FUZZ is the number of inputs in all, as in ``test_fuzz.py``.
 """
@@ -25,7 +26,12 @@ from tests.tiny import SENTENCES
 INPUTS = int(os.environ.get("PROMPTCLI_FUZZ", "0"))
 #: A sound body of every route that takes one.
 BODIES = {
-    "/v1/embeddings": {"model": "tiny", "input": SENTENCES[:2], "encoding_format": "float", "dimensions": 16},
+    "/v1/embeddings": {
+        "model": "tiny",
+        "input": SENTENCES[:2],
+        "encoding_format": "float",
+        "dimensions": 16,
+    },
     "/search": {"query": ["a cat"], "index": "some", "k": 2, "min_score": 0.1, "where": "id >= 0"},
     "/similarity": {"a": SENTENCES[:2], "b": SENTENCES[2:4], "model": "tiny"},
 }
@@ -43,7 +49,9 @@ def client(tiny_backbone):
     backbone = tiny_backbone("bert")
     encoder = Encoder(Recipe(backbone=backbone.name, pooling="last/avg"), backbone, {})
     index = SentenceIndex.build(SENTENCES, encoder)
-    with TestClient(make_app(Service({"tiny": encoder}, {"some": index})), base_url="http://127.0.0.1") as client:
+    with TestClient(
+        make_app(Service({"tiny": encoder}, {"some": index})), base_url="http://127.0.0.1"
+    ) as client:
         yield client
 
 
@@ -53,7 +61,10 @@ def holds(client, path, body):
     assert response.status_code in (200, 400, 404, 413)
     if response.status_code != 200:
         error = response.json()["error"]
-        assert set(error) == {"message", "type", "param", "code"} and "Traceback" not in error["message"]
+        assert (
+            set(error) == {"message", "type", "param", "code"}
+            and "Traceback" not in error["message"]
+        )
         assert "\n" not in error["message"] and len(error["message"]) <= LONGEST_MESSAGE
     return response.status_code
 
@@ -74,17 +85,32 @@ def test_whatever_a_body_holds(path, client):
         holds(client, path, body)
 
     check()
-    assert holds(client, path, json.dumps({**BODIES[path], "\n" * 3000 + "x" * 3000: None}).encode()) in (200, 400)
+    assert holds(
+        client, path, json.dumps({**BODIES[path], "\n" * 3000 + "x" * 3000: None}).encode()
+    ) in (200, 400)
     for name in (name for name, value in BODIES[path].items() if isinstance(value, str)):
-        assert holds(client, path, json.dumps({**BODIES[path], name: "x" * 3000}).encode()) in (200, 400, 404)
+        assert holds(client, path, json.dumps({**BODIES[path], name: "x" * 3000}).encode()) in (
+            200,
+            400,
+            404,
+        )
     assert holds(client, path, json.dumps(BODIES[path]).encode()) == 200
 
 
 #: Parts of a condition, among them those that take long to read if a pattern goes back.
 PARTS = st.sampled_from(
     [
-        *"id text = != <= > in like is null and or not ( ) , true 1e9 -0.5 'a' \"%_%\" `a b` ` ' \" . é \0".split(" "),
-        *("9" * 9000 + "x", "." * 9000, "'" + "''" * 4000, "%a" * 90, "id=1 or " * 600, "not " * 2000, "(" * 5000),
+        *"id text = != <= > in like is null and or not ( ) , true 1e9 -0.5 'a' \"%_%\" `a b` ` '"
+        ' " . é \0'.split(" "),
+        *(
+            "9" * 9000 + "x",
+            "." * 9000,
+            "'" + "''" * 4000,
+            "%a" * 90,
+            "id=1 or " * 600,
+            "not " * 2000,
+            "(" * 5000,
+        ),
     ]
 )
 
@@ -97,7 +123,11 @@ def test_whatever_a_condition_holds(client):
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.lists(PARTS, max_size=9).map(" ".join) | st.lists(PARTS, max_size=5).map("".join) | st.text(max_size=40))
+    @given(
+        st.lists(PARTS, max_size=9).map(" ".join)
+        | st.lists(PARTS, max_size=5).map("".join)
+        | st.text(max_size=40)
+    )
     def check(condition):
         body = json.dumps({**BODIES["/search"], "where": condition}).encode("utf-8", "replace")
         assert holds(client, "/search", body) in (200, 400)

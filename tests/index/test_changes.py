@@ -1,4 +1,6 @@
-"""Rows that come and go: segments, upserts, deletes, compaction, filters, against a dictionary and a matrix product."""
+"""Rows that come and go: segments, upserts, deletes, compaction, filters, against a dictionary and
+a matrix product.
+"""
 
 import io
 import json
@@ -26,7 +28,9 @@ FACTORIES = ["Flat", "HNSW8", "IVF2,SQ4,Refine(SQfp16)", "IVF2,Flat"]
 
 
 def built(n=100, factory="Flat"):
-    source = ArrayRows(vectors(n), [f"id {row}" for row in range(n)], [f"text {row}" for row in range(n)])
+    source = ArrayRows(
+        vectors(n), [f"id {row}" for row in range(n)], [f"text {row}" for row in range(n)]
+    )
     return VectorIndex.build(source, factory)
 
 
@@ -73,7 +77,9 @@ def test_replaced_and_deleted_rows_are_no_answers(factory, tmp_path):
         assert [one.search(query[None], 1)[0][0].text for query in new] == ["new 4", "new 100"]
     stored.compact()
     assert len(stored.masked) == 99 and len(stored.segments) == 1
-    agree = [stored.search(query[None], 1)[0][0].id == brute(known, query, 1)[0] for query in vectors(10)]
+    agree = [
+        stored.search(query[None], 1)[0][0].id == brute(known, query, 1)[0] for query in vectors(10)
+    ]
     assert sum(agree) >= 9
 
 
@@ -87,7 +93,9 @@ def test_a_change_that_is_refused_changes_nothing():
     ):
         with pytest.raises(UsageError, match=said):
             change()
-    assert sorted(hit.text for hit in index.search(vectors(1), 100)[0]) == [f"text {row}" for row in range(10)]
+    assert sorted(hit.text for hit in index.search(vectors(1), 100)[0]) == [
+        f"text {row}" for row in range(10)
+    ]
 
 
 class Held:
@@ -116,14 +124,18 @@ def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blo
     encoder.encode_report = watched
     texts = [f"line {number} ä" for number in range(150)]
     ids = [f"id {row}" if named else row for row in range(150)]
-    records = [{"text": text, **({"id": id} if named else {})} for text, id in zip(texts, ids, strict=True)]
+    records = [
+        {"text": text, **({"id": id} if named else {})} for text, id in zip(texts, ids, strict=True)
+    ]
     stdin = io.BytesIO("".join(f"{json.dumps(record)}\n" for record in records).encode())
     files = RowFiles(stdin, Fields("text", "id" if named else None), tmp_path / "index")
     stored, *_ = files.encode(lambda: encoder)
     assert not list(tmp_path.iterdir()), "the file has no name"
     assert stored.shape == (150, 8)
     expected, blocks = FakeEncoder().encode(texts), list(stored.blocks())
-    assert len(blocks) > 6 and np.array_equal(np.concatenate([block.vectors for block in blocks]), expected)
+    assert len(blocks) > 6 and np.array_equal(
+        np.concatenate([block.vectors for block in blocks]), expected
+    )
     assert [id for block in blocks for id in block.ids] == ids
     assert [text for block in blocks for text in block.texts] == texts
     numbers, sampled = stored.sample(40)
@@ -175,7 +187,9 @@ def test_filters_leave_what_they_say(factory):
     known = {f"id {row}": one for row, one in enumerate(vectors(300)[:40]) if row not in (2, 5)}
     for query in vectors(5, seed=1):
         (hits,) = index.search(query[None], 10, where=f"id in ({allowed}) and id != 'id 5'")
-        assert [hit.id for hit in hits] == brute(known, query, 10), "few rows are compared one by one"
+        assert [hit.id for hit in hits] == brute(known, query, 10), (
+            "few rows are compared one by one"
+        )
         (others,) = index.search(query[None], 10, where=f"not id in ({allowed})")
         assert len(others) == 10 and not any(f"'{hit.id}'" in allowed for hit in others)
 
@@ -191,7 +205,9 @@ def test_many_segments_answer_as_one(factory, small_blocks):
     assert len(many.segments) > 2 and len(one.segments) == 1
     assert many.rows == 900 and many.search(vectors(900, 32)[800:801], 1)[0][0].id == 800
     same = 0
-    for left, right in zip(many.search(vectors(50, 32, seed=1)), one.search(vectors(50, 32, seed=1)), strict=True):
+    for left, right in zip(
+        many.search(vectors(50, 32, seed=1)), one.search(vectors(50, 32, seed=1)), strict=True
+    ):
         same += len({hit.id for hit in left} & {hit.id for hit in right})
     assert same == 500 if factory == "Flat" else same > 440
 
@@ -210,7 +226,9 @@ def crowded():
 
 
 def linked(rows, threshold):
-    """Return the groups of two and more that the plain matrix of cosines links, by breadth-first search."""
+    """Return the groups of two and more that the plain matrix of cosines links, by breadth-first
+    search.
+    """
     near, seen, groups = rows @ rows.T >= threshold, set(), []
     for start in range(len(rows)):
         group, waiting = set(), [start] if start not in seen else []

@@ -16,7 +16,9 @@ from tests.index.test_sync import LINES
 def folder(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "notes.md").write_text("\n".join(LINES), encoding="utf-8")
-    (tmp_path / "deep" / "table.csv").write_text("text,year\nA dog barks.,1\nA cat naps.,2\n", encoding="utf-8")
+    (tmp_path / "deep" / "table.csv").write_text(
+        "text,year\nA dog barks.,1\nA cat naps.,2\n", encoding="utf-8"
+    )
     (tmp_path / "deep" / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\xff\xfe")
     (tmp_path / ".hidden").write_text("A cat sleeps.", encoding="utf-8")
     return tmp_path
@@ -28,15 +30,25 @@ def test_the_nearest_lines_are_those_of_all_cosines(window, folder, monkeypatch)
     encoder = pc.load("static-avg")
     texts = {("notes.md", number): line for number, line in enumerate(LINES, 1) if line}
     texts |= {("table.csv", 1): "A dog barks.", ("table.csv", 2): "A cat naps."}
-    query, vectors = encoder.encode("A sleeping cat"), encoder.encode([text.strip() for text in texts.values()])
+    query, vectors = (
+        encoder.encode("A sleeping cat"),
+        encoder.encode([text.strip() for text in texts.values()]),
+    )
     cosines = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
     expected = sorted(zip(cosines, texts, texts.values(), strict=True), reverse=True)[:4]
     lines = pc.search("A sleeping cat", [folder], k=4, model=encoder, rows="lines")
-    assert [(line.file.rpartition("/")[2], line.line) for line in lines] == [place for _, place, _ in expected]
+    assert [(line.file.rpartition("/")[2], line.line) for line in lines] == [
+        place for _, place, _ in expected
+    ]
     assert [line.text for line in lines] == [text for *_, text in expected]
-    assert [line.score for line in lines] == pytest.approx([cosine for cosine, *_ in expected], abs=1e-5)
+    assert [line.score for line in lines] == pytest.approx(
+        [cosine for cosine, *_ in expected], abs=1e-5
+    )
     assert (
-        pc.search("A sleeping cat", [folder], model=encoder, min_score=expected[1][0] - 1e-6, rows="lines") == lines[:2]
+        pc.search(
+            "A sleeping cat", [folder], model=encoder, min_score=expected[1][0] - 1e-6, rows="lines"
+        )
+        == lines[:2]
     )
 
 
@@ -53,7 +65,10 @@ def test_neighbours_and_what_is_not_text(folder, caplog):
     [line] = pc.search(LINES[3], [folder / "notes.md"], k=1, context=2, rows="lines")
     assert (line.line, line.before, line.after) == (4, ("", LINES[2]), (LINES[4], LINES[5]))
     pc.search("The kitten sleeps", [folder, folder / "deep" / "*.csv"], rows="lines")
-    assert "searched 7 rows of 2 files; skipped 1 file that cannot be read as text or tables: " in caplog.text
+    assert (
+        "searched 7 rows of 2 files; skipped 1 file that cannot be read as text or tables: "
+        in caplog.text
+    )
     assert "picture.png" in caplog.text
 
 

@@ -52,7 +52,9 @@ def fakes(monkeypatch):
 
 
 def test_scale_of_vectors_and_queries_does_not_matter():
-    scales = np.float32(10) ** np.random.default_rng(2).integers(-30, 30, size=(50, 1)).astype(np.float32)
+    scales = np.float32(10) ** np.random.default_rng(2).integers(-30, 30, size=(50, 1)).astype(
+        np.float32
+    )
     rows = vectors(50) * scales
     before = rows.copy()
     scaled = VectorIndex.build(ArrayRows(rows, range(50), None))
@@ -60,7 +62,9 @@ def test_scale_of_vectors_and_queries_does_not_matter():
     found, expected = scaled.search(vectors(5, seed=1) * np.float32(1e-30), 50), built(texts=False)
     for left, right in zip(found, expected.search(vectors(5, seed=1), 50), strict=True):
         assert [hit.id for hit in left] == [hit.id for hit in right]
-        np.testing.assert_allclose([hit.score for hit in left], [hit.score for hit in right], atol=1e-6)
+        np.testing.assert_allclose(
+            [hit.score for hit in left], [hit.score for hit in right], atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF8,Flat", "SQ8", "PCA8,Flat,Refine(Flat)"])
@@ -71,14 +75,18 @@ def test_k_beyond_n_gives_n_and_never_minus_one(factory):
     assert all(sorted(hit.id for hit in answers) == [*range(400)] for answers in hits)
 
 
-@pytest.mark.parametrize("factory", ["IVF8,Flat", "IVF8,SQ4,Refine(SQfp16)", "PCA8,IVF8,Flat,Refine(Flat)"])
+@pytest.mark.parametrize(
+    "factory", ["IVF8,Flat", "IVF8,SQ4,Refine(SQfp16)", "PCA8,IVF8,Flat,Refine(Flat)"]
+)
 def test_an_inverted_file_is_searched_further_until_k_rows_are_found(factory):
     index, queries = built(400, factory=factory), vectors(20, seed=1)
     index.effort = Effort(nprobe=1, factor=2.0 if "Refine" in factory else None)
     near = index.search(queries, 5)
     for k in (100, 400, 1000):
         answers = index.search(queries, k)
-        assert [len({hit.id for hit in hits}) for hits in answers] == [min(k, 400)] * 20, "as many rows as there are"
+        assert [len({hit.id for hit in hits}) for hits in answers] == [min(k, 400)] * 20, (
+            "as many rows as there are"
+        )
         assert all(hits == sorted(hits, key=lambda hit: (-hit.score, hit.id)) for hits in answers)
     assert index.search(queries, 5) == near, "a list that holds enough rows is enough"
     index.delete(range(300))
@@ -87,7 +95,9 @@ def test_an_inverted_file_is_searched_further_until_k_rows_are_found(factory):
 
 @pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW8"])
 def test_a_condition_loses_no_row_among_k(factory, monkeypatch):
-    monkeypatch.setattr("promptcli.index.vector_index._FEW", 10)  # more rows are not compared one by one
+    monkeypatch.setattr(
+        "promptcli.index.vector_index._FEW", 10
+    )  # more rows are not compared one by one
     index = built(400, factory=factory)
     index.effort = Effort(nprobe=1, ef=8)
     allowed = np.arange(400) % 4 == 0
@@ -121,7 +131,9 @@ def test_small_integers_with_many_ties_and_zeros(rows, queries, k):
         assert [hit.rank for hit in hits] == list(range(1, min(k, 12) + 1))
         np.testing.assert_allclose([hit.score for hit in hits], cosines, atol=1e-6)
         for before, after in itertools.pairwise(hits):
-            assert before.score > after.score or (before.score == after.score and before.id < after.id)
+            assert before.score > after.score or (
+                before.score == after.score and before.id < after.id
+            )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -175,7 +187,11 @@ def test_mistakes_of_a_program_are_refused(wrong):
     ("first", "second", "ids"),
     [
         (range(2), ["x", "y"], ["0", "1", "x", "y", "4", "5"]),  # both kinds: numbers become texts
-        ([10, 7], [50, 3], [10, 7, 50, 3, 51, 52]),  # given numbers stay, and row numbers go on after them
+        (
+            [10, 7],
+            [50, 3],
+            [10, 7, 50, 3, 51, 52],
+        ),  # given numbers stay, and row numbers go on after them
     ],
 )
 def test_ids_of_additions(first, second, ids):
@@ -210,14 +226,18 @@ def test_an_id_belongs_to_one_row(ids, said):
         SentenceIndex.build(["A cat.", "A dog."], FakeEncoder(), ids=["a", "a"])
 
 
-@pytest.mark.parametrize(("ids", "taken"), [(["a"], True), (["b#1", "b#2"], True), (["a#3"], False), (["c"], False)])
+@pytest.mark.parametrize(
+    ("ids", "taken"), [(["a"], True), (["b#1", "b#2"], True), (["a#3"], False), (["c"], False)]
+)
 def test_a_row_and_its_parts_have_one_id(ids, taken):
     index = VectorIndex.build(ArrayRows(vectors(3), ["a#1", "a#2", "b"], None), split=True)
     new = ArrayRows(vectors(len(ids), seed=1), ids, None)
     with pytest.raises(UsageError, match="has the id") if taken else contextlib.nullcontext():
         index.add(new)
     with pytest.raises(UsageError, match="given twice") if taken else contextlib.nullcontext():
-        VectorIndex.build(ArrayRows(vectors(3 + len(ids)), ["a#1", "a#2", "b", *ids], None), split=True)
+        VectorIndex.build(
+            ArrayRows(vectors(3 + len(ids)), ["a#1", "a#2", "b", *ids], None), split=True
+        )
 
 
 @pytest.mark.parametrize("factory", ["Flat", "HNSW8"])
@@ -236,17 +256,44 @@ def test_rows_with_a_blank_text_are_left_out_and_the_others_keep_their_numbers(f
 
 
 @pytest.mark.parametrize(
-    "factory", ["Foo", "", "LSH", "PQ7", "IVF,Flat", "IVF0,Flat", "PQ4x0", "HNSW1", "ü", "HNSW8,PQ4", "IDMap,Flat"]
+    "factory",
+    [
+        "Foo",
+        "",
+        "LSH",
+        "PQ7",
+        "IVF,Flat",
+        "IVF0,Flat",
+        "PQ4x0",
+        "HNSW1",
+        "ü",
+        "HNSW8,PQ4",
+        "IDMap,Flat",
+    ],
 )
 def test_a_factory_faiss_does_not_make_is_one_line(factory, capfd):
     with pytest.raises(UsageError, match="factory") as raised:
         built(factory=factory)
-    assert "\n" not in str(raised.value) and ".cpp" not in str(raised.value) and len(str(raised.value)) < 300
+    assert (
+        "\n" not in str(raised.value)
+        and ".cpp" not in str(raised.value)
+        and len(str(raised.value)) < 300
+    )
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
-    "factory", ["PCA8,Flat", "RR8,Flat", "ITQ8,Flat", "PCA8,L2norm,Flat", "PCA16,Flat", "PCAW16,SQ8", "PQ4x4", "RQ2x4"]
+    "factory",
+    [
+        "PCA8,Flat",
+        "RR8,Flat",
+        "ITQ8,Flat",
+        "PCA8,L2norm,Flat",
+        "PCA16,Flat",
+        "PCAW16,SQ8",
+        "PQ4x4",
+        "RQ2x4",
+    ],
 )
 def test_a_factory_of_other_cosines_is_refused_and_its_remedy_scores_by_the_vectors(factory):
     with pytest.raises(UsageError, match="does not keep the cosines") as raised:
@@ -257,7 +304,9 @@ def test_a_factory_of_other_cosines_is_refused_and_its_remedy_scores_by_the_vect
     index = VectorIndex.build(ArrayRows(rows, range(700), None), remedy)
     units, queries = unit_rows(rows), unit_rows(np.concatenate([rows[:2], vectors(5, seed=1)]))
     for query, hits in zip(queries, index.search(queries, 5), strict=True):
-        np.testing.assert_allclose([hit.score for hit in hits], [units[hit.id] @ query for hit in hits], atol=2e-3)
+        np.testing.assert_allclose(
+            [hit.score for hit in hits], [units[hit.id] @ query for hit in hits], atol=2e-3
+        )
     assert [[hit.id for hit in group] for group in dups(index, 0.99)] == [[3, 7]]
 
 
@@ -295,10 +344,15 @@ def test_recall_is_the_plain_definition():
     asked = ArrayRows(rows, range(1500), None).sample(1000)[0]
     for row in asked:
         others = [hit.id for hit in index.search(rows[row][None], 11)[0] if hit.id != row][:10]
-        nearest = [other for other in by_product(rows, rows[row], 11)[0].tolist() if other != row][:10]
+        nearest = [other for other in by_product(rows, rows[row], 11)[0].tolist() if other != row][
+            :10
+        ]
         found += len(set(others) & set(nearest))
     assert index.recall.at_10 == pytest.approx(found / (10 * len(asked)), abs=1e-3)
-    assert 0 < index.recall.at_10 < 0.9 and (index.recall.queries, index.recall.rows) == (1000, 1500)
+    assert 0 < index.recall.at_10 < 0.9 and (index.recall.queries, index.recall.rows) == (
+        1000,
+        1500,
+    )
 
 
 @pytest.mark.parametrize("block", [7, 60])
@@ -333,7 +387,9 @@ def test_sentences_are_built_searched_saved_and_loaded(tmp_path):
     sentences = ["A cat sleeps.", "A dog runs fast.", "Rain falls on the roof."]
     index = SentenceIndex.build(sentences, encoder)
     hits = index.search("A dog runs fast.", k=2)
-    assert (hits[0].text, hits[0].id, hits[0].rank) == (sentences[1], 1, 1) and hits[0].score == pytest.approx(1)
+    assert (hits[0].text, hits[0].id, hits[0].rank) == (sentences[1], 1, 1) and hits[
+        0
+    ].score == pytest.approx(1)
     assert [found[0].id for found in index.search(sentences, k=1)] == [0, 1, 2] and len(index) == 3
     index.add(["Snow melts."])
     index.save(tmp_path / "idx")

@@ -43,7 +43,11 @@ def bm25(texts, query, k1=1.5, b=0.75):
 
 
 def ranked(scores, k):
-    return [row for row in np.lexsort((np.arange(len(scores)), -np.round(scores, 5)))[:k] if scores[row] > 0]
+    return [
+        row
+        for row in np.lexsort((np.arange(len(scores)), -np.round(scores, 5)))[:k]
+        if scores[row] > 0
+    ]
 
 
 @pytest.mark.parametrize("query", ["x-200", "a cat on the mat", "größe 7", "nothing"])
@@ -52,15 +56,22 @@ def test_scores_are_those_of_bm25(query):
     rows, scores = Lexical.build(texts, np.arange(60)).rank(query, 20, None)
     expected = bm25(texts, query)
     assert scores == pytest.approx([expected[row] for row in rows], abs=1e-5)
-    assert sorted(scores, reverse=True) == list(scores) and len(rows) == min(20, np.count_nonzero(expected))
-    assert all(expected[row] <= scores[-1] + 1e-5 for row in set(range(60)) - set(rows.tolist())) if len(rows) else True
+    assert sorted(scores, reverse=True) == list(scores) and len(rows) == min(
+        20, np.count_nonzero(expected)
+    )
+    assert (
+        all(expected[row] <= scores[-1] + 1e-5 for row in set(range(60)) - set(rows.tolist()))
+        if len(rows)
+        else True
+    )
 
 
 def plainly_joined(by_vectors, by_words):
     """Rows -> score, from rows -> cosine and rows -> BM25."""
     lowest, best = min(by_vectors.values(), default=1), max(by_words.values(), default=1)
     return {
-        row: 0.6 * by_vectors.get(row, lowest) + 0.4 * by_words.get(row, 0) / best for row in {*by_vectors, *by_words}
+        row: 0.6 * by_vectors.get(row, lowest) + 0.4 * by_words.get(row, 0) / best
+        for row in {*by_vectors, *by_words}
     }
 
 
@@ -76,7 +87,8 @@ def plainly_joined(by_vectors, by_words):
 )
 def test_joined_scores_are_weighted_sums(by_vectors, by_words):
     rankings = [
-        (np.array([*each], np.int64), np.array([*each.values()], np.float32)) for each in (by_vectors, by_words)
+        (np.array([*each], np.int64), np.array([*each.values()], np.float32))
+        for each in (by_vectors, by_words)
     ]
     sums = plainly_joined(by_vectors, by_words)
     for k in (1, 3, 9):
@@ -86,7 +98,9 @@ def test_joined_scores_are_weighted_sums(by_vectors, by_words):
 
 
 def build(texts, seed=0):
-    rows = ArrayRows(vectors(len(texts), seed=seed), [f"r{row}" for row in range(len(texts))], texts)
+    rows = ArrayRows(
+        vectors(len(texts), seed=seed), [f"r{row}" for row in range(len(texts))], texts
+    )
     return VectorIndex.build(rows, lexical=True)
 
 
@@ -95,9 +109,14 @@ def test_hybrid_joins_both_rankings_and_obeys_filters():
     index = build(texts)
     for options in ({}, {"where": "not id in ('r3', 'r7')"}, {"where": "id like 'r%0'"}):
         for words in ("X-200 cat", "absent"):
-            both = [index.search(query, 100, **options)[0], index.search(None, 100, words=[words], **options)[0]]
+            both = [
+                index.search(query, 100, **options)[0],
+                index.search(None, 100, words=[words], **options)[0],
+            ]
             sums = plainly_joined(*({hit.id: hit.score for hit in hits} for hits in both))
-            hits, other = index.search(np.concatenate([query, -query]), 10, words=[words, "dog"], **options)
+            hits, other = index.search(
+                np.concatenate([query, -query]), 10, words=[words, "dog"], **options
+            )
             expected = sorted(sums, key=lambda name: (-np.float32(sums[name]), int(name[1:])))[:10]
             assert [hit.id for hit in hits] == expected and hits != other
             assert [hit.score for hit in hits] == pytest.approx([sums[name] for name in expected])
@@ -115,8 +134,12 @@ def test_a_changed_index_has_the_words_of_its_rows(tmp_path):
         [hits] = index.search(None, 100, words=[query])
         expected = bm25(kept, query)
         names = [*(f"r{row}" for row in range(20, 50)), "new"]
-        assert {hit.id for hit in hits} == {name for name, score in zip(names, expected, strict=True) if score > 0}
-        assert [hit.score for hit in hits] == pytest.approx(sorted(filter(None, expected), reverse=True), abs=1e-5)
+        assert {hit.id for hit in hits} == {
+            name for name, score in zip(names, expected, strict=True) if score > 0
+        }
+        assert [hit.score for hit in hits] == pytest.approx(
+            sorted(filter(None, expected), reverse=True), abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("file", sorted(FILES.values()))
@@ -125,7 +148,11 @@ def test_damaged_words_are_one_line(file, damage, tmp_path):
     folder = tmp_path / "idx"
     save(folder, StoredIndex(build(random_texts(50)), ORIGIN, "now"))
     content = (folder / file).read_bytes()
-    damaged = {"zeros": bytes(len(content)), "cut": content[: len(content) // 2], "other": b"[1, 2]"}[damage]
+    damaged = {
+        "zeros": bytes(len(content)),
+        "cut": content[: len(content) // 2],
+        "other": b"[1, 2]",
+    }[damage]
     (folder / file).write_bytes(damaged)
     manifest = json.loads((folder / "index.json").read_text())
     manifest["files"][file]["size"] = len(damaged)
@@ -176,10 +203,14 @@ SCRIPTS = [
 )
 def test_words_of_every_script_are_found(query, rows):
     found, scores = Lexical.build(SCRIPTS, np.arange(len(SCRIPTS))).rank(query, 20, None)
-    assert {row for row, score in zip(found.tolist(), scores, strict=True) if score >= 0.3 * max(scores)} == rows
+    assert {
+        row for row, score in zip(found.tolist(), scores, strict=True) if score >= 0.3 * max(scores)
+    } == rows
 
 
-def test_an_index_with_the_words_of_an_earlier_version_opens_and_says_what_to_type(tmp_path, caplog):
+def test_an_index_with_the_words_of_an_earlier_version_opens_and_says_what_to_type(
+    tmp_path, caplog
+):
     caplog.set_level("INFO", "promptcli")
     folder = tmp_path / "idx"
     save(folder, StoredIndex(build(SCRIPTS), ORIGIN, "now"))
@@ -212,7 +243,9 @@ def test_stored_searched_and_refused(tmp_path, monkeypatch):
     for folder in ("idx", "synced"):
         [(_, hits)] = pc.search_index(tmp_path / folder, "x-200", lexical=True)
         assert [hit.text for hit in hits] == ["Model X-200 is loud."]
-        [(_, hits)] = pc.search_index(tmp_path / folder, ["x-200 noise"], model=encoder, hybrid=True)
+        [(_, hits)] = pc.search_index(
+            tmp_path / folder, ["x-200 noise"], model=encoder, hybrid=True
+        )
         assert len(hits) == 3 and hits[-1].text == "A cat sleeps."
     with pytest.raises(UsageError, match="give one"):
         list(pc.search_index(tmp_path / "idx", ["x"], hybrid=True, lexical=True))
@@ -224,20 +257,29 @@ def test_stored_searched_and_refused(tmp_path, monkeypatch):
     ):
         with pytest.raises(UsageError, match=r"\[lexical\]"):
             call()
-    [(_, [hit])] = pc.search_index(tmp_path / "idx", ["loud"], k=1, model=encoder)  # vectors need no bm25s
+    [(_, [hit])] = pc.search_index(
+        tmp_path / "idx", ["loud"], k=1, model=encoder
+    )  # vectors need no bm25s
     assert hit.text == "Model X-200 is loud."
 
 
 def test_eval_ranks_documents_as_an_index_does(tmp_path):
-    documents = list(dict.fromkeys(f"{text} {number % 40}" for number, text in enumerate(random_texts(200))))
-    queries = {f"{text}?": documents[number] for number, text in enumerate(random_texts(20, seed=1))}
+    documents = list(
+        dict.fromkeys(f"{text} {number % 40}" for number, text in enumerate(random_texts(200)))
+    )
+    queries = {
+        f"{text}?": documents[number] for number, text in enumerate(random_texts(20, seed=1))
+    }
     rows = [*queries.items(), *(("", document) for document in documents)]
     table = pa.table({"query": [row[0] for row in rows], "document": [row[1] for row in rows]})
     pq.write_table(
-        table.append_column("grade", pa.array([float(bool(row[0])) for row in rows])), tmp_path / "r.parquet"
+        table.append_column("grade", pa.array([float(bool(row[0])) for row in rows])),
+        tmp_path / "r.parquet",
     )
     encoder = pc.load("mini-static")
-    index = VectorIndex.build(ArrayRows(encoder.encode(documents), documents, documents), lexical=True)
+    index = VectorIndex.build(
+        ArrayRows(encoder.encode(documents), documents, documents), lexical=True
+    )
     queried = encoder.encode(list(queries))
     for ranking, units in (("hybrid", queried), ("lexical", None)):
         [score] = pc.evaluate(encoder, [f"{ranking}:{tmp_path / 'r.parquet'}"])

@@ -9,7 +9,10 @@ from promptcli.errors import UsageError
 from promptcli.index.stored import MANIFEST, load, read_manifest
 from tests.embedding.test_passages import PROSE, wrapped
 
-NOTES = f"# Harbour\n\n{wrapped(PROSE)}\n\n## Cats\n\nA cat sleeps on the\nwarm sand.\n\n## Prices\n\nFish is dear.\n"
+NOTES = (
+    f"# Harbour\n\n{wrapped(PROSE)}\n\n## Cats\n\nA cat sleeps on the\nwarm sand.\n\n##"
+    " Prices\n\nFish is dear.\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,12 @@ def test_a_search_answers_with_a_passage_its_lines_and_its_heading(folder, encod
     caplog.set_level("INFO", logger="promptcli")
     lines = pc.search("A cat sleeps on warm sand.", ["notes"], k=9, model=encoder, context=1)
     best = lines[0]
-    assert (best.file, best.line, best.end_line, best.heading) == ("notes/a.md", 12, 13, "Harbour > Cats")
+    assert (best.file, best.line, best.end_line, best.heading) == (
+        "notes/a.md",
+        12,
+        13,
+        "Harbour > Cats",
+    )
     assert (best.text, best.before, best.after) == ("A cat sleeps on the warm sand.", ("",), ("",))
     assert {(line.file, line.line) for line in lines if line.file != "notes/a.md"} == {
         ("notes/list.txt", 1),
@@ -41,7 +49,9 @@ def test_a_search_answers_with_a_passage_its_lines_and_its_heading(folder, encod
     found = pc.search("A cat", ["notes"], model=encoder, where='heading like "%Prices"')
     assert [(line.line, line.text) for line in found] == [(17, "Fish is dear.")]
     assert "searched 7 rows" in caplog.text
-    by_line = pc.search("A cat sleeps on warm sand.", ["notes/a.md"], k=1, model=encoder, rows="lines")
+    by_line = pc.search(
+        "A cat sleeps on warm sand.", ["notes/a.md"], k=1, model=encoder, rows="lines"
+    )
     assert by_line[0].text == "warm sand."
     with pytest.raises(UsageError, match="unknown rows 'pages'; valid: auto, passages, lines"):
         pc.search("A cat", ["notes"], model=encoder, rows="pages")
@@ -94,8 +104,13 @@ def test_an_index_made_by_lines_before_passages_stays_one(folder, encoder, caplo
     (folder / "idx" / MANIFEST).write_text(json.dumps(manifest))
     rows = load("idx").index.rows
     before = (folder / "idx" / MANIFEST).read_bytes()
-    assert pc.sync_index("idx", ["notes"]).rows == rows and (folder / "idx" / MANIFEST).read_bytes() == before
-    assert "each line of a text is a row of idx; `rows` auto makes rows of its passages" in caplog.text
+    assert (
+        pc.sync_index("idx", ["notes"]).rows == rows
+        and (folder / "idx" / MANIFEST).read_bytes() == before
+    )
+    assert (
+        "each line of a text is a row of idx; `rows` auto makes rows of its passages" in caplog.text
+    )
     with (folder / "notes" / "a.md").open("a") as file:
         file.write("\nA new line.\n")
     assert pc.sync_index("idx", ["notes"]).rows == rows + 1, "its lines are still its rows"
@@ -111,7 +126,10 @@ def test_an_edited_paragraph_encodes_its_passages_alone(folder, encoder, caplog)
     (folder / "notes" / "a.md").write_text(f"A new first paragraph.\n\n{NOTES}")
     pc.sync_index("idx", ["notes"])
     moved = rows - 3  # all passages of a.md
-    assert f"rows: {moved:,} renamed (same text, new path or columns), 1 added, 0 removed, 3 unchanged" in caplog.text
+    assert (
+        f"rows: {moved:,} renamed (same text, new path or columns), 1 added, 0 removed, 3 unchanged"
+        in caplog.text
+    )
     [(_, [hit])] = pc.search_index("idx", ["A cat sleeps on warm sand."], 1)
     assert hit.id == "notes/a.md:14-15" and hit.columns["line"] == 14
 

@@ -1,4 +1,6 @@
-"""Rows that an index has already: blank ones of vectors, the same table again, and a sync that empties an index."""
+"""Rows that an index has already: blank ones of vectors, the same table again, and a sync that
+empties an index.
+"""
 
 import json
 
@@ -28,14 +30,21 @@ def table(tmp_path, monkeypatch):
 
 def ids(index):
     held = load(index).index
-    return [name for name, gone in zip(held.labels.column("id").to_pylist(), held.masked, strict=True) if not gone]
+    return [
+        name
+        for name, gone in zip(held.labels.column("id").to_pylist(), held.masked, strict=True)
+        if not gone
+    ]
 
 
 @pytest.mark.parametrize("kind", ["txt", "csv", "npy", "parquet", "jsonl"])
 def test_blank_rows_are_left_out_by_every_way(kind, encoder, tmp_path):
     texts = ["", "", TEXTS[0], " ", TEXTS[1], TEXTS[2], ""]
     file = tmp_path / ("in.csv" if kind == "csv" else "in.txt")
-    file.write_text("\n".join(["text,year", *(f"{text},1" for text in texts)] if kind == "csv" else texts) + "\n")
+    file.write_text(
+        "\n".join(["text,year", *(f"{text},1" for text in texts)] if kind == "csv" else texts)
+        + "\n"
+    )
     if kind in ("npy", "parquet", "jsonl"):
         pc.embed(file, tmp_path / f"v.{kind}", encoder)
         file = tmp_path / f"v.{kind}"
@@ -79,7 +88,9 @@ def test_the_columns_of_a_build_are_those_of_an_add(table, encoder):
     assert (hit.id, hit.text) == ("k9", "Birds sing.")
 
 
-def test_a_file_without_the_columns_of_the_index_is_told_and_a_text_has_none(table, encoder, caplog):
+def test_a_file_without_the_columns_of_the_index_is_told_and_a_text_has_none(
+    table, encoder, caplog
+):
     caplog.set_level("INFO", logger="promptcli")
     pc.build_index(table, "idx", encoder, text_field="body", id_field="key")
     (table.parent / "more.csv").write_text("text,id\nBirds sing.,b1\n")
@@ -93,13 +104,17 @@ def test_a_file_without_the_columns_of_the_index_is_told_and_a_text_has_none(tab
 @pytest.mark.parametrize("vectors", [False, True])
 def test_texts_under_other_ids_are_counted_and_refused(vectors, table, encoder):
     pc.build_index(table, "idx", encoder, text_field="body", id_field="key")
-    (table.parent / "more.csv").write_text(f"text,id\n{TEXTS[2]},1\nBirds sing.,2\n{TEXTS[0]},3\n ,4\n ,5\n")
+    (table.parent / "more.csv").write_text(
+        f"text,id\n{TEXTS[2]},1\nBirds sing.,2\n{TEXTS[0]},3\n ,4\n ,5\n"
+    )
     file = "more.csv"
     if vectors:
         pc.embed("more.csv", "more.parquet", encoder)
         file = "more.parquet"
     before = ids("idx")
-    with pytest.raises(UsageError, match=r"2 of 5 texts are in the index under other ids, e\.g\. 'Two dogs play"):
+    with pytest.raises(
+        UsageError, match=r"2 of 5 texts are in the index under other ids, e\.g\. 'Two dogs play"
+    ):
         pc.add_to_index("idx", file, encoder)
     assert ids("idx") == before
     pc.add_to_index("idx", file, encoder, allow_duplicates=True)
@@ -109,7 +124,9 @@ def test_texts_under_other_ids_are_counted_and_refused(vectors, table, encoder):
 def test_repeated_texts_are_not_encoded(table, encoder, monkeypatch):
     pc.build_index(table, "idx", encoder, text_field="body", id_field="key")
     (table.parent / "again.txt").write_text("\n".join(TEXTS))
-    monkeypatch.setattr(pc.Encoder, "encode_windows", lambda self, windows, **options: (1 / 0 for _ in windows))
+    monkeypatch.setattr(
+        pc.Encoder, "encode_windows", lambda self, windows, **options: (1 / 0 for _ in windows)
+    )
     with pytest.raises(UsageError, match="4 of 4 texts"):
         pc.add_to_index("idx", "again.txt", encoder)
 
@@ -124,14 +141,18 @@ def test_more_than_half_of_an_index_goes_only_when_it_is_said(table, encoder):
     pc.sync_index("idx", ["a.txt"], encoder)
     before = ids("idx")
     with pytest.raises(
-        MostRowsError, match=r"4 of 4 rows of idx would be removed, 4 of them from a\.txt\. Agree with `yes`"
+        MostRowsError,
+        match=r"4 of 4 rows of idx would be removed, 4 of them from a\.txt\. Agree with `yes`",
     ):
         pc.sync_index("idx", ["b.txt"])
     with pytest.raises(MostRowsError):
         pc.sync_index("idx", ["b.txt"], "mini-static")
     assert ids("idx") == before
     changes = pc.sync_changes("idx", ["b.txt"])
-    assert changes.added[0] == ("b.txt:1", "Birds sing.") and changes.removed[0] == ("a.txt:1", TEXTS[0])
+    assert changes.added[0] == ("b.txt:1", "Birds sing.") and changes.removed[0] == (
+        "a.txt:1",
+        TEXTS[0],
+    )
     assert (len(changes.added), len(changes.removed), changes.kept, ids("idx")) == (3, 4, 0, before)
     assert pc.sync_index("idx", ["b.txt"], yes=True).rows == 3
 

@@ -10,7 +10,12 @@ from promptcli.embedding.splitting import Splitter
 from promptcli.errors import UsageError
 from promptcli.index.stored import load, read_manifest
 
-SENTENCES = ["A cat sleeps on the mat.", "Prices fell in May.", "Two dogs play in the park.", "Nobody came."]
+SENTENCES = [
+    "A cat sleeps on the mat.",
+    "Prices fell in May.",
+    "Two dogs play in the park.",
+    "Nobody came.",
+]
 LONG = " ".join(f"{text} Number {number} of them." for number, text in enumerate(SENTENCES * 3))
 
 
@@ -30,16 +35,25 @@ def rows(tmp_path):
 def test_parts_fit_the_window_and_hold_all_words_in_order(encoder):
     parts = Splitter(encoder).parts(LONG)
     assert len(parts) > 2 and " ".join(parts) == LONG and all(part.endswith(".") for part in parts)
-    assert not encoder.encode_report(parts).truncated.any() and encoder.encode_report([LONG]).truncated.all()
+    assert (
+        not encoder.encode_report(parts).truncated.any()
+        and encoder.encode_report([LONG]).truncated.all()
+    )
     assert Splitter(encoder).parts("Short.") == ["Short."] and Splitter(encoder).parts("") == [""]
-    fits = next(text for end in range(len(LONG), 0, -1) if not encoder.encode_report([text := LONG[:end]]).truncated[0])
+    fits = next(
+        text
+        for end in range(len(LONG), 0, -1)
+        if not encoder.encode_report([text := LONG[:end]]).truncated[0]
+    )
     assert Splitter(encoder).parts(fits) == [fits]
 
 
 def test_an_index_of_parts_answers_with_the_best_part_of_each_row(rows, encoder, tmp_path):
     splitter, query = Splitter(encoder), encoder.encode("dogs in a park")
     texts = {f"a#{number}": part for number, part in enumerate(splitter.parts(LONG), 1)}
-    texts |= {"b": "Stocks lost."} | {f"c#{number}": part for number, part in enumerate(splitter.parts(LONG[::-1]), 1)}
+    texts |= {"b": "Stocks lost."} | {
+        f"c#{number}": part for number, part in enumerate(splitter.parts(LONG[::-1]), 1)
+    }
     vectors = encoder.encode(list(texts.values()))
     cosines = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
     best = dict[str, tuple[float, str]]()
@@ -49,7 +63,9 @@ def test_an_index_of_parts_answers_with_the_best_part_of_each_row(rows, encoder,
     for k in (1, 2, 3):
         [(_, hits)] = pc.search_index(tmp_path / "idx", ["dogs in a park"], k, model=encoder)
         assert [hit.id for hit in hits] == [name for _, name in list(best.values())[:k]]
-        assert [hit.score for hit in hits] == pytest.approx([cosine for cosine, _ in list(best.values())[:k]], abs=1e-5)
+        assert [hit.score for hit in hits] == pytest.approx(
+            [cosine for cosine, _ in list(best.values())[:k]], abs=1e-5
+        )
         assert [hit.text for hit in hits] == [texts[hit.id] for hit in hits]
     lines = pc.search("dogs in a park", [rows], 3, model=encoder, split=True)
     assert [(line.line, line.text) for line in lines] == [
@@ -62,7 +78,10 @@ def test_rows_of_parts_are_embedded_added_replaced_and_deleted(rows, encoder, tm
 
     pc.embed(rows, tmp_path / "v.parquet", encoder, split=True)
     vectors, parts = read_vectors(tmp_path / "v.parquet"), Splitter(encoder).parts(LONG)
-    assert list(vectors.ids)[: len(parts) + 1] == [*(f"a#{number}" for number in range(1, len(parts) + 1)), "b"]
+    assert list(vectors.ids)[: len(parts) + 1] == [
+        *(f"a#{number}" for number in range(1, len(parts) + 1)),
+        "b",
+    ]
     assert np.allclose(vectors.matrix[: len(parts)], encoder.encode(parts), atol=1e-5)
     pc.build_index(rows, tmp_path / "idx", encoder, split=True)
     rows.write_text(json.dumps({"id": "a", "text": "One sentence."}) + "\n")

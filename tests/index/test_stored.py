@@ -18,7 +18,15 @@ from promptcli.embedding.embed import embed
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
 from promptcli.index.indexing import add_to_index, build_index, search_index
 from promptcli.index.rows import ArrayRows
-from promptcli.index.stored import StoredIndex, change, check_target, create, load, read_manifest, save
+from promptcli.index.stored import (
+    StoredIndex,
+    change,
+    check_target,
+    create,
+    load,
+    read_manifest,
+    save,
+)
 from promptcli.index.vector_index import VectorIndex
 from promptcli.storage.folders import StoredFile
 from promptcli.storage.locks import hold
@@ -44,16 +52,27 @@ def test_no_torch_for_an_index(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize(("factory", "texts"), [("Flat", True), ("HNSW8", False), ("IVF1,SQ8", True)])
+@pytest.mark.parametrize(
+    ("factory", "texts"), [("Flat", True), ("HNSW8", False), ("IVF1,SQ8", True)]
+)
 def test_a_stored_index_answers_as_before_and_is_read_by_faiss_and_arrow(tmp_path, factory, texts):
     folder, index = tmp_path / "deep" / "idx", built(factory=factory, texts=texts)
-    index.add(ArrayRows(vectors(3, seed=9), ["a", "b", "ü"], ["x", "y\n", "日本"] if texts else None))
+    index.add(
+        ArrayRows(vectors(3, seed=9), ["a", "b", "ü"], ["x", "y\n", "日本"] if texts else None)
+    )
     manifest = save(folder, StoredIndex(index, ORIGIN, "now"))
     again = load(folder)
     assert (again.origin, again.created, again.index.recall) == (ORIGIN, "now", index.recall)
     assert again.index.search(vectors(4, seed=1), 20) == index.search(vectors(4, seed=1), 20)
-    assert manifest == read_manifest(folder) and json.loads((folder / "index.json").read_text()) == asdict(manifest)
-    assert (manifest.rows, manifest.dim, manifest.factory, manifest.fingerprint) == (53, 16, factory, "a" * 64)
+    assert manifest == read_manifest(folder) and json.loads(
+        (folder / "index.json").read_text()
+    ) == asdict(manifest)
+    assert (manifest.rows, manifest.dim, manifest.factory, manifest.fingerprint) == (
+        53,
+        16,
+        factory,
+        "a" * 64,
+    )
     counts, ids = [], []
     for segment in manifest.segments:
         counts.append(faiss.read_index(str(folder / f"{segment}.faiss")).ntotal)
@@ -130,7 +149,10 @@ def test_small_additions_are_joined_and_large_segments_are_linked(tmp_path):
     manifest = read_manifest(folder)
     assert [len(segment) for segment in load(folder).index.segments] == [3000, 36]
     assert (folder / f"{manifest.segments[0]}.faiss").stat().st_ino == large, "not written again"
-    assert set(os.listdir(folder)) == {"index.json", ".lock", *manifest.files} and len(manifest.files) == 4
+    assert (
+        set(os.listdir(folder)) == {"index.json", ".lock", *manifest.files}
+        and len(manifest.files) == 4
+    )
 
 
 def test_an_index_of_which_all_was_deleted_takes_rows_again_and_row_numbers_go_on(tmp_path):
@@ -143,7 +165,9 @@ def test_an_index_of_which_all_was_deleted_takes_rows_again_and_row_numbers_go_o
     with change(folder) as held:
         assert held.index.rows == 0 and held.index.search(vectors(1), 3) == [[]]
         held.index.add(ArrayRows(vectors(2), range(2), None))
-    assert load(folder).index.search(vectors(1), 3)[0][0].id == 5, "the numbers before were given once"
+    assert load(folder).index.search(vectors(1), 3)[0][0].id == 5, (
+        "the numbers before were given once"
+    )
 
 
 def test_a_reader_goes_on_with_the_index_that_it_opened(tmp_path):
@@ -180,7 +204,9 @@ def test_a_full_disk_is_reported_and_leaves_the_old_index(tmp_path, room):
     texts = [np.random.default_rng(row).bytes(1000).hex() for row in range(60)]
     large = StoredIndex(VectorIndex.build(ArrayRows(vectors(60), range(60), texts)), ORIGIN, "now")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))  # the larger has room for all but the texts
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (room, limits[1])
+    )  # the larger has room for all but the texts
     try:
         with pytest.raises(OSError) as raised:
             save(tmp_path / "idx", large, force=True)
@@ -198,24 +224,35 @@ def test_two_processes_at_once_lose_nothing(tmp_path):
     save(tmp_path / "idx", stored())
     processes.at_once(tmp_path / "idx", (_add_one, 5), (_add_one, 5))
     found = {hit.id for hit in load(tmp_path / "idx").index.search(vectors(1), 100)[0]}
-    assert found - set(map(str, range(50))) == {f"{letter}{number}" for letter in "ab" for number in range(5)}
+    assert found - set(map(str, range(50))) == {
+        f"{letter}{number}" for letter in "ab" for number in range(5)
+    }
 
 
 def test_models_that_differ_are_named(tmp_path):
     (tmp_path / "rows.txt").write_text("a dog runs\na cat sleeps\n")
     embed(tmp_path / "rows.txt", tmp_path / "rows.npy", model="mini")
     build_index(tmp_path / "rows.txt", tmp_path / "index", model="mini-static")
-    with pytest.raises(UsageError, match=r"rows\.npy was made with mini, and the index with mini-static; embed"):
+    with pytest.raises(
+        UsageError, match=r"rows\.npy was made with mini, and the index with mini-static; embed"
+    ):
         add_to_index(tmp_path / "index", tmp_path / "rows.npy")
-    with pytest.raises(UsageError, match="built with mini-static, not with mini; leave out `model`, or build"):
+    with pytest.raises(
+        UsageError, match="built with mini-static, not with mini; leave out `model`, or build"
+    ):
         list(search_index(tmp_path / "index", "a dog", model="mini"))
-    with pytest.raises(UsageError, match=r"rows\.npy was made with mini, not with mini-static; leave out `model`"):
+    with pytest.raises(
+        UsageError, match=r"rows\.npy was made with mini, not with mini-static; leave out `model`"
+    ):
         build_index(tmp_path / "rows.npy", tmp_path / "other", model="mini-static")
 
 
 @pytest.mark.parametrize("force", [False, True])
 def test_a_running_build_outlives_another_build_and_a_change_of_that_index(force, tmp_path):
-    folder, refused = tmp_path / "idx", pytest.raises(UsageError, match="another process made or changed")
+    folder, refused = (
+        tmp_path / "idx",
+        pytest.raises(UsageError, match="another process made or changed"),
+    )
     with contextlib.nullcontext() if force else refused:
         with create(folder, force=force) as writer:
             save(folder, stored(seed=1, n=10))
@@ -226,10 +263,15 @@ def test_a_running_build_outlives_another_build_and_a_change_of_that_index(force
 
 
 def test_a_running_change_is_waited_for_before_a_new_index_takes_the_place(tmp_path, monkeypatch):
-    """A build that began before there was an index must not end inside a change of one: the change would undo it."""
+    """A build that began before there was an index must not end inside a change of one: the change
+    would undo it.
+    """
     folder = tmp_path / "idx"
     monkeypatch.setattr(hold.__wrapped__, "__kwdefaults__", {"patience": 0.05})
-    with contextlib.ExitStack() as changing, pytest.raises(PromptcliError, match="another process has held the lock"):
+    with (
+        contextlib.ExitStack() as changing,
+        pytest.raises(PromptcliError, match="another process has held the lock"),
+    ):
         with create(folder, force=True) as writer:
             save(folder, stored(seed=1, n=10))
             add(folder, ["a row"])

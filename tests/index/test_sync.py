@@ -9,7 +9,14 @@ from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.index import sync
 from promptcli.index.stored import load
 
-LINES = ["A cat sleeps.", "", "Prices fell in May.", "  The kitten is asleep.  ", "Two dogs play.", "Stocks lost."]
+LINES = [
+    "A cat sleeps.",
+    "",
+    "Prices fell in May.",
+    "  The kitten is asleep.  ",
+    "Two dogs play.",
+    "Stocks lost.",
+]
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +28,18 @@ def encoder():
 def folder(tmp_path):
     (tmp_path / "notes" / "deep").mkdir(parents=True)
     (tmp_path / "notes" / "a.md").write_text("\n".join(LINES), encoding="utf-8")
-    (tmp_path / "notes" / "deep" / "table.csv").write_text("text,year\nA dog barks.,1\nA cat naps.,2\n")
+    (tmp_path / "notes" / "deep" / "table.csv").write_text(
+        "text,year\nA dog barks.,1\nA cat naps.,2\n"
+    )
     (tmp_path / "notes" / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\xff\xfe")
     return tmp_path
 
 
 def answers(index, encoder):
-    return sorted((hit.id, hit.text, round(hit.score, 5)) for hit in index.search(encoder.encode(["A cat"]), 100)[0])
+    return sorted(
+        (hit.id, hit.text, round(hit.score, 5))
+        for hit in index.search(encoder.encode(["A cat"]), 100)[0]
+    )
 
 
 def change_files(notes):
@@ -49,14 +61,22 @@ def test_a_changed_folder_gives_the_index_of_a_fresh_build(folder, encoder, capl
     assert {path: path.read_bytes() for path in (folder / "idx").iterdir()} == before
     change_files(folder / "notes")
     encoded, batches = list[str](), sync._batches
-    monkeypatch.setattr(sync, "_batches", lambda rows: encoded.extend(text for _, text, _ in rows) or batches(rows))
+    monkeypatch.setattr(
+        sync, "_batches", lambda rows: encoded.extend(text for _, text, _ in rows) or batches(rows)
+    )
     pc.sync_index("idx", ["notes"], encoder)
     assert encoded == ["A new line.", "Two dogs played.", "Another file."]
-    assert "rows: 5 renamed (same text, new path or columns), 3 added, 2 removed, 0 unchanged" in caplog.text
+    assert (
+        "rows: 5 renamed (same text, new path or columns), 3 added, 2 removed, 0 unchanged"
+        in caplog.text
+    )
     pc.sync_index("fresh", ["notes"], encoder, rows="lines")
     synced = answers(load(folder / "idx").index, encoder)
     assert synced == answers(load(folder / "fresh").index, encoder)
-    places = [f"notes/a.md:{line}" for line in (1, 2, 4, 5, 6, 7)] + ["notes/b.txt:1", "notes/b.txt:2"]
+    places = [f"notes/a.md:{line}" for line in (1, 2, 4, 5, 6, 7)] + [
+        "notes/b.txt:1",
+        "notes/b.txt:2",
+    ]
     assert [name for name, *_ in synced] == places
 
 
@@ -66,7 +86,9 @@ def test_another_model_encodes_all_again_and_the_index_may_lie_in_the_folder(fol
     again = pc.sync_index(notes / "idx", [notes], "mini-static")
     assert (first.rows, again.rows) == (7, 7) and first.fingerprint != again.fingerprint
     texts = [text for _, text, _ in answers(load(notes / "idx").index, pc.load("mini-static"))]
-    assert sorted(texts) == sorted([*filter(None, map(str.strip, LINES)), "A dog barks.", "A cat naps."])
+    assert sorted(texts) == sorted(
+        [*filter(None, map(str.strip, LINES)), "A dog barks.", "A cat naps."]
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +127,9 @@ def test_a_file_that_changes_while_it_is_read_is_refused(folder, encoder, monkey
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_an_index_that_another_process_makes_in_the_meantime_is_not_replaced(synced, folder, encoder, monkeypatch):
+def test_an_index_that_another_process_makes_in_the_meantime_is_not_replaced(
+    synced, folder, encoder, monkeypatch
+):
     """A build of that name ends while ``sync`` encodes: the first index, or an added row."""
     monkeypatch.chdir(folder)
     other = pc.load("mini-static")

@@ -1,4 +1,6 @@
-"""Conditions on columns: against a plain list of rows through all changes, from files, and what is refused."""
+"""Conditions on columns: against a plain list of rows through all changes, from files, and what is
+refused.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +24,12 @@ from tests.reading import write_table
 #: Conditions, and the same for a row of Python's; None is an empty cell.
 CONDITIONS = {
     "year > 2020": lambda row: row.get("year") is not None and row["year"] > 2020,
-    'year <= 2021 and lang = "en"': lambda row: (row.get("year") or 9999) <= 2021 and row.get("lang") == "en",
-    'lang != "en" or ok = true': lambda row: row.get("lang", "en") not in ("en", None) or row.get("ok") is True,
+    'year <= 2021 and lang = "en"': lambda row: (
+        (row.get("year") or 9999) <= 2021 and row.get("lang") == "en"
+    ),
+    'lang != "en" or ok = true': lambda row: (
+        row.get("lang", "en") not in ("en", None) or row.get("ok") is True
+    ),
     'not (lang = "en" or year = 2019)': lambda row: (
         row.get("lang") not in ("en", None) and row.get("year") not in (2019, None)
     ),
@@ -31,7 +37,9 @@ CONDITIONS = {
         row.get("year") in (2019, 2022) and row.get("lang") not in ("de", None)
     ),
     "lang is null": lambda row: row.get("lang") is None,
-    "lang is not null and year is null": lambda row: row.get("lang") is not None and row.get("year") is None,
+    "lang is not null and year is null": lambda row: (
+        row.get("lang") is not None and row.get("year") is None
+    ),
     'day >= "2024-05"': lambda row: row.get("day") is not None and row["day"] >= "2024-05",
     '`a b` like "%""x%"': lambda row: '"x' in (row.get("a b") or ""),
     "price < -0.5 or ok = FALSE": lambda row: (
@@ -54,7 +62,10 @@ def random_rows(n, seed):
             "lang": some("en", "de", "fr", None),
             "ok": some(True, False),
         }
-        row |= {"day": some("2024-01-31", "2024-05-01", None), "price": some(-1.5, -0.5, 2.25, float("nan"))}
+        row |= {
+            "day": some("2024-01-31", "2024-05-01", None),
+            "price": some(-1.5, -0.5, 2.25, float("nan")),
+        }
         rows.append(row | {"code": some("007", "7", "A7"), "a b": some('say "x"', "x", None)})
     return rows
 
@@ -69,7 +80,10 @@ def given_rows(matrix, ids, rows):
         for row in rows
     ]
     return ArrayRows(
-        matrix, ids, [f"text {name}" for name in ids], cells_array([tuple(row.items()) for row in written])
+        matrix,
+        ids,
+        [f"text {name}" for name in ids],
+        cells_array([tuple(row.items()) for row in written]),
     )
 
 
@@ -87,7 +101,10 @@ def expected(known, query, fulfils, k):
 @settings(deadline=None, max_examples=30)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["add", "bare", "upsert", "delete", "compact", "store"]), st.integers(0, 999)),
+        st.tuples(
+            st.sampled_from(["add", "bare", "upsert", "delete", "compact", "store"]),
+            st.integers(0, 999),
+        ),
         max_size=10,
     )
 )
@@ -97,11 +114,16 @@ def test_any_sequence_of_changes_is_that_of_a_dictionary_of_rows(tmp_path_factor
         random, new = np.random.default_rng(seed), vectors(4, seed=1000 + number)
         rows = random_rows(4, seed)
         if kind in ("add", "bare"):  # bare: of a file without columns
-            names, rows = [f"id {number} {row}" for row in range(4)], rows if kind == "add" else [{}] * 4
+            names, rows = (
+                [f"id {number} {row}" for row in range(4)],
+                rows if kind == "add" else [{}] * 4,
+            )
             index.add(given_rows(new, names, rows))
         elif kind == "upsert":
             names = [f"id {row}" for row in random.choice(70, 4, replace=False)]
-            assert index.upsert(given_rows(new, names, rows)) == sum(name in known for name in names)
+            assert index.upsert(given_rows(new, names, rows)) == sum(
+                name in known for name in names
+            )
         elif kind == "delete":
             names = random.choice(sorted(known), min(len(known) - 1, 5), replace=False).tolist()
             assert index.delete(names) == len(names)
@@ -121,7 +143,11 @@ def test_any_sequence_of_changes_is_that_of_a_dictionary_of_rows(tmp_path_factor
         [hits] = index.search(query[None], 1000, where=condition)
         assert [hit.id for hit in hits] == expected(known, query, fulfils, 1000), condition
         for hit in hits:
-            row = {name: cell for name, cell in known[hit.id][1].items() if cell is not None and cell == cell}
+            row = {
+                name: cell
+                for name, cell in known[hit.id][1].items()
+                if cell is not None and cell == cell
+            }
             assert hit.columns.keys() == row.keys()
             assert all(hit.columns[name] == cell for name, cell in row.items() if name != "code")
 
@@ -174,7 +200,9 @@ def test_a_condition_that_nobody_waits_for_ends_before_its_next_comparison():
 
     with pytest.raises(InterruptedError):
         index.allowed('year = 2020 or lang like "%e%" or ok = true', stop)
-    assert index.allowed("year = 2020", lambda: None).tolist() == index.allowed("year = 2020").tolist()
+    assert (
+        index.allowed("year = 2020", lambda: None).tolist() == index.allowed("year = 2020").tolist()
+    )
 
 
 def test_an_index_without_columns_has_those_of_its_ids_and_texts():
@@ -184,20 +212,29 @@ def test_an_index_without_columns_has_those_of_its_ids_and_texts():
         index.search(vectors(1), where="year > 2020")
 
 
-TABLE = "id,text,year,lang\nr1,A cat sleeps.,2019,en\nr2,A cat naps.,2022,\nr3,Prices fell.,2023,en\n"
+TABLE = (
+    "id,text,year,lang\nr1,A cat sleeps.,2019,en\nr2,A cat naps.,2022,\nr3,Prices fell.,2023,en\n"
+)
 
 
 def test_columns_come_from_tables(tmp_path):
     file, encoder = tmp_path / "t.csv", pc.load("static-avg")
-    file.write_text("id,text,year,lang\nr1,A cat sleeps.,2019,en\nr2, ,2022,en\nr3,A cat naps.,2022,\n")
+    file.write_text(
+        "id,text,year,lang\nr1,A cat sleeps.,2019,en\nr2, ,2022,en\nr3,A cat naps.,2022,\n"
+    )
     assert pc.build_index(file, tmp_path / "idx", encoder).columns == ["lang", "year"]
     [(_, hits)] = pc.search_index(tmp_path / "idx", ["a cat"], model=encoder, where="year > 2000")
-    assert {hit.id: hit.columns for hit in hits} == {"r1": {"year": 2019, "lang": "en"}, "r3": {"year": 2022}}
+    assert {hit.id: hit.columns for hit in hits} == {
+        "r1": {"year": 2019, "lang": "en"},
+        "r3": {"year": 2022},
+    }
     [line] = pc.search("a cat", [file], model=encoder, where="year > 2020")
     assert (line.line, line.text) == (3, "A cat naps.")
 
 
-def test_sync_carries_columns_and_encodes_no_text_again_when_only_they_change(tmp_path, monkeypatch, caplog):
+def test_sync_carries_columns_and_encodes_no_text_again_when_only_they_change(
+    tmp_path, monkeypatch, caplog
+):
     caplog.set_level("INFO", logger="promptcli")
     (tmp_path / "t.csv").write_text(TABLE)
     (tmp_path / "notes.md").write_text("A cat in a text.\n")
@@ -213,7 +250,10 @@ def test_sync_carries_columns_and_encodes_no_text_again_when_only_they_change(tm
     assert ids('id like "notes%"') == ["notes.md:1"]
     (tmp_path / "t.csv").write_text(TABLE.replace("2022", "1999"))
     pc.sync_index("idx", ["t.csv", "notes.md"], encoder)
-    assert "rows: 1 renamed (same text, new path or columns), 0 added, 0 removed, 3 unchanged" in caplog.text
+    assert (
+        "rows: 1 renamed (same text, new path or columns), 0 added, 0 removed, 3 unchanged"
+        in caplog.text
+    )
     assert ids("year > 2020") == ["t.csv:3"]
     pc.sync_index("idx", ["t.csv", "notes.md"], encoder)
     assert "4 rows, unchanged" in caplog.text
@@ -300,7 +340,10 @@ def test_dates_of_every_format_have_the_same_answers(name, tmp_path):
     ],
 )
 def test_numbers_with_commas_and_dates_that_are_none(cells, condition, rows):
-    assert chosen(of_cells(*({} if cell is None else {"n": cell} for cell in cells)), condition) == rows
+    assert (
+        chosen(of_cells(*({} if cell is None else {"n": cell} for cell in cells)), condition)
+        == rows
+    )
 
 
 @pytest.mark.parametrize(
@@ -311,16 +354,27 @@ def test_numbers_with_commas_and_dates_that_are_none(cells, condition, rows):
             "column 'n': 'NA' of row 2 is not a number; `where` compares its cells as texts",
         ),
         (["3,8", "-", "1,25"], "column 'n': '-' of row 1 is not a number"),
-        (["2024-05-01", "2024-05-02", "soon"], "column 'n': 'soon' of row 2 is not a date such as 2024-05-31"),
-        (["1/5/2024", "31/5/2024", None], "column 'n': '1/5/2024' of row 0 is not a date such as 2024-05-31"),
-        (["2024-05-01", "2024-5-2"], "column 'n': '2024-5-2' of row 1 is not a date such as 2024-05-31"),
+        (
+            ["2024-05-01", "2024-05-02", "soon"],
+            "column 'n': 'soon' of row 2 is not a date such as 2024-05-31",
+        ),
+        (
+            ["1/5/2024", "31/5/2024", None],
+            "column 'n': '1/5/2024' of row 0 is not a date such as 2024-05-31",
+        ),
+        (
+            ["2024-05-01", "2024-5-2"],
+            "column 'n': '2024-5-2' of row 1 is not a date such as 2024-05-31",
+        ),
         (["true", "false", "maybe"], "column 'n': 'maybe' of row 2 is not true or false"),
         (["a", "b", "3"], None),
         (["1", "2", None], None),
         ([None, None], None),
     ],
 )
-def test_the_cell_for_which_a_column_is_compared_as_texts_is_named_once(cells, said, tmp_path, caplog):
+def test_the_cell_for_which_a_column_is_compared_as_texts_is_named_once(
+    cells, said, tmp_path, caplog
+):
     caplog.set_level("INFO", "promptcli")
     folder = tmp_path / "idx"
     index = of_cells(*({"m": "x"} if cell is None else {"m": "x", "n": cell} for cell in cells))
@@ -338,6 +392,8 @@ def test_an_odd_cell_that_is_added_is_named(tmp_path, caplog):
     save(folder, StoredIndex(of_cells({"n": "1"}, {"n": "2"}), ORIGIN, "now"))
     assert "column 'n'" not in caplog.text
     stored = load(folder)
-    stored.index.add(ArrayRows(vectors(1, seed=3), range(1), ["more"], cells_array([(("n", "n/a"),)])))
+    stored.index.add(
+        ArrayRows(vectors(1, seed=3), range(1), ["more"], cells_array([(("n", "n/a"),)]))
+    )
     save(folder, stored, force=True)
     assert "column 'n': 'n/a' of row 2 is not a number" in caplog.text

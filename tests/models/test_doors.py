@@ -1,4 +1,6 @@
-"""One form on disk: whatever an entry is opened by, its vectors are the same, and a damaged file is an error."""
+"""One form on disk: whatever an entry is opened by, its vectors are the same, and a damaged file is
+an error.
+"""
 
 import importlib
 import itertools
@@ -24,7 +26,9 @@ WHITENED = RECIPES["prompt"].replace(transforms=("whitening:4",))
 def entry(home):
     generator = torch.Generator().manual_seed(0)
     mean, matrix = (torch.randn(shape, generator=generator) for shape in ((256,), (256, 4)))
-    open_registry().save(Entry("white", WHITENED, {"whitening.mean": mean, "whitening.matrix": matrix}))
+    open_registry().save(
+        Entry("white", WHITENED, {"whitening.mean": mean, "whitening.matrix": matrix})
+    )
     return open_registry().load("white")
 
 
@@ -59,7 +63,9 @@ def by_import(folder):
 
 def by_sentence_transformers(folder):
     library = pytest.importorskip("sentence_transformers")
-    model = library.SentenceTransformer(str(folder), device="cpu", trust_remote_code=True, local_files_only=True)
+    model = library.SentenceTransformer(
+        str(folder), device="cpu", trust_remote_code=True, local_files_only=True
+    )
     return model.encode(SENTENCES)
 
 
@@ -99,7 +105,9 @@ def test_a_damaged_weights_file_is_an_error(written, opened, damage, entry, tmp_
     content = file.read_bytes()
     file.unlink()
     if damage != "missing":
-        file.write_bytes(content[:-1] if damage == "truncated" else content[:-1] + bytes([content[-1] ^ 1]))
+        file.write_bytes(
+            content[:-1] if damage == "truncated" else content[:-1] + bytes([content[-1] ^ 1])
+        )
     with pytest.raises(PromptcliError, match=re.escape(file.name)):
         opened(folder)
 
@@ -108,11 +116,17 @@ def test_evaluators_and_utilities_of_sentence_transformers_take_an_encoder():
     library = pytest.importorskip("sentence_transformers")
     evaluation = importlib.import_module("sentence_transformers.sentence_transformer.evaluation")
     encoder = pc.load("mini", device="cpu")
-    pairs = evaluation.EmbeddingSimilarityEvaluator(SENTENCES[:2], SENTENCES[1:3], [0.1, 0.9])(encoder)
+    pairs = evaluation.EmbeddingSimilarityEvaluator(SENTENCES[:2], SENTENCES[1:3], [0.1, 0.9])(
+        encoder
+    )
     assert abs(pairs["spearman_cosine"]) == pytest.approx(1)
-    queries = evaluation.InformationRetrievalEvaluator({"q": SENTENCES[0]}, {"a": SENTENCES[0]}, {"q": {"a"}})(encoder)
+    queries = evaluation.InformationRetrievalEvaluator(
+        {"q": SENTENCES[0]}, {"a": SENTENCES[0]}, {"q": {"a"}}
+    )(encoder)
     assert queries["cosine_accuracy@1"] == 1
-    assert library.util.paraphrase_mining(encoder, [SENTENCES[0], SENTENCES[0]])[0][0] == pytest.approx(1)
+    assert library.util.paraphrase_mining(encoder, [SENTENCES[0], SENTENCES[0]])[0][
+        0
+    ] == pytest.approx(1)
     from datasets import Dataset
 
     rows = Dataset.from_dict({"anchor": SENTENCES[:2], "positive": SENTENCES[1:]})
@@ -124,13 +138,18 @@ def test_a_stand_in_has_length_and_tokenizer():
     pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
     from promptcli.models.st_module import as_sentence_transformer
 
-    encoder, long = pc.load("mini", device="cpu", dtype="float32"), "A long sentence about many things , " * 3
+    encoder, long = (
+        pc.load("mini", device="cpu", dtype="float32"),
+        "A long sentence about many things , " * 3,
+    )
     model = as_sentence_transformer(encoder)
     assert model.max_seq_length == encoder.max_length
     assert model.tokenizer("A cat.")["input_ids"] == encoder.tokenizer("A cat.")["input_ids"]
     before = model.encode([long])
     model.max_seq_length = 14
-    short = pc.Encoder(encoder.recipe.replace(max_length=14), encoder.backbone, encoder.tensors()).encode([long])
+    short = pc.Encoder(
+        encoder.recipe.replace(max_length=14), encoder.backbone, encoder.tensors()
+    ).encode([long])
     np.testing.assert_allclose(model.encode([long]), short, atol=1e-6)
     assert model.max_seq_length == 14 and np.abs(before - short).max() > 1e-2
     with pytest.raises(UsageError, match="max_length 0 is not allowed"):

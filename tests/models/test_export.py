@@ -38,7 +38,9 @@ CONFIGURED = [
     Recipe(pooling="layer-1/avg", transforms=("whitening:8",)),
     PROMPT,
     PROMPT.replace(transforms=("projection:mlm",)),
-    Recipe(prompt="[X] [MASK] and [MASK] !", pooling="first-last/mask:2", period=False, max_length=20),
+    Recipe(
+        prompt="[X] [MASK] and [MASK] !", pooling="first-last/mask:2", period=False, max_length=20
+    ),
     Recipe(prompt=f"soft-template:{TEMPLATE}", pooling="last/mask"),
     Recipe(pooling="static/avg", transforms=("whitening:8",)),
     Recipe(prompt=TEMPLATE, pooling="static/avg"),
@@ -54,7 +56,11 @@ def check(recipe, backbone, folder):
     assert "trust_remote_code" not in written.load, written.notes
     texts = TEXTS if TYPED in written.notes else [*TEXTS, "it [MASK] is"]
     if any("loses the mark" in note for note in written.notes):
-        texts = [text for text, cut in zip(texts, encoder.inputs(texts).truncated, strict=True) if not cut]
+        texts = [
+            text
+            for text, cut in zip(texts, encoder.inputs(texts).truncated, strict=True)
+            if not cut
+        ]
     there = sentence_transformers_folder.vectors(folder, texts)
     told = there.any(axis=1)  # zeros are said in a note
     assert told.sum() > len(texts) // 2
@@ -69,7 +75,9 @@ def check(recipe, backbone, folder):
         ("tokenizer_config.json", "last/avg"),
     ],
 )
-def test_what_a_link_of_the_backbone_leads_to_outside_is_not_copied(name, pooling, tiny_folder, tmp_path):
+def test_what_a_link_of_the_backbone_leads_to_outside_is_not_copied(
+    name, pooling, tiny_folder, tmp_path
+):
     folder = shutil.copytree(tiny_folder("bert"), tmp_path / "bert")
     (folder / name).rename(tmp_path / "secret")
     (folder / name).symlink_to(tmp_path / "secret")
@@ -79,7 +87,9 @@ def test_what_a_link_of_the_backbone_leads_to_outside_is_not_copied(name, poolin
         export_sentence_transformers(entry, open_model(entry, device="cpu"), tmp_path / "out")
 
 
-@pytest.mark.parametrize("recipe", CONFIGURED, ids=lambda recipe: f"{recipe.prompt[:14]} {recipe.pooling}")
+@pytest.mark.parametrize(
+    "recipe", CONFIGURED, ids=lambda recipe: f"{recipe.prompt[:14]} {recipe.pooling}"
+)
 def test_configuration_alone_is_the_encoder(recipe, tiny_backbone, tmp_path):
     check(recipe, tiny_backbone("bert"), tmp_path)
 
@@ -100,7 +110,9 @@ def test_the_module_asks_for_the_layers_that_the_folder_has(family, tiny_backbon
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_causal_models_are_read_at_their_last_token(family, tiny_backbone, tmp_path):
-    check(RECIPES["prompteol"].replace(pooling="layer--2/last-token"), tiny_backbone(family), tmp_path)
+    check(
+        RECIPES["prompteol"].replace(pooling="layer--2/last-token"), tiny_backbone(family), tmp_path
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +124,10 @@ def test_causal_models_are_read_at_their_last_token(family, tiny_backbone, tmp_p
         (Recipe(transforms=("flow",)), "neither an affine map nor dense layers"),
         (PROMPT.replace(transforms=("topk-tokens:5",)), "neither an affine map"),
         (RECIPES["prompteol"], "of this family"),
-        (Recipe(prompt=f"soft-template-lookup:{TEMPLATE}", pooling="last/mask"), "more than tokens"),
+        (
+            Recipe(prompt=f"soft-template-lookup:{TEMPLATE}", pooling="last/mask"),
+            "more than tokens",
+        ),
     ],
     ids=["ditto", "denoised", "deep-prefix", "flow", "topk", "qwen2", "lookup"],
 )
@@ -135,7 +150,9 @@ def test_parity_is_refused_where_it_is_not_there():
             check_parity(ours, theirs, "x")
 
 
-def test_the_command_writes_a_folder_with_a_card_and_says_what_loads_it(run, tmp_path, home, tiny_folder):
+def test_the_command_writes_a_folder_with_a_card_and_says_what_loads_it(
+    run, tmp_path, home, tiny_folder
+):
     recipe = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
     Registry(home).save(Entry("mine", recipe))
     folder = tmp_path / "st"
@@ -145,26 +162,46 @@ def test_the_command_writes_a_folder_with_a_card_and_says_what_loads_it(run, tmp
     assert told["load"] == f'SentenceTransformer("{folder}")' and told["bytes"] > 0
     about = json.loads((folder / "promptcli.json").read_text())
     assert about["recipe"]["pooling"] == "last/avg" and len(about["fingerprint"]) == 64
-    assert load_file(folder / "model.safetensors")["embeddings.word_embeddings.weight"].dtype == torch.float32
+    assert (
+        load_file(folder / "model.safetensors")["embeddings.word_embeddings.weight"].dtype
+        == torch.float32
+    )
     card = (folder / "README.md").read_text()
     assert yaml.safe_load(card.split("---\n")[1])["library_name"] == "sentence-transformers"
     assert str(tiny_folder("bert")) not in card
     assert {path.name for path in tmp_path.iterdir()} == {"st", "home"}
-    refused(run("export", "mine", "-o", folder, "--to", "sentence-transformers"), 2, "exists", "--force")
+    refused(
+        run("export", "mine", "-o", folder, "--to", "sentence-transformers"), 2, "exists", "--force"
+    )
 
 
-def test_bad_input_is_one_line_and_nothing_is_written(run, tmp_path, home, tiny_backbone, tiny_folder):
+def test_bad_input_is_one_line_and_nothing_is_written(
+    run, tmp_path, home, tiny_backbone, tiny_folder
+):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary.txt").write_text("dear")
-    folder, backbone = shutil.copytree(tiny_folder("bert"), tmp_path / "copy"), tiny_backbone("bert")
+    folder, backbone = (
+        shutil.copytree(tiny_folder("bert"), tmp_path / "copy"),
+        tiny_backbone("bert"),
+    )
     recipe = Recipe(backbone=str(folder), prompt="deep-prefix:3", pooling="last/cls")
-    Registry(home).save(Entry("prefix", recipe, random_numbers(recipe, backbone), vars(backbone.provenance)))
+    Registry(home).save(
+        Entry("prefix", recipe, random_numbers(recipe, backbone), vars(backbone.provenance))
+    )
     tensors = load_file(folder / "model.safetensors")
-    save_file({name: tensor + 1e-3 for name, tensor in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {name: tensor + 1e-3 for name, tensor in tensors.items()},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
     out, to = ("-o", tmp_path / "x"), ("--to", "sentence-transformers")
     refused(run("export", "last-avg", *out, "--to", "onxx"), 2, "unknown target 'onxx'")
     refused(run("export", "last-avg", *out, *to, "--int8"), 2, "--int8", "onnx")
-    refused(run("export", "last-avg", "-o", tmp_path / "mine", *to, "--force"), 2, "it holds no promptcli.json")
+    refused(
+        run("export", "last-avg", "-o", tmp_path / "mine", *to, "--force"),
+        2,
+        "it holds no promptcli.json",
+    )
     refused(run("export", "prefix", *out, *to), 2, "was made with other weights")
     (folder / "config.json").unlink()
     refused(run("export", "prefix", *out, *to), 3, "config.json")
@@ -175,7 +212,9 @@ def test_bad_input_is_one_line_and_nothing_is_written(run, tmp_path, home, tiny_
 def test_a_tuned_backbone_becomes_a_plain_checkpoint(tiny_backbone, tiny_folder, tmp_path):
     recipe = Recipe(backbone=str(tiny_folder("bert")), pooling="last/avg")
     with pytest.raises(UsageError, match="nothing to merge"):
-        export_merged(Entry("x", recipe), build_encoder(recipe, backbone=tiny_backbone("bert")), tmp_path)
+        export_merged(
+            Entry("x", recipe), build_encoder(recipe, backbone=tiny_backbone("bert")), tmp_path
+        )
     weights = tiny_backbone("bert").model.state_dict()
     tuned = {f"{TUNED}{name}": tensor + 0.01 for name, tensor in weights.items()}
     encoder = build_encoder(recipe, device="cpu", dtype="float32", tensors=tuned)
@@ -188,12 +227,16 @@ PREFIX = Recipe(prompt="deep-prefix:3", pooling="last/cls")
 
 
 def equal_to_peft(folder, encoder, body, position):
-    """Compare an encoder with the states that peft computes, and with the folder read as peft's own."""
+    """Compare an encoder with the states that peft computes, and with the folder read as peft's
+    own.
+    """
     model = PeftModel.from_pretrained(body, folder).eval()
     for sentence in SENTENCES[:4]:
         ids = torch.tensor(encoder.inputs([sentence]).rows)
         with torch.inference_mode():
-            state = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0, position]
+            state = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[
+                0, position
+            ]
         np.testing.assert_allclose(state.numpy(), encoder.encode(sentence), atol=1e-5)
     config = json.loads((folder / "adapter_config.json").read_text())
     assert (config["base_model_name_or_path"], config["revision"]) == ("owner/tiny", "abc")
@@ -201,7 +244,9 @@ def equal_to_peft(folder, encoder, body, position):
     config |= {"base_model_name_or_path": "base", "revision": None}
     (folder / "adapter_config.json").write_text(json.dumps(config))
     entry = read_folder(str(folder), folder)
-    read = open_model(replace(entry, recipe=entry.recipe.replace(pooling=encoder.pooling.spec)), dtype="float32")
+    read = open_model(
+        replace(entry, recipe=entry.recipe.replace(pooling=encoder.pooling.spec)), dtype="float32"
+    )
     np.testing.assert_allclose(read.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-6)
 
 
@@ -212,18 +257,29 @@ def test_a_deep_prefix_is_peft_s_prefix_tuning(tiny_backbone, tiny_folder, tmp_p
     equal_to_peft(tmp_path, encoder, body, 0)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2"])  # GPT-2 stores its linear maps the other way round
+@pytest.mark.parametrize(
+    "family", ["bert", "gpt2"]
+)  # GPT-2 stores its linear maps the other way round
 def test_a_lora_is_peft_s_and_comes_back(family, tiny_folder, tmp_path):
-    recipe = Recipe(backbone=str(tiny_folder(family)), pooling="last/cls" if family == "bert" else "last/last-token")
+    recipe = Recipe(
+        backbone=str(tiny_folder(family)),
+        pooling="last/cls" if family == "bert" else "last/last-token",
+    )
     body = AutoModel.from_pretrained(tiny_folder(family))
-    modules = [name for name, _ in body.named_modules() if name.endswith(("query", "value", "c_attn", "mlp.c_proj"))]
+    modules = [
+        name
+        for name, _ in body.named_modules()
+        if name.endswith(("query", "value", "c_attn", "mlp.c_proj"))
+    ]
     generator = torch.Generator().manual_seed(0)
     tensors = {f"{TUNED}lora_alpha": torch.tensor(6.0)}
     for name in modules:
         weight = body.get_submodule(name).weight
         out, width = weight.T.shape if family == "gpt2" else weight.shape
         for part, shape in (("A", (2, width)), ("B", (out, 2))):
-            tensors[f"{TUNED}{name}.lora_{part}.default.weight"] = torch.randn(shape, generator=generator) * 0.1
+            tensors[f"{TUNED}{name}.lora_{part}.default.weight"] = (
+                torch.randn(shape, generator=generator) * 0.1
+            )
     encoder = build_encoder(recipe, device="cpu", dtype="float32", tensors=tensors)
     plain = build_encoder(recipe, device="cpu", dtype="float32").encode(SENTENCES)
     assert np.abs(plain - encoder.encode(SENTENCES)).max() > 1e-3
@@ -235,7 +291,11 @@ def test_a_lora_is_peft_s_and_comes_back(family, tiny_folder, tmp_path):
     ("recipe", "base", "said"),
     [(PREFIX, None, "`base` OWNER/NAME"), (RECIPES["cls"], "a/b", "no learned keys and values")],
 )
-def test_what_peft_cannot_hold_is_refused_with_the_reason(recipe, base, said, tiny_backbone, tmp_path):
+def test_what_peft_cannot_hold_is_refused_with_the_reason(
+    recipe, base, said, tiny_backbone, tmp_path
+):
     with pytest.raises(UsageError, match=said):
-        export_peft(Entry("x", recipe), random_encoder(recipe, tiny_backbone("bert")), tmp_path, base=base)
+        export_peft(
+            Entry("x", recipe), random_encoder(recipe, tiny_backbone("bert")), tmp_path, base=base
+        )
     assert not list(tmp_path.iterdir())

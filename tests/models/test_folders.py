@@ -1,4 +1,6 @@
-"""Folders are read as what they say they are: sentence-transformers' modules, ours, plain language models."""
+"""Folders are read as what they say they are: sentence-transformers' modules, ours, plain language
+models.
+"""
 
 import importlib.util
 import json
@@ -23,17 +25,53 @@ from tests.tiny import SENTENCES
 TEXTS = [*SENTENCES, *(" ".join(["dog"] * count) for count in (2, 9, 29, 30, 31, 32, 33, 60, 200))]
 WIDTH = 16
 TEMPLATE = 'This sentence : "[X]" means [MASK] .'
-MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", ["cls", "mean"], ["weightedmean", "max", "mean"]]
+MODES = [
+    "cls",
+    "max",
+    "mean",
+    "mean_sqrt_len_tokens",
+    "weightedmean",
+    ["cls", "mean"],
+    ["weightedmean", "max", "mean"],
+]
 
 
-def made(tmp_path, body, *, pooling=None, after=(), limit=32, inside="", prompts=None, default=None, lower=False):
-    """Write a folder as sentence-transformers 2 to 6 do; ``after``: (kind, configuration, tensors)."""
+def made(
+    tmp_path,
+    body,
+    *,
+    pooling=None,
+    after=(),
+    limit=32,
+    inside="",
+    prompts=None,
+    default=None,
+    lower=False,
+):
+    """Write a folder as sentence-transformers 2 to 6 do.
+
+    ``after``: (kind, configuration, tensors).
+    """
     folder = tmp_path / "model"
     shutil.copytree(body, folder / inside)
-    write(folder / inside, "sentence_bert_config.json", {"max_seq_length": limit, "do_lower_case": lower})
-    write_modules(folder, {"word_embedding_dimension": 32, **(pooling or {"pooling_mode": "mean"})}, after, inside)
+    write(
+        folder / inside,
+        "sentence_bert_config.json",
+        {"max_seq_length": limit, "do_lower_case": lower},
+    )
+    write_modules(
+        folder,
+        {"word_embedding_dimension": 32, **(pooling or {"pooling_mode": "mean"})},
+        after,
+        inside,
+    )
     if prompts is not None:
-        about = {"__version__": {}, "prompts": prompts, "default_prompt_name": default, "similarity_fn_name": "cosine"}
+        about = {
+            "__version__": {},
+            "prompts": prompts,
+            "default_prompt_name": default,
+            "similarity_fn_name": "cosine",
+        }
         write(folder, "config_sentence_transformers.json", about)
     return folder
 
@@ -43,12 +81,19 @@ def load(folder, **options):
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-@pytest.mark.parametrize(("family", "flags"), [("bert", True), ("bert", False), ("roberta", False), ("mpnet", True)])
+@pytest.mark.parametrize(
+    ("family", "flags"), [("bert", True), ("bert", False), ("roberta", False), ("mpnet", True)]
+)
 def test_pooling_is_the_folders_own(tiny_folder, tmp_path, family, flags, mode):
     pooling = {"pooling_mode": mode, "include_prompt": True}
     if flags:
-        pooling = {flag: name in ([mode] if isinstance(mode, str) else mode) for name, flag in reference.FLAGS.items()}
-    folder = made(tmp_path, tiny_folder(family), pooling=pooling, inside="0_Transformer" if flags else "")
+        pooling = {
+            flag: name in ([mode] if isinstance(mode, str) else mode)
+            for name, flag in reference.FLAGS.items()
+        }
+    folder = made(
+        tmp_path, tiny_folder(family), pooling=pooling, inside="0_Transformer" if flags else ""
+    )
     vectors, wanted = load(folder).encode(TEXTS), reference.vectors(folder, TEXTS)
     assert lowest_cosine(vectors, wanted) >= 0.9999
     assert np.abs(vectors - wanted).max() < 1e-4 * np.abs(wanted).max()
@@ -59,13 +104,24 @@ def dense(number, rows, columns, activation, bias=True):
     tensors = {"linear.weight": torch.randn(rows, columns, generator=generator)}
     if bias:
         tensors["linear.bias"] = torch.randn(rows, generator=generator)
-    config = {"in_features": columns, "out_features": rows, "bias": bias, "activation_function": activation}
+    config = {
+        "in_features": columns,
+        "out_features": rows,
+        "bias": bias,
+        "activation_function": activation,
+    }
     return "Dense", config, tensors
 
 
 def test_layers_after_the_pooling_and_normalize(tiny_folder, tmp_path):
-    wide = made(tmp_path / "wide", tiny_folder("bert"), after=[dense(1, 8, 9, "torch.nn.modules.activation.Tanh")])
-    with pytest.raises(PromptcliError, match=r"for vectors of 9 dimensions .*, and those before it have 16"):
+    wide = made(
+        tmp_path / "wide",
+        tiny_folder("bert"),
+        after=[dense(1, 8, 9, "torch.nn.modules.activation.Tanh")],
+    )
+    with pytest.raises(
+        PromptcliError, match=r"for vectors of 9 dimensions .*, and those before it have 16"
+    ):
         load(wide)
     tanh, identity = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
     layers = [dense(1, 24, WIDTH, tanh), dense(2, 8, 24, identity, bias=False)]
@@ -86,14 +142,19 @@ def test_prompts_by_name_and_by_default(tiny_folder, tmp_path):
     def wanted(before):
         return reference.vectors(folder, [before + text for text in TEXTS])
 
-    assert dict(encoder.prompts) == {"document": "", **prompts} and encoder.default_prompt_name == "passage"
+    assert (
+        dict(encoder.prompts) == {"document": "", **prompts}
+        and encoder.default_prompt_name == "passage"
+    )
     assert lowest_cosine(encoder.encode(TEXTS), wanted("flowers : ")) >= 0.9999
     assert lowest_cosine(encoder.encode_document(TEXTS), wanted("")) >= 0.9999
     assert lowest_cosine(encoder.encode_query(TEXTS), wanted("the dog : ")) >= 0.9999
     assert lowest_cosine(encoder.encode(TEXTS, prompt_name="query"), wanted("the dog : ")) >= 0.9999
     assert lowest_cosine(encoder.encode(TEXTS, prompt="a man "), wanted("a man ")) >= 0.9999
     assert lowest_cosine(encoder.encode(TEXTS, prompt=""), wanted("")) >= 0.9999
-    with pytest.raises(PromptcliError, match="prompt_name 'other'; valid: query, document, passage, none"):
+    with pytest.raises(
+        PromptcliError, match="prompt_name 'other'; valid: query, document, passage, none"
+    ):
         encoder.encode(TEXTS, prompt_name="other")
 
 
@@ -104,7 +165,9 @@ def test_the_tokenizers_limit_holds_if_the_module_has_none(tiny_folder, tmp_path
     assert load(folder).max_length == 16
 
 
-@pytest.mark.parametrize(("family", "pooling"), [("llama", "last/last-token"), ("bert", pc.Recipe().pooling)])
+@pytest.mark.parametrize(
+    ("family", "pooling"), [("llama", "last/last-token"), ("bert", pc.Recipe().pooling)]
+)
 def test_the_pooling_assumed_for_a_plain_model_is_said(family, pooling, tiny_folder, caplog):
     with caplog.at_level("INFO", logger="promptcli"):
         assert load(tiny_folder(family)).recipe.pooling == pooling
@@ -122,7 +185,9 @@ def change(file, **fields):
 def add_module(kind):
     def damage(folder):
         modules = json.loads((folder / "modules.json").read_text())
-        write(folder, "modules.json", [*modules, {"idx": 9, "name": "9", "path": "9_X", "type": kind}])
+        write(
+            folder, "modules.json", [*modules, {"idx": 9, "name": "9", "path": "9_X", "type": kind}]
+        )
 
     return damage
 
@@ -133,18 +198,38 @@ def add_module(kind):
         (remove("1_Pooling/config.json"), "has no 1_Pooling/config.json"),
         (remove("2_Dense/model.safetensors"), "has no 2_Dense/model.safetensors"),
         (change("2_Dense/config.json", out_features=7), "its config.json says (7, "),
-        (change("2_Dense/config.json", activation_function="torch.nn.Mish"), "a Dense layer with mish"),
+        (
+            change("2_Dense/config.json", activation_function="torch.nn.Mish"),
+            "a Dense layer with mish",
+        ),
         (change("1_Pooling/config.json", pooling_mode="median"), "pools by median"),
-        (lambda folder: write(folder, "config_sentence_transformers.json", {"prompts": {"query": ["x"]}}), "prompts"),
-        (lambda folder: write(folder, "config_sentence_transformers.json", {"default_prompt_name": ["q"]}), "'q'"),
+        (
+            lambda folder: write(
+                folder, "config_sentence_transformers.json", {"prompts": {"query": ["x"]}}
+            ),
+            "prompts",
+        ),
+        (
+            lambda folder: write(
+                folder, "config_sentence_transformers.json", {"default_prompt_name": ["q"]}
+            ),
+            "'q'",
+        ),
         (change("config.json", use_bidirectional_attention=True), "is a bert-bidirectional"),
         (add_module(f"{MODULES}LSTM"), "has a module LSTM (9_X); supported"),
         (add_module("custom_st.Transformer"), "remote code and is never run"),
-        (lambda folder: write(folder, "modules.json", {"a": 1}), "modules.json: Expected `array`, got `object`"),
+        (
+            lambda folder: write(folder, "modules.json", {"a": 1}),
+            "modules.json: Expected `array`, got `object`",
+        ),
     ],
 )
 def test_what_cannot_be_read_faithfully_is_refused_by_name(tiny_folder, tmp_path, damage, message):
-    folder = made(tmp_path, tiny_folder("bert"), after=[dense(1, 8, WIDTH, "torch.nn.modules.activation.Tanh")])
+    folder = made(
+        tmp_path,
+        tiny_folder("bert"),
+        after=[dense(1, 8, WIDTH, "torch.nn.modules.activation.Tanh")],
+    )
     damage(folder)
     with pytest.raises(PromptcliError) as raised:
         load(folder)
@@ -152,7 +237,9 @@ def test_what_cannot_be_read_faithfully_is_refused_by_name(tiny_folder, tmp_path
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("mode", ["cls", "max", "mean", "mean_sqrt_len_tokens", "lasttoken", ["cls", "mean"]], ids=str)
+@pytest.mark.parametrize(
+    "mode", ["cls", "max", "mean", "mean_sqrt_len_tokens", "lasttoken", ["cls", "mean"]], ids=str
+)
 def test_a_pooling_may_leave_the_prompt_out(tiny_folder, tmp_path, mode):
     body, query = tiny_folder("bert"), "the dog : "
     pooling = {"pooling_mode": mode, "include_prompt": False}
@@ -167,7 +254,9 @@ def test_a_pooling_may_leave_the_prompt_out(tiny_folder, tmp_path, mode):
             with torch.inference_mode():
                 x = model(**tokens).last_hidden_state[0, first:]
             modes = [mode] if isinstance(mode, str) else mode
-            vectors.append(torch.cat([reference.pooled(x, name, torch.ones(len(x))) for name in modes]).numpy())
+            vectors.append(
+                torch.cat([reference.pooled(x, name, torch.ones(len(x))) for name in modes]).numpy()
+            )
         return np.array(vectors)
 
     assert lowest_cosine(encoder.encode_query(TEXTS), wanted(query, count)) >= 0.9999
@@ -175,7 +264,9 @@ def test_a_pooling_may_leave_the_prompt_out(tiny_folder, tmp_path, mode):
     assert lowest_cosine(encoder.prompted(query).encode_document(TEXTS), wanted("", 0)) >= 0.9999
 
 
-def test_a_weighted_mean_that_leaves_the_prompt_out_is_refused_when_it_is_asked_for(tiny_folder, tmp_path):
+def test_a_weighted_mean_that_leaves_the_prompt_out_is_refused_when_it_is_asked_for(
+    tiny_folder, tmp_path
+):
     pooling = {"pooling_mode": "weightedmean", "include_prompt": False}
     encoder = load(made(tmp_path, tiny_folder("bert"), pooling=pooling, prompts={"query": "ask: "}))
     with pytest.raises(PromptcliError, match="weightedmean"):
@@ -196,11 +287,21 @@ def static_folder(tmp_path, *, distilled):
     tokenizer.no_padding()
     tokenizer.enable_truncation(20)
     rows = torch.randn(tokenizer.get_vocab_size(), 8, generator=torch.Generator().manual_seed(0))
-    write(tmp_path, "modules.json", [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}StaticEmbedding"}])
+    write(
+        tmp_path,
+        "modules.json",
+        [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}StaticEmbedding"}],
+    )
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     if distilled:
-        write(tmp_path, "config.json", {"model_type": "model2vec", "normalize": True, "max_length": 20})
-    save_file({"embeddings" if distilled else "embedding.weight": rows}, tmp_path / "model.safetensors")
+        write(
+            tmp_path,
+            "config.json",
+            {"model_type": "model2vec", "normalize": True, "max_length": 20},
+        )
+    save_file(
+        {"embeddings" if distilled else "embedding.weight": rows}, tmp_path / "model.safetensors"
+    )
     return tokenizer, rows
 
 
@@ -210,9 +311,13 @@ def test_a_table_of_words(tmp_path, distilled):
     texts, wanted = [*TEXTS, "dog ☂ cat", ""], []
     for text in texts:
         ids = tokenizer.encode(text, add_special_tokens=False).ids
-        ids = [token for token in ids if not (distilled and token == tokenizer.token_to_id("[UNK]"))]
+        ids = [
+            token for token in ids if not (distilled and token == tokenizer.token_to_id("[UNK]"))
+        ]
         vector = rows[ids].mean(0) if ids else torch.zeros(8)
-        wanted.append((torch.nn.functional.normalize(vector, dim=0) if distilled else vector).numpy())
+        wanted.append(
+            (torch.nn.functional.normalize(vector, dim=0) if distilled else vector).numpy()
+        )
     encoder = load(tmp_path)
     np.testing.assert_allclose(encoder.encode(texts), wanted, atol=1e-6)
     encoder.save(tmp_path / "saved")
@@ -223,7 +328,9 @@ def test_a_table_of_words(tmp_path, distilled):
         if there and importlib.util.find_spec(program):
             library = importlib.import_module(program)
             kind = library.StaticModel.from_pretrained if distilled else library.SentenceTransformer
-            np.testing.assert_allclose(kind(str(tmp_path)).encode(texts), encoder.encode(texts), atol=1e-6)
+            np.testing.assert_allclose(
+                kind(str(tmp_path)).encode(texts), encoder.encode(texts), atol=1e-6
+            )
 
 
 @pytest.mark.parametrize(
@@ -237,7 +344,11 @@ def test_a_table_of_words(tmp_path, distilled):
 )
 def test_exports_are_read_back(recipe, tiny_folder, tiny_backbone, tmp_path):
     recipe, backbone = recipe.replace(backbone=str(tiny_folder("bert"))), tiny_backbone("bert")
-    export(Entry("x", recipe, random_numbers(recipe, backbone)), "sentence-transformers", tmp_path / "out")
+    export(
+        Entry("x", recipe, random_numbers(recipe, backbone)),
+        "sentence-transformers",
+        tmp_path / "out",
+    )
     back = load(tmp_path / "out").encode(SENTENCES)
     assert lowest_cosine(back, random_encoder(recipe, backbone).encode(SENTENCES)) >= 0.9999
 

@@ -1,4 +1,6 @@
-"""An encoder as a graph: in torch for every recipe, as ONNX where it is installed, and as what computes a model."""
+"""An encoder as a graph: in torch for every recipe, as ONNX where it is installed, and as what
+computes a model.
+"""
 
 import re
 from dataclasses import replace
@@ -46,11 +48,15 @@ CASES = [(family, recipe) for family, recipes in RECIPE.items() for recipe in re
 def padded(encoder, texts):
     rows = encoder.inputs(texts).rows
     width = min(max(map(len, rows)) + 2, encoder.max_length)
-    ids = torch.tensor([row + [encoder.backbone.tokenizer.pad] * (width - len(row)) for row in rows])
+    ids = torch.tensor(
+        [row + [encoder.backbone.tokenizer.pad] * (width - len(row)) for row in rows]
+    )
     return ids, torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
 
 
-@pytest.mark.parametrize(("family", "recipe"), CASES, ids=lambda case: getattr(case, "pooling", case))
+@pytest.mark.parametrize(
+    ("family", "recipe"), CASES, ids=lambda case: getattr(case, "pooling", case)
+)
 def test_the_graph_is_the_encoder(family, recipe, tiny_backbone):
     encoder = random_encoder(recipe, tiny_backbone(family))
     with torch.inference_mode():
@@ -63,13 +69,17 @@ def test_onnxruntime_computes_the_same(tiny_backbone, tmp_path):
         pytest.importorskip(library, reason=f"{library} is not installed")
     encoder = random_encoder(PROMPT.replace(denoise="hidden"), tiny_backbone("bert"))
     written = export_onnx(Entry("x", encoder.recipe), encoder, tmp_path, int8=True)
-    assert written.cosine is not None and written.cosine > 0.999999 and written.tool == "onnxruntime"
+    assert (
+        written.cosine is not None and written.cosine > 0.999999 and written.tool == "onnxruntime"
+    )
     assert "cosines to float32" in written.notes[-1] and (tmp_path / "model_int8.onnx").is_file()
     limit = encoder.max_length
     assert len(file_inputs(tmp_path / "tokenizer.json", ["word " * 600])[0]) == limit
 
 
-SENTENCES = [" ".join(["two", "cats"] * (number % 30)) + f" sleep {number}" for number in range(200)]
+SENTENCES = [
+    " ".join(["two", "cats"] * (number % 30)) + f" sleep {number}" for number in range(200)
+]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +99,10 @@ def test_auto_goes_by_libraries_processor_and_rows(installed, bfloat16, rows, ta
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """A backend that runs the graph in torch, off by a share of each number; counts what it is asked."""
+    """A backend that runs the graph in torch, off by a share of each number.
+
+    Counts what it is asked.
+    """
 
     def install(off=0.0, dtypes=("float32", "bfloat16")):
         graphs, calls = [], []
@@ -134,15 +147,24 @@ def test_a_prompt_in_front_is_computed_by_the_graph_or_refused(stand_in, tiny_fo
     for recipe in (RECIPES["prompt"], Recipe(pooling="last/avg")):
         stand_in()
         options = {"dtype": "float32", "prompts": prompts}
-        encoder, torchs = (build(recipe, tiny_folder, tmp_path, name, **options) for name in ("stand-in", "torch"))
+        encoder, torchs = (
+            build(recipe, tiny_folder, tmp_path, name, **options) for name in ("stand-in", "torch")
+        )
         assert encoder.prompted("two cats ").graph is encoder.graph
         found, wanted = (one.encode(SENTENCES, prompt_name="query") for one in (encoder, torchs))
-        assert np.abs(found - wanted).max() < 1e-5 and not np.allclose(found, torchs.encode(SENTENCES), atol=1e-3)
+        assert np.abs(found - wanted).max() < 1e-5 and not np.allclose(
+            found, torchs.encode(SENTENCES), atol=1e-3
+        )
     without_text = replace(prompts, counted=False)
-    for recipe, texts in ((RECIPES["prompt-denoised"], prompts), (Recipe(pooling="first-last/avg"), without_text)):
+    for recipe, texts in (
+        (RECIPES["prompt-denoised"], prompts),
+        (Recipe(pooling="first-last/avg"), without_text),
+    ):
         stand_in()
         with pytest.raises(UsageError, match="graph of backend stand-in"):
-            build(recipe, tiny_folder, tmp_path, prompts=texts).encode(SENTENCES, prompt_name="query")
+            build(recipe, tiny_folder, tmp_path, prompts=texts).encode(
+                SENTENCES, prompt_name="query"
+            )
 
 
 def test_vectors_that_are_not_torchs_are_not_used(stand_in, tiny_folder, tmp_path):
@@ -151,7 +173,9 @@ def test_vectors_that_are_not_torchs_are_not_used(stand_in, tiny_folder, tmp_pat
         build(RECIPES["prompt"], tiny_folder, tmp_path)
 
 
-def test_auto_takes_float32_where_bfloat16_is_too_far(stand_in, tiny_folder, tmp_path, monkeypatch, caplog):
+def test_auto_takes_float32_where_bfloat16_is_too_far(
+    stand_in, tiny_folder, tmp_path, monkeypatch, caplog
+):
     stand_in(off=0.5)
     monkeypatch.setattr(backends, "choose_dtype", lambda name, device: torch.bfloat16)
     with caplog.at_level("INFO", logger="promptcli"):
@@ -164,16 +188,30 @@ def test_auto_takes_float32_where_bfloat16_is_too_far(stand_in, tiny_folder, tmp
 @pytest.mark.parametrize(
     ("recipe", "options", "line"),
     [
-        (RECIPES["prompt"], {"backend": "onyx"}, "openvino, openvino-int8, onnx, onnx-int8, stand-in, torch, auto"),
-        (RECIPES["prompt"], {"backend": "openvino"}, r"openvino, not installed .* '\.\[openvino\]'"),
-        (RECIPES["prompt"], {"backend": "openvino-int8"}, r"nncf, not installed .* '\.\[openvino\]'"),
+        (
+            RECIPES["prompt"],
+            {"backend": "onyx"},
+            "openvino, openvino-int8, onnx, onnx-int8, stand-in, torch, auto",
+        ),
+        (
+            RECIPES["prompt"],
+            {"backend": "openvino"},
+            r"openvino, not installed .* '\.\[openvino\]'",
+        ),
+        (
+            RECIPES["prompt"],
+            {"backend": "openvino-int8"},
+            r"nncf, not installed .* '\.\[openvino\]'",
+        ),
         (RECIPES["prompt"], {"dtype": "float16"}, "computes in float32 or bfloat16, not float16"),
         (RECIPES["prompt"], {"device": "mps"}, "runs on the processor, not on 'mps'"),
         (Recipe(pooling="first-last/unbiased"), {}, "which a graph cannot express"),
         (RECIPES["static-avg"], {}, "averages rows of a table"),
     ],
 )
-def test_what_cannot_be_is_one_line(recipe, options, line, stand_in, tiny_folder, tmp_path, monkeypatch):
+def test_what_cannot_be_is_one_line(
+    recipe, options, line, stand_in, tiny_folder, tmp_path, monkeypatch
+):
     stand_in()
     if "openvino" in options.get("backend", ""):
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -184,25 +222,42 @@ def test_what_cannot_be_is_one_line(recipe, options, line, stand_in, tiny_folder
 
 def test_8_bits_that_lose_too_much_are_refused_unless_asked_for(stand_in, tiny_folder, tmp_path):
     stand_in(off=0.5, dtypes=("int8",))
-    with pytest.raises(CheckFailedError, match=r"mean cosine of only .* give `dtype` int8 to use them all the same"):
+    with pytest.raises(
+        CheckFailedError, match=r"mean cosine of only .* give `dtype` int8 to use them all the same"
+    ):
         build(RECIPES["prompt"], tiny_folder, tmp_path)
-    assert build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="int8").provenance["dtype"] == "int8"
+    assert (
+        build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="int8").provenance["dtype"] == "int8"
+    )
 
 
-@pytest.mark.parametrize(("count", "said"), [(10, "demo sentences (10 of yours are too few, give 300)"),
-                                             (400, "300 of your sentences")])  # fmt: skip
-def test_8_bit_ranges_are_measured_on_the_users_sentences(count, said, tiny_folder, tmp_path, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(10, "demo sentences (10 of yours are too few, give 300)"), (400, "300 of your sentences")],
+)
+def test_8_bit_ranges_are_measured_on_the_users_sentences(
+    count, said, tiny_folder, tmp_path, monkeypatch, caplog
+):
     taken = []
     write = BACKENDS["openvino-int8"].write
-    monkeypatch.setattr(backends.onnx, "write_openvino", lambda encoder, folder, texts: taken.extend(texts))
+    monkeypatch.setattr(
+        backends.onnx, "write_openvino", lambda encoder, folder, texts: taken.extend(texts)
+    )
     monkeypatch.setattr(backends.onnx, "loss_of", lambda *_: "no loss")
-    monkeypatch.setattr(backends.onnx, "load_openvino", lambda *_: lambda batch: np.ones((batch.ids.size(0), 16)))
-    monkeypatch.setitem(BACKENDS, "stand-in", Backend((), ("int8",), write, backends.onnx.load_openvino))
+    monkeypatch.setattr(
+        backends.onnx, "load_openvino", lambda *_: lambda batch: np.ones((batch.ids.size(0), 16))
+    )
+    monkeypatch.setitem(
+        BACKENDS, "stand-in", Backend((), ("int8",), write, backends.onnx.load_openvino)
+    )
     own = (f"sentence {number}" for number in range(count))
     with caplog.at_level("INFO", logger="promptcli"):
         build(RECIPES["prompt"], tiny_folder, tmp_path, dtype="int8", calibration=own)
     assert f"calibrated on {said}; no loss" in caplog.messages[-1]
-    assert ("sentence 299" in taken, len(taken) >= 300) == (count == 400, True) and "sentence 300" not in taken
+    assert ("sentence 299" in taken, len(taken) >= 300) == (
+        count == 400,
+        True,
+    ) and "sentence 300" not in taken
 
 
 @pytest.mark.parametrize("backend", ["openvino", "openvino-int8", "onnx", "onnx-int8"])
@@ -211,8 +266,16 @@ def test_other_libraries_compute_it(backend, tiny_folder, tmp_path, caplog):
         pytest.importorskip(library, reason=f"{library} is not installed")
     eight_bits = backend.endswith("int8")
     with caplog.at_level("INFO", logger="promptcli"):
-        encoder = build(RECIPES["prompt"], tiny_folder, tmp_path, backend, dtype="int8" if eight_bits else "stored")
+        encoder = build(
+            RECIPES["prompt"],
+            tiny_folder,
+            tmp_path,
+            backend,
+            dtype="int8" if eight_bits else "stored",
+        )
     told = caplog.messages
-    torchs = build(RECIPES["prompt"], tiny_folder, tmp_path, "torch", dtype="float32").encode(SENTENCES)
+    torchs = build(RECIPES["prompt"], tiny_folder, tmp_path, "torch", dtype="float32").encode(
+        SENTENCES
+    )
     assert lowest_cosine(torchs, encoder.encode(SENTENCES)) > (0.9 if eight_bits else 0.99999)
     assert any("cosines to float32" in line for line in told) == eight_bits

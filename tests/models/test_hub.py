@@ -51,15 +51,25 @@ def api(hub):
 
 @pytest.fixture
 def entry(tiny_folder, tiny_backbone):
-    """Return a function that makes an entry with random numbers on a backbone in a folder, or on one of the hub."""
+    """Return a function that makes an entry with random numbers on a backbone in a folder, or on
+    one of the hub.
+    """
 
     def make(prompt="[X]", transforms=(), *, backbone=None, tuned=False, **about):
         own = tiny_backbone("bert")
-        recipe = Recipe(str(tiny_folder("bert")), prompt=prompt, pooling="last/avg", transforms=tuple(transforms))
+        recipe = Recipe(
+            str(tiny_folder("bert")),
+            prompt=prompt,
+            pooling="last/avg",
+            transforms=tuple(transforms),
+        )
         tensors = random_numbers(recipe, own)
         if tuned:
             weights = own.model.state_dict().items()
-            tensors |= {TUNED + name: value + 0.01 if value.is_floating_point() else value for name, value in weights}
+            tensors |= {
+                TUNED + name: value + 0.01 if value.is_floating_point() else value
+                for name, value in weights
+            }
         return Entry("mine", recipe.replace(backbone=backbone or recipe.backbone), tensors, **about)
 
     return make
@@ -70,32 +80,51 @@ def put_backbone(hub, folder):
 
 
 def vectors(entry):
-    return build_encoder(entry.recipe, device="cpu", dtype="float32", tensors=entry.tensors).encode(SENTENCES)
+    return build_encoder(entry.recipe, device="cpu", dtype="float32", tensors=entry.tensors).encode(
+        SENTENCES
+    )
 
 
 def leftovers(registry, home):
-    """Return the registry's entries, those of them that hold a backbone, and what was not removed."""
+    """Return the registry's entries, those of them that hold a backbone, and what was not
+    removed.
+    """
     names = [name for name in registry.names() if name not in ("mini", "mini-static")]
-    return names, [name for name in names if (registry.folder(name) / "backbone").is_dir()], list(home.glob(".new.*"))
+    return (
+        names,
+        [name for name in names if (registry.folder(name) / "backbone").is_dir()],
+        list(home.glob(".new.*")),
+    )
 
 
 SCORES = [{"task": "STS-B", "split": "dev", "metric": "spearman", "value": 70.0}]
 
 
 @pytest.mark.parametrize("where", ["folder", "hub"])
-@pytest.mark.parametrize("kind", [{"transforms": ["whitening"]}, {"prompt": "deep-prefix:3"}, {"tuned": True}], ids=str)
+@pytest.mark.parametrize(
+    "kind", [{"transforms": ["whitening"]}, {"prompt": "deep-prefix:3"}, {"tuned": True}], ids=str
+)
 def test_what_was_pushed_comes_back_bit_by_bit(
     where, kind, hub, api, entry, registry, home, tiny_folder, tmp_path, monkeypatch
 ):
     sha = put_backbone(hub, tiny_folder("bert"))
     transfer = Recipe(backbone=str(tiny_folder("bert")), pooling="last/cls")
-    about = {"provenance": {"trained": {"source": f"{tmp_path}/wiki1m_for_simcse.txt", "seed": 3}}, "scores": SCORES}
-    made = entry(**kind, backbone="owner/tiny" if where == "hub" else None, transfer=transfer, **about)
+    about = {
+        "provenance": {"trained": {"source": f"{tmp_path}/wiki1m_for_simcse.txt", "seed": 3}},
+        "scores": SCORES,
+    }
+    made = entry(
+        **kind, backbone="owner/tiny" if where == "hub" else None, transfer=transfer, **about
+    )
     heard = []
     monkeypatch.setattr(publishing, "note", lambda line: heard.append((line, list(hub.asked))))
     pushed = push(api, made, REPO)
     said, asked = heard[-1]
-    assert f"MB to {hub.url}/{REPO}: " in said and "README.md" in said and not any(REPO in each for each in asked)
+    assert (
+        f"MB to {hub.url}/{REPO}: " in said
+        and "README.md" in said
+        and not any(REPO in each for each in asked)
+    )
     files = hub.repos[REPO].files()
     kept = json.loads(files["promptcli.json"])["recipe"]["backbone"]
     if where == "hub":
@@ -112,7 +141,10 @@ def test_what_was_pushed_comes_back_bit_by_bit(
         assert not any(str(path).encode() in content for content in files.values())
 
     card = yaml.safe_load(files["README.md"].decode().split("---\n")[1])
-    assert (card["library_name"], card["datasets"]) == ("promptcli", ["princeton-nlp/datasets-for-simcse"])
+    assert (card["library_name"], card["datasets"]) == (
+        "promptcli",
+        ["princeton-nlp/datasets-for-simcse"],
+    )
     assert card.get("base_model") == ("owner/tiny" if where == "hub" else None)
     relation = "finetune" if "tuned" in kind else "adapter"
     assert card.get("base_model_relation") == (relation if where == "hub" else None)
@@ -121,14 +153,20 @@ def test_what_was_pushed_comes_back_bit_by_bit(
     again = registry.load("again")
     np.testing.assert_array_equal(vectors(again), vectors(made))
     assert (again.scores, again.provenance["trained"]["seed"]) == (SCORES, 3)
-    assert again.provenance["pulled"] == pulled.provenance["pulled"] == {"repo": REPO, "revision": pushed.commit}
+    assert (
+        again.provenance["pulled"]
+        == pulled.provenance["pulled"]
+        == {"repo": REPO, "revision": pushed.commit}
+    )
     assert again.transfer == transfer.explicit().replace(backbone=again.recipe.backbone)
     assert leftovers(registry, home) == (["again"], ["again"] if where == "folder" else [], [])
     by_path = pc.load(registry.folder("again"), device="cpu", dtype="float32")
     np.testing.assert_array_equal(by_path.encode(SENTENCES), vectors(made))
 
 
-def test_the_same_content_makes_no_new_commit_and_an_earlier_model_s_files_go(hub, api, entry, registry):
+def test_the_same_content_makes_no_new_commit_and_an_earlier_model_s_files_go(
+    hub, api, entry, registry
+):
     first = push(api, entry(transforms=["whitening"]), REPO)
     hub.add(REPO, {"LICENSE": b"mine", "tensors.bin": b"x"})
     commits = len(hub.repos[REPO].log)
@@ -138,27 +176,47 @@ def test_the_same_content_makes_no_new_commit_and_an_earlier_model_s_files_go(hu
     assert not any("/commit/" in request for request in hub.asked)
     third = push(api, entry(), REPO)
     assert third.changed and len(hub.repos[REPO].log) == commits + 1  # one commit, whatever changed
-    assert "tensors.safetensors" not in hub.repos[REPO].files() and hub.repos[REPO].files()["LICENSE"] == b"mine"
+    assert (
+        "tensors.safetensors" not in hub.repos[REPO].files()
+        and hub.repos[REPO].files()["LICENSE"] == b"mine"
+    )
     np.testing.assert_array_equal(vectors(pull(api, registry, REPO, "plain")), vectors(entry()))
 
 
-def test_what_the_hub_refuses_is_one_line_and_nothing_is_sent(hub, api, entry, registry, monkeypatch):
+def test_what_the_hub_refuses_is_one_line_and_nothing_is_sent(
+    hub, api, entry, registry, monkeypatch
+):
     push(api, entry(), REPO)
     push(api, entry(), "me/hidden", private=True)
     assert hub.repos["me/hidden"].private
     pull(HfApi(token=READER), registry, "me/hidden", "hidden")
     other = entry(transforms=["whitening"])
     for error, said, ask in (
-        (NotFoundError, "for private ones type `hf auth login`", lambda: pull(HfApi(), registry, "me/hidden", "x")),
+        (
+            NotFoundError,
+            "for private ones type `hf auth login`",
+            lambda: pull(HfApi(), registry, "me/hidden", "x"),
+        ),
         (UsageError, "is public; nothing was sent", lambda: push(api, other, REPO, private=True)),
-        (UsageError, "may not do this with me/mine", lambda: push(HfApi(token=READER), other, REPO)),
-        (UsageError, "does not know this token", lambda: push(HfApi(token="hf_wrong"), other, REPO)),
+        (
+            UsageError,
+            "may not do this with me/mine",
+            lambda: push(HfApi(token=READER), other, REPO),
+        ),
+        (
+            UsageError,
+            "does not know this token",
+            lambda: push(HfApi(token="hf_wrong"), other, REPO),
+        ),
     ):
         with pytest.raises(error, match=said):
             ask()
     assert len(hub.repos[REPO].log) == 2
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    for ask in (lambda: pull(HfApi(), registry, REPO, "x"), lambda: push(HfApi(token=WRITER), other, REPO)):
+    for ask in (
+        lambda: pull(HfApi(), registry, REPO, "x"),
+        lambda: push(HfApi(token=WRITER), other, REPO),
+    ):
         with pytest.raises(NotFoundError, match=f"{REPO}: the hub did not do it: ConnectError"):
             ask()
 
@@ -186,7 +244,10 @@ def other_weights(files):
 TAMPERED = [
     (lambda files: {"modules.json": files["modules.json"] + b" "}, "modules.json"),
     (other_weights, "another encoder than was pushed"),
-    (marked(files={"backbone/../../evil.json": {"size": 1, "sha256": "0"}}), "which no model of promptcli has"),
+    (
+        marked(files={"backbone/../../evil.json": {"size": 1, "sha256": "0"}}),
+        "which no model of promptcli has",
+    ),
     (marked(files={"backbone/vocab.txt": {"size": 1, "sha256": "0"}}), "no backbone/vocab.txt"),
 ]
 
@@ -223,10 +284,16 @@ def test_the_commands(hub, entry, registry, run, monkeypatch):
     pushed = run("push", "mine", REPO, "--private")
     assert (pushed.code, pushed.out) == (0, f"{hub.url}/{REPO}\n"), pushed.err
     again = run("push", "mine", REPO, "--json").json
-    assert not again["changed"] and again["files"]["tensors.safetensors"] > 0 and again["backbone"] is None
+    assert (
+        not again["changed"]
+        and again["files"]["tensors.safetensors"] > 0
+        and again["backbone"] is None
+    )
     enable_progress_bars()
     pulled = run("pull", REPO, "--name", "again", "--json")
-    assert pulled.json["fingerprint"] == again["fingerprint"] and "it/s" not in pulled.err, "a bar of the client"
+    assert pulled.json["fingerprint"] == again["fingerprint"] and "it/s" not in pulled.err, (
+        "a bar of the client"
+    )
     hub.asked.clear()
     hub.add("me/other", {"config.json": b"{}"})
     for arguments, code, said in [
@@ -237,11 +304,15 @@ def test_the_commands(hub, entry, registry, run, monkeypatch):
         (("pull", "me/other", "--name", "x"), 2, "promptcli models import me/other --name NAME"),
     ]:
         ran = run(*arguments)
-        assert (ran.code, ran.out) == (code, "") and said in ran.err and "Traceback" not in ran.err, ran.err
+        assert (
+            (ran.code, ran.out) == (code, "") and said in ran.err and "Traceback" not in ran.err
+        ), ran.err
     assert [request for request in hub.asked if "POST" in request] == []
 
 
-def test_a_folder_called_as_a_repository_goes_first_and_that_is_said(hub, run, tiny_folder, tmp_path, monkeypatch):
+def test_a_folder_called_as_a_repository_goes_first_and_that_is_said(
+    hub, run, tiny_folder, tmp_path, monkeypatch
+):
     sha = put_backbone(hub, tiny_folder("bert"))
     (tmp_path / "owner").mkdir()
     (tmp_path / "owner" / "tiny").symlink_to(tiny_folder("bert"))
@@ -258,7 +329,10 @@ def test_the_library_knows_branches_and_commits(hub, api, entry, registry, monke
     main = pc.push(encoder, REPO)
     assert main.fingerprint == encoder.fingerprint == encoder.push_to_hub("me/other").fingerprint
     push(api, entry(), REPO, revision="plain")
-    assert set(hub.repos[REPO].heads) == {"main", "plain"} and hub.repos[REPO].heads["main"] == main.commit
+    assert (
+        set(hub.repos[REPO].heads) == {"main", "plain"}
+        and hub.repos[REPO].heads["main"] == main.commit
+    )
     pulled = {name: pc.pull(REPO, f"of-{name}", revision=name) for name in ("plain", main.commit)}
     assert [one.recipe.transforms for one in pulled.values()] == [(), ("whitening",)]
     for revision in (None, main.commit):

@@ -1,4 +1,6 @@
-"""Imports: folders in the published layouts, made here, become entries with the vectors of their authors' formula."""
+"""Imports: folders in the published layouts, made here, become entries with the vectors of their
+authors' formula.
+"""
 
 import json
 import os
@@ -31,7 +33,9 @@ OF = 'This sentence of "[X]" means [MASK] .'
 
 @pytest.fixture
 def authors(tiny_folder, tmp_path):
-    """Return a function that makes a folder as training code saves it: the encoder under ``bert.``, and more."""
+    """Return a function that makes a folder as training code saves it: the encoder under ``bert.``,
+    and more.
+    """
 
     def make(name, extra, *, pickled=False):
         folder = shutil.copytree(tiny_folder("bert"), tmp_path / name)
@@ -51,7 +55,9 @@ def authors(tiny_folder, tmp_path):
 
 def vectors(registry, name):
     entry = registry.load(name)
-    return build_encoder(entry.recipe, device="cpu", dtype="float32", tensors=entry.tensors).encode(SENTENCES)
+    return build_encoder(entry.recipe, device="cpu", dtype="float32", tensors=entry.tensors).encode(
+        SENTENCES
+    )
 
 
 def states(folder, text):
@@ -75,7 +81,11 @@ def kind_of(entry):
 def test_simcse_unsupervised_has_no_head_and_supervised_has_one(registry, authors, tiny_folder):
     own = head()
     made = import_model(registry, str(authors("my-unsup-simcse", own)), "unsup")
-    assert (kind_of(made), made.recipe.pooling, made.recipe.transforms) == ("SimCSE checkpoint", "last/cls", ())
+    assert (kind_of(made), made.recipe.pooling, made.recipe.transforms) == (
+        "SimCSE checkpoint",
+        "last/cls",
+        (),
+    )
     made = import_model(registry, str(authors("my-sup-simcse", own)), "sup")
     assert made.recipe.transforms == ("projection:tanh",)
     for row, text in enumerate(SENTENCES[:4]):
@@ -88,11 +98,18 @@ def test_simcse_unsupervised_has_no_head_and_supervised_has_one(registry, author
 def test_promptbert_is_read_at_its_mask(registry, authors, tiny_folder):
     made = import_model(registry, str(authors("unsup-PromptBERT", head())), "p")
     recipe = made.recipe
-    assert (kind_of(made), recipe.prompt, recipe.pooling) == ("PromptBERT checkpoint", OF, "last/mask")
+    assert (kind_of(made), recipe.prompt, recipe.pooling) == (
+        "PromptBERT checkpoint",
+        OF,
+        "last/mask",
+    )
     ids, layer = states(tiny_folder("bert"), OF.replace("[X]", SENTENCES[0]))
     np.testing.assert_allclose(vectors(registry, "p")[0], layer[ids.tolist().index(4)], atol=1e-5)
     supervised = import_model(registry, str(authors("sup-PromptBERT", head(norm=True))), "s")
-    assert (supervised.recipe.transforms, supervised.recipe.denoise) == (("projection:mlm",), "head")
+    assert (supervised.recipe.transforms, supervised.recipe.denoise) == (
+        ("projection:mlm",),
+        "head",
+    )
     assert np.isfinite(vectors(registry, "s")).all()
 
 
@@ -107,7 +124,9 @@ def test_promcse_s_prefix_is_a_deep_prefix(registry, authors, tiny_backbone):
     for layer in range(LAYERS):
         for part in (0, 1):
             assert torch.equal(stored[layer, part], parts[:, 2 * layer + part].transpose(0, 1))
-    short = authors("broken-promcse", {"prefix_encoder.embedding.weight": numbers[:, :-2].contiguous()})
+    short = authors(
+        "broken-promcse", {"prefix_encoder.embedding.weight": numbers[:, :-2].contiguous()}
+    )
     with pytest.raises(UsageError, match=r"64\)"):
         import_model(registry, str(short), "broken")
     assert "broken" not in registry.names()
@@ -116,7 +135,9 @@ def test_promcse_s_prefix_is_a_deep_prefix(registry, authors, tiny_backbone):
 def test_weights_in_several_files_come_with_their_index(registry, tiny_folder, tmp_path):
     folder = shutil.copytree(tiny_folder("modernbert"), tmp_path / "sharded")
     (folder / "model.safetensors").unlink()
-    AutoModel.from_pretrained(tiny_folder("modernbert")).save_pretrained(folder, max_shard_size="10KB")
+    AutoModel.from_pretrained(tiny_folder("modernbert")).save_pretrained(
+        folder, max_shard_size="10KB"
+    )
     assert len(list(folder.glob("*.safetensors"))) > 1
     import_model(registry, str(folder), "whole")
     own = build_encoder(Recipe(str(folder)), device="cpu", dtype="float32")
@@ -141,8 +162,13 @@ def test_a_pickle_is_refused_then_converted_and_a_malicious_one_never_runs(
     assert refused.code == 2 and "pytorch_model.bin" in refused.err and "--convert" in refused.err
     converted = run("models", "import", folder, "--name", "p", "--convert", "--json")
     assert converted.code == 0, converted.err
-    assert "a separate process" in converted.err and json.loads(converted.out)["recipe"]["pooling"] == "last/cls"
-    np.testing.assert_allclose(vectors(registry, "p")[0], states(tiny_folder("bert"), SENTENCES[0])[1][0], atol=1e-5)
+    assert (
+        "a separate process" in converted.err
+        and json.loads(converted.out)["recipe"]["pooling"] == "last/cls"
+    )
+    np.testing.assert_allclose(
+        vectors(registry, "p")[0], states(tiny_folder("bert"), SENTENCES[0])[1][0], atol=1e-5
+    )
     assert not sprung(folder)
     sentinel = tmp_path / "ran"
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Payload(sentinel)}))
@@ -164,7 +190,9 @@ def test_names_may_have_slashes_after_the_at(monkeypatch):
     assert asked == [("owner/name", "refs/pr/5")]
 
 
-def test_links_out_of_a_foreign_folder_are_not_followed_except_those_of_the_hub_s_cache(registry, authors, tmp_path):
+def test_links_out_of_a_foreign_folder_are_not_followed_except_those_of_the_hub_s_cache(
+    registry, authors, tmp_path
+):
     (tmp_path / "secret.txt").write_text("[PAD]\nsecret\n")
     folder = authors("my-unsup-simcse", head())
     (folder / "vocab_more.txt").symlink_to(tmp_path / "secret.txt")
@@ -214,7 +242,9 @@ def _promptcli_folder(**fields):
         shutil.rmtree(folder)
         (folder.parent / "saved").rename(folder)
         content = json.loads((folder / "promptcli.json").read_text())
-        content["recipe"] |= {name: value.format(folder.parent) for name, value in fields.get("recipe", {}).items()}
+        content["recipe"] |= {
+            name: value.format(folder.parent) for name, value in fields.get("recipe", {}).items()
+        }
         content["files"] |= fields.get("files", {})
         (folder / "promptcli.json").write_text(json.dumps(content))
 
@@ -237,8 +267,14 @@ OUTSIDE = {
         _promptcli_folder(files={"../private/config.json": {"size": 1, "sha256": None}}),
         "leads out of it",
     ),
-    "the backbone of a recipe": (_promptcli_folder(recipe={"backbone": "{}/private"}), "outside of the folder"),
-    "word vectors of a recipe": (_promptcli_folder(recipe={"backbone": "glove:/etc/passwd"}), "outside of the folder"),
+    "the backbone of a recipe": (
+        _promptcli_folder(recipe={"backbone": "{}/private"}),
+        "outside of the folder",
+    ),
+    "word vectors of a recipe": (
+        _promptcli_folder(recipe={"backbone": "glove:/etc/passwd"}),
+        "outside of the folder",
+    ),
 }
 
 
@@ -248,7 +284,10 @@ def test_no_name_in_a_foreign_folder_leads_out_of_it(name, registry, tiny_folder
     shutil.copytree(tiny_folder("bert"), tmp_path / "private")
     folder = shutil.copytree(tiny_folder("bert"), tmp_path / "foreign")
     change(folder)
-    for take in (lambda: import_model(registry, str(folder), "new"), lambda: open_model(read_model(str(folder)))):
+    for take in (
+        lambda: import_model(registry, str(folder), "new"),
+        lambda: open_model(read_model(str(folder))),
+    ):
         with pytest.raises(PromptcliError, match=message):
             take()
     assert "new" not in registry.names()
@@ -257,7 +296,11 @@ def test_no_name_in_a_foreign_folder_leads_out_of_it(name, registry, tiny_folder
 def test_an_adapter_s_base_in_its_own_folder_is_imported_with_it(registry, tiny_folder, tmp_path):
     folder = tmp_path / "lora"
     shutil.copytree(tiny_folder("bert"), folder / "base")
-    write(folder, "adapter_config.json", {"base_model_name_or_path": "base", "peft_type": "LORA", "lora_alpha": 2})
+    write(
+        folder,
+        "adapter_config.json",
+        {"base_model_name_or_path": "base", "peft_type": "LORA", "lora_alpha": 2},
+    )
     name = "base_model.model.encoder.layer.0.attention.self.query.lora_{}.weight"
     halves = {name.format("A"): torch.ones(2, WIDTH), name.format("B"): torch.ones(WIDTH, 2)}
     save_file(halves, folder / "adapter_model.safetensors")
@@ -271,6 +314,9 @@ def test_a_pipe_in_a_model_folder_is_refused_and_not_waited_for(registry, author
     folder = authors("my-unsup-simcse", head())
     (folder / "model.safetensors").unlink()
     os.mkfifo(folder / "model.safetensors")
-    for take in (lambda: import_model(registry, str(folder), "new"), lambda: load_backbone(str(folder))):
+    for take in (
+        lambda: import_model(registry, str(folder), "new"),
+        lambda: load_backbone(str(folder)),
+    ):
         with pytest.raises(UsageError, match=r"model.safetensors of .* is a pipe or a device"):
             take()

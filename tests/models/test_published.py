@@ -1,4 +1,6 @@
-"""The models that people type first: folders of their files and configurations load equal to sentence-transformers."""
+"""The models that people type first: folders of their files and configurations load equal to
+sentence-transformers.
+"""
 
 import importlib.util
 import itertools
@@ -17,7 +19,12 @@ from tests.published import MODELS, MODULES, save_body, save_published, write
 from tests.reference import sentence_transformers_folder
 from tests.tiny import SENTENCES
 
-TEXTS = [*SENTENCES, *(" ".join(["dog runs ,"] * count) for count in (2, 9, 50, 130, 200)), "Straße 12.", "A\nB"]
+TEXTS = [
+    *SENTENCES,
+    *(" ".join(["dog runs ,"] * count) for count in (2, 9, 50, 130, 200)),
+    "Straße 12.",
+    "A\nB",
+]
 TEXTS += ["  two spaces  around it  ", "\tA tab, and a line\n", " "]
 INSTALLED = importlib.util.find_spec("sentence_transformers") is not None
 
@@ -38,7 +45,9 @@ def folder(tmp_path_factory):
 def close(ours, theirs):
     ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-    return (np.sum(ours * theirs, axis=1) / lengths).min() >= 0.9999 and np.abs(ours - theirs).max() < 1e-4
+    return (np.sum(ours * theirs, axis=1) / lengths).min() >= 0.9999 and np.abs(
+        ours - theirs
+    ).max() < 1e-4
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -47,7 +56,9 @@ def test_a_published_model_is_read_as_it_says(folder, name):
     ours, prompts = pc.load(path, device="cpu", dtype="float32"), MODELS[name].prompts or {}
 
     def wanted(prompt):
-        return sentence_transformers_folder.vectors(path, [prompts.get(prompt, "") + text for text in TEXTS])
+        return sentence_transformers_folder.vectors(
+            path, [prompts.get(prompt, "") + text for text in TEXTS]
+        )
 
     assert close(ours.encode(TEXTS), wanted(None))
     for prompt in prompts:
@@ -66,9 +77,14 @@ def test_a_published_model_is_read_as_it_says(folder, name):
 
 @pytest.mark.parametrize("name", [name for name, model in MODELS.items() if not model.lower])
 def test_special_tokens_may_be_typed(folder, name):
-    """Those of a model whose texts are lower-cased stay special in sentence-transformers, unlike in the reference."""
+    """Those of a model whose texts are lower-cased stay special in sentence-transformers, unlike in
+    the reference.
+    """
     path = folder(name)
-    tokens = [token["content"] for token in json.loads((path / "tokenizer.json").read_text())["added_tokens"]]
+    tokens = [
+        token["content"]
+        for token in json.loads((path / "tokenizer.json").read_text())["added_tokens"]
+    ]
     forms = (
         "a {} cat",
         "{}",
@@ -97,17 +113,36 @@ def edited(folder, path, file, changes):
 @pytest.mark.parametrize(
     ("name", "file", "changes", "expected"),
     [
-        ("all-MiniLM-L6-v2", "config_sentence_transformers.json", {"truncate_dim": 5}, lambda vectors: vectors[:, :5]),
-        ("modernbert-embed-base", "sentence_bert_config.json", {"do_lower_case": True}, lambda vectors: vectors),
-        ("gte-modernbert-base", "tokenizer_config.json", {"truncation_side": "left"}, lambda vectors: vectors),
+        (
+            "all-MiniLM-L6-v2",
+            "config_sentence_transformers.json",
+            {"truncate_dim": 5},
+            lambda vectors: vectors[:, :5],
+        ),
+        (
+            "modernbert-embed-base",
+            "sentence_bert_config.json",
+            {"do_lower_case": True},
+            lambda vectors: vectors,
+        ),
+        (
+            "gte-modernbert-base",
+            "tokenizer_config.json",
+            {"truncation_side": "left"},
+            lambda vectors: vectors,
+        ),
     ],
 )
 def test_what_a_folder_declares_is_obeyed(folder, tmp_path, name, file, changes, expected):
-    short = edited(folder(name), tmp_path / "short", "sentence_bert_config.json", {"max_seq_length": 40})
+    short = edited(
+        folder(name), tmp_path / "short", "sentence_bert_config.json", {"max_seq_length": 40}
+    )
     path = edited(short, tmp_path / "model", file, changes)
     ours, prompts = pc.load(path, device="cpu", dtype="float32"), MODELS[name].prompts or {}
     for prompt in (None, *(["search_query"] if prompts else [])):
-        read = sentence_transformers_folder.vectors(path, [prompts.get(prompt, "") + text for text in TEXTS])
+        read = sentence_transformers_folder.vectors(
+            path, [prompts.get(prompt, "") + text for text in TEXTS]
+        )
         assert close(ours.encode(TEXTS, prompt_name=prompt), expected(read))
     other = pc.load(short).encode(TEXTS)
     assert other.shape != (len(TEXTS), ours.width) or not close(ours.encode(TEXTS), other)
@@ -122,13 +157,19 @@ def test_what_a_folder_declares_is_obeyed(folder, tmp_path, name, file, changes,
     ("name", "file", "changes"),
     [
         ("all-MiniLM-L6-v2", "tokenizer_config.json", {"split_special_tokens": True}),
-        ("all-MiniLM-L6-v2", "sentence_bert_config.json", {"processing_kwargs": {"text": {"padding": True}}}),
+        (
+            "all-MiniLM-L6-v2",
+            "sentence_bert_config.json",
+            {"processing_kwargs": {"text": {"padding": True}}},
+        ),
         ("all-MiniLM-L6-v2", "config_sentence_transformers.json", {"truncate_dim": "many"}),
         ("embeddinggemma-300m", "2_Dense/config.json", {"use_residual": True}),
         ("embeddinggemma-300m", "2_Dense/config.json", {"module_input_name": "token_embeddings"}),
     ],
 )
-def test_what_a_folder_declares_and_is_not_supported_is_refused(folder, tmp_path, name, file, changes):
+def test_what_a_folder_declares_and_is_not_supported_is_refused(
+    folder, tmp_path, name, file, changes
+):
     (field,) = changes
     with pytest.raises(UsageError, match=f"sets {field} to .*"):
         pc.load(edited(folder(name), tmp_path / "model", file, changes))
@@ -137,7 +178,11 @@ def test_what_a_folder_declares_and_is_not_supported_is_refused(folder, tmp_path
 def test_a_model_with_code_of_its_own_is_refused(tmp_path):
     path = save_published("e5-base-v2", tmp_path / "model")
     config = json.loads((path / "config.json").read_text())
-    write(path, "config.json", {**config, "model_type": "nomic_bert", "auto_map": {"AutoModel": "modeling.Model"}})
+    write(
+        path,
+        "config.json",
+        {**config, "model_type": "nomic_bert", "auto_map": {"AutoModel": "modeling.Model"}},
+    )
     with pytest.raises(UsageError, match="remote code, which is never run"):
         pc.load(path)
 
@@ -147,12 +192,18 @@ def test_an_author_s_checkpoint_is_told_by_its_name(tmp_path, caplog):
     save_body(tmp_path / "sup-simcse-bert-base-uncased", config, fields, tokenizer)
     with caplog.at_level("INFO", logger="promptcli"):
         recipe = pc.load(tmp_path / "sup-simcse-bert-base-uncased", device="cpu").recipe
-    assert (recipe.pooling, recipe.transforms, recipe.prompt) == ("last/cls", ("cls-pooler",), "[X]")
+    assert (recipe.pooling, recipe.transforms, recipe.prompt) == (
+        "last/cls",
+        ("cls-pooler",),
+        "[X]",
+    )
     assert "is taken for a" in caplog.text and "supervised by its name" in caplog.text
 
 
 def with_adapter(folder, tmp_path):
-    """Write a sentence-transformers folder whose language model is a LoRA, and the same with the LoRA merged."""
+    """Write a sentence-transformers folder whose language model is a LoRA, and the same with the
+    LoRA merged.
+    """
     adapted, merged = tmp_path / "adapted", tmp_path / "merged"
     shutil.copytree(folder("all-MiniLM-L6-v2"), merged)
     shutil.copytree(merged, adapted)
@@ -165,13 +216,22 @@ def with_adapter(folder, tmp_path):
     layer = "encoder.layer.0.attention.self.query"
     weight = weights[f"{layer}.weight"]
     generator = torch.Generator().manual_seed(0)
-    down, up = (torch.randn(shape, generator=generator) for shape in ((2, weight.size(1)), (weight.size(0), 2)))
+    down, up = (
+        torch.randn(shape, generator=generator)
+        for shape in ((2, weight.size(1)), (weight.size(0), 2))
+    )
     weights[f"{layer}.weight"] = weight + 6 / 2 * up @ down
     save_file(weights, merged / "model.safetensors", {"format": "pt"})
     halves = {"A": down, "B": up}
-    stored = {f"base_model.model.{layer}.lora_{half}.weight": tensor for half, tensor in halves.items()}
+    stored = {
+        f"base_model.model.{layer}.lora_{half}.weight": tensor for half, tensor in halves.items()
+    }
     save_file(stored, adapted / "adapter_model.safetensors")
-    write(adapted, "adapter_config.json", {"peft_type": "LORA", "lora_alpha": 6, "base_model_name_or_path": "base"})
+    write(
+        adapted,
+        "adapter_config.json",
+        {"peft_type": "LORA", "lora_alpha": 6, "base_model_name_or_path": "base"},
+    )
     return adapted, merged
 
 
@@ -181,7 +241,9 @@ def test_the_modules_of_an_adapter_are_read(folder, tmp_path, home):
     ours = pc.load(adapted, device="cpu", dtype="float32")
     assert close(ours.encode(TEXTS), wanted)
     assert ours.recipe.transforms == ("normalize",) and ours.recipe.pooling == "last/avg"
-    assert not close(pc.load(folder("all-MiniLM-L6-v2"), device="cpu", dtype="float32").encode(TEXTS), wanted)
+    assert not close(
+        pc.load(folder("all-MiniLM-L6-v2"), device="cpu", dtype="float32").encode(TEXTS), wanted
+    )
     pc.import_model(adapted, "adapted")
     ours.save(tmp_path / "saved")
     shutil.rmtree(adapted)
@@ -194,7 +256,9 @@ def without_modules(path):
 
 
 def reranker(path):
-    write(path, "modules.json", [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}Transformer"}])
+    write(
+        path, "modules.json", [{"idx": 0, "name": "0", "path": "", "type": f"{MODULES}Transformer"}]
+    )
     write(path, "sentence_bert_config.json", {"transformer_task": "sequence-classification"})
 
 
@@ -216,7 +280,11 @@ def of_flax(path):
 def prompt_tuning(path):
     (path / "config.json").unlink()
     (path / "modules.json").unlink()
-    write(path, "adapter_config.json", {"peft_type": "PROMPT_TUNING", "base_model_name_or_path": "owner/name"})
+    write(
+        path,
+        "adapter_config.json",
+        {"peft_type": "PROMPT_TUNING", "base_model_name_or_path": "owner/name"},
+    )
 
 
 @pytest.mark.parametrize(
@@ -250,8 +318,12 @@ def test_the_language_model_of_such_a_folder_is_a_backbone(spoil, folder, tmp_pa
 def test_what_was_read_is_saved_and_pickled(folder, tmp_path, name):
     encoder = pc.load(folder(name), device="cpu", dtype="float32")
     vectors = [encoder.encode(SENTENCES), encoder.encode_query(SENTENCES)]
-    pc.load(folder(name), device="cpu", dtype="bfloat16").save(tmp_path / "saved")  # nothing is lost
+    pc.load(folder(name), device="cpu", dtype="bfloat16").save(
+        tmp_path / "saved"
+    )  # nothing is lost
     again = pc.load(tmp_path / "saved", device="cpu", dtype="float32")
     assert again.prompts == encoder.prompts and again.fingerprint == encoder.fingerprint
     np.testing.assert_array_equal([again.encode(SENTENCES), again.encode_query(SENTENCES)], vectors)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(encoder)).encode_query(SENTENCES), vectors[1])
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(encoder)).encode_query(SENTENCES), vectors[1]
+    )

@@ -1,4 +1,6 @@
-"""The registry: entries saved, replaced and removed, by several processes and by one that is killed."""
+"""The registry: entries saved, replaced and removed, by several processes and by one that is
+killed.
+"""
 
 import dataclasses
 import json
@@ -20,13 +22,17 @@ from tests.killing import killed_at_every_step
 def fitted(name="white", fill=1.0):
     recipe = Recipe(transforms=("whitening:2",))
     tensors = {"whitening.mean": torch.full((3,), fill), "whitening.matrix": torch.eye(3, 2) * fill}
-    return Entry(name, recipe, tensors, {"width": 2, "on": "demo"}, [{"task": "sts-b", "value": 71.5}])
+    return Entry(
+        name, recipe, tensors, {"width": 2, "on": "demo"}, [{"task": "sts-b", "value": 71.5}]
+    )
 
 
 def assert_same(entry, expected):
     assert dataclasses.replace(entry, tensors={}) == dataclasses.replace(expected, tensors={})
     assert entry.tensors.keys() == expected.tensors.keys()
-    assert all(torch.equal(tensor, expected.tensors[name]) for name, tensor in entry.tensors.items())
+    assert all(
+        torch.equal(tensor, expected.tensors[name]) for name, tensor in entry.tensors.items()
+    )
 
 
 def test_home_is_promptcli_home_or_the_platform_folder(tmp_path):
@@ -68,13 +74,16 @@ def test_existing_name_is_refused_unless_forced(registry):
 def test_a_home_that_may_not_be_written_is_named_before_the_work(registry, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(
-        UsageError, match=r"models are kept in .*, which may not be written; .*PROMPTCLI_HOME=/a/folder"
+        UsageError,
+        match=r"models are kept in .*, which may not be written; .*PROMPTCLI_HOME=/a/folder",
     ):
         registry.check_free("new")
     assert registry.names() == [*SHIPPED]
 
 
-@pytest.mark.parametrize("name", ["", ".hidden", "..", "a/b", "a b", "ä", "a\n", "x" * 101, ".white.old"])
+@pytest.mark.parametrize(
+    "name", ["", ".hidden", "..", "a/b", "a b", "ä", "a\n", "x" * 101, ".white.old"]
+)
 def test_bad_names_are_refused(registry, name):
     with pytest.raises(UsageError, match="not a name"):
         registry.check_free(name)
@@ -103,7 +112,9 @@ def test_a_damaged_entry_is_one_line_and_can_be_removed(registry, changes, messa
 
 def test_a_home_that_is_missing_is_not_made_by_reading(tmp_path):
     registry = Registry(tmp_path / "nowhere")
-    assert registry.names() == list(SHIPPED) and registry.load("mini").recipe.backbone == "mini-bert"
+    assert (
+        registry.names() == list(SHIPPED) and registry.load("mini").recipe.backbone == "mini-bert"
+    )
     assert not (tmp_path / "nowhere").exists()
     for call in (registry.load, registry.card, registry.remove):
         with pytest.raises(NotFoundError, match="mini, mini-static"):
@@ -117,9 +128,14 @@ def test_a_kill_at_any_step_leaves_the_old_entry_or_the_new(tmp_path):
 
     def finish(path):
         Registry(path).save(fitted(fill=3.0), force=True)
-        assert [entry.name for entry in (path / "models").iterdir()] == ["white"], "a killed process's rest is swept"
+        assert [entry.name for entry in (path / "models").iterdir()] == ["white"], (
+            "a killed process's rest is swept"
+        )
 
-    first, second = (lambda path, fill=fill: Registry(path).save(fitted(fill=fill), force=True) for fill in (1.0, 2.0))
+    first, second = (
+        lambda path, fill=fill: Registry(path).save(fitted(fill=fill), force=True)
+        for fill in (1.0, 2.0)
+    )
     fills = killed_at_every_step(tmp_path / "r", first, second, look, finish, least=20)
     assert fills == sorted(fills) and set(fills) == {1.0, 2.0}
 
@@ -131,7 +147,9 @@ def with_backbone(path, number, name="white"):
         (folder / "made").mkdir()
         for file in ("config.json", "model.safetensors"):
             (folder / "made" / file).write_text(f"{number}")
-        return registry.save(fitted(name, float(number)), force=True, backbone=folder / "made").recipe.backbone
+        return registry.save(
+            fitted(name, float(number)), force=True, backbone=folder / "made"
+        ).recipe.backbone
 
 
 def test_a_backbone_is_in_its_entry_and_other_entries_have_it_too(registry, tmp_path):
@@ -143,7 +161,10 @@ def test_a_backbone_is_in_its_entry_and_other_entries_have_it_too(registry, tmp_
     registry.remove("white")
     assert not first.exists()
     backbone = Path(fitted_on_it.recipe.backbone)
-    assert backbone == registry.folder("fitted") / "backbone" and (backbone / "config.json").read_text() == "1"
+    assert (
+        backbone == registry.folder("fitted") / "backbone"
+        and (backbone / "config.json").read_text() == "1"
+    )
     registry.save(registry.load("fitted"), force=True)
     assert (backbone / "config.json").read_text() == "1"
 
@@ -157,7 +178,10 @@ PLAIN = Recipe(transforms=("whitening:2",))
     [
         (Choice(), MINI),
         (Choice(changes={"max_length": 32}), MINI.replace(max_length=32)),
-        (Choice(changes={"denoise": "none"}), Recipe()),  # its learned numbers are of its own recipe
+        (
+            Choice(changes={"denoise": "none"}),
+            Recipe(),
+        ),  # its learned numbers are of its own recipe
         (Choice(changes={"transforms": ("flow",)}), Recipe(transforms=("flow",))),
         (Choice(changes={"backbone": "other"}), Recipe(backbone="other")),
         (Choice(backbone="other"), Recipe(backbone="other")),
@@ -167,7 +191,9 @@ PLAIN = Recipe(transforms=("whitening:2",))
         (Choice("white", {"max_length": 32}), PLAIN.replace(max_length=32)),
     ],
 )
-def test_changes_start_from_the_model_the_default_entry_or_the_plain_recipe(choice, expected, registry):
+def test_changes_start_from_the_model_the_default_entry_or_the_plain_recipe(
+    choice, expected, registry
+):
     registry.save(fitted())
     assert resolve(registry, choice).recipe == expected
 
@@ -183,10 +209,16 @@ def test_recipes_by_name_as_text_and_as_a_file(registry, tmp_path):
     (tmp_path / "a=b.toml").write_text(toml, encoding="utf-8-sig")  # as Windows saves it
     assert of(recipe.to_json()).recipe == of("  " + recipe.to_json()).recipe == recipe
     assert of(tmp_path / "mine.json") == Entry("mine", recipe)
-    assert of(toml).recipe == of(tmp_path / "a=b.toml").recipe == Recipe(prompt="[X] is [MASK]", pooling="last/mask")
+    assert (
+        of(toml).recipe
+        == of(tmp_path / "a=b.toml").recipe
+        == Recipe(prompt="[X] is [MASK]", pooling="last/mask")
+    )
 
 
-@pytest.mark.parametrize("text", ["no.toml", f"{'x' * 5000}.json", "{", "pooling = last", "colour = 'red'", "bad.toml"])
+@pytest.mark.parametrize(
+    "text", ["no.toml", f"{'x' * 5000}.json", "{", "pooling = last", "colour = 'red'", "bad.toml"]
+)
 def test_what_is_not_a_recipe_is_refused(registry, text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
@@ -197,7 +229,11 @@ def test_what_is_not_a_recipe_is_refused(registry, text, tmp_path, monkeypatch):
 def test_a_local_backbone_becomes_absolute_and_a_hub_s_name_stays(registry, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bert").mkdir()
-    for given, stored in (("./bert", str(tmp_path / "bert")), ("mini-bert", "mini-bert"), ("org/bert", "org/bert")):
+    for given, stored in (
+        ("./bert", str(tmp_path / "bert")),
+        ("mini-bert", "mini-bert"),
+        ("org/bert", "org/bert"),
+    ):
         registry.save(Entry("local", Recipe(backbone=given)), force=True)
         assert registry.load("local").recipe.backbone == stored
 
@@ -214,7 +250,13 @@ def test_model_and_changes(registry):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"backbone": "x"}, {"pooling": "last/avg"}, {"transforms": ()}, {"prompt": "[X] !"}, {"denoise": "hidden"}],
+    [
+        {"backbone": "x"},
+        {"pooling": "last/avg"},
+        {"transforms": ()},
+        {"prompt": "[X] !"},
+        {"denoise": "hidden"},
+    ],
 )
 def test_fitted_numbers_forbid_another_recipe(registry, changes):
     registry.save(fitted())

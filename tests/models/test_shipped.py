@@ -12,12 +12,16 @@ MINI = SHIPPED["mini-bert"]
 
 
 def test_the_shipped_files_are_small():
-    assert sum(path.stat().st_size for path in MINI.parent.rglob("*") if path.is_file()) <= 40 * 10**6
+    assert (
+        sum(path.stat().st_size for path in MINI.parent.rglob("*") if path.is_file()) <= 40 * 10**6
+    )
 
 
 def test_the_fast_tier_is_word_embeddings_which_know_no_order(home):
     entry = Registry(home).load("mini-static")
-    assert entry.recipe == Recipe(backbone="mini-bert", period=False, pooling="static/avg").explicit()
+    assert (
+        entry.recipe == Recipe(backbone="mini-bert", period=False, pooling="static/avg").explicit()
+    )
     assert [tensor.dtype for tensor in entry.tensors.values()] == [torch.float16]
     assert entry.provenance["weights_sha256"] == open_model("mini").provenance["weights_sha256"]
     swapped = open_model(entry, dtype="float32").encode(

@@ -1,4 +1,6 @@
-"""Pre-training by bag-of-words prediction: the mask of a template predicts the words of its sentence."""
+"""Pre-training by bag-of-words prediction: the mask of a template predicts the words of its
+sentence.
+"""
 
 import itertools
 import math
@@ -11,7 +13,13 @@ from promptcli.backbones.vocabulary import MASK, SPECIALS, Vocabulary
 from promptcli.errors import UsageError
 from promptcli.named_templates import named_templates
 from promptcli.pretraining import corpus as corpus_file
-from promptcli.pretraining.batches import DEFAULT_TEMPLATES, mask, predict_words, read_templates, steps
+from promptcli.pretraining.batches import (
+    DEFAULT_TEMPLATES,
+    mask,
+    predict_words,
+    read_templates,
+    steps,
+)
 from promptcli.pretraining.corpus import Corpus
 from promptcli.pretraining.plan import Plan
 from promptcli.pretraining.trainer import Trainer
@@ -32,14 +40,25 @@ def few_function_pieces(monkeypatch):
 def made_corpus(lines=300, unrelated=60, seed=0, letters=True):
     rng = np.random.default_rng(seed)
     count = SIZE - len(SPECIALS)
-    rows = [rng.zipf(1.3, size).clip(max=count) + len(SPECIALS) - 1 for size in rng.integers(1, 20, lines)]
+    rows = [
+        rng.zipf(1.3, size).clip(max=count) + len(SPECIALS) - 1
+        for size in rng.integers(1, 20, lines)
+    ]
     pieces = (*SPECIALS, *("word" if letters and number % 7 else "7" for number in range(count)))
     ends = np.cumsum([len(row) for row in rows])
-    return Corpus(np.concatenate(rows).astype(np.uint16), ends, lines - unrelated, pieces, TEMPLATES)
+    return Corpus(
+        np.concatenate(rows).astype(np.uint16), ends, lines - unrelated, pieces, TEMPLATES
+    )
 
 
 def plan(**changes):
-    fields = {"tokens": 6000, "batch_tokens": 512, "objective": "bag-of-words", "templated": 1.0, "at_start": 1.0}
+    fields = {
+        "tokens": 6000,
+        "batch_tokens": 512,
+        "objective": "bag-of-words",
+        "templated": 1.0,
+        "at_start": 1.0,
+    }
     return Plan(**{**SHAPE, **fields, **changes})
 
 
@@ -58,7 +77,13 @@ def test_the_loss_is_the_plain_loops():
         place = masks[min(len(losses), len(masks) - 1)]
         assert batch.ids.ravel()[place] == MASK
         sentence = corpus.tokens[start:end].tolist()
-        loss = bag_of_words(lines, sentence, logits[place].tolist(), 20, lambda piece: (piece - len(SPECIALS)) % 7 != 0)
+        loss = bag_of_words(
+            lines,
+            sentence,
+            logits[place].tolist(),
+            20,
+            lambda piece: (piece - len(SPECIALS)) % 7 != 0,
+        )
         losses += [] if loss is None else [loss]
     assert len(losses) == len(masks) > 10
     places, gold = map(torch.from_numpy, (batch.places[: len(batch.gold)], batch.gold))
@@ -76,10 +101,17 @@ def test_sentences_stand_in_templates_and_are_hidden_in_part():
         restored.ravel()[batch.places[: len(batch.gold)]] = batch.gold
         for row, there, (start, end) in zip(restored, batch.real, step.spans.tolist(), strict=True):
             inside, sentence = row[there][1:-1].tolist(), corpus.tokens[start:end].tolist()
-            fits = [at for at, (before, after) in enumerate(TEMPLATES) if inside == [*before, *sentence, *after]]
+            fits = [
+                at
+                for at, (before, after) in enumerate(TEMPLATES)
+                if inside == [*before, *sentence, *after]
+            ]
             assert fits
             templates |= set(fits)
-        hidden, real = hidden + len(batch.gold), real + int((step.spans[:, 1] - step.spans[:, 0]).sum())
+        hidden, real = (
+            hidden + len(batch.gold),
+            real + int((step.spans[:, 1] - step.spans[:, 0]).sum()),
+        )
         assert batch.ids.size <= wanted.batch_tokens
     assert templates == {0, 1, 2}
     assert hidden / real == pytest.approx(0.25, abs=0.02)
@@ -94,7 +126,10 @@ def test_a_share_of_the_steps_is_plain_masking():
     one, other = predict_words(plain, wanted, corpus), mask(plain, wanted, corpus)
     assert np.array_equal(one.ids, other.ids)
     assert not len(one.words)
-    assert [step.seen for step in taken] == [0, *itertools.accumulate(step.tokens for step in taken[:-1])]
+    assert [step.seen for step in taken] == [
+        0,
+        *itertools.accumulate(step.tokens for step in taken[:-1]),
+    ]
 
 
 def test_lines_without_content_have_the_plain_loss():
@@ -107,7 +142,9 @@ def test_lines_without_content_have_the_plain_loss():
 
 @pytest.fixture
 def vocabulary():
-    return Vocabulary.load(next(iter(DEFAULT_TEMPLATES.parents[1].glob("**/shipped/mini*/vocab.txt"))))
+    return Vocabulary.load(
+        next(iter(DEFAULT_TEMPLATES.parents[1].glob("**/shipped/mini*/vocab.txt")))
+    )
 
 
 def test_the_papers_own_templates_are_held_out(vocabulary):
@@ -119,7 +156,14 @@ def test_the_papers_own_templates_are_held_out(vocabulary):
 
 
 @pytest.mark.parametrize(
-    "line", ["no slot [MASK] .", "[X] no mask .", "[X] [MASK] [MASK]", "[X] and [X] [MASK]", "a " * 40 + "[X] [MASK]"]
+    "line",
+    [
+        "no slot [MASK] .",
+        "[X] no mask .",
+        "[X] [MASK] [MASK]",
+        "[X] and [X] [MASK]",
+        "a " * 40 + "[X] [MASK]",
+    ],
 )
 def test_a_line_that_is_no_template(tmp_path, vocabulary, line):
     (tmp_path / "templates.txt").write_text(f"[X] is [MASK] .\n{line}\n")

@@ -1,4 +1,6 @@
-"""``promptcli pretrain``: a backbone from text or from earlier models, runs that are stopped, and what is refused."""
+"""``promptcli pretrain``: a backbone from text or from earlier models, runs that are stopped, and
+what is refused.
+"""
 
 import json
 import shutil
@@ -53,11 +55,25 @@ def test_a_model_from_text_is_a_backbone(run, text, tmp_path):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_at_a_learning_rate_of_0_the_model_is_the_one_begun_from(run, text, other_text, tmp_path, tied):
+def test_at_a_learning_rate_of_0_the_model_is_the_one_begun_from(
+    run, text, other_text, tmp_path, tied
+):
     first, second = tmp_path / "first", tmp_path / "second"
     options = [*TINY, *SMALL, "--tokens", "4000", "--set", f"tied={str(tied).lower()}"]
     assert run("pretrain", text, "-o", first, *options).code == 0
-    ran = run("pretrain", other_text, "--from", first, "-o", second, *SMALL, "--tokens", "2000", "--learning-rate", "0")
+    ran = run(
+        "pretrain",
+        other_text,
+        "--from",
+        first,
+        "-o",
+        second,
+        *SMALL,
+        "--tokens",
+        "2000",
+        "--learning-rate",
+        "0",
+    )
     assert ran.code == 0, ran.err
     weights, kept = weights_of(first), weights_of(second)
     assert weights.keys() == kept.keys()
@@ -66,8 +82,15 @@ def test_at_a_learning_rate_of_0_the_model_is_the_one_begun_from(run, text, othe
     assert torch.equal(weights.get("cls.predictions.decoder.weight", rows), rows) is tied
     assert (first / "vocab.txt").read_bytes() == (second / "vocab.txt").read_bytes()
     settings = json.loads((second / "work" / "plan.json").read_text())
-    assert f"Went on from the weights {settings['begun_from']}" in (second / "README.md").read_text(encoding="utf-8")
-    assert (settings["layers"], settings["width"], settings["vocab_size"], settings["positions"]) == (1, 16, 600, 64)
+    assert f"Went on from the weights {settings['begun_from']}" in (second / "README.md").read_text(
+        encoding="utf-8"
+    )
+    assert (
+        settings["layers"],
+        settings["width"],
+        settings["vocab_size"],
+        settings["positions"],
+    ) == (1, 16, 600, 64)
 
 
 def test_a_stopped_run_goes_on_to_the_same_numbers(run, model, text, tmp_path, monkeypatch):
@@ -82,7 +105,10 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(run, model, text, tmp_path, m
     assert ran.code != 0 and "resume" in ran.err
     assert not (stopped / "model.safetensors").exists()
     words = ["pretrain", text, *options, "-o", stopped]
-    for more, message in ((begun, "--resume"), ((*begun, "--resume", "--seed", "7"), "with seed 0, not 7")):
+    for more, message in (
+        (begun, "--resume"),
+        ((*begun, "--resume", "--seed", "7"), "with seed 0, not 7"),
+    ):
         refused(run(*words, *more, "-q"), 2, message)
     refused(run(*words, "--resume", "-q"), 2, "was started with")
     assert run(*words, *begun, "--resume").code == 0
@@ -93,7 +119,10 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(run, model, text, tmp_path, m
 
 
 def test_a_run_keeps_others_from_its_folder_while_it_lasts(run, text, tmp_path, monkeypatch):
-    """The other command begins in the middle of the first; in what it would begin again the first is at work."""
+    """The other command begins in the middle of the first.
+
+    In what it would begin again the first is at work.
+    """
     gradients, others = Trainer.gradients, []
     words = ["pretrain", text, "-o", tmp_path / "model", *TINY, *SMALL, "--tokens", "4000", "-q"]
 
@@ -107,13 +136,33 @@ def test_a_run_keeps_others_from_its_folder_while_it_lasts(run, text, tmp_path, 
     first = run(*words)
     assert first.code == 0, first.err
     for other in others[1:]:
-        refused(other, 2, f"the pre-training of {tmp_path / 'model'} is running: process ", "or give another")
+        refused(
+            other,
+            2,
+            f"the pre-training of {tmp_path / 'model'} is running: process ",
+            "or give another",
+        )
     assert not [path for path in (tmp_path / "model").iterdir() if path.name[0] == "."]
 
 
-def test_one_word_sentences_and_another_script_are_said_and_trained_on(run, model, other_text, tmp_path):
-    other_text.write_text("word\n" * 30 + "привет мир как дела сегодня утром\n" * 100 + other_text.read_text())
-    ran = run("pretrain", other_text, *BAGS, "--from", model, *SMALL, "--tokens", "2000", "-o", tmp_path / "m")
+def test_one_word_sentences_and_another_script_are_said_and_trained_on(
+    run, model, other_text, tmp_path
+):
+    other_text.write_text(
+        "word\n" * 30 + "привет мир как дела сегодня утром\n" * 100 + other_text.read_text()
+    )
+    ran = run(
+        "pretrain",
+        other_text,
+        *BAGS,
+        "--from",
+        model,
+        *SMALL,
+        "--tokens",
+        "2000",
+        "-o",
+        tmp_path / "m",
+    )
     assert ran.code == 0, ran.err
     assert "of the tokens are [UNK]" in ran.err
     assert "lines have fewer than 4 tokens and are put into no template" in ran.err
@@ -121,7 +170,18 @@ def test_one_word_sentences_and_another_script_are_said_and_trained_on(run, mode
 
 def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
     folder = tmp_path / "model"
-    ran = run("pretrain", other_text, "--from", "mini-bert", "-o", folder, "--tokens", "600", "--batch-tokens", "512")
+    ran = run(
+        "pretrain",
+        other_text,
+        "--from",
+        "mini-bert",
+        "-o",
+        folder,
+        "--tokens",
+        "600",
+        "--batch-tokens",
+        "512",
+    )
     assert ran.code == 0, ran.err
     assert json.loads((folder / "config.json").read_text())["vocab_size"] == 16384
 
@@ -137,13 +197,29 @@ def test_the_shipped_model_is_begun_from_by_its_name(run, other_text, tmp_path):
         ({"num_hidden_layers": 2}, [], "not a BERT"),
     ],
 )
-def test_models_that_cannot_be_begun_from(run, model, text, tmp_path, monkeypatch, changes, options, message):
+def test_models_that_cannot_be_begun_from(
+    run, model, text, tmp_path, monkeypatch, changes, options, message
+):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(model, "changed")
     config = json.loads((model / "config.json").read_text())
     (tmp_path / "changed" / "config.json").write_text(json.dumps({**config, **changes}))
-    (tmp_path / "changed" / "vocab.txt").write_text(changes.get("vocab.txt", (model / "vocab.txt").read_text()))
-    words = ["pretrain", text, *options, "--from", "changed", "-o", "second", *SMALL, "--tokens", "600", "-q"]
+    (tmp_path / "changed" / "vocab.txt").write_text(
+        changes.get("vocab.txt", (model / "vocab.txt").read_text())
+    )
+    words = [
+        "pretrain",
+        text,
+        *options,
+        "--from",
+        "changed",
+        "-o",
+        "second",
+        *SMALL,
+        "--tokens",
+        "600",
+        "-q",
+    ]
     refused(run(*words), 2, message)
     assert not (tmp_path / "second" / "config.json").exists()
 
@@ -171,6 +247,10 @@ def test_models_that_cannot_be_begun_from(run, model, text, tmp_path, monkeypatc
 def test_what_is_refused(run, text, tmp_path, monkeypatch, options, code, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").write_bytes(b"")
-    refused(run("pretrain", text, "-o", "model", *TINY, *SMALL, "--tokens", "10", *options, "-q"), code, message)
+    refused(
+        run("pretrain", text, "-o", "model", *TINY, *SMALL, "--tokens", "10", *options, "-q"),
+        code,
+        message,
+    )
     assert not (tmp_path / "model" / "config.json").exists()
     assert not (tmp_path / "model" / "work" / "state.safetensors").exists()

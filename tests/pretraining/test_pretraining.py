@@ -20,7 +20,15 @@ SHAPE = {"positions": 64, "vocab_size": 500, "width": 32, "heads": 2, "layers": 
 
 
 def tiny_model(tied=True, **changes):
-    shape = {"layers": 2, "width": 32, "heads": 2, "positions": 32, "vocab_size": 700, "tied": tied, "seed": 0}
+    shape = {
+        "layers": 2,
+        "width": 32,
+        "heads": 2,
+        "positions": 32,
+        "vocab_size": 700,
+        "tied": tied,
+        "seed": 0,
+    }
     return MaskedLM(**{**shape, **changes}, device="cpu", dtype=torch.float32)
 
 
@@ -64,7 +72,9 @@ def test_untied_embeddings_start_as_equals_and_part_in_training():
     assert torch.equal(rows, decoder)
     ids = torch.randint(5, 700, (4, 8))
     real, begins = torch.ones_like(ids, dtype=torch.bool), torch.zeros(4, dtype=torch.int64)
-    loss, *_ = model.loss(ids, real, begins, torch.arange(5), ids.flatten()[:5], *NO_WORDS, dropout=0.0)
+    loss, *_ = model.loss(
+        ids, real, begins, torch.arange(5), ids.flatten()[:5], *NO_WORDS, dropout=0.0
+    )
     loss.backward()
     assert not torch.equal(rows.grad, decoder.grad)
 
@@ -90,7 +100,9 @@ def test_the_position_table_starts_from_sinusoids(width):
         for column in range(width):
             angle = place / 10_000 ** (2 * (column // 2) / width)
             wanted = math.cos(angle) if column % 2 else math.sin(angle)
-            assert table[place, column].item() == pytest.approx(0.02 * math.sqrt(2) * wanted, abs=1e-7)
+            assert table[place, column].item() == pytest.approx(
+                0.02 * math.sqrt(2) * wanted, abs=1e-7
+            )
     shape = {"positions": 32, "vocab_size": 700, "width": width, "heads": 1, "layers": 1}
     plan = Plan(tokens=9, batch_tokens=99, **shape)
     assert torch.equal(Trainer(plan, "cpu").model.position_rows, table)
@@ -124,11 +136,15 @@ def test_a_run_stopped_in_any_phase_ends_at_the_same_numbers(tmp_path, monkeypat
     resumed = go("cut")
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     logs = [(tmp_path / f"{name}.jsonl").read_text().splitlines() for name in ("whole", "cut")]
-    assert [json.loads(line)["loss"] for line in logs[0]] == [json.loads(line)["loss"] for line in logs[1]]
+    assert [json.loads(line)["loss"] for line in logs[0]] == [
+        json.loads(line)["loss"] for line in logs[1]
+    ]
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
-    plan = Plan(tokens=600, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1, layers=1)
+    plan = Plan(
+        tokens=600, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1, layers=1
+    )
     trainer = Trainer(plan, "cpu", start=torch.full((500, 16), float("nan")))
     with pytest.raises(PromptcliError, match="loss at step 1 is not a number"):
         trainer.train(random_corpus(), tmp_path / "state", tmp_path / "log", lambda done: None)

@@ -1,4 +1,6 @@
-"""What a pre-training run reads and how it steps: phases, chunks, masks, positions, optimiser, start vectors."""
+"""What a pre-training run reads and how it steps: phases, chunks, masks, positions, optimiser,
+start vectors.
+"""
 
 import itertools
 import math
@@ -12,7 +14,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from promptcli.backbones.vocabulary import CLS, MASK, PAD, SEP, SPECIALS, token_dtype, train_vocabulary
+from promptcli.backbones.vocabulary import (
+    CLS,
+    MASK,
+    PAD,
+    SEP,
+    SPECIALS,
+    token_dtype,
+    train_vocabulary,
+)
 from promptcli.errors import OutOfMemoryError, UsageError
 from promptcli.pretraining.batches import mask, steps
 from promptcli.pretraining.corpus import Corpus, make_corpus
@@ -69,16 +79,25 @@ def test_every_long_enough_line_is_read_once_an_epoch():
     for start, end in corpus.chunks(SHORT, 62, np.random.default_rng(3)):
         covered[start:end] += 1
     assert covered.max() == 1
-    assert covered.mean() > 0.95  # the rest: chunks of fewer than four tokens, and what is behind the longest
+    assert (
+        covered.mean() > 0.95
+    )  # the rest: chunks of fewer than four tokens, and what is behind the longest
 
 
 def test_steps_follow_from_the_plan_alone():
     corpus = random_corpus()
     plan = Plan(tokens=12_000, batch_tokens=256, positions=128, vocab_size=500, width=16, heads=1)
-    first, second, other = (list(steps(each, corpus)) for each in (plan, plan, replace(plan, seed=1)))
-    assert all(np.array_equal(one.spans, again.spans) for one, again in zip(first, second, strict=True))
+    first, second, other = (
+        list(steps(each, corpus)) for each in (plan, plan, replace(plan, seed=1))
+    )
+    assert all(
+        np.array_equal(one.spans, again.spans) for one, again in zip(first, second, strict=True)
+    )
     assert not np.array_equal(first[0].spans, other[0].spans)
-    assert [step.seen for step in first] == [0, *np.cumsum([step.tokens for step in first[:-1]]).tolist()]
+    assert [step.seen for step in first] == [
+        0,
+        *np.cumsum([step.tokens for step in first[:-1]]).tolist(),
+    ]
     assert first[-1].seen < plan.tokens <= first[-1].seen + first[-1].tokens
     dropouts = [step.dropout for step in first]
     assert dropouts == sorted(dropouts)
@@ -99,7 +118,10 @@ def test_masks_are_berts():
         restored, hidden = batch.ids.copy(), batch.ids.ravel()[batch.places]
         restored.ravel()[batch.places] = batch.gold
         for row, real, (start, end) in zip(restored, batch.real, step.spans, strict=True):
-            assert row[real].tolist() == [CLS, *corpus.tokens[start:end], SEP] and (row[~real] == PAD).all()
+            assert (
+                row[real].tolist() == [CLS, *corpus.tokens[start:end], SEP]
+                and (row[~real] == PAD).all()
+            )
         total += step.tokens - 2 * len(step.spans)
         predicted += len(hidden)
         masked += int((hidden == MASK).sum())
@@ -111,7 +133,15 @@ def test_masks_are_berts():
 
 def test_chunks_begin_anywhere_in_the_position_table():
     corpus = random_corpus(lines=3000)
-    plan = Plan(tokens=60_000, batch_tokens=4096, positions=96, vocab_size=500, width=16, heads=1, at_start=0.25)
+    plan = Plan(
+        tokens=60_000,
+        batch_tokens=4096,
+        positions=96,
+        vocab_size=500,
+        width=16,
+        heads=1,
+        at_start=0.25,
+    )
     begins, used = [], set()
     for step in itertools.islice(steps(plan, corpus), 30):
         batch = mask(step, plan, corpus)
@@ -129,7 +159,9 @@ def test_vectors_have_no_weight_decay():
     trainer = Trainer(Plan(tokens=9, width=32, layers=1, vocab_size=700, weight_decay=0.1), "cpu")
     matrices, vectors = trainer.optimizer.param_groups
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.1, 0.0)
-    assert {one.dim() for one in matrices["params"]} == {2} and {one.dim() for one in vectors["params"]} == {1}
+    assert {one.dim() for one in matrices["params"]} == {2} and {
+        one.dim() for one in vectors["params"]
+    } == {1}
     assert len(matrices["params"]) + len(vectors["params"]) == len(trainer.parameters)
 
 
@@ -137,13 +169,17 @@ def test_a_batch_that_memory_does_not_hold_is_one_line(monkeypatch):
     corpus = random_corpus()
     plan = Plan(tokens=600, batch_tokens=4096, positions=64, vocab_size=500, width=16, heads=1)
     step, trainer = next(steps(plan, corpus)), Trainer(plan, "cpu")
-    monkeypatch.setattr(trainer.model, "loss", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
+    monkeypatch.setattr(
+        trainer.model, "loss", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
+    )
     with pytest.raises(OutOfMemoryError, match="lower `batch_tokens`"):
         trainer.gradients(step, mask(step, plan, corpus))
 
 
 @pytest.mark.parametrize("file", ["lines.npz", "tokens.bin", "start.npy"])
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"\x93NUMPY\x01\x00v\x00{", b"\xff" * 64])
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04 no archive", b"\x93NUMPY\x01\x00v\x00{", b"\xff" * 64]
+)
 def test_damaged_files_of_a_run_are_one_line(file, content, tmp_path):
     vocabulary = SimpleNamespace(size=9, pieces=())
     np.array([1, 2, 3], token_dtype(9)).tofile(tmp_path / "tokens.bin")
@@ -161,8 +197,15 @@ def test_damaged_files_of_a_run_are_one_line(file, content, tmp_path):
 
 
 def test_one_text_has_one_vocabulary():
-    words = [f"{first}{second}{third}" for first in "abcdefgh" for second in "ijklmnop" for third in "qrstuvwx"]
-    lines = [" ".join(words[start : start + 16] * 3) for start in range(0, len(words), 16)]  # ties everywhere
+    words = [
+        f"{first}{second}{third}"
+        for first in "abcdefgh"
+        for second in "ijklmnop"
+        for third in "qrstuvwx"
+    ]
+    lines = [
+        " ".join(words[start : start + 16] * 3) for start in range(0, len(words), 16)
+    ]  # ties everywhere
     made = [train_vocabulary(lambda: lines, 260) for _ in range(4)]
     items = [vocabulary._tokenizer.get_vocab() for vocabulary in made]
     assert all(one == items[0] for one in items)
@@ -178,14 +221,18 @@ def test_the_learning_rate_rises_and_falls():
     assert plan.learning_rate_at(1000) == 0
     plan = Plan(tokens=1000, learning_rate=2e-3, warmup=0.1, decay=0.2)
     wanted = [2e-3 * factor for factor in (0, 0.5, 1, 1, 1, 0.5, 0)]
-    assert [plan.learning_rate_at(seen) for seen in (0, 50, 100, 500, 800, 900, 1000)] == pytest.approx(wanted)
+    assert [
+        plan.learning_rate_at(seen) for seen in (0, 50, 100, 500, 800, 900, 1000)
+    ] == pytest.approx(wanted)
     assert Plan(tokens=1000, warmup=0.0).learning_rate_at(0) == 1e-3
 
 
 def test_start_vectors_are_the_svd_of_the_ppmi():
     rng = np.random.default_rng(5)
     lines = [rng.integers(5, 20, rng.integers(2, 12)).tolist() for _ in range(80)]
-    corpus = Corpus(np.concatenate(lines).astype(np.uint16), np.cumsum([len(line) for line in lines]), 80)
+    corpus = Corpus(
+        np.concatenate(lines).astype(np.uint16), np.cumsum([len(line) for line in lines]), 80
+    )
     counts = np.zeros((20, 20))
     for line in lines:
         for (i, one), (j, other) in itertools.permutations(enumerate(line), 2):
@@ -196,13 +243,17 @@ def test_start_vectors_are_the_svd_of_the_ppmi():
     ppmi = np.zeros((20, 20))
     for one, other in itertools.product(range(20), repeat=2):
         if counts[one, other]:
-            ppmi[one, other] = max(0.0, math.log(counts[one, other] / (sums[one] * contexts[other])))
+            ppmi[one, other] = max(
+                0.0, math.log(counts[one, other] / (sums[one] * contexts[other]))
+            )
     left, singular, _ = np.linalg.svd(ppmi)
     expected = left[:, :6] * np.sqrt(singular[:6])
     expected = expected[5:] / np.linalg.norm(expected[5:])
     vectors = ppmi_svd(corpus, 20, 6, seed=0)[5:]
     got = vectors / np.linalg.norm(vectors)
-    assert np.abs(got @ got.T - expected @ expected.T).max() < 1e-6  # the same up to signs and order of columns
+    assert (
+        np.abs(got @ got.T - expected @ expected.T).max() < 1e-6
+    )  # the same up to signs and order of columns
     assert 0.03 < vectors.std() < 0.06
     wider = ppmi_svd(corpus, 20, 30, seed=0)  # than the vocabulary allows: the rest is plain
     assert wider.shape == (20, 30)
@@ -210,7 +261,11 @@ def test_start_vectors_are_the_svd_of_the_ppmi():
 
 
 def test_the_phases_stay_within_the_positions():
-    assert [(phase.lengths, phase.dropout) for phase in Plan().phases] == [(SHORT, 0.0), (SHORT, 0.1), (LONG, 0.1)]
+    assert [(phase.lengths, phase.dropout) for phase in Plan().phases] == [
+        (SHORT, 0.0),
+        (SHORT, 0.1),
+        (LONG, 0.1),
+    ]
     assert [phase.until for phase in Plan().phases] == [0.5, 0.9, 1]
     assert max(Plan(positions=64).phases[-1].lengths) == 62
     assert Plan(positions=16).phases[0].lengths == (14,)

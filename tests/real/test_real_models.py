@@ -1,4 +1,6 @@
-"""Real public models: published figures, every method, every export, and causal recipes against a plain loop."""
+"""Real public models: published figures, every method, every export, and causal recipes against a
+plain loop.
+"""
 
 import json
 
@@ -21,10 +23,15 @@ MINILM, SMOLLM, GLOVE = "all-MiniLM-L6-v2", "SmolLM2-135M-Instruct", "glove.6B.5
 
 @pytest.mark.data
 def test_minilm_has_its_published_figures(run, real_model, data_folder):
-    """MTEB's, which scores all pairs of a year together as SentEval does; SICK-R there is on 9,927 pairs."""
+    """MTEB's, which scores all pairs of a year together as SentEval does.
+
+    SICK-R there is on 9,927 pairs.
+    """
     published = {"STS12": 72.37, "STS13": 80.60, "STS14": 75.59, "STS-B": 82.03}
     tasks = [word for task in published for word in ("--task", task)]
-    ran = run("eval", "-m", real_model(MINILM), "--data-dir", data_folder / "senteval", *tasks, "--json")
+    ran = run(
+        "eval", "-m", real_model(MINILM), "--data-dir", data_folder / "senteval", *tasks, "--json"
+    )
     found = {row["task"]: row["value"] for row in ran.json["results"]}
     assert found == pytest.approx(published, abs=0.02)
 
@@ -37,8 +44,21 @@ def test_ten_steps_of_a_method(run, real_model, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     for file, lines in FILES.items():
         (tmp_path / file).write_text("\n".join(lines) + "\n")
-    data = {"sbert": "nli.tsv", "sbert-regression": "graded.tsv", "defsent": "words.tsv"}.get(name, "text.txt")
-    options = ["--backbone", real_model(MINILM), "--data", data, "--steps", 10, "--batch-size", 4, "--json", "-q"]
+    data = {"sbert": "nli.tsv", "sbert-regression": "graded.tsv", "defsent": "words.tsv"}.get(
+        name, "text.txt"
+    )
+    options = [
+        "--backbone",
+        real_model(MINILM),
+        "--data",
+        data,
+        "--steps",
+        10,
+        "--batch-size",
+        4,
+        "--json",
+        "-q",
+    ]
     options += ["--set", "teacher=mini"] if name in ("distill", "rankcse") else []
     ran = run("train", name, *options)
     if name in ("optiprompt", "defsent"):
@@ -46,7 +66,9 @@ def test_ten_steps_of_a_method(run, real_model, tmp_path, monkeypatch, name):
         return
     told = ran.json
     assert told["steps"] == 10
-    again = json.loads(run("eval", "-m", told["model"], "--task", "demo", "--json", "-q").out)["results"][0]
+    again = json.loads(run("eval", "-m", told["model"], "--task", "demo", "--json", "-q").out)[
+        "results"
+    ][0]
     assert again["value"] == pytest.approx(told["scores"][1]["trained"], abs=0.01)
 
 
@@ -63,7 +85,9 @@ def test_minilm_goes_out_and_comes_back(run, real_model, tmp_path, target):
         np.testing.assert_allclose(again, pc.load(real_model(MINILM)).encode(SENTENCES), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["prompteol", "pretended-cot", "knowledge", "aligned-wva", "contrastive-prompting"])
+@pytest.mark.parametrize(
+    "name", ["prompteol", "pretended-cot", "knowledge", "aligned-wva", "contrastive-prompting"]
+)
 def test_causal_recipes_equal_a_plain_loop(real_model, name):
     recipe = pc.RECIPES[name].replace(backbone=str(real_model(SMOLLM)))
     vectors = pc.load(recipe, dtype="float32", device="cpu").encode(SENTENCES)

@@ -1,1 +1,3 @@
-"""Golden values from the papers' formulas, computed the plain way: one sentence, eager attention, float32, loops."""
+"""Golden values from the papers' formulas, computed the plain way: one sentence, eager attention,
+float32, loops.
+"""

@@ -1,4 +1,6 @@
-"""Causal models as the published codes run them, one sentence at a time: eager, no padding, nothing shared."""
+"""Causal models as the published codes run them, one sentence at a time: eager, no padding, nothing
+shared.
+"""
 
 import contextlib
 
@@ -16,11 +18,15 @@ def text_rule(sentence):
 
 @torch.no_grad()
 def token_prepending(reference, ids, place, start, exit_, embedding):
-    """States [0..L] with a placeholder of its own embedding, replaced by the last token's state before some layers."""
+    """States [0..L] with a placeholder of its own embedding, replaced by the last token's state
+    before some layers.
+    """
     model = reference.model
     rows = model.get_input_embeddings().weight
     own, rows.data[ids[place]] = rows.data[ids[place]].clone(), embedding
-    layers = model.get_decoder().h if hasattr(model.get_decoder(), "h") else model.get_decoder().layers
+    layers = (
+        model.get_decoder().h if hasattr(model.get_decoder(), "h") else model.get_decoder().layers
+    )
     hooks = []
     for number in range(start, exit_):
 
@@ -40,7 +46,9 @@ def token_prepending(reference, ids, place, start, exit_, embedding):
 
 @torch.no_grad()
 def attention_outputs(reference, ids):
-    """What every layer's attention adds to the residual stream, (L, t, d): the attention module's own output."""
+    """What every layer's attention adds to the residual stream, (L, t, d): the attention module's
+    own output.
+    """
     seen = []
 
     def see(_, given, output):
@@ -67,12 +75,16 @@ def attention_modules(reference):
 
 @contextlib.contextmanager
 def contrasted(reference, auxiliary, layer, factor, norm):
-    """Inside, the projection of a layer's attention gets C (A - B) at the last token, B of the auxiliary ids."""
+    """Inside, the projection of a layer's attention gets C (A - B) at the last token, B of the
+    auxiliary ids.
+    """
     attention = attention_modules(reference)[layer]
     names = ("o_proj", "c_proj", "out_proj")
     projection = next(getattr(attention, name) for name in names if hasattr(attention, name))
     seen = []
-    hook = projection.register_forward_pre_hook(lambda _, given: seen.append(given[0].reshape(-1, given[0].size(-1))))
+    hook = projection.register_forward_pre_hook(
+        lambda _, given: seen.append(given[0].reshape(-1, given[0].size(-1)))
+    )
     reference.states(auxiliary)
     hook.remove()
     other = seen[0][-1]

@@ -1,4 +1,7 @@
-"""BERT-flow from its formulas, one vector and one channel at a time, and backwards. Slow on purpose."""
+"""BERT-flow from its formulas, one vector and one channel at a time, and backwards.
+
+Slow on purpose.
+"""
 
 import math
 
@@ -6,28 +9,40 @@ import math
 def actnorm(x, numbers, name):
     """y_c = (x_c + b_c) exp(3 s_c)."""
     bias, log_scale = numbers[f"{name}.bias"], numbers[f"{name}.log_scale"]
-    return [(value + float(b)) * math.exp(3 * float(s)) for value, b, s in zip(x, bias, log_scale, strict=True)]
+    return [
+        (value + float(b)) * math.exp(3 * float(s))
+        for value, b, s in zip(x, bias, log_scale, strict=True)
+    ]
 
 
 def actnorm_back(y, numbers, name):
     bias, log_scale = numbers[f"{name}.bias"], numbers[f"{name}.log_scale"]
-    return [value / math.exp(3 * float(s)) - float(b) for value, b, s in zip(y, bias, log_scale, strict=True)]
+    return [
+        value / math.exp(3 * float(s)) - float(b)
+        for value, b, s in zip(y, bias, log_scale, strict=True)
+    ]
 
 
 def dense(x, matrix):
-    return [sum(float(weight) * value for weight, value in zip(row, x, strict=True)) for row in matrix]
+    return [
+        sum(float(weight) * value for weight, value in zip(row, x, strict=True)) for row in matrix
+    ]
 
 
 def shift(kept, numbers, name):
     """m(x1): dense, actnorm, ReLU, twice; then dense with a bias, times exp(3 s)."""
     hidden = [
-        max(value, 0.0) for value in actnorm(dense(kept, numbers[f"{name}.first"]), numbers, f"{name}.first_norm")
+        max(value, 0.0)
+        for value in actnorm(dense(kept, numbers[f"{name}.first"]), numbers, f"{name}.first_norm")
     ]
     hidden = dense(hidden, numbers[f"{name}.second"])
     hidden = [max(value, 0.0) for value in actnorm(hidden, numbers, f"{name}.second_norm")]
     last = dense(hidden, numbers[f"{name}.last"])
     bias, log_scale = numbers[f"{name}.last_bias"], numbers[f"{name}.last_log_scale"]
-    return [(value + float(b)) * math.exp(3 * float(s)) for value, b, s in zip(last, bias, log_scale, strict=True)]
+    return [
+        (value + float(b)) * math.exp(3 * float(s))
+        for value, b, s in zip(last, bias, log_scale, strict=True)
+    ]
 
 
 def forward(x, numbers):

@@ -1,4 +1,6 @@
-"""Losses of the training methods as plain loops over lists of numbers, written from the papers' formulas."""
+"""Losses of the training methods as plain loops over lists of numbers, written from the papers'
+formulas.
+"""
 
 import math
 
@@ -13,7 +15,10 @@ def softmax_loss(rows, weight, bias, classes):
     """Return the mean cross-entropy of softmax(W x + b)."""
     total = 0.0
     for row, wanted in zip(rows, classes, strict=True):
-        scores = [sum(w * x for w, x in zip(line, row, strict=True)) + b for line, b in zip(weight, bias, strict=True)]
+        scores = [
+            sum(w * x for w, x in zip(line, row, strict=True)) + b
+            for line, b in zip(weight, bias, strict=True)
+        ]
         total += math.log(sum(map(math.exp, scores))) - scores[wanted]
     return total / len(rows)
 
@@ -32,8 +37,8 @@ def extended_infonce(first, second, negative, temperature):
 def infonce(first, second, hard, temperature, excluded, excluded_hard):
     """Return InfoNCE over the positives of a batch and its hard negatives, however many a row has.
 
-    ``hard`` has a list of vectors for each row. ``excluded[i][j]``: the positive of row j is no negative of row i;
-    ``excluded_hard[i][j][k]`` says so of the k-th hard negative of row j.
+    ``hard`` has a list of vectors for each row. ``excluded[i][j]``: the positive of row j is no
+    negative of row i; ``excluded_hard[i][j][k]`` says so of the k-th hard negative of row j.
     """
     total = 0.0
     for i in range(len(first)):
@@ -50,7 +55,10 @@ def infonce(first, second, hard, temperature, excluded, excluded_hard):
 
 
 def nt_xent(first, second, temperature, same=None):
-    """Return NT-Xent over 2n vectors, both directions added; ``same[i][j]``: j is no negative of i."""
+    """Return NT-Xent over 2n vectors, both directions added.
+
+    ``same[i][j]``: j is no negative of i.
+    """
     n, total = len(first), 0.0
     for one, two in ((first, second), (second, first)):
         for i in range(n):
@@ -82,7 +90,9 @@ def jensen_shannon(sentences):
 
 
 def convolutions(states, numbers, activation, channels):
-    """Return the first channels of kernels 1, 3 and 5 at every token, padding of zeros at both ends."""
+    """Return the first channels of kernels 1, 3 and 5 at every token, padding of zeros at both
+    ends.
+    """
     width = len(states[0])
     found = []
     for t in range(len(states)):
@@ -94,7 +104,9 @@ def convolutions(states, numbers, activation, channels):
                 for step in range(size):
                     place = t + step - size // 2
                     if 0 <= place < len(states):
-                        value += sum(weight[channel][k][step] * states[place][k] for k in range(width))
+                        value += sum(
+                            weight[channel][k][step] * states[place][k] for k in range(width)
+                        )
                 row.append(max(value, 0.0) if activation == "relu" else value)
         found.append(row)
     return found
@@ -103,9 +115,9 @@ def convolutions(states, numbers, activation, channels):
 def bag_of_words(lines, line, logits, function_pieces, is_content):
     """Return the cross-entropy of a template's mask against the words of its sentence.
 
-    ``lines`` are all lines as ids; ``logits`` are the mask's. Each distinct content piece counts by its information
-    ln(lines / (lines with it + 1)) over the sum of these; the ``function_pieces`` pieces of the most lines are none.
-    None where the line has no content.
+    ``lines`` are all lines as ids; ``logits`` are the mask's. Each distinct content piece counts by
+    its information ln(lines / (lines with it + 1)) over the sum of these; the ``function_pieces``
+    pieces of the most lines are none. None where the line has no content.
     """
     held = {}
     for ids in lines:
@@ -119,7 +131,9 @@ def bag_of_words(lines, line, logits, function_pieces, is_content):
     if not any(told.values()):
         return None
     norm = math.log(sum(math.exp(value) for value in logits))
-    return -sum(weight / sum(told.values()) * (logits[piece] - norm) for piece, weight in told.items())
+    return -sum(
+        weight / sum(told.values()) * (logits[piece] - norm) for piece, weight in told.items()
+    )
 
 
 def vectors_distance(student, teacher):
@@ -130,11 +144,15 @@ def vectors_distance(student, teacher):
 def similarities_distance(student, teacher):
     """Return the mean of (cos(h_i, h_j) - cos(t_i, t_j))^2 over all pairs i != j."""
     pairs = [(i, j) for i in range(len(student)) for j in range(len(student)) if i != j]
-    return sum((cosine(student[i], student[j]) - cosine(teacher[i], teacher[j])) ** 2 for i, j in pairs) / len(pairs)
+    return sum(
+        (cosine(student[i], student[j]) - cosine(teacher[i], teacher[j])) ** 2 for i, j in pairs
+    ) / len(pairs)
 
 
 def guided_infonce(first, second, first_of_teacher, second_of_teacher, temperature):
-    """Return InfoNCE without the negatives that the teacher finds nearer to a sentence than its positive."""
+    """Return InfoNCE without the negatives that the teacher finds nearer to a sentence than its
+    positive.
+    """
     total = 0.0
     for i, one in enumerate(first):
         limit = cosine(first_of_teacher[i], second_of_teacher[i])
@@ -158,7 +176,9 @@ def cosent(similarities, scores, tau):
 
 
 def angle(one, other):
-    """Return |sum over k of Re and Im of (a + bi) / (c + di) scaled by |w| / |z||, both halves read as complex."""
+    """Return |sum over k of Re and Im of (a + bi) / (c + di) scaled by |w| / |z||, both halves read
+    as complex.
+    """
     half = len(one) // 2
     z = [complex(one[k], one[half + k]) for k in range(half)]
     w = [complex(other[k], other[half + k]) for k in range(half)]
@@ -171,7 +191,9 @@ def angle(one, other):
 
 
 def in_batch_negatives(first, second, positives, tau):
-    """Return AnglE's in-batch term: each positive sentence's partner among all other sentences, over all of them."""
+    """Return AnglE's in-batch term: each positive sentence's partner among all other sentences,
+    over all of them.
+    """
     both, n, total = [*first, *second], len(first), 0.0
     for i in range(2 * n):
         if positives[i % n]:
@@ -185,7 +207,10 @@ def pearson_loss(similarities, scores):
     n = len(scores)
     x_mean, y_mean = sum(similarities) / n, sum(scores) / n
     covariance = sum((x - x_mean) * (y - y_mean) for x, y in zip(similarities, scores, strict=True))
-    x_square, y_square = sum((x - x_mean) ** 2 for x in similarities), sum((y - y_mean) ** 2 for y in scores)
+    x_square, y_square = (
+        sum((x - x_mean) ** 2 for x in similarities),
+        sum((y - y_mean) ** 2 for y in scores),
+    )
     return 1 - covariance / math.sqrt(x_square * y_square)
 
 
@@ -219,7 +244,9 @@ def list_net(first, second, teacher, tau, teacher_tau):
 
 
 def list_mle(first, second, teacher, tau):
-    """Return the mean over places and sentences of -log of the likelihood of the teacher's order."""
+    """Return the mean over places and sentences of -log of the likelihood of the teacher's
+    order.
+    """
     n, total = len(first), 0.0
     for i in range(n):
         order = sorted(range(n), key=lambda j: -cosine(teacher[i], teacher[j]))
@@ -230,7 +257,9 @@ def list_mle(first, second, teacher, tau):
 
 
 def hard_negatives(first, second, anchors, positives, guide_anchors, guide_positives, margin):
-    """Return for each pair the nearest other positive below the margin that the guide does not call nearer, or ""."""
+    """Return for each pair the nearest other positive below the margin that the guide does not call
+    nearer, or "".
+    """
     found = []
     for i, one in enumerate(first):
         own = {second[j] for j in range(len(first)) if first[j] == one} | {one}

@@ -1,4 +1,7 @@
-"""The formulas, one sentence at a time, from the papers: eager attention, float32, Python loops. Slow on purpose."""
+"""The formulas, one sentence at a time, from the papers: eager attention, float32, Python loops.
+
+Slow on purpose.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -39,11 +42,14 @@ class Plain:
     def states(self, ids, positions=None, mask=False):
         """Hidden states [0..L], each (t, d), and attention matrices [1..L], each (h, t, t).
 
-        A causal model takes positions with gaps for several texts, unless a mask says that all is one.
+        A causal model takes positions with gaps for several texts, unless a mask says that all is
+        one.
         """
         options = {} if positions is None else {"position_ids": torch.tensor([positions])}
         options |= {"attention_mask": torch.ones(1, len(ids), dtype=torch.long)} if mask else {}
-        out = self.model.base_model(torch.tensor([ids]), output_hidden_states=True, output_attentions=True, **options)
+        out = self.model.base_model(
+            torch.tensor([ids]), output_hidden_states=True, output_attentions=True, **options
+        )
         return [state[0] for state in out.hidden_states], [matrix[0] for matrix in out.attentions]
 
     def rows(self):
@@ -59,7 +65,9 @@ class Plain:
         original = base.forward
 
         def stub(*_, **__):
-            from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions as Output
+            from transformers.modeling_outputs import (
+                BaseModelOutputWithPastAndCrossAttentions as Output,
+            )
 
             return Output(last_hidden_state=vector.reshape(1, 1, -1))
 
@@ -73,7 +81,9 @@ class Plain:
     def transformed(self, vector):
         """T(h): what reaches the decoder."""
         seen = []
-        hook = self.model.get_output_embeddings().register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+        hook = self.model.get_output_embeddings().register_forward_pre_hook(
+            lambda _, given: seen.append(given[0])
+        )
         self.logits(vector)
         hook.remove()
         return seen[0][0, 0]
@@ -85,7 +95,10 @@ class Plain:
         return self.states(ids)[0][-1][ids.index(self.tokenizer.mask_token_id)]
 
     def mask_bias(self, template, sentence, offset):
-        """h_hat: the template alone; what stands behind [X] keeps the position it had behind the sentence."""
+        """h_hat: the template alone.
+
+        What stands behind [X] keeps the position it had behind the sentence.
+        """
         empty = self.ids(template.replace(" [X] ", " [X]"), "") if "' [X] '" in template else None
         whole = self.ids(template, sentence)
         left, right = template.split("[X]")
@@ -94,7 +107,9 @@ class Plain:
         length = len(whole) - before - after
         assert length > 0 and (empty is None or len(empty) == before + after)
         ids = whole[:before] + whole[before + length :]
-        positions = [offset + place for place in (*range(before), *range(before + length, len(whole)))]
+        positions = [
+            offset + place for place in (*range(before), *range(before + length, len(whole)))
+        ]
         return self.states(ids, positions)[0][-1][ids.index(self.tokenizer.mask_token_id)]
 
     @torch.no_grad()
@@ -102,7 +117,9 @@ class Plain:
         if place == "hidden":
             return self.logits(state - bias)
         if place == "head":
-            return self.model.get_output_embeddings()(self.transformed(state) - self.transformed(bias))
+            return self.model.get_output_embeddings()(
+                self.transformed(state) - self.transformed(bias)
+            )
         return self.logits(state) - self.logits(bias) if place == "logits" else self.logits(state)
 
 
@@ -151,9 +168,13 @@ def tfidf(ids, rows, documents):
 
 
 def tfidf_weights(ids, documents):
-    """tf(i) idf(i) of each token, the vector over distinct terms scaled to length 1 (gensim's defaults)."""
+    """tf(i) idf(i) of each token, the vector over distinct terms scaled to length 1 (gensim's
+    defaults).
+    """
     holding = {token: sum(token in document for document in documents) for token in ids}
-    terms = {t: ids.count(t) * math.log2(len(documents) / df) if df else 0.0 for t, df in holding.items()}
+    terms = {
+        t: ids.count(t) * math.log2(len(documents) / df) if df else 0.0 for t, df in holding.items()
+    }
     length = math.sqrt(sum(term**2 for term in terms.values()))
     return [terms[token] / length for token in ids]
 
@@ -198,7 +219,9 @@ def by_falling_variance(matrix):
 
 
 def all_but_the_top(vectors, k):
-    """Mu and Viswanath, algorithm 1: every vector less the mean, less its part along each of the first k axes."""
+    """Mu and Viswanath, algorithm 1: every vector less the mean, less its part along each of the
+    first k axes.
+    """
     mean, matrix = covariance(vectors)
     _, axes = by_falling_variance(matrix)
     made = []
@@ -212,10 +235,15 @@ def all_but_the_top(vectors, k):
 
 
 def kept_axes(vectors, matrix, top, bottom, mean):
-    """The coordinates of every vector on the axes of a symmetric matrix but the first and last ones."""
+    """The coordinates of every vector on the axes of a symmetric matrix but the first and last
+    ones.
+    """
     _, axes = by_falling_variance(matrix)
     return torch.stack(
-        [torch.stack([sum(axis * (row - mean)) for axis in axes[top : len(axes) - bottom]]) for row in vectors]
+        [
+            torch.stack([sum(axis * (row - mean)) for axis in axes[top : len(axes) - bottom]])
+            for row in vectors
+        ]
     )
 
 
@@ -224,4 +252,6 @@ def part_whitened(vectors, exponent):
     mean, matrix = covariance(vectors)
     values, axes = by_falling_variance(matrix)
     columns = [axis / value**exponent for value, axis in zip(values, axes, strict=True)]
-    return torch.stack([torch.stack([sum(column * (row - mean)) for column in columns]) for row in vectors])
+    return torch.stack(
+        [torch.stack([sum(column * (row - mean)) for column in columns]) for row in vectors]
+    )

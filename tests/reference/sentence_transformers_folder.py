@@ -1,6 +1,8 @@
-"""Reads a folder of sentence-transformers by its own description: modules in a row, one text a time.
+"""Reads a folder of sentence-transformers by its own description: modules in a row, one text a
+time.
 
-Only transformers, tokenizers and safetensors are used, so that the folder is read here as other programs read it.
+Only transformers, tokenizers and safetensors are used, so that the folder is read here as other
+programs read it.
 """
 
 import functools
@@ -50,14 +52,17 @@ def _loaded(folder):
 def _layers(folder, state, text):
     weights = load_file(folder / "model.safetensors")["layer_weights"]
     state["tokens"] = (
-        sum(weight * layer for weight, layer in zip(weights, state["layers"], strict=True)) / weights.sum()
+        sum(weight * layer for weight, layer in zip(weights, state["layers"], strict=True))
+        / weights.sum()
     )
 
 
 def _word_weights(folder, state, text):
     config = json.loads((folder / "config.json").read_text())
     words = [config["vocab"][token] for token in state["ids"]]
-    state["weight"] = torch.tensor([config["word_weights"].get(word, config["unknown_word_weight"]) for word in words])
+    state["weight"] = torch.tensor(
+        [config["word_weights"].get(word, config["unknown_word_weight"]) for word in words]
+    )
 
 
 #: Mode -> its flag in older files, in the order in which their vectors are concatenated.
@@ -93,7 +98,9 @@ def pooled(x, mode, weight):
 
 
 def _dense(folder, state, text):
-    module, _, name = json.loads((folder / "config.json").read_text())["activation_function"].rpartition(".")
+    module, _, name = json.loads((folder / "config.json").read_text())[
+        "activation_function"
+    ].rpartition(".")
     tensors = load_file(folder / "model.safetensors")
     linear = tensors["linear.weight"] @ state["vector"] + tensors.get("linear.bias", 0)
     state["vector"] = getattr(importlib.import_module(module), name)()(linear)
@@ -102,7 +109,10 @@ def _dense(folder, state, text):
 def _norm(folder, state, text):
     tensors, vector = load_file(folder / "model.safetensors"), state["vector"]
     centred = vector - vector.mean()
-    state["vector"] = centred / (centred.square().mean() + 1e-5).sqrt() * tensors["norm.weight"] + tensors["norm.bias"]
+    state["vector"] = (
+        centred / (centred.square().mean() + 1e-5).sqrt() * tensors["norm.weight"]
+        + tensors["norm.bias"]
+    )
 
 
 def _normalize(folder, state, text):
@@ -111,7 +121,11 @@ def _normalize(folder, state, text):
 
 def _static(folder, state, text):
     (rows,) = load_file(folder / "model.safetensors").values()
-    ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text, add_special_tokens=False).ids
+    ids = (
+        Tokenizer.from_file(str(folder / "tokenizer.json"))
+        .encode(text, add_special_tokens=False)
+        .ids
+    )
     state["vector"] = rows[ids].mean(0) if ids else torch.zeros(rows.shape[1])
 
 

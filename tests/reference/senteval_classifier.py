@@ -1,4 +1,6 @@
-"""SentEval's classifier alone: one fit after another with PyTorch's own layer, loss and optimisers (METHODS 0.5)."""
+"""SentEval's classifier alone: one fit after another with PyTorch's own layer, loss and optimisers
+(METHODS 0.5).
+"""
 
 import copy
 
@@ -9,11 +11,15 @@ OPTIMIZERS = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}
 
 
 def plain_fit(features, labels, held_out, decay, training, classes, seed):
-    """Return the best layer and its accuracy on ``held_out`` (features and labels, or a share of the training data)."""
+    """Return the best layer and its accuracy on ``held_out`` (features and labels, or a share of
+    the training data).
+    """
     generator = np.random.RandomState(seed)
     torch.manual_seed(seed)
     layer = torch.nn.Linear(features.shape[1], classes)
-    optimizer = OPTIMIZERS[training.optimizer](layer.parameters(), lr=training.learning_rate, weight_decay=decay)
+    optimizer = OPTIMIZERS[training.optimizer](
+        layer.parameters(), lr=training.learning_rate, weight_decay=decay
+    )
     if isinstance(held_out, float):
         drawn = generator.permutation(len(features))
         count = int(held_out * len(features))
@@ -51,7 +57,15 @@ def plain_choice(features, labels, folds, training, classes, seed):
     scores = []
     for decay in (1e-5, 1e-4, 1e-3, 1e-2):
         reached = [
-            plain_fit(features[left], labels[left], (features[out], labels[out]), decay, training, classes, seed)[1]
+            plain_fit(
+                features[left],
+                labels[left],
+                (features[out], labels[out]),
+                decay,
+                training,
+                classes,
+                seed,
+            )[1]
             for left, out in folds(labels)
         ]
         scores.append(round(100 * np.mean(reached), 2))
@@ -70,7 +84,9 @@ def plain_nested(features, labels, folds, training, classes, seed):
 
 
 def plain_cross_validated(train, test, folds, training, classes, seed):
-    """Return test and dev accuracy x 100: the weight decay by folds, then one fit with 5% held out."""
+    """Return test and dev accuracy x 100: the weight decay by folds, then one fit with 5% held
+    out.
+    """
     decay, dev = plain_choice(*train, folds, training, classes, seed)
     layer, _ = plain_fit(*train, 0.05, decay, training, classes, seed)
     return round(100 * plain_accuracy(layer, *test), 2), dev
@@ -78,7 +94,9 @@ def plain_cross_validated(train, test, folds, training, classes, seed):
 
 def plain_official(train, dev, test, training, classes, seed):
     """Return test and dev accuracy x 100: the weight decay by the dev split."""
-    fits = [plain_fit(*train, dev, decay, training, classes, seed) for decay in (1e-5, 1e-4, 1e-3, 1e-2)]
+    fits = [
+        plain_fit(*train, dev, decay, training, classes, seed) for decay in (1e-5, 1e-4, 1e-3, 1e-2)
+    ]
     scores = [round(100 * reached, 2) for _, reached in fits]
     layer = fits[int(np.argmax(scores))][0]
     return round(100 * plain_accuracy(layer, *test), 2), max(scores)

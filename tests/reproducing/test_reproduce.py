@@ -23,7 +23,14 @@ from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing import measures
 from promptcli.reproducing.measures import MEASURE_OF, measure_table
 from promptcli.reproducing.published import Texts, find_tables, published_tables
-from promptcli.reproducing.report import caption, heads, read_results, results_page, row_lines, table_page
+from promptcli.reproducing.report import (
+    caption,
+    heads,
+    read_results,
+    results_page,
+    row_lines,
+    table_page,
+)
 from promptcli.reproducing.reproduce import _head_of
 from promptcli.reproducing.systems import FORMS, SYSTEMS, MeasurementContext
 from promptcli.storage.cache import Cache
@@ -43,7 +50,10 @@ NOT_THERE = ["MR", "CR", "SUBJ", "MPQA", "MRPC"]  # of the transfer tasks
 def senteval(tmp_path_factory):
     """A SentEval folder of our own pairs, without STS15 and STS16."""
     root = tmp_path_factory.mktemp("senteval")
-    pairs = [(one, other, (n * 7 % 51) / 10) for n, (one, other) in enumerate(itertools.pairwise(DEMO[:25]))]
+    pairs = [
+        (one, other, (n * 7 % 51) / 10)
+        for n, (one, other) in enumerate(itertools.pairwise(DEMO[:25]))
+    ]
     for year in ("STS12", "STS13", "STS14"):
         write_pairs(root, year, pairs, "one")
         pairs = pairs[3:]
@@ -69,11 +79,29 @@ def context(senteval, tiny_backbone, tiny_folder, tmp_path):
     few = tmp_path / "few.txt"
     few.write_text("\n".join(DEMO[:40]) + "\n")
 
-    def make(name="tiny", *, data_dir=senteval, fresh=False, corpus=few, seeds=(), head=None, triplets=None, **files):
-        load = (lambda: load_backbone(str(tiny_folder("bert")))) if seeds else (lambda: tiny_backbone("bert"))
-        texts = Texts(str(corpus), triplets and str(triplets), files.get("labelled"), files.get("definitions"))
+    def make(
+        name="tiny",
+        *,
+        data_dir=senteval,
+        fresh=False,
+        corpus=few,
+        seeds=(),
+        head=None,
+        triplets=None,
+        **files,
+    ):
+        load = (
+            (lambda: load_backbone(str(tiny_folder("bert"))))
+            if seeds
+            else (lambda: tiny_backbone("bert"))
+        )
+        texts = Texts(
+            str(corpus), triplets and str(triplets), files.get("labelled"), files.get("definitions")
+        )
         cache = Cache(tmp_path / "figures", fresh=fresh)
-        return MeasurementContext(name, load, data_dir=data_dir, texts=texts, cache=cache, seeds=seeds, head=head)
+        return MeasurementContext(
+            name, load, data_dir=data_dir, texts=texts, cache=cache, seeds=seeds, head=head
+        )
 
     return make
 
@@ -94,7 +122,10 @@ def test_every_row_and_column_can_be_looked_up():
     for found in published_tables().values():
         assert all(column in MEASURE_OF for column in found.columns), found.name
         for row in found.rows:
-            assert row.kind in SYSTEMS and row.published.keys() <= set(found.columns), (found.name, row)
+            assert row.kind in SYSTEMS and row.published.keys() <= set(found.columns), (
+                found.name,
+                row,
+            )
             assert row.kind not in ("recipe", "own") or row.argument in RECIPES
             assert row.kind != "trained" or row.argument in FORMS
     for name, changes, _ in FORMS.values():
@@ -104,10 +135,23 @@ def test_every_row_and_column_can_be_looked_up():
 def test_published_figures_are_the_papers():
     tables = published_tables()
     assert sum(len(found.rows) for found in tables.values()) == 220
-    for name in (*(f"promptbert/{n}" for n in (*range(1, 13), 15)), *(f"ditto/{n}" for n in range(1, 7)), "dcpcse/1"):
+    for name in (
+        *(f"promptbert/{n}" for n in (*range(1, 13), 15)),
+        *(f"ditto/{n}" for n in range(1, 7)),
+        "dcpcse/1",
+    ):
         assert name in tables
     manual = next(row for row in tables["promptbert/5"].rows if row.method == "prompt manual")
-    assert list(manual.published.values()) == [60.96, 73.83, 62.18, 71.54, 68.68, 70.60, 67.16, 67.85]
+    assert list(manual.published.values()) == [
+        60.96,
+        73.83,
+        62.18,
+        71.54,
+        68.68,
+        70.60,
+        67.16,
+        67.85,
+    ]
     assert tables["ditto/4"].rows[0].published["diagonal-pearson"] == 64.34
 
 
@@ -115,9 +159,16 @@ def test_printed_averages_are_the_columns_means():
     for found in published_tables().values():
         for row in found.rows:
             columns = [column for column in found.columns if column in row.published]
-            if len(columns) == 8 and columns[-1] in ("Avg", "transfer") and "columns' mean" not in row.note:
+            if (
+                len(columns) == 8
+                and columns[-1] in ("Avg", "transfer")
+                and "columns' mean" not in row.note
+            ):
                 values = [row.published[column] for column in columns]
-                assert np.mean(values[:7]) == pytest.approx(values[7], abs=0.0151), (found.name, row.method)
+                assert np.mean(values[:7]) == pytest.approx(values[7], abs=0.0151), (
+                    found.name,
+                    row.method,
+                )
 
 
 # measuring
@@ -128,7 +179,9 @@ def test_figures_are_those_of_eval(context, senteval, tiny_backbone):
     encoder = build_encoder(RECIPES["last-avg"], backbone=tiny_backbone("bert"))
     scores = pc.evaluate(encoder, THERE, data_dir=senteval)
     figures = row_of(document, "last avg")["figures"]
-    assert [figures[score.column]["value"] for score in scores] == [round(score.value, 4) for score in scores]
+    assert [figures[score.column]["value"] for score in scores] == [
+        round(score.value, 4) for score in scores
+    ]
     assert figures["STS12"]["ci95"] == [round(bound, 4) for bound in scores[0].ci95]
     assert figures["Avg"]["value"] == pytest.approx(average(scores), abs=1e-4)
     low, high = figures["Avg"]["ci95"]
@@ -140,9 +193,14 @@ def test_figures_are_those_of_eval(context, senteval, tiny_backbone):
 
 def test_another_backbone_has_no_difference_and_every_row_stays(context):
     document = measure_table(table("promptbert/5"), context())
-    assert [row["method"] for row in document["rows"]] == [row.method for row in table("promptbert/5").rows]
+    assert [row["method"] for row in document["rows"]] == [
+        row.method for row in table("promptbert/5").rows
+    ]
     assert not any(row["difference"] or row["published"]["own"] for row in document["rows"])
-    assert row_of(document, "GloVe embeddings avg")["not_measured"]["Avg"] == "needs backbone glove:FILE"
+    assert (
+        row_of(document, "GloVe embeddings avg")["not_measured"]["Avg"]
+        == "needs backbone glove:FILE"
+    )
     reason = row_of(document, "prompt manual&OptiPrompt")["not_measured"]["STS12"]
     assert reason == "training: `promptcli reproduce --train` does it"
     measured = row_of(document, "static avg")
@@ -159,12 +217,20 @@ def test_the_published_backbone_has_differences(context):
     document = measure_table(table("promptbert/5"), context("some/folder/bert-base-uncased"))
     row = row_of(document, "last avg")
     assert row["published"]["own"] and document["backbone"]["name"] == "bert-base-uncased"
-    assert row["difference"]["STS12"] == pytest.approx(row["figures"]["STS12"]["value"] - 30.87, abs=1e-4)
+    assert row["difference"]["STS12"] == pytest.approx(
+        row["figures"]["STS12"]["value"] - 30.87, abs=1e-4
+    )
     same = round(np.mean([30.87, 59.89, 47.73, 47.29, 58.22]), 2)
-    assert row["difference"]["Avg"] == pytest.approx(row["figures"]["Avg"]["value"] - same, abs=1e-4)
+    assert row["difference"]["Avg"] == pytest.approx(
+        row["figures"]["Avg"]["value"] - same, abs=1e-4
+    )
     alone = measure_table(table("promptbert/1"), context("bert-base-uncased"))
-    row = row_of(alone, "last avg", "bert-base-uncased")  # 5 tasks against a printed 7: nothing to compare
-    assert row["difference"] == {"anisotropy": pytest.approx(row["figures"]["anisotropy"]["value"] - 0.4874)}
+    row = row_of(
+        alone, "last avg", "bert-base-uncased"
+    )  # 5 tasks against a printed 7: nothing to compare
+    assert row["difference"] == {
+        "anisotropy": pytest.approx(row["figures"]["anisotropy"]["value"] - 0.4874)
+    }
     other = row_of(alone, "last avg", "roberta-base")
     assert not other["figures"] and other["not_measured"]["Avg"] == "needs backbone roberta-base"
 
@@ -177,7 +243,9 @@ def test_heads_of_another_backbone_go_by_rank(context, examples):
     diagonal = best["figures"]["diagonal-pearson"]
     assert -100 <= diagonal["value"] <= 100 and diagonal["on"] == ["STS-B:dev", "corpus"]
     assert document["corpus"]["sentences"] == 40
-    other = measure_table(table("ditto/4"), context(corpus=examples))  # whose diagonals are not taken from the cache
+    other = measure_table(
+        table("ditto/4"), context(corpus=examples)
+    )  # whose diagonals are not taken from the cache
     assert diagonal != other["rows"][0]["figures"]["diagonal-pearson"]
 
 
@@ -194,13 +262,22 @@ def test_dittos_rows_take_a_head(context, tiny_folder):
     other = measure_table(table("ditto/1"), context(head="1-1"))  # not taken from the cache
     values = [row_of(each, "last Ditto")["figures"]["Avg"]["value"] for each in (document, other)]
     assert values[0] != values[1]
-    reason = row_of(measure_table(table("ditto/1"), context(head="9-1")), "last Ditto")["not_measured"]["Avg"]
+    reason = row_of(measure_table(table("ditto/1"), context(head="9-1")), "last Ditto")[
+        "not_measured"
+    ]["Avg"]
     assert "head '9-1' does not exist" in reason
 
 
 def test_a_head_that_does_not_exist_is_refused(run, home):
-    refused(run("reproduce", "ditto/2", "--head", "9-9"), 2, "head '9-9' does not exist", "1-1 to 4-8")
-    refused(run("reproduce", "ditto/2", "--head", "1-2", "--paper"), 2, "--head is of one backbone", "--backbone")
+    refused(
+        run("reproduce", "ditto/2", "--head", "9-9"), 2, "head '9-9' does not exist", "1-1 to 4-8"
+    )
+    refused(
+        run("reproduce", "ditto/2", "--head", "1-2", "--paper"),
+        2,
+        "--head is of one backbone",
+        "--backbone",
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,7 +306,9 @@ def test_fitted_rows_name_what_they_were_fitted_on(context):
     row = row_of(document, "first-last TF-IDF")
     assert next(row_lines(row, document["columns"])).label == "first-last TF-IDF, fitted on few.txt"
     assert next(row_lines(row_of(document, "last avg"), document["columns"])).label == "last avg"
-    assert row["fitted"] and row["figures"]["Avg"]["value"] and document["corpus"]["name"] == "few.txt"
+    assert (
+        row["fitted"] and row["figures"]["Avg"]["value"] and document["corpus"]["name"] == "few.txt"
+    )
     assert row_of(document, "BERT-flow")["figures"]["Avg"]["value"]
     sbert = [row for row in document["rows"] if row["run"].startswith("own:")]
     assert len(sbert) == 2 and not any(row["figures"] for row in sbert)
@@ -246,7 +325,10 @@ def test_tokens_and_settings(context):
                 assert row["figures"][column]["value"] == row["published"]["figures"][column], name
             assert name != "dcpcse/3" or set(row["difference"].values()) == {0}
     templates = measure_table(table("promptbert/13"), context())
-    assert templates["rows"][0]["figures"]["view-1"]["value"] == 'This sentence of "[X]" means [MASK] .'
+    assert (
+        templates["rows"][0]["figures"]["view-1"]["value"]
+        == 'This sentence of "[X]" means [MASK] .'
+    )
 
 
 def test_a_stopped_run_resumes_and_cached_figures_are_not_measured_again(context, monkeypatch):
@@ -269,7 +351,9 @@ def test_a_stopped_run_resumes_and_cached_figures_are_not_measured_again(context
 
 def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_backbone):
     document = measure_table(table("promptbert/15"), context(data_dir=transfer_data))
-    encoders = [build_encoder(RECIPES[name], backbone=tiny_backbone("bert")) for name in ("last-avg", "cls")]
+    encoders = [
+        build_encoder(RECIPES[name], backbone=tiny_backbone("bert")) for name in ("last-avg", "cls")
+    ]
     scores = pc.evaluate(encoders, ["SST-2", "TREC"], data_dir=transfer_data)
     first, second = (row_of(document, f"{name} embedding") for name in ("Avg. BERT", "BERT-[CLS]"))
     found = [row["figures"][name]["value"] for row in (first, second) for name in ("SST-2", "TREC")]
@@ -280,11 +364,17 @@ def test_transfer_figures_are_those_of_transfer(context, transfer_data, tiny_bac
             assert low <= row["figures"][name]["value"] <= high
     assert first["figures"]["transfer"]["value"] == pytest.approx(np.mean(found[:2]), abs=1e-4)
     assert first["not_measured"] == {name: f"no data: {name}" for name in NOT_THERE}
-    assert document["missing"] == list(first["not_measured"]) and heads(document)[-1] == "Avg (2 of 7)"
+    assert (
+        document["missing"] == list(first["not_measured"]) and heads(document)[-1] == "Avg (2 of 7)"
+    )
     assert "not comparable: TREC has 60 examples in train, not 5452" in caption(document)
     # the published average, shown and compared with, is that of the two tasks
-    assert list(row_lines(first, document["columns"]))[-1].cells[-1] == f"{np.mean([84.4, 92.8]):.2f}"
-    published = measure_table(table("promptbert/15"), context("bert-base-uncased", data_dir=transfer_data))
+    assert (
+        list(row_lines(first, document["columns"]))[-1].cells[-1] == f"{np.mean([84.4, 92.8]):.2f}"
+    )
+    published = measure_table(
+        table("promptbert/15"), context("bert-base-uncased", data_dir=transfer_data)
+    )
     difference = row_of(published, "Avg. BERT embedding")["difference"]["transfer"]
     assert difference == pytest.approx(first["figures"]["transfer"]["value"] - 88.6, abs=1e-4)
 
@@ -294,13 +384,19 @@ def test_anisotropy_is_that_of_the_corpus_and_of_token_rows(context, tiny_backbo
     encoder = build_encoder(RECIPES["last-avg"], backbone=tiny_backbone("bert"))
     figure = row_of(document, "last avg")["figures"]["anisotropy"]
     prepared = [" ".join(line.split()[:32]).lower() for line in DEMO[:40]]
-    assert figure["value"] == pytest.approx(sentence_anisotropy([encoder], prepared)[0].value, abs=1e-4)
+    assert figure["value"] == pytest.approx(
+        sentence_anisotropy([encoder], prepared)[0].value, abs=1e-4
+    )
     assert figure["on"] == ["corpus"] and document["corpus"]["name"] == "few.txt"
     assert "measured on few.txt, 40 sentences" in "\n".join(caption(document))
-    value = row_of(measure_table(table("ditto/5"), context()), "last avg")["figures"]["mean-cosine"]["value"]
+    value = row_of(measure_table(table("ditto/5"), context()), "last avg")["figures"][
+        "mean-cosine"
+    ]["value"]
     assert value == pytest.approx(sentence_anisotropy([encoder], DEMO[:40])[0].value, abs=1e-4)
     row = row_of(measure_table(table("promptbert/2"), context()), "word-embedding rows")
-    assert row["figures"]["vocabulary"]["value"] == pytest.approx(token_anisotropy(encoder.backbone).value, abs=1e-4)
+    assert row["figures"]["vocabulary"]["value"] == pytest.approx(
+        token_anisotropy(encoder.backbone).value, abs=1e-4
+    )
 
 
 @pytest.fixture
@@ -322,15 +418,24 @@ def test_trained_rows_are_those_of_training(
     context, examples, tiny_folder, senteval, monkeypatch, name, method, row, settings
 ):
     quick = find_method(method, supervised=False)
-    quick = dataclasses.replace(quick, small=quick.small.replace(**settings, epochs=4, eval_steps=1))
+    quick = dataclasses.replace(
+        quick, small=quick.small.replace(**settings, epochs=4, eval_steps=1)
+    )
     monkeypatch.setitem(METHODS, method, (quick, None))
     document = measure_table(table(name), context(corpus=examples, seeds=(42,)))
     measured = row_of(document, row)
     assert measured["fitted"] and document["seeds"]["training"] == [42]
     assert any("trained, fitted and counted on examples.txt" in line for line in caption(document))
-    given = {"backbone": str(tiny_folder("bert")), "on": "STS-B:dev", "data_dir": senteval, "seed": 42}
+    given = {
+        "backbone": str(tiny_folder("bert")),
+        "on": "STS-B:dev",
+        "data_dir": senteval,
+        "seed": 42,
+    }
     found = pc.train(method, str(examples), **given)
-    assert max(found.curve, key=lambda score: score.value).step > 0  # the numbers that are kept were learned
+    assert (
+        max(found.curve, key=lambda score: score.value).step > 0
+    )  # the numbers that are kept were learned
     scores = pc.evaluate(found.encoder, THERE, data_dir=senteval)
     assert measured["figures"]["Avg"]["value"] == pytest.approx(average(scores), abs=0.01)
 
@@ -345,36 +450,57 @@ def test_several_seeds_are_their_mean_spread_and_extremes(context, examples, mon
 
     monkeypatch.setattr(TrainingRun, "train", watched)
     both, *singles = (
-        measure_table(table("promptbert/10"), context(corpus=examples, seeds=seeds)) for seeds in ((0, 1), (0,), (1,))
+        measure_table(table("promptbert/10"), context(corpus=examples, seeds=seeds))
+        for seeds in ((0, 1), (0,), (1,))
     )
-    assert trained == [("simcse", 0), ("simcse", 1), ("promptbert", 0), ("promptbert", 1)]  # figures are kept
+    assert trained == [
+        ("simcse", 0),
+        ("simcse", 1),
+        ("promptbert", 0),
+        ("promptbert", 1),
+    ]  # figures are kept
     for number, row in enumerate(both["rows"]):
         one, other = (single["rows"][number]["figures"]["Avg"]["value"] for single in singles)
         figures = row["figures"]
         assert figures["Avg"]["value"] == pytest.approx((one + other) / 2, abs=1e-3)
         assert figures["Avg"]["std"] == pytest.approx(abs(one - other) / 2**0.5, abs=1e-3)
-        assert (figures["max"]["value"], figures["min"]["value"]) == (max(one, other), min(one, other))
+        assert (figures["max"]["value"], figures["min"]["value"]) == (
+            max(one, other),
+            min(one, other),
+        )
         assert list(row_lines(row, both["columns"]))[1].cells[0] == f"±{figures['Avg']['std']:.2f}"
         assert "several runs" in singles[0]["rows"][number]["not_measured"]["max"]
     assert any("2 runs each, seeds 0, 1" in line for line in caption(both))
 
 
-def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(context, examples, senteval, tmp_path):
+def test_supervised_rows_are_trained_on_triplets_and_the_others_on_the_corpus(
+    context, examples, senteval, tmp_path
+):
     sentences = [sentence.replace('"', "") for sentence in DEMO[:390]]
     columns = {"sent0": sentences[::3], "sent1": sentences[1::3], "hard_neg": sentences[2::3]}
     triplets = tmp_path / "triplets.tsv"
     lines = ["\t".join(columns), *("\t".join(row) for row in zip(*columns.values(), strict=True))]
     triplets.write_text("\n".join(lines) + "\n")
-    document = measure_table(table("promptbert/6"), context(corpus=examples, seeds=(42,), triplets=triplets))
+    document = measure_table(
+        table("promptbert/6"), context(corpus=examples, seeds=(42,), triplets=triplets)
+    )
     assert document["triplets"]["examples"] == 130 and document["corpus"]["name"] == "examples.txt"
     rows = [row for row in document["rows"] if row["published"]["backbone"] == "roberta-base"]
-    unsupervised, supervised = (row["figures"]["Avg"]["value"] for row in rows if row["method"] == "SimCSE")
+    unsupervised, supervised = (
+        row["figures"]["Avg"]["value"] for row in rows if row["method"] == "SimCSE"
+    )
     assert supervised != unsupervised
     corpus = measure_table(table("promptbert/6"), context(corpus=examples))
-    whitened, other = (row_of(given, "whitening")["figures"]["Avg"]["value"] for given in (document, corpus))
+    whitened, other = (
+        row_of(given, "whitening")["figures"]["Avg"]["value"] for given in (document, corpus)
+    )
     recipe = RECIPES["whitening"].replace(backbone="tiny")
-    fitted = fit_recipe(recipe, [*columns["sent0"], *columns["sent1"]], backbone=context().backbone).encoder
-    assert whitened == pytest.approx(average(pc.evaluate(fitted, THERE, data_dir=senteval)), abs=0.01)
+    fitted = fit_recipe(
+        recipe, [*columns["sent0"], *columns["sent1"]], backbone=context().backbone
+    ).encoder
+    assert whitened == pytest.approx(
+        average(pc.evaluate(fitted, THERE, data_dir=senteval)), abs=0.01
+    )
     assert whitened != other and corpus["triplets"] is None
     assert any("on triplets.tsv, 130 examples" in line for line in caption(document))
 
@@ -383,36 +509,61 @@ def test_rows_of_labelled_pairs_and_definitions_are_trained_on_theirs(context, e
     labels = ["entailment", "neutral", "contradiction"]
     rows = [f"{labels[at % 3]}\t{one}\t{DEMO[64 - at]}" for at, one in enumerate(DEMO[:64])]
     (tmp_path / "nli.tsv").write_text("\n".join(rows) + "\n")
-    (tmp_path / "words.tsv").write_text("".join(f"{('dog', 'door')[at % 2]}\t{DEMO[at]}\n" for at in range(64)))
+    (tmp_path / "words.tsv").write_text(
+        "".join(f"{('dog', 'door')[at % 2]}\t{DEMO[at]}\n" for at in range(64))
+    )
     given = {"labelled": str(tmp_path / "nli.tsv"), "definitions": str(tmp_path / "words.tsv")}
     wanted, entire = ("SBERT", "SBERT-whitening"), table("promptbert/6")
-    few = dataclasses.replace(entire, rows=tuple(row for row in entire.rows if row.method in wanted))
+    few = dataclasses.replace(
+        entire, rows=tuple(row for row in entire.rows if row.method in wanted)
+    )
     document = measure_table(few, context(corpus=examples, seeds=(42,), **given))
     plain, whitened = (row_of(document, method)["figures"]["Avg"]["value"] for method in wanted)
     assert plain != whitened
-    assert document["labelled"]["examples"] == 64 and document["triplets"] is document["corpus"] is None
+    assert (
+        document["labelled"]["examples"] == 64
+        and document["triplets"] is document["corpus"] is None
+    )
     without = measure_table(few, context(corpus=examples, seeds=(42,)))
     assert "`labelled`" in row_of(without, "SBERT")["not_measured"]["Avg"]
     defined = measure_table(table("defsent/sts"), context(corpus=examples, seeds=(42,), **given))
-    assert len({found["figures"]["Avg"]["value"] for found in defined["rows"][::2]}) == 3  # mean, [CLS] and max differ
+    assert (
+        len({found["figures"]["Avg"]["value"] for found in defined["rows"][::2]}) == 3
+    )  # mean, [CLS] and max differ
 
 
 def test_word_vectors_have_their_row(run, senteval, tmp_path):
     words = sorted({word for line in DEMO[:25] for word in line.lower().split()})
-    lines = (f"{word} {' '.join(str((len(word) * place) % 7 - 3) for place in range(1, 5))}" for word in words)
+    lines = (
+        f"{word} {' '.join(str((len(word) * place) % 7 - 3) for place in range(1, 5))}"
+        for word in words
+    )
     (tmp_path / "vectors.txt").write_text("\n".join(lines) + "\n")
-    options = ("--backbone", f"glove:{tmp_path / 'vectors.txt'}", "--data-dir", senteval, "--offline", "--json")
+    options = (
+        "--backbone",
+        f"glove:{tmp_path / 'vectors.txt'}",
+        "--data-dir",
+        senteval,
+        "--offline",
+        "--json",
+    )
     ran = run("reproduce", "promptbert/5", "-o", tmp_path / "results", *options)
     rows = {row["method"]: row for row in ran.json["results"][0]["rows"]}
     row = rows.pop("GloVe embeddings avg")
     plain = run("eval", "--pooling", "static/avg", "--task", "STS-B", *options)
-    assert row["figures"]["STS-B"]["value"] == pytest.approx(plain.json["results"][0]["value"], abs=1e-3)
-    assert row["difference"]["STS-B"] == pytest.approx(row["figures"]["STS-B"]["value"] - 58.02, abs=1e-3)
+    assert row["figures"]["STS-B"]["value"] == pytest.approx(
+        plain.json["results"][0]["value"], abs=1e-3
+    )
+    assert row["difference"]["STS-B"] == pytest.approx(
+        row["figures"]["STS-B"]["value"] - 58.02, abs=1e-3
+    )
     assert (tmp_path / "results" / "promptbert-5.GloVe.json").exists()
     assert not any(other["figures"] for other in rows.values())
 
 
-def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, tmp_path, monkeypatch):
+def test_training_leaves_the_other_rows_alone_and_is_cached(
+    context, examples, tmp_path, monkeypatch
+):
     here = context(corpus=examples, seeds=(42,))
     plain = measure_table(table("promptbert/9"), here)
     trained, train_one = [], TrainingRun.train
@@ -423,11 +574,15 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, t
 
     monkeypatch.setattr(TrainingRun, "train", watched)
     found = measure_table(table("promptbert/8"), here)
-    # dropout only, two templates, two templates with denoising; whatever backbone they were published for
+    # dropout only, two templates, two templates with denoising; whatever backbone they were
+    # published for
     assert trained == [(False, False), (True, False), (True, True)]
     for figures in (tmp_path / "figures").glob("*.json"):
         figures.unlink()  # the learned numbers are kept next to them
-    assert measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found and len(trained) == 3
+    assert (
+        measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found
+        and len(trained) == 3
+    )
     here.cache = Cache(tmp_path / "again")
     assert measure_table(table("promptbert/9"), here) == plain
 
@@ -435,14 +590,21 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(context, examples, t
 def test_trained_rows_need_fitting_examples_and_data(context, examples, tmp_path):
     def why(**given):
         document = measure_table(table("dcpcse/1"), context(seeds=(42,), **given))
-        return {row["not_measured"].get("Avg") for row in document["rows"] if row["run"].startswith("trained:dcpcse")}
+        return {
+            row["not_measured"].get("Avg")
+            for row in document["rows"]
+            if row["run"].startswith("trained:dcpcse")
+        }
 
     short, supervised = sorted(why(), key=lambda reason: "`triplets`" in reason)
     assert "40 examples are less than one batch" in short and "`triplets` need a file" in supervised
     assert any("examples.txt is not" in reason for reason in why(triplets=examples))
     nowhere = tmp_path / "empty"
     (nowhere / "STS").mkdir(parents=True)
-    for name, options in (("promptbert/8", {"corpus": examples, "seeds": (42,)}), ("promptbert/4", {})):
+    for name, options in (
+        ("promptbert/8", {"corpus": examples, "seeds": (42,)}),
+        ("promptbert/4", {}),
+    ):
         document = measure_table(table(name), context(data_dir=nowhere, **options))
         assert not any(row["figures"] for row in document["rows"])
 
@@ -453,7 +615,10 @@ def test_impact_is_compared_over_the_corpus(context, tiny_backbone, tmp_path):
     found = compare_with_tfidf(tiny_backbone("bert"), DEMO[:10], DEMO[:10]).correlation
     for name in ("pearson", "spearman"):
         figure = document["rows"][0]["figures"][f"impact-{name}"]
-        assert (figure["value"], figure["on"]) == (pytest.approx(100 * getattr(found, name), abs=1e-2), ["corpus"])
+        assert (figure["value"], figure["on"]) == (
+            pytest.approx(100 * getattr(found, name), abs=1e-2),
+            ["corpus"],
+        )
 
 
 # the command line
@@ -475,7 +640,15 @@ def test_the_command_keeps_results(run, senteval, tiny_folder, tmp_path):
 
 
 def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
-    options = ("--backbone", "no-such/model", "--data-dir", senteval, "--offline", "-o", tmp_path / "results")
+    options = (
+        "--backbone",
+        "no-such/model",
+        "--data-dir",
+        senteval,
+        "--offline",
+        "-o",
+        tmp_path / "results",
+    )
     ran = run("reproduce", "promptbert/4", "dcpcse/4", "--json", *options)
     assert [result["table"] for result in ran.json["results"]] == ["dcpcse/4"]
     assert "promptbert/4 on no-such/model" in ran.json["failed"] and "local cache" in ran.err
@@ -488,7 +661,11 @@ def test_one_table_that_fails_does_not_end_the_others(run, senteval, tmp_path):
         (("reproduce", "promptbert/99"), 2, "reproduce list"),
         (("reproduce", "promptbert/4", "--data-dir", "nowhere"), 3, "no such folder"),
         (("reproduce", "page", "-o", "nowhere"), 3, "reproduce all"),
-        (("reproduce", "promptbert/10", "--seeds", "3"), 2, "--seeds 3 is for rows that are trained; give --train"),
+        (
+            ("reproduce", "promptbert/10", "--seeds", "3"),
+            2,
+            "--seeds 3 is for rows that are trained; give --train",
+        ),
     ],
 )
 def test_bad_input_is_refused(run, arguments, code, words):
@@ -497,7 +674,9 @@ def test_bad_input_is_refused(run, arguments, code, words):
 
 
 def test_the_list_says_what_can_run(run, senteval, tiny_folder):
-    ran = run("reproduce", "list", "--json", "--backbone", tiny_folder("bert"), "--data-dir", senteval)
+    ran = run(
+        "reproduce", "list", "--json", "--backbone", tiny_folder("bert"), "--data-dir", senteval
+    )
     tables = {look["table"]: look for look in ran.json["tables"]}
     assert tables.keys() == published_tables().keys()
     assert (tables["promptbert/4"]["now"], tables["promptbert/4"]["figures"]) == (8, 8)
@@ -514,8 +693,14 @@ def test_kept_results_and_their_page_are_not_stale():
     assert page == results_page(documents), "make it again: promptcli reproduce page"
     for path in (ROOT / "results").glob("*.json"):
         document = json.loads(path.read_text(encoding="utf-8"))
-        assert path.with_suffix(".md").read_text(encoding="utf-8") == table_page(document), path.name
+        assert path.with_suffix(".md").read_text(encoding="utf-8") == table_page(document), (
+            path.name
+        )
         published = table(document["table"])
-        assert [row["run"] for row in document["rows"]] == [row.run for row in published.rows], path.name
+        assert [row["run"] for row in document["rows"]] == [row.run for row in published.rows], (
+            path.name
+        )
         figures = [row["published"]["figures"] for row in document["rows"]]
-        assert figures == [dict(row.published) for row in published.rows], f"{path.name}: run it again"
+        assert figures == [dict(row.published) for row in published.rows], (
+            f"{path.name}: run it again"
+        )

@@ -11,7 +11,11 @@ from tests.tiny import SENTENCES
 
 def make_task(pairs, gold=None):
     first, second = (list(side) for side in zip(*pairs, strict=True))
-    gold = np.random.default_rng(0).permutation(len(pairs)) / 10 if gold is None else np.array(gold, dtype=float)
+    gold = (
+        np.random.default_rng(0).permutation(len(pairs)) / 10
+        if gold is None
+        else np.array(gold, dtype=float)
+    )
     return STSTask("demo", "dev", "senteval", "as made up", {"all": Pairs(first, second, gold)})
 
 

@@ -16,9 +16,28 @@ from promptcli.recipe import MASK, SLOT
 from promptcli.searching import generate_t5
 from promptcli.searching.generate_t5 import FORMS, Definition, choose_definitions, read_definitions
 
-MEANINGS = {"river": "a stream of water", "bread": "food made of flour and water that is baked", "king": "a man"}
+MEANINGS = {
+    "river": "a stream of water",
+    "bread": "food made of flour and water that is baked",
+    "king": "a man",
+}
 PAIRS = [Definition(*pair) for pair in MEANINGS.items()]
-WORDS = ["▁", "▁a", "▁of", "▁water", "▁means", ".", "....", ":", "▁river", "▁bread", "▁king", "▁A", "▁called", "▁."]
+WORDS = [
+    "▁",
+    "▁a",
+    "▁of",
+    "▁water",
+    "▁means",
+    ".",
+    "....",
+    ":",
+    "▁river",
+    "▁bread",
+    "▁king",
+    "▁A",
+    "▁called",
+    "▁.",
+]
 
 
 def save_t5(folder, *, sentinels=3, words=WORDS):
@@ -39,7 +58,9 @@ def save_t5(folder, *, sentinels=3, words=WORDS):
         decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, initializer_factor=1.0,
     )  # fmt: skip
     model = T5ForConditionalGeneration(config)
-    model.shared.weight.data.mul_(0.2)  # the head is tied to it: a random T5 is all too sure of repeating itself
+    model.shared.weight.data.mul_(
+        0.2
+    )  # the head is tied to it: a random T5 is all too sure of repeating itself
     model.save_pretrained(folder)
     fast.save_pretrained(folder)
     return folder
@@ -62,7 +83,9 @@ def test_logits_are_the_model_s_own_one_example_at_a_time(t5, t5_folder):
     found = t5.next_logits(t5.read(inputs), written)
     for row, ids in zip(found, inputs, strict=True):
         with torch.no_grad():
-            plain = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([[0, *written]])).logits
+            plain = model(
+                input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([[0, *written]])
+            ).logits
         torch.testing.assert_close(row, plain[0, -1])
 
 
@@ -113,7 +136,11 @@ def enumerated(t5, examples, longest):
             written, score, ends = [5], 0.0, 0
             for token in tokens:
                 ends_part = token in (6 + ends, 8)
-                bad = (token in (6, 7) and not ends_part) or ends == 2 or (token == 2 and written[-1] == 2)
+                bad = (
+                    (token in (6, 7) and not ends_part)
+                    or ends == 2
+                    or (token == 2 and written[-1] == 2)
+                )
                 if bad:
                     break
                 mean = t5.next_logits(examples, written).mean(0)
@@ -132,7 +159,9 @@ def test_a_wide_beam_finds_what_enumeration_finds(monkeypatch):
     found = generate_t5._search(table, [0, 1], 100_000, lambda done: None)
     expected = enumerated(table, [0, 1], 5)
     assert [item.written for item in found] == [written for written, _ in expected]
-    assert [item.score for item in found] == pytest.approx([value for _, value in expected], abs=1e-4)
+    assert [item.score for item in found] == pytest.approx(
+        [value for _, value in expected], abs=1e-4
+    )
 
 
 def test_t5_templates(t5, monkeypatch):
@@ -143,20 +172,31 @@ def test_t5_templates(t5, monkeypatch):
     assert 2 <= len(found) <= 500 and len(set(found)) == len(found)
     assert sum(done) == pytest.approx(1)
     for text in found:
-        assert text.count(SLOT) == text.count(MASK) == 1 and "extra_id" not in text and ".." not in text
+        assert (
+            text.count(SLOT) == text.count(MASK) == 1
+            and "extra_id" not in text
+            and ".." not in text
+        )
         assert text.startswith(SLOT) or text.endswith(SLOT)
     assert {text.startswith(SLOT) for text in found} == {True, False}  # both forms
 
 
 def test_t5_refuses_what_makes_no_template(t5, monkeypatch):
     monkeypatch.setattr(generate_t5, "_LONGEST", 3)  # room for one token
-    for pairs, beam, message in ((PAIRS, 1, "at least 2"), ([], 100, "no .word"), (PAIRS, 100, "within 3 tokens")):
+    for pairs, beam, message in (
+        (PAIRS, 1, "at least 2"),
+        ([], 100, "no .word"),
+        (PAIRS, 100, "within 3 tokens"),
+    ):
         with pytest.raises(UsageError, match=message):
             generate_t5.generate_templates(t5, pairs, beam=beam)
 
 
 def test_a_t5_that_cannot_be_had(t5_folder, tiny_folder, tmp_path):
-    for name, config in (("pickled", (t5_folder / "config.json").read_text()), ("broken", '{"model_type": null}')):
+    for name, config in (
+        ("pickled", (t5_folder / "config.json").read_text()),
+        ("broken", '{"model_type": null}'),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(config)
         (tmp_path / name / "pytorch_model.bin").write_bytes(b"")

@@ -1,4 +1,7 @@
-"""``ditto-search`` and ``search-layers``: one pass equals the recipes one by one; what is printed, saved, refused."""
+"""``ditto-search`` and ``search-layers``: one pass equals the recipes one by one.
+
+What is printed, saved, refused.
+"""
 
 import itertools
 
@@ -26,11 +29,19 @@ from tests.searching.pairs import EVERY_PAIR, make_task, write_pairs
 from tests.tiny import SENTENCES
 
 #: Every pair of sentences, a sentence with itself, and one pair twice.
-TASK = make_task([*itertools.combinations(SENTENCES, 2), (SENTENCES[0], SENTENCES[0]), (SENTENCES[1], SENTENCES[0])])
+TASK = make_task(
+    [
+        *itertools.combinations(SENTENCES, 2),
+        (SENTENCES[0], SENTENCES[0]),
+        (SENTENCES[1], SENTENCES[0]),
+    ]
+)
 
 
 def search_heads(backbone, task=TASK, corpus=SENTENCES, **options):
-    return pc.search_heads(pc.Encoder(Recipe(backbone=backbone.name), backbone, {}), task, corpus, **options)
+    return pc.search_heads(
+        pc.Encoder(Recipe(backbone=backbone.name), backbone, {}), task, corpus, **options
+    )
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "modernbert", "gpt2"])
@@ -38,20 +49,35 @@ def test_every_head_equals_its_recipe(family, tiny_backbone):
     backbone = tiny_backbone(family)
     found = search_heads(backbone, TASK, SENTENCES, top=3)
     pairs = TASK.pairs()
-    cosines = head_cosines(build_encoder(Recipe(), backbone=backbone), pairs.first, pairs.second, SEARCHED)
-    names = [f"{layer}-{head}" for layer in range(1, backbone.n_layers + 1) for head in (1, 2, 3, 4)]
-    specs = [f"{states}/{weights}" for states in SEARCHED for weights in ("avg", *(f"ditto:{name}" for name in names))]
-    scores = iter(evaluate([build_encoder(Recipe(pooling=spec), backbone=backbone) for spec in specs], [TASK]))
+    cosines = head_cosines(
+        build_encoder(Recipe(), backbone=backbone), pairs.first, pairs.second, SEARCHED
+    )
+    names = [
+        f"{layer}-{head}" for layer in range(1, backbone.n_layers + 1) for head in (1, 2, 3, 4)
+    ]
+    specs = [
+        f"{states}/{weights}"
+        for states in SEARCHED
+        for weights in ("avg", *(f"ditto:{name}" for name in names))
+    ]
+    scores = iter(
+        evaluate([build_encoder(Recipe(pooling=spec), backbone=backbone) for spec in specs], [TASK])
+    )
     by_value = {}
     for number, states in enumerate(SEARCHED):
         plain = next(scores)
-        assert plain.value == pytest.approx(found.baseline[states].value, abs=1e-4)  # 1e-6 in Spearman
+        assert plain.value == pytest.approx(
+            found.baseline[states].value, abs=1e-4
+        )  # 1e-6 in Spearman
         assert plain.ci95 == pytest.approx(found.baseline[states].ci95, abs=1e-4)
         assert np.abs(plain.cosines - cosines.plain[number]).max() < 1e-6
         for place, name in enumerate(names):
             score = next(scores)
             layer, head = (int(part) - 1 for part in name.split("-"))
-            assert score.value == pytest.approx(found.maps[states][layer, head], abs=1e-4), (states, name)
+            assert score.value == pytest.approx(found.maps[states][layer, head], abs=1e-4), (
+                states,
+                name,
+            )
             assert np.abs(score.cosines - cosines.heads[number, place]).max() < 1e-6, (states, name)
             by_value[f"{states}/ditto:{name}"] = (score, plain)
     for head in found.ranked:
@@ -69,7 +95,9 @@ def test_batches_do_not_matter_and_every_sentence_is_encoded_once(tiny_backbone,
     sizes, made = [], head_pass.make_batch
     monkeypatch.setattr(head_pass, "plan_batches", lambda lengths: plan_batches(lengths, 32))
     monkeypatch.setattr(head_pass, "_PAIRS_AT_ONCE", 5)
-    monkeypatch.setattr(head_pass, "make_batch", lambda rows, *rest: sizes.append(len(rows)) or made(rows, *rest))
+    monkeypatch.setattr(
+        head_pass, "make_batch", lambda rows, *rest: sizes.append(len(rows)) or made(rows, *rest)
+    )
     small = head_cosines(encoder, pairs.first, pairs.second, SEARCHED)
     assert len(sizes) > 3 and sum(sizes) == len(distinct_sentences([TASK]))
     assert np.abs(small.heads - whole.heads).max() < 1e-6
@@ -90,12 +118,28 @@ def _layers(recipe, task=EVERY_PAIR, **options):
 @pytest.mark.parametrize(
     ("family", "search", "message"),
     [
-        ("bert", lambda bert: search_heads(bert, make_task([("a", "b")] * 5, [2.0] * 5)), "gold scores of .* are 2"),
-        ("bert", lambda bert: search_heads(bert, make_task([("a", "b")] * 3)), "has 3 pairs; ranking takes at least 4"),
-        ("bert", lambda bert: search_heads(bert, states=["first"]), "'first'; valid: static, last, first-last"),
+        (
+            "bert",
+            lambda bert: search_heads(bert, make_task([("a", "b")] * 5, [2.0] * 5)),
+            "gold scores of .* are 2",
+        ),
+        (
+            "bert",
+            lambda bert: search_heads(bert, make_task([("a", "b")] * 3)),
+            "has 3 pairs; ranking takes at least 4",
+        ),
+        (
+            "bert",
+            lambda bert: search_heads(bert, states=["first"]),
+            "'first'; valid: static, last, first-last",
+        ),
         ("bert", lambda bert: search_heads(bert, corpus=[" "]), "no sentence to count idf on"),
         ("mpnet", search_heads, "family 'mpnet'"),
-        ("bert", _layers(RECIPES["prompt-topk"].replace(transforms=("topk-tokens:20",))), "without transforms"),
+        (
+            "bert",
+            _layers(RECIPES["prompt-topk"].replace(transforms=("topk-tokens:20",))),
+            "without transforms",
+        ),
         ("bert", _layers(Recipe(), weights=["largest"]), "weights of pooling"),
     ],
 )
@@ -105,10 +149,16 @@ def test_what_cannot_be_searched(family, search, message, tiny_backbone):
 
 
 def test_the_search_takes_names_and_gives_an_entry(tiny_folder):
-    found = pc.search_heads(str(tiny_folder("bert")), TASK, ["", *SENTENCES], states=["first-last", "static"], top=99)
+    found = pc.search_heads(
+        str(tiny_folder("bert")), TASK, ["", *SENTENCES], states=["first-last", "static"], top=99
+    )
     assert list(found.maps) == ["static", "first-last"] and len(found.ranked) == 16
     entry = found.entry("mine")
-    assert entry.name == "mine" and entry.recipe == found.recipe and found.recipe.pooling == found.best.choice
+    assert (
+        entry.name == "mine"
+        and entry.recipe == found.recipe
+        and found.recipe.pooling == found.best.choice
+    )
     assert entry.provenance["searched_on"]["pairs"] == len(TASK.pairs())
 
 
@@ -129,7 +179,9 @@ def test_cross_validation_equals_a_plain_loop():
             picks.append(best)
             chosen.append(values[best])
             held_out.append(stats.spearmanr(flat[best][there], gold[there]).statistic)
-            gain.append(held_out[-1] - stats.spearmanr(plain[best // 5][there], gold[there]).statistic)
+            gain.append(
+                held_out[-1] - stats.spearmanr(plain[best // 5][there], gold[there]).statistic
+            )
     overall = int(np.argmax([stats.spearmanr(row, gold).statistic for row in flat]))
     expected = [100 * np.mean(figures) for figures in (chosen, held_out, gain)]
     assert [found.chosen, found.held_out, found.gain] == pytest.approx(expected)
@@ -141,7 +193,9 @@ def test_tfidf_weights_and_correlations_of_ties_and_constants():
     idf = np.array([0.0, 1.5, 0.25, 3.0, 0.0])
     row = [0, 1, 3, 1, 2, 4]
     length = sum((row.count(token) * idf[token]) ** 2 for token in set(row)) ** 0.5
-    assert tfidf_weights(row, idf) == pytest.approx([row.count(token) * idf[token] / length for token in row])
+    assert tfidf_weights(row, idf) == pytest.approx(
+        [row.count(token) * idf[token] / length for token in row]
+    )
     assert (tfidf_weights([0, 4, 4], idf) == 0).all()
     weights = np.random.default_rng(0).integers(0, 4, 50).astype(float)
     assert correlate(np.full(50, 0.3, np.float32), weights).spearman == 0.0
@@ -170,21 +224,35 @@ def test_the_command_prints_json_and_saves_what_eval_takes(run, tiny_folder, tmp
     assert set(document["ranked"][0]) == {"choice", "value", "ci95", "gain", "tfidf"}
     assert len(document["ranked"]) == 2 and document["task"] == "demo:dev"
     best = document["ranked"][0]
-    assert best["value"] == max(value for rows in document["maps"].values() for row in rows for value in row)
-    scored = run("eval", "--model", "best", "--task", "demo:dev", "--offline", "--json").json["results"][0]
+    assert best["value"] == max(
+        value for rows in document["maps"].values() for row in rows for value in row
+    )
+    scored = run("eval", "--model", "best", "--task", "demo:dev", "--offline", "--json").json[
+        "results"
+    ][0]
     assert scored["value"] == pytest.approx(best["value"], abs=0.01)
     refused(run("ditto-search", *options, "-q"), 2, "'best'")
     pytest.importorskip("matplotlib")
     drawn = ("--plot", tmp_path / "map.svg", "--states", "last", "--on", "demo:dev")
     shown = run("ditto-search", *options, "--force", "-q", *drawn)
-    assert (shown.code, shown.err) == (0, "") and (tmp_path / "map.svg").read_bytes().startswith(b"<?xml")
-    assert "best 2 of 8" in shown.out and "last Ditto, every head" in shown.out and "selection bias (" in shown.out
+    assert (shown.code, shown.err) == (0, "") and (tmp_path / "map.svg").read_bytes().startswith(
+        b"<?xml"
+    )
+    assert (
+        "best 2 of 8" in shown.out
+        and "last Ditto, every head" in shown.out
+        and "selection bias (" in shown.out
+    )
 
 
-@pytest.mark.parametrize("command", ["ditto-search --states static", "search-templates --mode free --limit 3"])
+@pytest.mark.parametrize(
+    "command", ["ditto-search --states static", "search-templates --mode free --limit 3"]
+)
 def test_a_better_average_is_told(command, run, tiny_folder, tmp_path):
     pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("".join(f"{a}\t{b}\t{n % 6}\n" for n, (a, b) in enumerate(itertools.pairwise(SENTENCES))))
+    pairs.write_text(
+        "".join(f"{a}\t{b}\t{n % 6}\n" for n, (a, b) in enumerate(itertools.pairwise(SENTENCES)))
+    )
     words = [*command.split(), "--backbone", tiny_folder("bert"), "--on", pairs, "--offline", "-q"]
     found = run(*words, "--json").json
     behind = max(row["value"] for row in found["baseline"].values()) > found["ranked"][0]["value"]
@@ -211,11 +279,15 @@ def test_the_heat_map_reads_without_colour():
         ("qwen2", RECIPES["aligned-wva"], ()),
     ],
 )
-def test_every_layer_equals_its_recipe_and_costs_one_pass(family, recipe, weights, tiny_backbone, monkeypatch):
+def test_every_layer_equals_its_recipe_and_costs_one_pass(
+    family, recipe, weights, tiny_backbone, monkeypatch
+):
     backbone = tiny_backbone(family)
     passes = []
     original = Backbone.run
-    monkeypatch.setattr(Backbone, "run", lambda self, *given: passes.append(given) or original(self, *given))
+    monkeypatch.setattr(
+        Backbone, "run", lambda self, *given: passes.append(given) or original(self, *given)
+    )
     found = search_layers(build_encoder(recipe, backbone=backbone), EVERY_PAIR, weights=weights)
     once = len(passes)
     passes.clear()
@@ -224,14 +296,28 @@ def test_every_layer_equals_its_recipe_and_costs_one_pass(family, recipe, weight
     kinds = weights or (recipe.pooling.partition("/")[2],)
     layers = [f"layer-{layer}" for layer in range(backbone.n_layers)]
     if recipe.pooling.startswith("attention"):
-        layers += ["attention:1-3", "attention:2-3", "attention:3-3", "attention:1-1", "attention:1-2"]
-    wanted = {f"{states}/{kind}" for kind in kinds for states in (*layers, "last", "first-last", "first-last:1")}
+        layers += [
+            "attention:1-3",
+            "attention:2-3",
+            "attention:3-3",
+            "attention:1-1",
+            "attention:1-2",
+        ]
+    wanted = {
+        f"{states}/{kind}"
+        for kind in kinds
+        for states in (*layers, "last", "first-last", "first-last:1")
+    }
     assert {row.choice for row in found.ranked} == wanted | {recipe.pooling}
     own = evaluate([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])[0].value
     assert found.baseline["own"].value == pytest.approx(own, abs=1e-4)
-    assert [row.value for row in found.ranked] == sorted((row.value for row in found.ranked), reverse=True)
+    assert [row.value for row in found.ranked] == sorted(
+        (row.value for row in found.ranked), reverse=True
+    )
     for row in found.ranked:
-        score = evaluate([build_encoder(recipe.replace(pooling=row.choice), backbone=backbone)], [EVERY_PAIR])[0]
+        score = evaluate(
+            [build_encoder(recipe.replace(pooling=row.choice), backbone=backbone)], [EVERY_PAIR]
+        )[0]
         assert row.value == pytest.approx(score.value, abs=1e-3), row.choice
         assert row.ci95 == pytest.approx(score.ci95, abs=1e-2)
         assert row.gain == pytest.approx(score.value - own, abs=1e-3)
@@ -240,13 +326,21 @@ def test_every_layer_equals_its_recipe_and_costs_one_pass(family, recipe, weight
 
 def test_the_layer_and_the_factor_of_a_contrastive_prompt_are_chosen(tiny_backbone):
     backbone = tiny_backbone("qwen2")
-    found = search_layers(build_encoder(RECIPES["contrastive-prompting"], backbone=backbone), EVERY_PAIR)
+    found = search_layers(
+        build_encoder(RECIPES["contrastive-prompting"], backbone=backbone), EVERY_PAIR
+    )
     settings = [row.choice.partition(" ")[0] for row in found.ranked]
     best = found.encoder.prompt
-    assert {"contrastive:0:0.5", "contrastive:1:0.5"} <= set(settings)  # the first half of three layers
-    assert {f"contrastive:{best.layer}:{factor}" for factor in ("0.25", "0.5", "0.75", "1")} <= set(settings)
+    assert {"contrastive:0:0.5", "contrastive:1:0.5"} <= set(
+        settings
+    )  # the first half of three layers
+    assert {f"contrastive:{best.layer}:{factor}" for factor in ("0.25", "0.5", "0.75", "1")} <= set(
+        settings
+    )
     assert found.best.choice == f"{best.settings} {found.recipe.pooling}"
-    assert evaluate([found.encoder], [EVERY_PAIR])[0].value == pytest.approx(found.best.value, abs=1e-3)
+    assert evaluate([found.encoder], [EVERY_PAIR])[0].value == pytest.approx(
+        found.best.value, abs=1e-3
+    )
     assert found.baseline["own"].choice == "contrastive:0:0.5 layer--2/last-token"
 
 
@@ -256,7 +350,11 @@ def test_the_best_layer_is_saved(run, tiny_folder, tmp_path):
     found = run(*arguments, "--json").json
     assert found["recipe"]["pooling"] == found["ranked"][0]["choice"] and found["model"] == "layers"
     table = run(*arguments, "--force")
-    assert table.code == 0 and "selection bias (" in table.out and "first-last:1/last-token" in table.out
+    assert (
+        table.code == 0
+        and "selection bias (" in table.out
+        and "first-last:1/last-token" in table.out
+    )
 
 
 def test_layers_are_compared_at_the_mask_of_a_prompt_that_has_one(tiny_folder):

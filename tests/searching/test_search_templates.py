@@ -1,4 +1,6 @@
-"""``search-templates``: greedy and free search, scoring as ``eval`` scores, the cache after a kill, the command."""
+"""``search-templates``: greedy and free search, scoring as ``eval`` scores, the cache after a kill,
+the command.
+"""
 
 import contextlib
 import functools
@@ -26,18 +28,34 @@ from promptcli.storage.cache import Cache
 from tests.searching.pairs import EVERY_PAIR
 from tests.tiny import SENTENCES
 
-TEXTS = ["[X] [MASK] .", '"[X]" means [MASK] .', "[MASK] : ' [X] '", "this([X]) is[MASK]!", "I say [X] , it is [MASK]"]
+TEXTS = [
+    "[X] [MASK] .",
+    '"[X]" means [MASK] .',
+    "[MASK] : ' [X] '",
+    "this([X]) is[MASK]!",
+    "I say [X] , it is [MASK]",
+]
 
 
 @pytest.fixture(scope="module")
 def task():
     """Each sentence with two others, in two subsets."""
-    rows = [(one, SENTENCES[(n * 5 + k) % 12], (n * 7 + k * 3) % 6) for k in (1, 2) for n, one in enumerate(SENTENCES)]
+    rows = [
+        (one, SENTENCES[(n * 5 + k) % 12], (n * 7 + k * 3) % 6)
+        for k in (1, 2)
+        for n, one in enumerate(SENTENCES)
+    ]
 
     def pairs(part):
-        return Pairs([row[0] for row in part], [row[1] for row in part], np.array([float(row[2]) for row in part]))
+        return Pairs(
+            [row[0] for row in part],
+            [row[1] for row in part],
+            np.array([float(row[2]) for row in part]),
+        )
 
-    return STSTask("demo", "dev", "senteval", "made up", {"one": pairs(rows[:14]), "two": pairs(rows[14:])})
+    return STSTask(
+        "demo", "dev", "senteval", "made up", {"one": pairs(rows[:14]), "two": pairs(rows[14:])}
+    )
 
 
 # --- scoring ---
@@ -47,7 +65,10 @@ def task():
     ("family", "changes"),
     [
         *((family, {}) for family in ("bert", "roberta", "xlm-roberta")),
-        *(("bert", {field: value}) for field, value in (("period", False), ("denoise", "hidden"), ("max_length", 20))),
+        *(
+            ("bert", {field: value})
+            for field, value in (("period", False), ("denoise", "hidden"), ("max_length", 20))
+        ),
     ],
 )
 def test_a_template_has_the_figure_that_eval_prints(family, changes, tiny_backbone, task):
@@ -95,14 +116,18 @@ def test_the_cache_gives_back_what_it_was_given(tiny_backbone, task, tmp_path):
     first = TemplateScorer(bert, task, cache=cache)
     plain, some = first.cosines(TEXTS[0]), first.cosines(TEXTS[0], np.array([4, 2]))
     again = TemplateScorer(bert, task, cache=cache)
-    assert (again.cosines(TEXTS[0]) == plain).all() and (again.cosines(TEXTS[0], np.array([4, 2])) == some).all()
+    assert (again.cosines(TEXTS[0]) == plain).all() and (
+        again.cosines(TEXTS[0], np.array([4, 2])) == some
+    ).all()
     assert again.tokens == 0
     again.cosines(TEXTS[0], np.array([2, 4]))
     assert again.tokens > 0  # other pairs
     for other in (
         TemplateScorer(tiny_backbone("roberta"), task, cache=cache),
         TemplateScorer(bert, task, recipe=PROTOCOL.replace(denoise="hidden"), cache=cache),
-        TemplateScorer(bert, STSTask("demo", "dev", "", "", {"x": task.subsets["one"]}), cache=cache),
+        TemplateScorer(
+            bert, STSTask("demo", "dev", "", "", {"x": task.subsets["one"]}), cache=cache
+        ),
     ):
         other.cosines(TEXTS[0])
         assert other.tokens > 0
@@ -112,7 +137,9 @@ def test_the_cache_gives_back_what_it_was_given(tiny_backbone, task, tmp_path):
 
 
 class Table:
-    """A stub scorer on made-up cosines: candidate k correlates with gold the better, the larger its quality."""
+    """A stub scorer on made-up cosines: candidate k correlates with gold the better, the larger its
+    quality.
+    """
 
     def __init__(self, number, size, *, seed=0):
         generator = np.random.default_rng(seed)
@@ -165,7 +192,9 @@ def test_a_race_finds_the_winner_in_every_order_at_a_bounded_cost(seed):
     assert all(item.stage == "final" and item.value == table.value(item.choice) for item in found)
 
 
-@pytest.mark.parametrize(("number", "size"), [(60, 300), (1, 2), (10, 400), (11, 40), (12, 49), (3000, 50)])
+@pytest.mark.parametrize(
+    ("number", "size"), [(60, 300), (1, 2), (10, 400), (11, 40), (12, 49), (3000, 50)]
+)
 def test_a_race_accounts_for_every_pair_and_ends_on_all(number, size):
     table, done = Table(number, size), []
     with showing(lambda name, steps: contextlib.nullcontext(done.append)):
@@ -201,8 +230,16 @@ def test_greedy_builds_on_the_relation_that_won():
 
     stages, _ = search_greedily(score, template_search.greedy_space())
     relations = ("", "is ", "mean ", "means ")
-    prefixes = ("This [X]", "This sentence of [X]", 'This sentence of "[X]"', 'This sentence : "[X]"')
-    assert asked == [[f"[X] {word}[MASK] ." for word in relations], [f"{prefix} is [MASK] ." for prefix in prefixes]]
+    prefixes = (
+        "This [X]",
+        "This sentence of [X]",
+        'This sentence of "[X]"',
+        'This sentence : "[X]"',
+    )
+    assert asked == [
+        [f"[X] {word}[MASK] ." for word in relations],
+        [f"{prefix} is [MASK] ." for prefix in prefixes],
+    ]
     assert [{item.stage for item in rows} for rows in stages.values()] == [{"relation"}, {"prefix"}]
 
 
@@ -212,7 +249,10 @@ def test_greedy_tries_the_papers_templates_in_its_order():
     second = [space.template(prefix, "means") for prefix in space.prefixes]
     published = scores("google-bert/bert-base-uncased", "STS-B:dev")
     assert [*first, *second] == list(published) == template_search.published_templates()
-    assert (published["[X] [MASK] ."], published['This sentence : "[X]" means [MASK] .']) == (39.34, 73.44)
+    assert (published["[X] [MASK] ."], published['This sentence : "[X]" means [MASK] .']) == (
+        39.34,
+        73.44,
+    )
     assert scores("mini-bert", "STS-B:dev") == scores("bert-base-uncased", "demo") == {}
 
 
@@ -220,7 +260,10 @@ def test_greedy_tries_the_papers_templates_in_its_order():
 
 
 def test_the_grammar_holds_thousands_of_templates_and_each_is_one():
-    everything, published = template_search.grammar_templates(), template_search.published_templates()
+    everything, published = (
+        template_search.grammar_templates(),
+        template_search.published_templates(),
+    )
     assert len(everything) == len(set(everything)) > 3000
     for text in everything:
         check_template(text)
@@ -263,7 +306,9 @@ def test_candidate_files_that_are_refused(content, message, tmp_path):
 @pytest.fixture(name="search")
 def search_command(monkeypatch, tiny_folder, run):
     """Return a function that runs the command on a tiny backbone."""
-    return lambda *arguments: run("search-templates", "--backbone", tiny_folder("bert"), "--offline", *arguments)
+    return lambda *arguments: run(
+        "search-templates", "--backbone", tiny_folder("bert"), "--offline", *arguments
+    )
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
@@ -275,13 +320,18 @@ def test_greedy_command_saves_a_model_that_eval_scores_equally(search, run, home
     rows = found["ranked"]
     assert {row["stage"] for row in rows} == {"relation", "prefix"} and len(rows) == 8
     best = rows[0]
-    assert best["value"] == max(row["value"] for row in rows) and best["ci95"][0] <= best["value"] <= best["ci95"][1]
+    assert (
+        best["value"] == max(row["value"] for row in rows)
+        and best["ci95"][0] <= best["value"] <= best["ci95"][1]
+    )
     assert (found["task"], found["model"]) == ("demo:dev", "template")
     (scored,) = run("eval", "--model", "template", "--task", "demo:dev", "--json").json["results"]
     assert (scored["value"], scored["ci95"]) == (best["value"], best["ci95"])
     before = sorted((home / "cache" / "search").iterdir())
     ran = search("--force", "-q", "--name", "template")
-    assert ran.code == 0 and ran.err == "" and sorted((home / "cache" / "search").iterdir()) == before
+    assert (
+        ran.code == 0 and ran.err == "" and sorted((home / "cache" / "search").iterdir()) == before
+    )
     assert re.search(rf" \* +{best['value']:.2f} +±", ran.out)
 
 
@@ -293,13 +343,19 @@ def test_free_command_races_the_templates_of_a_file(search, home, tmp_path):
     ran = search("--candidates", file, "--top", 3, "--name", "free")
     assert ran.code == 0, ran.err
     lines = ran.out.splitlines()
-    assert "Free search" in lines and "12 templates were scored on 48 pairs; 10 finalists on all 144 pairs" in lines
+    assert (
+        "Free search" in lines
+        and "12 templates were scored on 48 pairs; 10 finalists on all 144 pairs" in lines
+    )
     assert len([line for line in lines if "[MASK]" in line]) == 3
     assert (home / "models" / "free").is_dir()
 
 
 def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(capsys, task):
-    rows = [Ranked("[X] [MASK] .", 39.0, (36.0, 42.0)), Ranked("[X] says [MASK] .", 40.0, (36.0, 42.0))]
+    rows = [
+        Ranked("[X] [MASK] .", 39.0, (36.0, 42.0)),
+        Ranked("[X] says [MASK] .", 40.0, (36.0, 42.0)),
+    ]
     search = SimpleNamespace(
         recipe=PROTOCOL.replace(backbone="google-bert/bert-base-uncased"),
         task=STSTask("STS-B", "dev", "senteval", "raw", task.subsets),
@@ -318,7 +374,11 @@ def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(caps
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--mode", "gredy"], 2, "unknown mode 'gredy'; valid: greedy, free, demonstrations; did you mean greedy"),
+        (
+            ["--mode", "gredy"],
+            2,
+            "unknown mode 'gredy'; valid: greedy, free, demonstrations; did you mean greedy",
+        ),
         (["--mode", "greedy", "--limit", "5"], 2, "--limit belongs to --mode free"),
         (["--t5", "nowhere", "--candidates", __file__], 2, "exclude each other"),
     ],
@@ -333,10 +393,17 @@ def test_the_search_is_a_function(tiny_backbone, task, caplog):
     encoder = pc.Encoder(Recipe(backbone=backbone.name), backbone, {})
     caplog.set_level("INFO")
     found = pc.search_templates(encoder, task, mode="free", limit=20, top=4)
-    assert found.about["mode"] == "free" and len(found.ranked) == 4 and found.best == found.ranked[0]
+    assert (
+        found.about["mode"] == "free" and len(found.ranked) == 4 and found.best == found.ranked[0]
+    )
     assert found.recipe == found.entry("mine").recipe and found.recipe.prompt == found.best.choice
-    assert f"20 of the {len(template_search.grammar_templates()):,} templates of the grammar" in caplog.text
-    with pytest.raises(UsageError, match=r"unknown setting of a template search 'modes'; .*; did you mean mode"):
+    assert (
+        f"20 of the {len(template_search.grammar_templates()):,} templates of the grammar"
+        in caplog.text
+    )
+    with pytest.raises(
+        UsageError, match=r"unknown setting of a template search 'modes'; .*; did you mean mode"
+    ):
         pc.search_templates(encoder, task, modes="free")
 
 
@@ -347,7 +414,11 @@ DEMONSTRATIONS = 'rain\twater that falls\ncat\ta small animal\nwalk\tWho is "wal
 
 
 def test_an_example_is_written_as_the_papers():
-    pairs = [("Smoking", "A man is smoking."), ("venison", "meat from a deer"), ("why", 'Who said "no"?')]
+    pairs = [
+        ("Smoking", "A man is smoking."),
+        ("venison", "meat from a deer"),
+        ("why", 'Who said "no"?'),
+    ]
     assert demonstrations([*pairs, pairs[0]], RECIPES["prompteol"]) == [
         f'This sentence : "A man is smoking." means in one word:"Smoking".{PLAIN}',
         f'This sentence : "meat from a deer." means in one word:"Venison".{PLAIN}',
@@ -366,7 +437,10 @@ def test_every_example_and_none_have_their_own_figures(tiny_backbone, tmp_path, 
     search = functools.partial(pc.search_templates, encoder, EVERY_PAIR, mode="demonstrations")
     found = search(pairs=file, top=4)
     pairs = [tuple(line.split("\t")) for line in DEMONSTRATIONS.splitlines()]
-    assert {row.choice for row in found.ranked} == {PLAIN, *demonstrations(pairs, RECIPES["prompteol"])}
+    assert {row.choice for row in found.ranked} == {
+        PLAIN,
+        *demonstrations(pairs, RECIPES["prompteol"]),
+    }
     for row in found.ranked:
         recipe = RECIPES["prompteol"].replace(prompt=row.choice)
         score = evaluate([build_encoder(recipe, backbone=backbone)], [EVERY_PAIR])[0]
@@ -374,4 +448,7 @@ def test_every_example_and_none_have_their_own_figures(tiny_backbone, tmp_path, 
     assert found.recipe.pooling == "last/last-token" and found.recipe.text_rule == "prompteol"
     one = search(limit=1)
     assert len(one.ranked) == 2 and PLAIN in {row.choice for row in one.ranked}
-    assert "using the 235 shipped words and definitions; give others with `pairs` FILE" in caplog.messages
+    assert (
+        "using the 235 shipped words and definitions; give others with `pairs` FILE"
+        in caplog.messages
+    )

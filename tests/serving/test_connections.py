@@ -1,4 +1,6 @@
-"""Connections of clients that ask for nothing or never read, limits of descriptors, and the end of a server."""
+"""Connections of clients that ask for nothing or never read, limits of descriptors, and the end of
+a server.
+"""
 
 import asyncio
 import contextlib
@@ -9,7 +11,9 @@ from unittest import mock
 
 import pytest
 
-pytest.importorskip("uvicorn", reason="serve needs uvicorn: pip install 'promptcli-encoders[serve]'")
+pytest.importorskip(
+    "uvicorn", reason="serve needs uvicorn: pip install 'promptcli-encoders[serve]'"
+)
 import uvicorn
 
 from promptcli.encoder.encoder import Encoder
@@ -45,7 +49,9 @@ class Open:
 
     def __init__(self, most=99):
         self.clock, self.all = Clock(), Connections(most)
-        self.config = uvicorn.Config(lambda scope: None, http=Connection, ws="none", log_config=None)
+        self.config = uvicorn.Config(
+            lambda scope: None, http=Connection, ws="none", log_config=None
+        )
 
     def one(self):
         connection = Connection(self.config, self.all, {}, self.clock)
@@ -108,7 +114,9 @@ def test_the_one_that_waits_longest_makes_room_and_it_is_said_once(caplog):
     oldest = min(idle, key=lambda each: each.since)
     new = [served.one() for _ in range(2)]
     assert closed(oldest) and all(map(closed, idle)) and not any(map(closed, [working, *new]))
-    assert len(caplog.messages) == 1 and "3 connections" in caplog.text and "ulimit -n" in caplog.text
+    assert (
+        len(caplog.messages) == 1 and "3 connections" in caplog.text and "ulimit -n" in caplog.text
+    )
     for connection in new:
         connection.cycle = mock.Mock(response_complete=False)
     assert closed(served.one()), "all others are in work"
@@ -176,7 +184,9 @@ def test_a_full_table_of_descriptors_is_one_line_in_the_log(encoder, caplog):
         async with running(Service({"tiny": encoder})) as (_, port):
             for _ in range(3):
                 error = OSError(errno.EMFILE, "Too many open files")
-                asyncio.get_running_loop().call_exception_handler({"message": "accept", "exception": error})
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "accept", "exception": error}
+                )
             assert b" 200 " in await health(port)
 
     asyncio.run(ask())

@@ -1,4 +1,6 @@
-"""The server in-process: what it answers, what it refuses, how requests share batches, and what becomes of them."""
+"""The server in-process: what it answers, what it refuses, how requests share batches, and what
+becomes of them.
+"""
 
 import asyncio
 import base64
@@ -55,7 +57,9 @@ def other(tiny_backbone):
 
 @pytest.fixture(scope="module")
 def served(encoder, other):
-    return {"tiny": encoder, "other": other}, {name: SentenceIndex.build(HALVES[name], encoder) for name in HALVES}
+    return {"tiny": encoder, "other": other}, {
+        name: SentenceIndex.build(HALVES[name], encoder) for name in HALVES
+    }
 
 
 def opened(service):
@@ -69,12 +73,17 @@ def client(served):
 
 
 def asking(service):
-    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app=make_app(service)), base_url=HERE, timeout=300)
+    return httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=make_app(service)), base_url=HERE, timeout=300
+    )
 
 
 @contextlib.asynccontextmanager
 async def held(service):
-    """The encoding thread stands still until the block calls the function it gets; requests wait for it."""
+    """The encoding thread stands still until the block calls the function it gets.
+
+    Requests wait for it.
+    """
     go = threading.Event()
     service.batcher._thread.submit(go.wait)
     first = asyncio.create_task(service.batcher.encode(service.model(None), ["held"]))
@@ -121,16 +130,25 @@ def test_embeddings_are_those_of_encode(client, encoder, given, encoding_format)
     assert "x-truncated-texts" not in response.headers
 
 
-def test_cut_texts_are_counted_in_a_header_and_vectors_keep_their_length_if_the_server_says_so(encoder):
+def test_cut_texts_are_counted_in_a_header_and_vectors_keep_their_length_if_the_server_says_so(
+    encoder,
+):
     texts = ["cat " * 500, "cat"]
     with opened(Service({"tiny": encoder}, normalize=False)) as client:
         response = client.post("/v1/embeddings", json={"model": "tiny", "input": texts})
     assert response.headers["x-truncated-texts"] == "1"
-    assert np.allclose([row["embedding"] for row in response.json()["data"]], encoder.encode(texts), atol=1e-6)
+    assert np.allclose(
+        [row["embedding"] for row in response.json()["data"]], encoder.encode(texts), atol=1e-6
+    )
 
 
-def test_dimensions_are_the_first_columns_of_vectors_that_are_whitened_or_trained_for_it(tiny_folder, encoder):
-    texts = [" ".join(SENTENCES[row % 12].split()[: 1 + row % 7] + SENTENCES[row // 12].split()) for row in range(60)]
+def test_dimensions_are_the_first_columns_of_vectors_that_are_whitened_or_trained_for_it(
+    tiny_folder, encoder
+):
+    texts = [
+        " ".join(SENTENCES[row % 12].split()[: 1 + row % 7] + SENTENCES[row // 12].split())
+        for row in range(60)
+    ]
     recipe = Recipe(backbone=str(tiny_folder("bert")), transforms=("whitening",))
     white = fit_recipe(recipe, texts, dtype="float32").encoder
     with opened(Service({"white": white})) as client:
@@ -144,14 +162,25 @@ def test_dimensions_are_the_first_columns_of_vectors_that_are_whitened_or_traine
     nested = Encoder(encoder.recipe.replace(dims=(8, 4)), encoder.backbone, encoder.tensors())
     with opened(Service({"nested": nested})) as client:
         body = {"model": "nested", "input": SENTENCES}
-        assert len(client.post("/v1/embeddings", json={**body, "dimensions": 4}).json()["data"][0]["embedding"]) == 4
+        assert (
+            len(
+                client.post("/v1/embeddings", json={**body, "dimensions": 4}).json()["data"][0][
+                    "embedding"
+                ]
+            )
+            == 4
+        )
         refused = error(client.post("/v1/embeddings", json={**body, "dimensions": 3}), 400)
         assert "give 8, 4, 16" in refused["message"]
 
 
 def test_models_are_listed_with_their_recipes(client, encoder):
     tiny, other = client.get("/v1/models").json()["data"]
-    assert (tiny["id"], tiny["fingerprint"], tiny["dimensions"]) == ("tiny", encoder.fingerprint, encoder.width)
+    assert (tiny["id"], tiny["fingerprint"], tiny["dimensions"]) == (
+        "tiny",
+        encoder.fingerprint,
+        encoder.width,
+    )
     assert Recipe.from_dict(other["recipe"]).pooling == "last/avg"
 
 
@@ -162,8 +191,12 @@ def test_search_is_that_of_the_index(client, encoder, index, texts):
     found = client.post("/search", json={**body, "k": 4}).json()["results"]
     assert [result["query"] for result in found] == SENTENCES[7:9]
     for result, hits in zip(found, wanted, strict=True):
-        assert [(hit["rank"], hit["text"]) for hit in result["hits"]] == [(hit.rank, hit.text) for hit in hits]
-        assert [hit["score"] for hit in result["hits"]] == pytest.approx([hit.score for hit in hits])
+        assert [(hit["rank"], hit["text"]) for hit in result["hits"]] == [
+            (hit.rank, hit.text) for hit in hits
+        ]
+        assert [hit["score"] for hit in result["hits"]] == pytest.approx(
+            [hit.score for hit in hits]
+        )
         assert all(texts[hit["id"]] == hit["text"] for hit in result["hits"])
     least = found[0]["hits"][2]["score"]
     best = client.post("/search", json={**body, "min_score": least}).json()["results"][0]["hits"]
@@ -174,12 +207,16 @@ def test_search_by_words_and_conditions_is_that_of_the_index(encoder):
     pytest.importorskip("bm25s")
     cells = cells_array([(("number", str(row)),) for row in range(len(SENTENCES))])
     rows = ArrayRows(encoder.encode(SENTENCES), range(len(SENTENCES)), SENTENCES, cells)
-    index = SentenceIndex(StoredIndex(VectorIndex.build(rows, lexical=True), origin_of(encoder, encoder), ""), encoder)
+    index = SentenceIndex(
+        StoredIndex(VectorIndex.build(rows, lexical=True), origin_of(encoder, encoder), ""), encoder
+    )
     query, condition = SENTENCES[3], "number > 2 and number != 5"
     with opened(Service({"tiny": encoder}, {"first": index})) as client:
         for ranking in ("hybrid", "lexical", None):
             options = {} if ranking is None else {ranking: True}
-            answer = client.post("/search", json={"query": query, "where": condition, "k": 4, **options}).json()
+            answer = client.post(
+                "/search", json={"query": query, "where": condition, "k": 4, **options}
+            ).json()
             vectors = None if ranking == "lexical" else encoder.encode([query])
             words = None if ranking is None else [query]
             [wanted] = index.vectors.search(vectors, 4, words=words, where=condition)
@@ -193,14 +230,20 @@ def test_similarity_is_the_cosine(client, other):
     found = client.post("/similarity", json={"a": left, "b": right, "model": "other"})
     assert np.allclose(found.json()["similarity"], wanted, atol=1e-6)
     assert found.headers["x-encoder-fingerprint"] == other.fingerprint
-    one = client.post("/similarity", json={"a": left[0], "b": right[0], "model": "other"}).json()["similarity"]
+    one = client.post("/similarity", json={"a": left[0], "b": right[0], "model": "other"}).json()[
+        "similarity"
+    ]
     assert one == pytest.approx(wanted[0], abs=1e-6)
 
 
-def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(encoder, tmp_path, monkeypatch):
+def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(
+    encoder, tmp_path, monkeypatch
+):
     SentenceIndex.build(SENTENCES, encoder).save(tmp_path / "lines")
     opened = []
-    monkeypatch.setattr(loading, "open_model", lambda model, **where: opened.append(where["device"]) or encoder)
+    monkeypatch.setattr(
+        loading, "open_model", lambda model, **where: opened.append(where["device"]) or encoder
+    )
     _indexes([tmp_path / "lines"], {}, Choice("mini", device="cpu"))
     _indexes([tmp_path / "lines"], {"tiny": encoder}, Choice("mini", device="cpu"))
     assert opened == ["cpu"], "a model that is served is shared"
@@ -208,15 +251,27 @@ def test_the_encoder_of_an_index_is_opened_on_the_device_of_the_models(encoder, 
 
 def test_health(client):
     names = {"models": ["tiny", "other"], "indexes": ["first", "second"]}
-    assert client.get("/health").json() == {"status": "ok", **names, "requests": 1, "waiting_texts": 0}
+    assert client.get("/health").json() == {
+        "status": "ok",
+        **names,
+        "requests": 1,
+        "waiting_texts": 0,
+    }
 
 
-def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_style_and_script_only(client):
+def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_style_and_script_only(
+    client,
+):
     response, text = client.get("/"), PAGE.read_text(encoding="utf-8")
     assert response.text == text and not re.search(r"https?:|//cdn|@import|url\(", text)
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text
+    )
     assert not re.search(r"<[^>]+\s(on\w+|style)=", text)
-    policy = dict(rule.strip().split(" ", 1) for rule in response.headers["content-security-policy"].split(";"))
+    policy = dict(
+        rule.strip().split(" ", 1)
+        for rule in response.headers["content-security-policy"].split(";")
+    )
     for tag in ("style", "script"):
         [content] = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
@@ -233,7 +288,12 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_sty
         ("/v1/embeddings", b"{not json", 400, "not JSON"),
         ("/v1/embeddings", b'{"model": "tiny", "input": "\\ud800"}', 400, "not JSON"),
         ("/v1/embeddings", b'{"model": "tiny", "input": ' + b"[" * 100_000, 400, "not JSON"),
-        ("/v1/embeddings", {"input": "x"}, 400, 'field "model" is missing; /v1/embeddings takes input, model, '),
+        (
+            "/v1/embeddings",
+            {"input": "x"},
+            400,
+            'field "model" is missing; /v1/embeddings takes input, model, ',
+        ),
         (
             "/search",
             {"q": "x", "query": "x"},
@@ -242,12 +302,22 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_sty
         ),
         ("/v1/embeddings", {"model": "tiny", "input": []}, 400, "empty"),
         ("/v1/embeddings", {"model": "tiny", "input": ["x", ""]}, 400, "input[1]"),
-        ("/v1/embeddings", {"model": "tiny", "input": "x", "input_type": "clustering"}, 400, "valid: query"),
+        (
+            "/v1/embeddings",
+            {"model": "tiny", "input": "x", "input_type": "clustering"},
+            400,
+            "valid: query",
+        ),
         ("/v1/embeddings", {"model": "tiny", "input": [1, 2]}, 400, "token ids"),
         ("/v1/embeddings", {"model": "tiny", "input": ["x"] * 33}, 400, "at most 32"),
         ("/v1/embeddings", {"model": "tiny", "input": "x" * 5001}, 400, "at most 5,000"),
         ("/v1/embeddings", {"model": "tiny", "input": "x" * (2 << 20)}, 413, "1 MiB"),
-        ("/v1/embeddings", {"model": "tiny", "input": "x", "encoding_format": "int8"}, 400, "encoding_format"),
+        (
+            "/v1/embeddings",
+            {"model": "tiny", "input": "x", "encoding_format": "int8"},
+            400,
+            "encoding_format",
+        ),
         ("/v1/embeddings", {"model": "tiny", "input": "x", "dimensions": 3}, 400, "whitened"),
         ("/v1/embeddings", {"model": "tinny", "input": "x"}, 404, "valid: tiny, other"),
         ("/search", {"query": "x", "index": "nope"}, 404, "first, second"),
@@ -255,7 +325,12 @@ def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_sty
         ("/search", {"query": "x", "index": "first", "top": 3}, 400, "top"),
         ("/search", {"query": "x", "index": "first", "where": "year > 1"}, 400, "no column 'year'"),
         ("/search", {"query": "x", "index": "first", "hybrid": True}, 400, "no BM25"),
-        ("/search", {"query": "x", "index": "first", "hybrid": True, "lexical": True}, 400, "give one"),
+        (
+            "/search",
+            {"query": "x", "index": "first", "hybrid": True, "lexical": True},
+            400,
+            "give one",
+        ),
         ("/similarity", {"a": ["x", "y"], "b": "x"}, 400, "not pairs"),
         ("/nowhere", {}, 404, "paths: /"),
         ("/health", {}, 405, "POST /health"),
@@ -266,23 +341,37 @@ def test_what_is_wrong_is_one_line_in_openais_shape(served, path, body, status, 
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     with opened(Service(*served, limits)) as client:
         assert says in error(client.post(path, content=content), status)["message"]
-        assert client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
+        assert (
+            client.post("/v1/embeddings", json={"model": "tiny", "input": "x"}).status_code == 200
+        )
 
 
 def test_a_key_is_asked_for_if_there_is_one(served):
-    wrong = [{}, *({b"Authorization": value} for value in (b"Bearer wrong", b"s3cret", b"Bearer \xff"))]
+    wrong = [
+        {},
+        *({b"Authorization": value} for value in (b"Bearer wrong", b"s3cret", b"Bearer \xff")),
+    ]
     with opened(Service(*served, key="s3cret")) as client:
         for method, path in ROUTES:
             for header in wrong:
                 response = client.request(method, path, headers=header)
-                assert (response.status_code == 200) if path in ("/", "/health") else error(response, 401), path
-        assert client.get("/v1/models", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+                assert (
+                    (response.status_code == 200)
+                    if path in ("/", "/health")
+                    else error(response, 401)
+                ), path
+        assert (
+            client.get("/v1/models", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+        )
 
 
 def test_every_answer_carries_the_headers_that_keep_a_browser_safe(client):
     for method, path in [*ROUTES, ("GET", "/nowhere")]:
         headers = client.request(method, path).headers
-        assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
+        assert (headers["x-content-type-options"], headers["x-frame-options"]) == (
+            "nosniff",
+            "DENY",
+        )
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
         assert "access-control-allow-origin" not in headers
@@ -374,8 +463,16 @@ def test_a_panic_costs_its_own_request_a_500_and_the_others_nothing(served, monk
     [
         ("/search", {"query": ["x"] * 200, "k": 6}, " queries, or a lower k"),
         ("/search", {"query": "x", "k": 6}, None),
-        ("/v1/embeddings", {"model": "wide", "input": ["x"] * 3000, "encoding_format": "float"}, "fewer texts"),
-        ("/v1/embeddings", {"model": "wide", "input": ["x"] * 3000, "encoding_format": "base64"}, None),
+        (
+            "/v1/embeddings",
+            {"model": "wide", "input": ["x"] * 3000, "encoding_format": "float"},
+            "fewer texts",
+        ),
+        (
+            "/v1/embeddings",
+            {"model": "wide", "input": ["x"] * 3000, "encoding_format": "base64"},
+            None,
+        ),
     ],
 )
 def test_an_answer_has_a_limit(encoder, path, body, says):
@@ -401,7 +498,9 @@ def test_no_more_is_made_of_an_answer_than_its_limit(encoder, monkeypatch):
 
     monkeypatch.setattr(VectorIndex, "hits", count)
     long = SentenceIndex.build([f"{text} {'x' * 400_000}" for text in SENTENCES[:6]], encoder)
-    with opened(Service({"tiny": encoder}, {"long": long}, ServeSettings(max_answer_mib=1))) as client:
+    with opened(
+        Service({"tiny": encoder}, {"long": long}, ServeSettings(max_answer_mib=1))
+    ) as client:
         error(client.post("/search", json={"query": ["x"] * 100, "k": 6}), 400)
     assert len(made) == 3, "of 600; the third does not fit"
 
@@ -424,7 +523,13 @@ def test_a_long_answer_waits_for_its_client_to_read(served):
                 await go.wait()
 
         headers = [(b"host", b"127.0.0.1")]
-        scope = {"type": "http", "method": "POST", "path": "/v1/embeddings", "headers": headers, "query_string": b""}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/embeddings",
+            "headers": headers,
+            "query_string": b"",
+        }
         asked = asyncio.create_task(make_app(service)(scope, receive, send))
         await third.wait()
         assert service.in_work == 1 and service.held > len(body)
@@ -434,8 +539,13 @@ def test_a_long_answer_waits_for_its_client_to_read(served):
     asyncio.run(ask())
     _, *pieces = sent
     assert max(len(piece["body"]) for piece in pieces) <= 1 << 16
-    assert [piece.get("more_body", False) for piece in pieces] == [*[True] * (len(pieces) - 1), False]
-    assert len(json.loads(b"".join(piece["body"] for piece in pieces))["data"]) == len(SENTENCES) * 60
+    assert [piece.get("more_body", False) for piece in pieces] == [
+        *[True] * (len(pieces) - 1),
+        False,
+    ]
+    assert (
+        len(json.loads(b"".join(piece["body"] for piece in pieces))["data"]) == len(SENTENCES) * 60
+    )
     assert (service.in_work, service.held) == (0, 0)
 
 
@@ -464,11 +574,16 @@ def test_an_index_is_searched_as_its_folder_holds_it(encoder, other, tmp_path, c
     folder, link = tmp_path / "lines", tmp_path / "link"
     SentenceIndex.build(SENTENCES[:3], encoder).save(folder)
     link.symlink_to(folder)
-    indexes = {name: SentenceIndex.load(path, encoder) for name, path in (("lines", folder), ("link", link))}
+    indexes = {
+        name: SentenceIndex.load(path, encoder)
+        for name, path in (("lines", folder), ("link", link))
+    }
     with opened(Service({"tiny": encoder}, indexes)) as client:
 
         def texts(name="lines"):
-            [result] = client.post("/search", json={"query": "x", "index": name, "k": 99}).json()["results"]
+            [result] = client.post("/search", json={"query": "x", "index": name, "k": 99}).json()[
+                "results"
+            ]
             return {hit["text"] for hit in result["hits"]}
 
         assert texts() == texts("link") == set(SENTENCES[:3])
@@ -498,7 +613,9 @@ def test_an_index_that_changes_is_read_once_for_all_requests(encoder, tmp_path, 
 
     async def ask():
         async with asking(service) as client:
-            answers = await asyncio.gather(*(client.post("/search", json={"query": "x", "k": 9}) for _ in range(5)))
+            answers = await asyncio.gather(
+                *(client.post("/search", json={"query": "x", "k": 9}) for _ in range(5))
+            )
         return [len(answer.json()["results"][0]["hits"]) for answer in answers]
 
     assert asyncio.run(ask()) == [4] * 5 and len(read) == 1
@@ -508,12 +625,19 @@ def test_an_index_that_changes_is_read_once_for_all_requests(encoder, tmp_path, 
 
 
 def posted(client, texts):
-    return asyncio.create_task(client.post("/v1/embeddings", json={"model": "tiny", "input": texts}))
+    return asyncio.create_task(
+        client.post("/v1/embeddings", json={"model": "tiny", "input": texts})
+    )
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    asked=st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=9)), max_size=8),
+    asked=st.lists(
+        st.tuples(st.booleans(), st.lists(st.sampled_from(SENTENCES), min_size=1, max_size=9)),
+        max_size=8,
+    ),
     room=st.integers(1, 400),
 )
 def test_whatever_is_asked_together_gets_its_own_rows(encoder, other, asked, room, monkeypatch):
@@ -521,7 +645,9 @@ def test_whatever_is_asked_together_gets_its_own_rows(encoder, other, asked, roo
     service = Service({"tiny": encoder})
 
     async def ask():
-        jobs = (service.batcher.encode(encoder if first else other, texts) for first, texts in asked)
+        jobs = (
+            service.batcher.encode(encoder if first else other, texts) for first, texts in asked
+        )
         return await asyncio.gather(*jobs)
 
     for (first, texts), encoded in zip(asked, asyncio.run(ask()), strict=True):
@@ -557,10 +683,17 @@ def test_a_full_queue_is_429_and_takes_what_fits(served):
             go()
             answers = await asyncio.gather(first, fits)
             assert service.batcher.rounds == 2, "the one that was held, and theirs"
-            return refused, *answers, await client.post("/search", json={"query": "x", "index": "first"})
+            return (
+                refused,
+                *answers,
+                await client.post("/search", json={"query": "x", "index": "first"}),
+            )
 
     refused, *answers = asyncio.run(ask())
-    assert error(refused, 429)["type"] == "rate_limit_error" and int(refused.headers["retry-after"]) >= 1
+    assert (
+        error(refused, 429)["type"] == "rate_limit_error"
+        and int(refused.headers["retry-after"]) >= 1
+    )
     assert [response.status_code for response in answers] == [200, 200, 200]
 
 
@@ -600,7 +733,13 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
             return {"type": "http.disconnect"}
 
         headers = [(b"host", b"127.0.0.1")]
-        scope = {"type": "http", "method": "POST", "path": "/v1/embeddings", "headers": headers, "query_string": b""}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/embeddings",
+            "headers": headers,
+            "query_string": b"",
+        }
         left = asyncio.create_task(app(scope, receive, mock.AsyncMock()))
         await until_waiting(service, 1)
         gone.set()

@@ -1,4 +1,6 @@
-"""Hostile names, numbers and damaged parts: refused in one line, before the work, never believed."""
+"""Hostile names, numbers and damaged parts: refused in one line, before the work, never
+believed.
+"""
 
 import os
 from pathlib import Path
@@ -28,7 +30,9 @@ def test_a_flipped_byte_of_a_part_is_found_before_its_rows_are_used(run):
     path = Path("out", part_name(1, 2))
     chunk = pq.ParquetFile(path).metadata.row_group(0).column(2)
     data = bytearray(path.read_bytes())
-    data[chunk.data_page_offset + chunk.total_compressed_size - 5] ^= 64  # in the last vector: the file can be read
+    data[chunk.data_page_offset + chunk.total_compressed_size - 5] ^= (
+        64  # in the last vector: the file can be read
+    )
     path.write_bytes(data)
     refused(run("index", "build", "out", "-o", "ix"), 4, path.name)
     assert not Path("ix").exists()

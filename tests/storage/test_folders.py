@@ -1,4 +1,6 @@
-"""Stored folders: replaced completely or not at all, whenever a process is killed or another one reads."""
+"""Stored folders: replaced completely or not at all, whenever a process is killed or another one
+reads.
+"""
 
 import os
 
@@ -132,7 +134,9 @@ def test_no_lock_of_another_program_stops_a_reader(tmp_path):
     write_thing(tmp_path / "thing", "text")
     descriptor = os.open(tmp_path, os.O_RDONLY)
     assert try_lock(descriptor)
-    assert read_thing(tmp_path / "thing") == {"text"} and folders_with("thing.json", tmp_path) == {"thing"}
+    assert read_thing(tmp_path / "thing") == {"text"} and folders_with("thing.json", tmp_path) == {
+        "thing"
+    }
     os.close(descriptor)
 
 
@@ -151,7 +155,9 @@ def test_a_thing_that_is_replaced_while_it_is_read_is_read_again(tmp_path):
 
 
 def test_a_reader_finds_no_thing_between_two_states_missing(tmp_path, monkeypatch):
-    """The reader opens the folder in the moment in which the old one has gone and the new one has not come."""
+    """The reader opens the folder in the moment in which the old one has gone and the new one has
+    not come.
+    """
     folder, opening = tmp_path / "thing", os.open
     write_thing(folder, "text")
     moved = tmp_path / ".thing.0a1b2c3d.old"
@@ -191,7 +197,10 @@ def _missing(folder):
 
 def test_an_output_folder_that_appears_in_the_meantime_stays(tmp_path):
     target = tmp_path / "out"
-    with pytest.raises(UsageError, match="or give `force`"), atomic_folder(target, marker="m", force=False) as new:
+    with (
+        pytest.raises(UsageError, match="or give `force`"),
+        atomic_folder(target, marker="m", force=False) as new,
+    ):
         (new / "m").touch()
         target.mkdir()
         (target / "m").write_text("another's")

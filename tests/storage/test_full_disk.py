@@ -1,4 +1,6 @@
-"""A disk that is full or fails: one line, exit 1, what was there before untouched, no temporary file left."""
+"""A disk that is full or fails: one line, exit 1, what was there before untouched, no temporary
+file left.
+"""
 
 import errno
 import gc
@@ -14,13 +16,18 @@ from safetensors import SafetensorError
 from tests.tiny import SENTENCES
 
 TINY = "--backbone bert --offline -q"
-PLAN = "--layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 700 --batch-tokens 128 --positions 64 -q"
+PLAN = (
+    "--layers 1 --width 16 --heads 2 --vocab-size 120 --tokens 700 --batch-tokens 128 --positions"
+    " 64 -q"
+)
 
 #: An output, an entry, a checkpoint and an entry, a checkpoint and an output.
 COMMANDS = {
     "embed": f"embed text.txt -o v.npy --force {TINY}",
     "fit": f"fit --on text.txt --name white -m whitening --transform whitening:2 --force {TINY}",
-    "train": f"train simcse --data text.txt --on pairs.tsv --batch-size 32 --epochs 1 --force {TINY}",
+    "train": (
+        f"train simcse --data text.txt --on pairs.tsv --batch-size 32 --epochs 1 --force {TINY}"
+    ),
     "pretrain": f"pretrain text.txt -o made {PLAN}",
 }
 
@@ -33,7 +40,10 @@ def written(tmp_path_factory, tiny_folder):
     folder = tmp_path_factory.mktemp("written")
     shutil.copytree(tiny_folder("bert"), folder / "bert")
     texts = [f"{text} {number}" for number in range(8) for text in SENTENCES]
-    pairs = [f"{one}\t{two}\t{n % 5}\n" for n, (one, two) in enumerate(zip(texts[:8], texts[8:16], strict=True))]
+    pairs = [
+        f"{one}\t{two}\t{n % 5}\n"
+        for n, (one, two) in enumerate(zip(texts[:8], texts[8:16], strict=True))
+    ]
     (folder / "text.txt").write_text("".join(f"{text}\n" for text in texts))
     (folder / "pairs.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(pairs))
     with pytest.MonkeyPatch.context() as patch:
@@ -51,18 +61,27 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and not path.name.endswith(".lock") and "runs" not in path.parts and path.name != "filler"
+        if path.is_file()
+        and not path.name.endswith(".lock")
+        and "runs" not in path.parts
+        and path.name != "filler"
     }
 
 
 def fails_well(ran, folder: Path, before: dict[str, bytes], *said: str) -> None:
     assert ran.code == 1 and not ran.out, ran
-    assert ran.err.startswith("promptcli: ") and ran.err.count("\n") == 1 and "Traceback" not in ran.err
+    assert (
+        ran.err.startswith("promptcli: ")
+        and ran.err.count("\n") == 1
+        and "Traceback" not in ran.err
+    )
     assert any(text in ran.err for text in said), ran.err
     after = contents(folder)
     assert not [name for name in after if name.endswith(".tmp")]
     grown = ("home/cache", "made")  # scores that are already known, and an unfinished run
-    assert {name: content for name, content in after.items() if not name.startswith(grown)} == before
+    assert {
+        name: content for name, content in after.items() if not name.startswith(grown)
+    } == before
 
 
 @pytest.fixture
@@ -83,14 +102,18 @@ def test_a_device_that_fails(name, number, copied, run, monkeypatch):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", fail)
-    fails_well(run(*shlex.split(COMMANDS[name])), copied, before, "disk full: ", os.strerror(number))
+    fails_well(
+        run(*shlex.split(COMMANDS[name])), copied, before, "disk full: ", os.strerror(number)
+    )
 
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory):
     """A file system of its own in memory, where this user may mount one."""
     folder = tmp_path_factory.mktemp("disk")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip("mounting is not allowed")
     yield folder
@@ -100,7 +123,8 @@ def disk(tmp_path_factory):
 @pytest.mark.parametrize("left", [0, 40], ids="{} KiB left".format)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_disk(name, left, written, disk, run, monkeypatch):
-    gc.collect()  # an index of the test before, mapped and deleted, would make room when it is let go
+    # an index of the test before, mapped and deleted, would make room when it is let go
+    gc.collect()
     folder = shutil.copytree(written, disk / "here")
     try:
         monkeypatch.chdir(folder)
@@ -121,7 +145,9 @@ def test_what_safetensors_raises_is_a_full_disk(copied, run, monkeypatch):
     before = contents(copied)
 
     def full(*_, **__):
-        raise SafetensorError('Error while serializing: I/O error: Os { code: 28, kind: StorageFull, message: "" }')
+        raise SafetensorError(
+            'Error while serializing: I/O error: Os { code: 28, kind: StorageFull, message: "" }'
+        )
 
     monkeypatch.setattr("promptcli.storage.tensors.save_file", full)
     fails_well(run(*shlex.split(COMMANDS["fit"])), copied, before, "disk full: ")

@@ -1,4 +1,6 @@
-"""Who may read what is written: the umask decides, what was private stays so, and what is unfinished is its owner's."""
+"""Who may read what is written: the umask decides, what was private stays so, and what is
+unfinished is its owner's.
+"""
 
 import os
 import stat

@@ -27,7 +27,13 @@ from promptcli.recipe import Recipe
 from promptcli.settings import SettingsFile
 from promptcli.storage.cache import Cache
 from promptcli.storage.documents import read_document, to_json
-from promptcli.storage.files import atomic_path, check_output, remove_leftovers, temporary_folder, write_text
+from promptcli.storage.files import (
+    atomic_path,
+    check_output,
+    remove_leftovers,
+    temporary_folder,
+    write_text,
+)
 from promptcli.storage.locks import claim, hold, hold_folder, try_lock
 from promptcli.storage.runs import RunFolder, load_state, read_log, truncate_log
 from promptcli.storage.tensors import save_tensors
@@ -51,7 +57,13 @@ class Sample:
     sums: dict[str, str] = field(default_factory=dict)
 
 
-WHOLE = {"dim": 3, "name": "ü", "inner": {"a": 1, "b": [0.5]}, "scores": [{"x": 1}], "sums": {"f": "0"}}
+WHOLE = {
+    "dim": 3,
+    "name": "ü",
+    "inner": {"a": 1, "b": [0.5]},
+    "scores": [{"x": 1}],
+    "sums": {"f": "0"},
+}
 
 
 def parsed(content, kind=Sample, name="FILE", **options):
@@ -97,12 +109,22 @@ HOSTILE = {
 def test_hostile_content_is_one_short_line(name):
     with pytest.raises(CheckFailedError) as raised:
         parsed(HOSTILE[name])
-    assert "\n" not in str(raised.value) and len(str(raised.value)) < 400 and str(raised.value).isprintable()
+    assert (
+        "\n" not in str(raised.value)
+        and len(str(raised.value)) < 400
+        and str(raised.value).isprintable()
+    )
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(exclude_categories=())),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 DOCUMENTS = {
@@ -142,7 +164,10 @@ def test_a_folder_and_a_missing_file_are_not_documents(tmp_path):
 
 
 def test_help_needs_no_schema_library():
-    code = "import sys, promptcli.cli.app, promptcli.storage.documents; assert 'msgspec' not in sys.modules"
+    code = (
+        "import sys, promptcli.cli.app, promptcli.storage.documents; assert 'msgspec' not in"
+        " sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -163,7 +188,9 @@ def test_leftovers_go_at_once_and_what_a_running_writer_holds_stays(tmp_path):
 
 
 @pytest.mark.parametrize("age", [0, 100_000])
-def test_without_locks_a_leftover_goes_when_nothing_in_it_changed_for_a_day(age, tmp_path, monkeypatch):
+def test_without_locks_a_leftover_goes_when_nothing_in_it_changed_for_a_day(
+    age, tmp_path, monkeypatch
+):
     def flock(descriptor, how):
         raise OSError(errno.ENOLCK, "no locks available")
 
@@ -251,7 +278,10 @@ def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path):
     process = context.Process(target=_hold, args=(tmp_path / "lock", held, ended))
     process.start()
     held.wait()
-    with pytest.raises(PromptcliError, match=str(tmp_path / "lock")), hold(tmp_path / "lock", patience=0.05):
+    with (
+        pytest.raises(PromptcliError, match=str(tmp_path / "lock")),
+        hold(tmp_path / "lock", patience=0.05),
+    ):
         pass
     process.kill()
     process.join()
@@ -260,7 +290,9 @@ def test_a_lock_that_is_held_is_named_and_a_dead_process_holds_none(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [hold, hold_folder])
-def test_a_lock_is_waited_for_with_a_line_until_it_is_free_or_patience_ends(kind, tmp_path, monkeypatch, caplog):
+def test_a_lock_is_waited_for_with_a_line_until_it_is_free_or_patience_ends(
+    kind, tmp_path, monkeypatch, caplog
+):
     """The clock goes by itself while the lock is asked for; nobody waits."""
     path = tmp_path / "lock" if kind is hold else tmp_path
     path.touch()
@@ -271,7 +303,12 @@ def test_a_lock_is_waited_for_with_a_line_until_it_is_free_or_patience_ends(kind
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     descriptor = os.open(path, os.O_RDONLY)
     assert try_lock(descriptor)
-    with pytest.raises(PromptcliError, match=f"another process has held the lock on {path} for 60 s"), kind(path):
+    with (
+        pytest.raises(
+            PromptcliError, match=f"another process has held the lock on {path} for 60 s"
+        ),
+        kind(path),
+    ):
         pass
     assert 60 <= next(clock) < 90
     assert caplog.messages == [f"waiting for {path}, which another process has locked"]
@@ -291,7 +328,10 @@ def test_who_holds_a_claim_is_named_and_nothing_is_left_of_it(tmp_path):
     lock = tmp_path / "lock"
     lock.write_text("process 1 on a machine that lost power")  # nobody holds it
     with claim(lock, "the run", "REMEDY"):
-        said = f"^the run is running: process {os.getpid()} on {re.escape(socket.gethostname())}; wait .*, or REMEDY$"
+        said = (
+            f"^the run is running: process {os.getpid()} on {re.escape(socket.gethostname())}; wait"
+            " .*, or REMEDY$"
+        )
         with pytest.raises(UsageError, match=said), claim(lock, "the run", "REMEDY"):
             pass
         assert lock.exists()
@@ -313,7 +353,9 @@ def test_a_claim_whose_file_is_removed_while_it_is_opened_is_made_again(tmp_path
 
 
 def opened(folder, seed=1, *, resume=False):
-    return RunFolder(folder).open({"seed": seed, "rate": 0.1}, resume=resume, name=folder, elsewhere="ELSEWHERE")
+    return RunFolder(folder).open(
+        {"seed": seed, "rate": 0.1}, resume=resume, name=folder, elsewhere="ELSEWHERE"
+    )
 
 
 def test_a_run_resumes_only_with_its_own_settings(tmp_path):
@@ -343,7 +385,9 @@ def test_a_log_is_cut_to_the_state(tmp_path):
     assert read_log(tmp_path / "none", Line) == []
 
 
-@pytest.mark.parametrize("line", ["{", "[]", "1", "{}", '{"step": null}', '{"step": "1"}', "[" * 100_000, "\0"])
+@pytest.mark.parametrize(
+    "line", ["{", "[]", "1", "{}", '{"step": null}', '{"step": "1"}', "[" * 100_000, "\0"]
+)
 def test_a_damaged_log_is_one_line(line, tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text(f'{{"step": 1}}\n{line}\n')
@@ -359,12 +403,16 @@ def test_a_state_of_other_weights_is_one_line(step, shape, tmp_path):
     weight = torch.nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.AdamW([weight])
     tensors = {f"{kind}.w": torch.zeros(shape) for kind in ("weight", "exp_avg", "exp_avg_sq")}
-    save_tensors(tensors, tmp_path / "state.safetensors", {"seen": "1", **({"step": step} if step else {})})
+    save_tensors(
+        tensors, tmp_path / "state.safetensors", {"seen": "1", **({"step": step} if step else {})}
+    )
     with pytest.raises(UsageError, match=r"state.safetensors is damaged .* and start again"):
         load_state(tmp_path / "state.safetensors", {"w": weight}, optimizer)
 
 
-def test_a_cache_that_may_not_be_written_keeps_nothing_and_says_so_once(tmp_path, monkeypatch, caplog):
+def test_a_cache_that_may_not_be_written_keeps_nothing_and_says_so_once(
+    tmp_path, monkeypatch, caplog
+):
     caplog.set_level("INFO", "promptcli")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     cache = Cache(tmp_path / "cache")

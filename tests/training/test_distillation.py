@@ -1,4 +1,7 @@
-"""Distillation: losses and the start map against plain loops and scipy; vectors made once, or read from a file."""
+"""Distillation: losses and the start map against plain loops and scipy.
+
+Vectors made once, or read from a file.
+"""
 
 import itertools
 
@@ -40,13 +43,17 @@ def drawn(*shape):
 def test_the_loss_is_a_loops(target, tiny_folder, tmp_path):
     columns = [SENTENCES[:5]]
     models = {"teacher": mini_vectors(columns, tmp_path)}
-    learner = learner_of("distill", tiny_folder("bert"), models=models, target=target, similarity_weight=3.0)
+    learner = learner_of(
+        "distill", tiny_folder("bert"), models=models, target=target, similarity_weight=3.0
+    )
     student, theirs = learner(columns)
     assert (student.shape, theirs.shape) == ((5, 16), (5, 16 if target == "vectors" else 256))
     expected = similarities_distance(student.tolist(), theirs.tolist())
     if target == "vectors":
         expected = vectors_distance(student.tolist(), theirs.tolist()) + 3 * expected
-    assert learner.objective.loss((student, theirs), columns).item() == pytest.approx(expected, rel=1e-4)
+    assert learner.objective.loss((student, theirs), columns).item() == pytest.approx(
+        expected, rel=1e-4
+    )
     assert all(name.startswith("backbone.") for name in learner.trainable())  # no map learns
     single = [view[:1] for view in (student, theirs)]  # an epoch's last batch
     assert torch.isfinite(learner.objective.loss(single, [columns[0][:1]]))
@@ -60,7 +67,12 @@ HARD = ["", SENTENCES[10], "", SENTENCES[11], ""]
 def test_pairs_add_a_contrastive_loss_that_the_teacher_guides(guide, hard, tiny_folder, tmp_path):
     columns = [SENTENCES[:5], SENTENCES[5:10], *hard]
     models = {"teacher": mini_vectors(columns, tmp_path)}
-    options = {"target": "similarities", "contrastive_weight": 0.5, "temperature": 0.3, "guide": guide}
+    options = {
+        "target": "similarities",
+        "contrastive_weight": 0.5,
+        "temperature": 0.3,
+        "guide": guide,
+    }
     learner = learner_of("distill", tiny_folder("bert"), supervised=True, models=models, **options)
     views = learner(columns)
     present = [[row for row, text in enumerate(column) if text] for column in columns]
@@ -94,7 +106,9 @@ def test_the_start_map_is_a_projection_and_a_procrustes_turn(theirs, own):
 def test_a_static_student_is_its_word_embeddings(home):
     corpus = demo.SENTENCES.read_text(encoding="utf-8").splitlines()[:1500]
     options = {"steps": 40, "eval_steps": 20, "batch_size": 128, "learning_rate": 4e-2}
-    trained = pc.train("distill", corpus, name="words", teacher="mini", pool="static/avg", **options)
+    trained = pc.train(
+        "distill", corpus, name="words", teacher="mini", pool="static/avg", **options
+    )
     assert trained.entry.tensors.keys() == {"backbone.embeddings.word_embeddings.weight"}
     assert trained.scores["demo:dev"] > trained.untrained["demo:dev"]
     words = pc.load("words").encode(SENTENCES)
@@ -109,7 +123,9 @@ def test_vectors_are_made_in_parts_and_read_by_sentence(tmp_path, monkeypatch):
     distinct = list(dict.fromkeys([*CORPUS, *SENTENCES]))
     assert len(list(tmp_path.glob("*.npy"))) == -(-len(distinct) // 5)
     assert not any(part.flags.owndata for part in vectors.parts)  # memory-mapped
-    plain = pc.load(pc.Recipe(backbone="mini-bert", pooling="last/avg"), device="cpu").encode(distinct)
+    plain = pc.load(pc.Recipe(backbone="mini-bert", pooling="last/avg"), device="cpu").encode(
+        distinct
+    )
     plain /= np.linalg.norm(plain, axis=1, keepdims=True)
     asked = [SENTENCES[3], CORPUS[40], SENTENCES[3]]
     expected = plain[[distinct.index(sentence) for sentence in asked]]
@@ -125,7 +141,9 @@ def test_batches_of_similar_lengths_are_every_example_once_an_epoch():
     first, second = ([next(stream).tolist() for _ in range(count)] for _ in range(2))
     assert [sorted(itertools.chain(*epoch)) for epoch in (first, second)] == [list(range(301))] * 2
     assert first != second
-    assert first == [rows.tolist() for rows in itertools.islice(batches(settings, [301], lengths), count)]
+    assert first == [
+        rows.tolist() for rows in itertools.islice(batches(settings, [301], lengths), count)
+    ]
     spread = np.mean([np.ptp(lengths[batch]) for batch in first])
     assert spread < 10
     middles = [lengths[batch].mean() for batch in first]
@@ -133,9 +151,16 @@ def test_batches_of_similar_lengths_are_every_example_once_an_epoch():
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
-def test_a_run_killed_while_encoding_and_while_training_ends_at_the_same_numbers(tiny_folder, monkeypatch):
+def test_a_run_killed_while_encoding_and_while_training_ends_at_the_same_numbers(
+    tiny_folder, monkeypatch
+):
     monkeypatch.setattr(teacher, "PART", 16)
-    options = {"backbone": str(tiny_folder("bert")), "teacher": "mini", "template": (TEMPLATE,), **SETTINGS}
+    options = {
+        "backbone": str(tiny_folder("bert")),
+        "teacher": "mini",
+        "template": (TEMPLATE,),
+        **SETTINGS,
+    }
     expected = pc.train("distill", CORPUS, name="complete", **options)
     losses = [score.loss for score in expected.curve[1:]]
     assert losses[-1] < losses[0]
@@ -157,11 +182,16 @@ def test_a_run_killed_while_encoding_and_while_training_ends_at_the_same_numbers
         pc.train("distill", CORPUS, name="killed", resume=True, **options)
     assert encoded == [16, 16, 16, 16]  # the first one stayed
     with pytest.raises(UsageError, match="was started with teacher 'mini'"):
-        pc.train("distill", CORPUS, name="killed", resume=True, **{**options, "teacher": "mini-static"})
+        pc.train(
+            "distill", CORPUS, name="killed", resume=True, **{**options, "teacher": "mini-static"}
+        )
     resumed = pc.train("distill", CORPUS, name="killed", resume=True, **options)
     assert encoded == [16, 16, 16, 16]
     assert resumed.scores == expected.scores
-    assert all(torch.equal(tensor, resumed.entry.tensors[name]) for name, tensor in expected.entry.tensors.items())
+    assert all(
+        torch.equal(tensor, resumed.entry.tensors[name])
+        for name, tensor in expected.entry.tensors.items()
+    )
 
 
 @pytest.fixture
@@ -177,7 +207,9 @@ def test_a_file_of_vectors_is_a_teacher(corpus, tmp_path, tiny_folder):
     other = tmp_path / "other.npy"  # another program's: it has no manifest
     np.save(other, np.load(tmp_path / "vectors.npy").astype(np.float16))
     for file in (tmp_path / "vectors.npy", other):
-        trained = pc.train("distill", corpus, backbone=str(tiny_folder("bert")), teacher=str(file), **SETTINGS)
+        trained = pc.train(
+            "distill", corpus, backbone=str(tiny_folder("bert")), teacher=str(file), **SETTINGS
+        )
         losses = [score.loss for score in trained.curve[1:]]
         assert losses[-1] < losses[0]
 
@@ -193,13 +225,41 @@ def with_nan(tmp_path):
 REFUSED = {
     "no teacher": (lambda folder: {"teacher": ""}, UsageError, "which teacher?"),
     "nobody": (lambda folder: {"teacher": "nobody"}, NotFoundError, "no model 'nobody'"),
-    "no file": (lambda folder: {"teacher": "none.npy"}, NotFoundError, "'none.npy' cannot be opened"),
-    "nan": (lambda folder: {"teacher": with_nan(folder)}, UsageError, "nan.npy has vectors with NaN"),
-    "ten lines": (lambda folder: {"data": CORPUS[:10], "teacher": "mini"}, UsageError, "10 examples are less than"),
-    "other count": (lambda folder: {"data": CORPUS[:40]}, UsageError, "has 48 vectors, list 40 sentences"),
-    "others": (lambda folder: {"data": CORPUS[::-1]}, UsageError, "is of other sentences than list"),
-    "pairs": (lambda folder: {"data": list(zip(CORPUS, CORPUS, strict=True))}, UsageError, "other sentences"),
-    "no pairs": (lambda folder: {"contrastive_weight": 1.0}, UsageError, "`contrastive_weight` needs pairs"),
+    "no file": (
+        lambda folder: {"teacher": "none.npy"},
+        NotFoundError,
+        "'none.npy' cannot be opened",
+    ),
+    "nan": (
+        lambda folder: {"teacher": with_nan(folder)},
+        UsageError,
+        "nan.npy has vectors with NaN",
+    ),
+    "ten lines": (
+        lambda folder: {"data": CORPUS[:10], "teacher": "mini"},
+        UsageError,
+        "10 examples are less than",
+    ),
+    "other count": (
+        lambda folder: {"data": CORPUS[:40]},
+        UsageError,
+        "has 48 vectors, list 40 sentences",
+    ),
+    "others": (
+        lambda folder: {"data": CORPUS[::-1]},
+        UsageError,
+        "is of other sentences than list",
+    ),
+    "pairs": (
+        lambda folder: {"data": list(zip(CORPUS, CORPUS, strict=True))},
+        UsageError,
+        "other sentences",
+    ),
+    "no pairs": (
+        lambda folder: {"contrastive_weight": 1.0},
+        UsageError,
+        "`contrastive_weight` needs pairs",
+    ),
 }
 
 
@@ -207,7 +267,12 @@ REFUSED = {
 def test_what_is_refused(case, corpus, tmp_path, tiny_folder, monkeypatch):
     monkeypatch.chdir(tmp_path)
     change, error, message = REFUSED[case]
-    options = {"data": corpus, "teacher": "vectors.npy", "backbone": str(tiny_folder("bert")), **SETTINGS}
+    options = {
+        "data": corpus,
+        "teacher": "vectors.npy",
+        "backbone": str(tiny_folder("bert")),
+        **SETTINGS,
+    }
     with pytest.raises(error, match=message) as caught:
         pc.train("distill", name="mine", offline=True, **options | change(tmp_path))
     assert "\n" not in str(caught.value)

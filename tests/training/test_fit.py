@@ -21,7 +21,9 @@ def test_fit_reads_the_recipe(tiny_backbone):
     assert fitted.provenance["fitted_on"] == {"source": "a list", "sentences": len(MANY)}
     vectors = fitted.encoder.encode(MANY)
     assert vectors.shape == (len(MANY), 4)
-    assert np.abs(np.cov(vectors, rowvar=False) - np.eye(4)).max() < 1e-3  # whitened over the TF-IDF vectors
+    assert (
+        np.abs(np.cov(vectors, rowvar=False) - np.eye(4)).max() < 1e-3
+    )  # whitened over the TF-IDF vectors
     assert set(fitted.encoder.tensors()) == {"tfidf.idf", "whitening.mean", "whitening.matrix"}
     assert set(FITS) == {"tfidf", "tfidf:word", "whitening", "all-but-the-top", "spectral", "flow"}
 
@@ -46,10 +48,18 @@ def test_the_command_makes_a_model(run, tmp_path):
     ran = run(*words, "--on", "demo")
     assert (ran.code, ran.out) == (0, "") and "saved as model 'tfidf'" in ran.err
     fitted_on = run("models", "show", "tfidf", "--json").json["provenance"]["fitted_on"]
-    assert fitted_on == {"source": "demo", "sentences": len(demo.SENTENCES.read_text().splitlines())}
-    assert float(run("similarity", "a dog", "a dog", "--model", "tfidf", "--offline").out) == pytest.approx(1, abs=1e-3)
+    assert fitted_on == {
+        "source": "demo",
+        "sentences": len(demo.SENTENCES.read_text().splitlines()),
+    }
+    assert float(
+        run("similarity", "a dog", "a dog", "--model", "tfidf", "--offline").out
+    ) == pytest.approx(1, abs=1e-3)
     refused(run(*words, "--on", few, "-q"), 2, "--force")
-    for on, message in (("nowhere.txt", "no file 'nowhere.txt' with sentences"), ("STS12", "--data-dir")):
+    for on, message in (
+        ("nowhere.txt", "no file 'nowhere.txt' with sentences"),
+        ("STS12", "--data-dir"),
+    ):
         refused(run(*words, "--data-dir", tmp_path, "--force", "--on", on, "-q"), 3, message)
     assert run(*words, "--force", "--on", few).code == 0
 

@@ -1,4 +1,6 @@
-"""BERT-flow: the formulas, its inverse, its volume, how it starts and learns, and the model that comes of it."""
+"""BERT-flow: the formulas, its inverse, its volume, how it starts and learns, and the model that
+comes of it.
+"""
 
 import math
 from contextlib import nullcontext
@@ -22,7 +24,10 @@ MANY = SENTENCES + [f"{one} {other}" for one in SENTENCES for other in SENTENCES
 
 @pytest.fixture
 def glow():
-    """A flow whose every number is random, as after learning; float64, so that rounding hides nothing."""
+    """A flow whose every number is random, as after learning.
+
+    Float64, so that rounding hides nothing.
+    """
     torch.manual_seed(0)
     made = Glow(D)
     with torch.no_grad():
@@ -47,7 +52,9 @@ def test_forward_equals_the_plain_loops_and_can_be_undone(glow):
 def test_logdet_is_that_of_the_jacobian(glow):
     for x in torch.randn(3, D, dtype=torch.float64):
         jacobian = torch.autograd.functional.jacobian(lambda row: glow(row.unsqueeze(0))[0], x)
-        assert torch.linalg.slogdet(jacobian).logabsdet == pytest.approx(glow.logdet().item(), abs=1e-9)
+        assert torch.linalg.slogdet(jacobian).logabsdet == pytest.approx(
+            glow.logdet().item(), abs=1e-9
+        )
     assert abs(glow.logdet().item()) > 0.1
 
 
@@ -55,20 +62,28 @@ def test_loss_is_bits_per_dimension(glow):
     x = torch.randn(4, D, dtype=torch.float64)
     total = 0.0
     for row in x.tolist():
-        log_p = sum(-0.5 * value**2 - 0.5 * math.log(2 * math.pi) for value in plain.forward(row, numbers(glow)))
+        log_p = sum(
+            -0.5 * value**2 - 0.5 * math.log(2 * math.pi)
+            for value in plain.forward(row, numbers(glow))
+        )
         total += -(log_p + glow.logdet().item()) / (D * math.log(2))
     assert glow.loss(x).item() == pytest.approx(total / 4, abs=1e-9)
 
 
 def test_actnorm_starts_with_mean_0_and_variance_1():
-    batch = torch.randn(32, D, generator=torch.Generator().manual_seed(1)) * torch.linspace(0.1, 9, D) + 5
+    batch = (
+        torch.randn(32, D, generator=torch.Generator().manual_seed(1)) * torch.linspace(0.1, 9, D)
+        + 5
+    )
     norm = ActNorm(D)
     with torch.no_grad():
         first = norm(batch, start=True)
         other = norm(batch + 1)
     assert first.mean(0).abs().max() < 1e-5
     assert (first.var(0, correction=0) - 1).abs().max() < 1e-4
-    assert (other.mean(0).abs() > 0.05).all()  # the numbers stay; the next batch is not normalised by its own
+    assert (
+        other.mean(0).abs() > 0.05
+    ).all()  # the numbers stay; the next batch is not normalised by its own
 
 
 def test_every_actnorm_starts_from_what_reaches_it():
@@ -90,7 +105,8 @@ def test_every_actnorm_starts_from_what_reaches_it():
 
 
 @pytest.mark.parametrize(
-    ("rows", "d", "message"), [(64, 12, "divisible by 8, and 12 is not"), (31, 8, "one batch of 32 sentences; 31 were")]
+    ("rows", "d", "message"),
+    [(64, 12, "divisible by 8, and 12 is not"), (31, 8, "one batch of 32 sentences; 31 were")],
 )
 def test_vectors_that_no_flow_is_fitted_to(rows, d, message):
     with pytest.raises(UsageError, match=message):
@@ -101,7 +117,9 @@ def test_learning_makes_vectors_likelier_and_is_repeatable():
     """Two moons of data: not normal, so that there is something to learn."""
     generator = np.random.default_rng(0)
     angle = generator.uniform(0, np.pi, (4000, D // 2))
-    vectors = np.concatenate([np.cos(angle), np.sin(angle) + 0.05 * generator.normal(size=angle.shape)], 1)
+    vectors = np.concatenate(
+        [np.cos(angle), np.sin(angle) + 0.05 * generator.normal(size=angle.shape)], 1
+    )
     vectors = vectors.astype(np.float32)
     seen = []
     torch.manual_seed(5)
@@ -111,7 +129,9 @@ def test_learning_makes_vectors_likelier_and_is_repeatable():
     assert all(torch.equal(tensors[name], again[name]) for name in tensors)
     assert sum(seen) == len(vectors)
     learned, started = Glow(D), Glow(D)
-    learned.load_state_dict({name.removeprefix("flow."): tensor for name, tensor in tensors.items()})
+    learned.load_state_dict(
+        {name.removeprefix("flow."): tensor for name, tensor in tensors.items()}
+    )
     started.start(torch.from_numpy(vectors[:32]), torch.Generator().manual_seed(0))
     rows = torch.from_numpy(vectors)
     with torch.no_grad():
@@ -128,18 +148,24 @@ def test_the_recipe_is_first_last_average_and_flow(tiny_backbone):
         fitted = fit_recipe(RECIPES["flow"], MANY, backbone=backbone)
     assert sum(done) == 2 * len(MANY)  # one pass of encoding, one of learning
     vectors = build_encoder(Recipe(), backbone=backbone).encode(SENTENCES)
-    numbers = {name.removeprefix("flow."): tensor.numpy() for name, tensor in fitted.encoder.tensors().items()}
+    numbers = {
+        name.removeprefix("flow."): tensor.numpy()
+        for name, tensor in fitted.encoder.tensors().items()
+    }
     expected = [plain.forward(row, numbers) for row in vectors.tolist()]
     assert np.abs(fitted.encoder.encode(SENTENCES) - expected).max() < 1e-3
 
 
 def test_behind_whitening_it_takes_the_width_that_is_left(tiny_backbone):
-    fitted = fit_recipe(Recipe(transforms=("whitening:8", "flow")), MANY, backbone=tiny_backbone("bert"))
+    fitted = fit_recipe(
+        Recipe(transforms=("whitening:8", "flow")), MANY, backbone=tiny_backbone("bert")
+    )
     assert fitted.encoder.width == 8
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"), [("flow", "promptcli fit --model flow"), ("flow:3", "'flow' takes no argument, but '3'")]
+    ("spec", "message"),
+    [("flow", "promptcli fit --model flow"), ("flow:3", "'flow' takes no argument, but '3'")],
 )
 def test_what_the_transform_refuses(spec, message, tiny_backbone):
     with pytest.raises(UsageError, match=message):

@@ -1,4 +1,7 @@
-"""Losses and methods of the years after the papers, against plain loops over lists; hard negatives; `dims`."""
+"""Losses and methods of the years after the papers, against plain loops over lists.
+
+Hard negatives; `dims`.
+"""
 
 import functools
 import itertools
@@ -39,10 +42,13 @@ def drawn(texts, width, seed):
 
 
 @pytest.mark.parametrize(
-    ("name", "weight"), [("squared", 0.0), ("cosent", 0.0), ("angle", 0.0), ("angle", 30.0), ("pearson", 0.0)]
+    ("name", "weight"),
+    [("squared", 0.0), ("cosent", 0.0), ("angle", 0.0), ("angle", 30.0), ("pearson", 0.0)],
 )
 def test_losses_of_graded_pairs_are_the_papers(name, weight, tiny_folder):
-    learner = learner_of("sbert-regression", tiny_folder("bert"), True, loss=name, in_batch_weight=weight)
+    learner = learner_of(
+        "sbert-regression", tiny_folder("bert"), True, loss=name, in_batch_weight=weight
+    )
     first, second = (view.detach().tolist() for view in learner(PAIRS))
     cosines = [losses.cosine(u, v) for u, v in zip(first, second, strict=True)]
     angles = [losses.angle(u, v) for u, v in zip(first, second, strict=True)]
@@ -63,7 +69,9 @@ def test_losses_of_graded_pairs_are_the_papers(name, weight, tiny_folder):
 
 
 def test_equal_vectors_have_the_largest_angle_similarity():
-    one, other = (torch.from_numpy(np.stack(list(drawn("ab", 6, seed).values()))) for seed in range(2))
+    one, other = (
+        torch.from_numpy(np.stack(list(drawn("ab", 6, seed).values()))) for seed in range(2)
+    )
     assert angle_similarity(one, one).tolist() == pytest.approx([1, 1], rel=1e-5)
     expected = [losses.angle(u, v) for u, v in zip(one.tolist(), other.tolist(), strict=True)]
     assert angle_similarity(one, other).tolist() == pytest.approx(expected, rel=1e-5)
@@ -72,8 +80,15 @@ def test_equal_vectors_have_the_largest_angle_similarity():
 @pytest.mark.parametrize("ranking", ["listnet", "listmle"])
 def test_rankcses_loss_is_the_papers(ranking, tiny_folder):
     columns, teacher = [SENTENCES[:5]], drawn(SENTENCES[:5], 7, 0)
-    options = {"ranking": ranking, "consistency_weight": 0.7, "ranking_weight": 0.4, "temperature": 0.1}
-    learner = learner_of("rankcse", tiny_folder("bert"), models={"teacher": stored(teacher)}, **options, dropout=0.2)
+    options = {
+        "ranking": ranking,
+        "consistency_weight": 0.7,
+        "ranking_weight": 0.4,
+        "temperature": 0.1,
+    }
+    learner = learner_of(
+        "rankcse", tiny_folder("bert"), models={"teacher": stored(teacher)}, **options, dropout=0.2
+    )
     views = learner.train()(columns)
     first, second, theirs = (view.detach().tolist() for view in views)
     assert theirs == [row.tolist() for row in teacher.values()]
@@ -83,7 +98,9 @@ def test_rankcses_loss_is_the_papers(ranking, tiny_folder):
         expected += 0.4 * losses.list_net(first, second, theirs, 0.1, 0.025)
     else:
         expected += 0.4 * losses.list_mle(first, second, theirs, 0.1)
-    assert float(learner.objective.loss(views, columns).detach()) == pytest.approx(expected, rel=1e-4)
+    assert float(learner.objective.loss(views, columns).detach()) == pytest.approx(
+        expected, rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("family", ["llama", "opt", "mistral"])
@@ -97,7 +114,9 @@ def test_cse_sfp_reads_both_ends_of_one_pass(family, tiny_folder):
     assert sum(passes) == 4  # each sentence once
     stage = text[: text.index(",")]
     for prompt, got in ((text, second), (stage, first)):
-        recipe = pc.Recipe(backbone.name, prompt=prompt, pooling="last/last-token", period=False, text_rule=None)
+        recipe = pc.Recipe(
+            backbone.name, prompt=prompt, pooling="last/last-token", period=False, text_rule=None
+        )
         plain = pc.Encoder(recipe, backbone, {}).encode(SENTENCES[:4])
         assert np.abs(got.detach().numpy() - plain).max() < 1e-4
     assert learner.encoder().recipe.pooling == "last/last-token"
@@ -105,17 +124,26 @@ def test_cse_sfp_reads_both_ends_of_one_pass(family, tiny_folder):
     assert loss == pytest.approx(float(contrastive_loss(second, first).detach()), rel=1e-4)
     assert all("lora" in name for name in grads)
     with pytest.raises(UsageError, match="two stages separated by a comma"):
-        learner_of("cse-sfp", tiny_folder(family), template=('This sentence : "[X]" means something',))
+        learner_of(
+            "cse-sfp", tiny_folder(family), template=('This sentence : "[X]" means something',)
+        )
 
 
 def test_denosents_decoder_restores_the_sentence_from_its_vector_alone(tiny_folder):
-    options = {"decoder_layers": 2, "decoder_noise": 0.0, "contrastive_weight": 2.0, "restoring_weight": 3.0}
+    options = {
+        "decoder_layers": 2,
+        "decoder_noise": 0.0,
+        "contrastive_weight": 2.0,
+        "restoring_weight": 3.0,
+    }
     learner = learner_of("denosent", tiny_folder("bert"), **options).eval()
     backbone, columns = learner.backbone, [SENTENCES[:4]]
     views = learner(columns)
     rows = learner.tokenize(columns)[1].rows
     needs = Needs(layers=frozenset({0, backbone.n_layers}))
-    hidden = [backbone.run(Batch(torch.tensor([ids]), torch.tensor([len(ids)])), needs) for ids in rows]
+    hidden = [
+        backbone.run(Batch(torch.tensor([ids]), torch.tensor([len(ids)])), needs) for ids in rows
+    ]
     expected, head = 0.0, backbone.head
     for row, (ids, states) in enumerate(zip(rows, hidden, strict=True)):
         slot = ids.index(backbone.tokenizer.mask)
@@ -123,18 +151,24 @@ def test_denosents_decoder_restores_the_sentence_from_its_vector_alone(tiny_fold
         assert (vector[0] - views[0][row]).abs().max() < 1e-5
         decoded = learner.objective.decoder(states.layers[0], vector.unsqueeze(1))[0]
         logits = head.to_logits(head.to_hidden(decoded))
-        surprises = (torch.logsumexp(row, 0) - row[token] for row, token in zip(logits, ids, strict=True))
+        surprises = (
+            torch.logsumexp(row, 0) - row[token] for row, token in zip(logits, ids, strict=True)
+        )
         expected += float(sum(surprises).detach())
     tokens = sum(map(len, rows))
     assert int(views[-1].sum()) == tokens
     assert float(views[-2].sum()) == pytest.approx(float(expected), rel=1e-4)
     loss = float(learner.objective.loss(views, columns))
-    assert loss == pytest.approx(2 * float(contrastive_loss(*views[:2])) + 3 * float(expected) / tokens, rel=1e-4)
+    assert loss == pytest.approx(
+        2 * float(contrastive_loss(*views[:2])) + 3 * float(expected) / tokens, rel=1e-4
+    )
     _, grads = learning.gradients(learner.train(), columns=columns)
     assert {"objective.bias", "projection.0.weight"} <= grads.keys()
     again = learner_of("denosent", tiny_folder("bert"), **options).trainable()
     assert all(torch.equal(again[name], start) for name, start in learner.trainable().items())
-    assert not [name for name in learner.tensors() if not name.startswith("backbone.")]  # all of it is discarded
+    assert not [
+        name for name in learner.tensors() if not name.startswith("backbone.")
+    ]  # all of it is discarded
     noisy = learner_of("denosent", tiny_folder("bert"), **{**options, "decoder_noise": 0.825})
     assert float(noisy(columns)[-2].sum()) != pytest.approx(float(expected), rel=1e-3)
 
@@ -142,18 +176,29 @@ def test_denosents_decoder_restores_the_sentence_from_its_vector_alone(tiny_fold
 @pytest.mark.parametrize("name", ["simcse", "promptbert", "dcpcse", "consert", "cotbert"])
 def test_first_numbers_have_the_loss_too(name, tiny_folder):
     still = {"augment_first": "none", "augment_second": "none"} if name == "consert" else {}
-    learner, plain = (learner_of(name, tiny_folder("bert"), dims=dims, **still) for dims in ("16,8,4", ""))
+    learner, plain = (
+        learner_of(name, tiny_folder("bert"), dims=dims, **still) for dims in ("16,8,4", "")
+    )
     count = 3 if name == "cotbert" else 2
-    views = [torch.from_numpy(np.stack(list(drawn(SENTENCES[:5], 16, seed).values()))) for seed in range(count)]
+    views = [
+        torch.from_numpy(np.stack(list(drawn(SENTENCES[:5], 16, seed).values())))
+        for seed in range(count)
+    ]
     columns = [SENTENCES[:5]]
-    expected = [float(plain.objective.loss([view[:, :k] for view in views], columns)) for k in (16, 8, 4)]
+    expected = [
+        float(plain.objective.loss([view[:, :k] for view in views], columns)) for k in (16, 8, 4)
+    ]
     assert float(learner.objective.loss(views, columns)) == pytest.approx(sum(expected), rel=1e-5)
-    assert not list(learner.head.parameters())  # a head that is dropped would have an order of its own
+    assert not list(
+        learner.head.parameters()
+    )  # a head that is dropped would have an order of its own
     encoder = learner.encoder()
     assert encoder.recipe.dims == (16, 8, 4)
     shorter = pc.Encoder(encoder.recipe.first(8), encoder.backbone, encoder.tensors())
     np.testing.assert_array_equal(shorter.encode(SENTENCES), encoder.encode(SENTENCES)[:, :8])
-    with pytest.raises(UsageError, match=r"`dim` 5 is not a width .* trained for: it was for 16, 8, 4"):
+    with pytest.raises(
+        UsageError, match=r"`dim` 5 is not a width .* trained for: it was for 16, 8, 4"
+    ):
         encoder.recipe.first(5)
     with pytest.raises(UsageError, match="has 16 dimensions"):
         learner_of(name, tiny_folder("bert"), dims="32")
@@ -178,11 +223,17 @@ def test_mined_negatives_are_those_a_loop_finds(margin, guided):
     examples = TrainingExamples((first, second), "", layout=("sent0", "sent1"))
     vectors = stored(ours)
     got = mined(examples, vectors, stored(guide) if guided else vectors, margin)
-    rows = [[model[text].tolist() for text in side] for model in (ours, guide) for side in (first, second)]
+    rows = [
+        [model[text].tolist() for text in side]
+        for model in (ours, guide)
+        for side in (first, second)
+    ]
     assert got.columns[2] == losses.hard_negatives(first, second, *rows, margin)
     assert any(got.columns[2]) and got.columns[:2] == (first, second)
     own = dict(zip(range(8), [*[""] * 7, "mine"], strict=True))
-    given = TrainingExamples((first, second, list(own.values())), "", layout=("sent0", "sent1", "hard_neg"))
+    given = TrainingExamples(
+        (first, second, list(own.values())), "", layout=("sent0", "sent1", "hard_neg")
+    )
     assert mined(given, vectors, vectors, margin).columns[2][7] == "mine"
 
 
@@ -216,9 +267,16 @@ def folder_with_pooler(tmp_path_factory):
         ("simcse", {"mine": "mini-static", "dims": "8"}),
     ],
 )
-def test_a_killed_run_ends_at_the_same_numbers(name, settings, tiny_folder, folder_with_pooler, monkeypatch):
+def test_a_killed_run_ends_at_the_same_numbers(
+    name, settings, tiny_folder, folder_with_pooler, monkeypatch
+):
     data = {"pcc-tuning": GRADED, "simcse": CONSECUTIVE}.get(name, SENTENCES)
-    options = {"backbone": str(tiny_folder(learning.family_for(name))), "on": "demo:dev", "batch_size": 4, "steps": 5}
+    options = {
+        "backbone": str(tiny_folder(learning.family_for(name))),
+        "on": "demo:dev",
+        "batch_size": 4,
+        "steps": 5,
+    }
     options |= {"eval_steps": 2, "learning_rate": 1e-2, **settings}
     if "backbone" in settings:
         options["backbone"] = str(folder_with_pooler)
@@ -228,17 +286,28 @@ def test_a_killed_run_ends_at_the_same_numbers(name, settings, tiny_folder, fold
     resumed = pc.train(name, data, name="killed", resume=True, **options)
     assert resumed.scores == expected.scores
     assert resumed.entry.tensors.keys() == expected.entry.tensors.keys()
-    assert all(torch.equal(resumed.entry.tensors[key], tensor) for key, tensor in expected.entry.tensors.items())
+    assert all(
+        torch.equal(resumed.entry.tensors[key], tensor)
+        for key, tensor in expected.entry.tensors.items()
+    )
 
 
 @pytest.mark.usefixtures("few_demo_pairs")
 def test_an_adapter_goes_on_learning_on_graded_pairs(tiny_folder):
-    options = {"backbone": str(tiny_folder("llama")), "on": "demo:dev", "batch_size": 4, "lora_rank": 2, "steps": 2}
+    options = {
+        "backbone": str(tiny_folder("llama")),
+        "on": "demo:dev",
+        "batch_size": 4,
+        "lora_rank": 2,
+        "steps": 2,
+    }
     first = pc.train("prompteol", SENTENCES, learning_rate=0.01, name="first", **options)
     second = pc.train("pcc-tuning", GRADED, start="first", learning_rate=0.0, **options)
     assert second.untrained == second.scores  # measured against the encoder that it starts from
     tensors = first.entry.tensors
-    assert tensors.keys() == second.entry.tensors.keys() and any("lora_B" in name for name in tensors)
+    assert tensors.keys() == second.entry.tensors.keys() and any(
+        "lora_B" in name for name in tensors
+    )
     assert all(torch.equal(second.entry.tensors[name], tensor) for name, tensor in tensors.items())
     with pytest.raises(UsageError, match="learns an adapter, and model 'mini' has none"):
         pc.train("pcc-tuning", GRADED, start="mini", **options | {"backbone": "mini-bert"})

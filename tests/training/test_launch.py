@@ -1,4 +1,6 @@
-"""Variables of launchers: whole launches, what they leave behind, and a process whose others never come."""
+"""Variables of launchers: whole launches, what they leave behind, and a process whose others never
+come.
+"""
 
 import os
 import signal
@@ -15,7 +17,13 @@ from promptcli.training.processes import _together
 from tests.learning import COLUMNS
 from tests.processes import Program, ranks_of_two
 
-TORCHRUN = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "here", "MASTER_PORT": "29571"}
+TORCHRUN = {
+    "WORLD_SIZE": "2",
+    "RANK": "1",
+    "LOCAL_RANK": "1",
+    "MASTER_ADDR": "here",
+    "MASTER_PORT": "29571",
+}
 MPIRUN = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "MASTER_ADDR": "there"}
 
 
@@ -30,7 +38,10 @@ MPIRUN = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "MASTER_ADDR
         ({"PMI_SIZE": "4", "PMI_RANK": "0"}, Launch(left_behind="PMI_SIZE=4")),
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "here"}, Launch(left_behind="WORLD_SIZE=2")),
         ({"LOCAL_RANK": "0"}, Launch()),
-        ({"RANK": "x", "LOCAL_RANK": "", "WORLD_SIZE": "", "MASTER_PORT": "tcp://10.0.0.1:80"}, Launch()),
+        (
+            {"RANK": "x", "LOCAL_RANK": "", "WORLD_SIZE": "", "MASTER_PORT": "tcp://10.0.0.1:80"},
+            Launch(),
+        ),
     ],
 )
 def test_the_processes_of_a_launch(environ, expected):
@@ -55,16 +66,22 @@ def test_a_launch_that_cannot_be(changes, said):
 
 @pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize("left", [{"PMI_SIZE": "4"}, {"LOCAL_RANK": "0"}])
-def test_what_a_launcher_left_behind_does_not_stop_a_training(left, tiny_folder, monkeypatch, caplog):
+def test_what_a_launcher_left_behind_does_not_stop_a_training(
+    left, tiny_folder, monkeypatch, caplog
+):
     caplog.set_level("INFO", "promptcli")
     settings = {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "3", "ACCELERATE_MIXED_PRECISION": "fp16"}
     for name, value in (left | settings).items():
         monkeypatch.setenv(name, value)
     backbone = str(tiny_folder("bert"))
-    trained = pc.train("simcse", COLUMNS[0], backbone=backbone, batch_size=4, steps=1, on="demo:dev", offline=True)
+    trained = pc.train(
+        "simcse", COLUMNS[0], backbone=backbone, batch_size=4, steps=1, on="demo:dev", offline=True
+    )
     assert trained.facts["processes"] == 1 and os.environ.items() >= left.items()
     alone = [line for line in caplog.messages if "this one trains alone" in line]
-    assert [line.split()[0] for line in alone] == [f"{name}={value}" for name, value in left.items() if "SIZE" in name]
+    assert [line.split()[0] for line in alone] == [
+        f"{name}={value}" for name, value in left.items() if "SIZE" in name
+    ]
 
 
 def test_the_variables_are_hidden_only_from_a_process_that_is_alone(monkeypatch):
@@ -77,7 +94,8 @@ def test_the_variables_are_hidden_only_from_a_process_that_is_alone(monkeypatch)
 
 def test_a_process_whose_others_have_ended_says_so():
     with pytest.raises(
-        PromptcliError, match=r"another process of the 2 has ended or was never there \(connection closed"
+        PromptcliError,
+        match=r"another process of the 2 has ended or was never there \(connection closed",
     ):
         with _together(2):
             raise RuntimeError("connection closed by peer")
@@ -92,11 +110,23 @@ def _impatient():
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_process_that_waits_for_another_ends_by_a_signal(number, code, tiny_folder, tmp_path):
-    """The first of two, whose second never comes, has opened the door at which torch waits for it."""
+    """The first of two, whose second never comes, has opened the door at which torch waits for
+    it.
+    """
     (tmp_path / "text.txt").write_text("\n".join(COLUMNS[0]))
     first, _ = ranks_of_two()
-    words = ["train", "simcse", "--data", tmp_path / "text.txt", "--backbone", tiny_folder("bert"), "--offline"]
-    process = Program(*words, environment=first | {"PROMPTCLI_HOME": str(tmp_path / "home")}, before=_impatient)
+    words = [
+        "train",
+        "simcse",
+        "--data",
+        tmp_path / "text.txt",
+        "--backbone",
+        tiny_folder("bert"),
+        "--offline",
+    ]
+    process = Program(
+        *words, environment=first | {"PROMPTCLI_HOME": str(tmp_path / "home")}, before=_impatient
+    )
     while process.poll() is None:
         with socket.socket() as door:
             if door.connect_ex((first["MASTER_ADDR"], int(first["MASTER_PORT"]))) == 0:

@@ -1,4 +1,6 @@
-"""The methods of the tables besides the papers' own: objectives against plain loops over lists, bad input, `start`."""
+"""The methods of the tables besides the papers' own: objectives against plain loops over lists, bad
+input, `start`.
+"""
 
 import functools
 import math
@@ -48,7 +50,9 @@ def random_rows(count, width, seed):
 def test_cotberts_loss_is_the_papers(temperature):
     parts = [random_rows(4, 6, seed) for seed in range(3)]
     expected = losses.extended_infonce(*(part.tolist() for part in parts), temperature)
-    assert float(negative_view_loss(*parts, temperature=temperature)) == pytest.approx(expected, rel=1e-5)
+    assert float(negative_view_loss(*parts, temperature=temperature)) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -64,7 +68,9 @@ def test_cotberts_views_are_its_templates_second_masks_less_their_blanks(family,
         hidden = torch.from_numpy(plain_vectors(learner, SENTENCES[:3], "last/mask:2", template))
         biases = []
         for sentence in SENTENCES[:3]:
-            length = len(backbone.tokenizer.encode(made.pieces([sentence], False))[0]) - len(made._after_ids)
+            length = len(backbone.tokenizer.encode(made.pieces([sentence], False))[0]) - len(
+                made._after_ids
+            )
             ids = [*made.left, *[backbone.tokenizer.pad] * length, *made.right]
             place = made.mask_slots(len(ids))[1]
             batch = Batch(torch.tensor([ids]), torch.tensor([len(ids)]))
@@ -83,7 +89,9 @@ def test_nt_xent_is_the_papers(same):
     if same:
         equal[0, 3] = equal[3, 0] = True
     expected = losses.nt_xent(first.tolist(), second.tolist(), 0.1, equal.tolist())
-    assert float(nt_xent(first, second, temperature=0.1, same=equal)) == pytest.approx(expected, rel=1e-5)
+    assert float(nt_xent(first, second, temperature=0.1, same=equal)) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def embedded(backbone, name, rate, output, lengths):
@@ -115,18 +123,29 @@ def test_augmentations_take_their_share_of_every_sentence(tiny_backbone):
     assert tuple(AUGMENTATIONS) == consert.AUGMENTATIONS
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "distilbert", "modernbert", "mpnet", "deberta-v2"])
+@pytest.mark.parametrize(
+    "family", ["bert", "roberta", "albert", "distilbert", "modernbert", "mpnet", "deberta-v2"]
+)
 def test_augmentations_reach_every_familys_embedding_layer(family, tiny_folder):
-    learner = learner_of("consert", tiny_folder(family), augment_first="none", augment_second="token-cutoff").eval()
+    learner = learner_of(
+        "consert", tiny_folder(family), augment_first="none", augment_second="token-cutoff"
+    ).eval()
     first, second = learner([SENTENCES[:4]])
-    assert np.abs(first.detach().numpy() - plain_vectors(learner, SENTENCES[:4], "last/avg")).max() < 1e-5
+    assert (
+        np.abs(first.detach().numpy() - plain_vectors(learner, SENTENCES[:4], "last/avg")).max()
+        < 1e-5
+    )
     assert (first - second).abs().max() > 1e-3
-    zero = learner_of("consert", tiny_folder(family), augment_second="token-cutoff", cutoff_rate=0.0).eval()
+    zero = learner_of(
+        "consert", tiny_folder(family), augment_second="token-cutoff", cutoff_rate=0.0
+    ).eval()
     assert np.abs(zero([SENTENCES[:4]])[1].detach().numpy() - first.detach().numpy()).max() < 1e-5
     assert zero.encoder().recipe.pooling == "last-two/avg"
     states = zero.encoder().encode(SENTENCES[:4])
     last = zero.backbone.n_layers
-    layers = [plain_vectors(zero, SENTENCES[:4], f"layer-{layer}/avg") for layer in (last - 1, last)]
+    layers = [
+        plain_vectors(zero, SENTENCES[:4], f"layer-{layer}/avg") for layer in (last - 1, last)
+    ]
     assert np.abs(states - (layers[0] + layers[1]) / 2).max() < 1e-5
 
 
@@ -137,8 +156,12 @@ def test_conserts_joint_loss_is_the_papers(tiny_folder):
     sides = zip(premises, hypotheses, strict=True)
     rows = [[*u, *v, *abs(u - v), *np.maximum(u, v) ** 2] for u, v in sides]
     classes = [CLASSES[label] for label in LABELS]
-    expected = losses.softmax_loss(rows, classifier.weight.tolist(), classifier.bias.tolist(), classes)
-    expected += 0.15 * sum(losses.nt_xent(part, part, 0.1) for part in (premises.tolist(), hypotheses.tolist()))
+    expected = losses.softmax_loss(
+        rows, classifier.weight.tolist(), classifier.bias.tolist(), classes
+    )
+    expected += 0.15 * sum(
+        losses.nt_xent(part, part, 0.1) for part in (premises.tolist(), hypotheses.tolist())
+    )
     loss, grads = gradients(learner, columns=PAIRS)
     assert loss == pytest.approx(expected, rel=1e-4)
     assert grads["objective.classifier.weight"].abs().max() > 0
@@ -146,16 +169,28 @@ def test_conserts_joint_loss_is_the_papers(tiny_folder):
 
 
 def test_the_adversary_moves_embeddings_where_the_loss_grows(tiny_folder):
-    learner = learner_of("consert", tiny_folder("bert"), True, augment_second="adversarial", perturbation=0.01).eval()
+    learner = learner_of(
+        "consert", tiny_folder("bert"), True, augment_second="adversarial", perturbation=0.01
+    ).eval()
     logits, plain, _, moved, _ = learner(PAIRS)
-    other = learner_of("consert", tiny_folder("bert"), True, augment_second="adversarial", perturbation=0.0).eval()
+    other = learner_of(
+        "consert", tiny_folder("bert"), True, augment_second="adversarial", perturbation=0.0
+    ).eval()
     assert (other(PAIRS)[3] - plain).abs().max() < 1e-6
     assert 1e-5 < (moved - plain).abs().max() < 1
-    classify, objective = learner.objective.classify, super(type(learner.objective), learner.objective)
+    classify, objective = (
+        learner.objective.classify,
+        super(type(learner.objective), learner.objective),
+    )
     after = classify(torch.cat([learner(PAIRS)[3], learner(PAIRS)[4]]))
     assert objective.loss([after], PAIRS) > objective.loss([logits], PAIRS)
     whole = gradients(learner.train(), columns=PAIRS)
-    caching = {"augment_second": "adversarial", "perturbation": 0.01, "gradient_caching": True, "chunk_tokens": 64}
+    caching = {
+        "augment_second": "adversarial",
+        "perturbation": 0.01,
+        "gradient_caching": True,
+        "chunk_tokens": 64,
+    }
     cached = gradients(learner_of("consert", tiny_folder("bert"), True, **caching), columns=PAIRS)
     assert cached[0] == pytest.approx(whole[0], rel=1e-5)
     assert all((cached[1][name] - grad).abs().max() < 1e-5 for name, grad in whole[1].items())
@@ -166,7 +201,9 @@ def test_the_jensen_shannon_estimate_is_the_papers():
     local = random_rows(3 * 5, 6, 2).view(3, 5, 6)
     for row, length in enumerate(lengths):
         local[row, length:] = 0
-    expected = losses.jensen_shannon([part[:length] for part, length in zip(local.tolist(), lengths, strict=True)])
+    expected = losses.jensen_shannon(
+        [part[:length] for part, length in zip(local.tolist(), lengths, strict=True)]
+    )
     assert float(jensen_shannon(local, torch.tensor(lengths))) == pytest.approx(expected, rel=1e-5)
 
 
@@ -180,7 +217,9 @@ def test_isberts_features_are_convolutions_over_the_tokens(activation, tiny_fold
         assert int(lengths[row]) == len(ids)
         batch = Batch(torch.tensor([ids]), torch.tensor([len(ids)]))
         states = learner.backbone.run(batch, Needs(layers=frozenset({last})))
-        expected = losses.convolutions(states.layers[last][0].tolist(), numbers, activation, channels=2)
+        expected = losses.convolutions(
+            states.layers[last][0].tolist(), numbers, activation, channels=2
+        )
         got = local[row, : len(ids)].view(len(ids), 3, -1)[:, :, :2].flatten(1)
         assert np.abs(got.detach().numpy() - np.array(expected)).max() < 1e-4
         assert local[row, len(ids) :].abs().max() == 0
@@ -201,17 +240,34 @@ def test_defsents_loss_is_the_papers_and_head_and_embeddings_stay(tiny_folder):
     vectors = plain_vectors(learner, columns[0], "last/avg")
     logits = head.to_logits(head.to_hidden(torch.from_numpy(vectors))).tolist()
     ids = [tokens.id(word) for word in columns[1]]
-    expected = sum(math.log(sum(map(math.exp, row))) - row[token] for row, token in zip(logits, ids, strict=True)) / 3
+    expected = (
+        sum(
+            math.log(sum(map(math.exp, row))) - row[token]
+            for row, token in zip(logits, ids, strict=True)
+        )
+        / 3
+    )
     loss, grads = gradients(learner, columns=columns)
     assert loss == pytest.approx(expected, rel=1e-4)
-    assert not [name for name in learner.trainable() if "embeddings" in name or name.startswith("objective.")]
+    assert not [
+        name
+        for name in learner.trainable()
+        if "embeddings" in name or name.startswith("objective.")
+    ]
     assert any(name.startswith("backbone.encoder") for name in grads)
-    assert learner_of("defsent", tiny_folder("bert"), pool="max").encoder().recipe.pooling == "last/max"
+    assert (
+        learner_of("defsent", tiny_folder("bert"), pool="max").encoder().recipe.pooling
+        == "last/max"
+    )
 
 
 def test_each_method_has_settings_of_its_own_and_starts_from_known_ones():
     for method in forms():
-        base = "bert-base-uncased" if "bert-base-uncased" in method.paper else next(iter(method.paper), "")
+        base = (
+            "bert-base-uncased"
+            if "bert-base-uncased" in method.paper
+            else next(iter(method.paper), "")
+        )
         assert method.settings("mini-bert", 256) is method.small
         assert method.settings("somewhere/unknown", 768) is method.paper.get(base, method.small)
         own = method.small.own()
@@ -232,7 +288,10 @@ def test_the_code_selects_promptbert_denoised_and_without_the_period_rule():
     code = method.selecting(recipe, method.small.replace(selection="code"), "bert")
     assert (code.denoise, code.period) == ("hidden", False)
     other = find_method("promptbert", supervised=True)
-    assert other.recipe("x", "roberta", other.small.replace(bias_positions="code")).denoise == "hidden:code"
+    assert (
+        other.recipe("x", "roberta", other.small.replace(bias_positions="code")).denoise
+        == "hidden:code"
+    )
     assert other.recipe("x", "bert", other.small.replace(denoising=False)).denoise == "none"
     one = method.variant("bert").prompts(method.small.replace(two_templates=False))
     assert one[0] == one[1] != method.variant("bert").prompts(method.small)[1]
@@ -244,8 +303,14 @@ def test_given_templates_are_the_views_the_recipe_and_the_baseline():
     for given, views in (((one,), (one, one)), ((one, two), (one, two))):
         settings = method.small.replace(template=given)
         assert method.variant("bert").prompts(settings) == views
-        assert method.recipe("x", "bert", settings).prompt == one == method.baseline("x", "bert", settings).prompt
-    assert method.variant("bert").prompts(method.small.replace(template=(one, two), two_templates=False)) == (one, one)
+        assert (
+            method.recipe("x", "bert", settings).prompt
+            == one
+            == method.baseline("x", "bert", settings).prompt
+        )
+    assert method.variant("bert").prompts(
+        method.small.replace(template=(one, two), two_templates=False)
+    ) == (one, one)
     soft = find_method("optiprompt", supervised=False)
     settings = soft.small.replace(template=(two,), slots="lookup")
     assert soft.recipe("x", "bert", settings).prompt == f"soft-template-lookup:{two}"
@@ -255,7 +320,9 @@ def test_given_templates_are_the_views_the_recipe_and_the_baseline():
 ITS = 'It says "[X]" or [MASK] .'
 
 
-@pytest.mark.parametrize("form", [form for form in forms() if "backbone" in form.learns], ids=lambda form: form.name)
+@pytest.mark.parametrize(
+    "form", [form for form in forms() if "backbone" in form.learns], ids=lambda form: form.name
+)
 def test_a_run_reads_as_the_model_that_it_starts_from(form):
     read = Recipe("x", prompt=ITS, pooling="last/mask", period=False)
     started = form.starting_as(read, form.small, "bert")
@@ -269,7 +336,10 @@ def test_a_run_reads_as_the_model_that_it_starts_from(form):
     assert started.training_pooling in (None, form.training_pooling)
     first, *others = form.variant("bert").views
     kept = [view for view in others if view != first]
-    assert started.variant("bert").views == (ITS, *(view if view in kept else ITS for view in others))
+    assert started.variant("bert").views == (
+        ITS,
+        *(view if view in kept else ITS for view in others),
+    )
 
 
 def test_a_start_that_is_the_second_view_takes_the_firsts_place():
@@ -282,7 +352,9 @@ def test_a_start_that_is_the_second_view_takes_the_firsts_place():
 def test_a_template_that_is_given_wins_over_the_starts():
     read = Recipe("x", prompt=ITS, pooling="last/mask")
     method = find_method("promptbert", supervised=False)
-    assert method.starting_as(read, method.small.replace(template=("[X] : [MASK]",)), "bert") is method
+    assert (
+        method.starting_as(read, method.small.replace(template=("[X] : [MASK]",)), "bert") is method
+    )
     adapter = find_method("pcc-tuning", supervised=True)
     assert adapter.starting_as(read, adapter.small, "llama") is adapter
     consert = find_method("consert", supervised=False)
@@ -296,16 +368,23 @@ def test_a_template_that_is_given_wins_over_the_starts():
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_sberts_loss_is_the_papers(family, tiny_folder):
     learner = learner_of("sbert", tiny_folder(family), True)
-    vectors, classifier = [learner.encoder().encode(texts) for texts in PAIRS[:2]], learner.objective.classifier
+    vectors, classifier = (
+        [learner.encoder().encode(texts) for texts in PAIRS[:2]],
+        learner.objective.classifier,
+    )
     rows = [[*first, *second, *abs(first - second)] for first, second in zip(*vectors, strict=True)]
     classes = [CLASSES[label] for label in LABELS]
-    expected = losses.softmax_loss(rows, classifier.weight.tolist(), classifier.bias.tolist(), classes)
+    expected = losses.softmax_loss(
+        rows, classifier.weight.tolist(), classifier.bias.tolist(), classes
+    )
     loss, grads = gradients(learner, columns=PAIRS)
     assert loss == pytest.approx(expected, rel=1e-4)
     assert learner.encoder().recipe.pooling == "last/avg"
     assert grads["objective.classifier.weight"].abs().max() > 0
     assert any(name.startswith("backbone.") for name in grads)
-    assert not [name for name in learner.tensors() if not name.startswith("backbone.")]  # the classifier is discarded
+    assert not [
+        name for name in learner.tensors() if not name.startswith("backbone.")
+    ]  # the classifier is discarded
 
 
 @pytest.mark.parametrize(

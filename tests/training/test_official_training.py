@@ -1,4 +1,6 @@
-"""Training next to the papers' own programs: losses, gradients, steps of the optimiser, vectors of the dev score."""
+"""Training next to the papers' own programs: losses, gradients, steps of the optimiser, vectors of
+the dev score.
+"""
 
 import json
 from pathlib import Path
@@ -45,7 +47,9 @@ def make_learner(file, case, method, columns, changes):
     backbone = load_backbone(str(folder), device="cpu", dtype=torch.float32)
     form = find_method(method, supervised=columns > 1)
     published = form.published("roberta-base" if roberta else "bert-base-uncased")
-    settings = published.replace(batch_size=8, max_length=32, dropout=0.0, temperature=0.05, **changes)
+    settings = published.replace(
+        batch_size=8, max_length=32, dropout=0.0, temperature=0.05, **changes
+    )
     learner = Learner(form, settings, backbone)
     tensors = learner.trainable()
     with torch.no_grad():
@@ -56,7 +60,9 @@ def make_learner(file, case, method, columns, changes):
             start = STARTS[f"prefix{settings.prefix_length}"]
             tensors["deep-prefix.keys_values"].copy_(torch.from_numpy(as_prefix(start)))
         if case == "optiprompt":
-            tensors["soft-template.vectors"].copy_(torch.from_numpy(golden(file)["optiprompt/start/p_mbv"]))
+            tensors["soft-template.vectors"].copy_(
+                torch.from_numpy(golden(file)["optiprompt/start/p_mbv"])
+            )
     return learner
 
 
@@ -110,7 +116,9 @@ def official_masks(monkeypatch):
     monkeypatch.setattr(trainable_encoder, "mask_tokens", chosen)
 
 
-@pytest.mark.parametrize(("file", "case", "method", "columns", "changes"), CASES, ids=lambda value: str(value)[:24])
+@pytest.mark.parametrize(
+    ("file", "case", "method", "columns", "changes"), CASES, ids=lambda value: str(value)[:24]
+)
 def test_loss_gradients_and_selection_vectors(official_masks, file, case, method, columns, changes):
     values = golden(file)
     learner = make_learner(file, case, method, columns, changes)
@@ -118,11 +126,20 @@ def test_loss_gradients_and_selection_vectors(official_masks, file, case, method
     loss = float(trainer_of(learner).gradients(number, texts(columns)))
     assert loss == pytest.approx(float(values[f"{case}/loss"]), rel=1e-5)
     wanted = in_our_layout(values, f"{case}/grad/")
-    ours = {name: tensor.grad for name, tensor in learner.trainable().items() if tensor.grad is not None}
+    ours = {
+        name: tensor.grad for name, tensor in learner.trainable().items() if tensor.grad is not None
+    }
     assert set(wanted) <= set(ours)
     assert not any(ours[name].any() for name in set(ours) - set(wanted))
-    norm = np.sqrt(sum(float(np.square(gradient, dtype=np.float64).sum()) for gradient in wanted.values()))
-    off = np.sqrt(sum(float(np.square(ours[name].numpy() - gradient).sum()) for name, gradient in wanted.items()))
+    norm = np.sqrt(
+        sum(float(np.square(gradient, dtype=np.float64).sum()) for gradient in wanted.values())
+    )
+    off = np.sqrt(
+        sum(
+            float(np.square(ours[name].numpy() - gradient).sum())
+            for name, gradient in wanted.items()
+        )
+    )
     assert off < 2e-5 * norm
     learner.eval()
     vectors = learner.encoder(selecting=True).encode(SENTENCES)
@@ -130,13 +147,18 @@ def test_loss_gradients_and_selection_vectors(official_masks, file, case, method
     assert np.abs(vectors - expected).max() < 1e-5 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize(("file", "case", "method", "columns", "changes"), CASES, ids=lambda value: str(value)[:24])
+@pytest.mark.parametrize(
+    ("file", "case", "method", "columns", "changes"), CASES, ids=lambda value: str(value)[:24]
+)
 def test_the_ids_of_a_batch(file, case, method, columns, changes):
     values = golden(file)
     learner = make_learner(file, case, method, columns, changes)
     views = learner.objective.sides(texts(columns))
     rows = [row for side in learner.tokenize_sides(views) for row in side.rows]
-    ids, real = values[f"{case}/batch/input_ids"], values[f"{case}/batch/attention_mask"].astype(bool)
+    ids, real = (
+        values[f"{case}/batch/input_ids"],
+        values[f"{case}/batch/attention_mask"].astype(bool),
+    )
     count = ids.shape[1]
     if file == "dcpcse" or file == "simcse":
         assert count == len(views)
@@ -146,7 +168,9 @@ def test_the_ids_of_a_batch(file, case, method, columns, changes):
 
 
 @pytest.mark.parametrize(("name", "optimizer"), [("official", "adamw-4.2.1"), ("torch", "adamw")])
-@pytest.mark.parametrize(("file", "rate", "changes"), [("simcse", 3e-4, {}), ("dcpcse", 3e-2, {"prefix_length": 16})])
+@pytest.mark.parametrize(
+    ("file", "rate", "changes"), [("simcse", 3e-4, {}), ("dcpcse", 3e-2, {"prefix_length": 16})]
+)
 def test_twenty_steps(file, rate, changes, name, optimizer):
     values, prefix = golden(file), f"20-steps-{name}-adamw/"
     learner = make_learner(file, "unsup", file, 1, changes)
@@ -161,8 +185,14 @@ def test_twenty_steps(file, rate, changes, name, optimizer):
         norms.append(float(torch.nn.utils.clip_grad_norm_(trainable.values(), 1.0)))
         made.step()
     assert losses == pytest.approx(values[prefix + "losses"].tolist(), rel=1e-4)
-    assert norms == pytest.approx(values[prefix + "gradient_norms_before_clipping"].tolist(), rel=1e-3)
-    moved = {key: way for key, way in in_our_layout(values, prefix + "moved/").items() if "self.key.bias" not in key}
+    assert norms == pytest.approx(
+        values[prefix + "gradient_norms_before_clipping"].tolist(), rel=1e-3
+    )
+    moved = {
+        key: way
+        for key, way in in_our_layout(values, prefix + "moved/").items()
+        if "self.key.bias" not in key
+    }
     length = np.sqrt(sum(float(np.square(way).sum()) for way in moved.values()))
     ours = {key: (trainable[key].detach() - before[key]).numpy() for key in moved}
     off = np.sqrt(sum(float(np.square(ours[key] - way).sum()) for key, way in moved.items()))

@@ -1,4 +1,7 @@
-"""What ```paper``` does as the published programs do, where our own presets do otherwise; what a device needs."""
+"""What ```paper``` does as the published programs do, where our own presets do otherwise.
+
+What a device needs.
+"""
 
 import dataclasses
 
@@ -44,7 +47,11 @@ def test_a_dry_run_reads_no_weights_and_no_network(monkeypatch, name, paper):
 
 def test_a_method_may_be_published_on_any_backbone(monkeypatch, tiny_folder):
     simcse, folder = METHODS["simcse"][0], str(tiny_folder("electra"))
-    monkeypatch.setitem(METHODS, "mine", (dataclasses.replace(simcse, name="mine", paper={folder: simcse.small}), None))
+    monkeypatch.setitem(
+        METHODS,
+        "mine",
+        (dataclasses.replace(simcse, name="mine", paper={folder: simcse.small}), None),
+    )
     shown = training_settings("mine", paper=True)
     assert (shown["backbone"], shown["pooling"]) == (folder, "last/cls")
 
@@ -52,16 +59,39 @@ def test_a_method_may_be_published_on_any_backbone(monkeypatch, tiny_folder):
 @pytest.mark.parametrize(
     ("name", "backbone", "expected"),
     [
-        ("prompteol", "huggyllama/llama-13b", {"batch_size": 200, "dropout": 0.0, "optimizer": "adamw"}),
+        (
+            "prompteol",
+            "huggyllama/llama-13b",
+            {"batch_size": 200, "dropout": 0.0, "optimizer": "adamw"},
+        ),
         ("prompteol", "facebook/opt-13b", {"batch_size": 200, "dropout": 0.1, "warmup_steps": 100}),
-        ("rankcse", "bert-base-uncased", {"batch_size": 128, "learning_rate": 3e-5, "ranking_weight": 1.0}),
+        (
+            "rankcse",
+            "bert-base-uncased",
+            {"batch_size": 128, "learning_rate": 3e-5, "ranking_weight": 1.0},
+        ),
         ("denosent", "bert-base-uncased", {"batch_size": 64, "steps": 5000, "decoder_layers": 16}),
-        ("cse-sfp", "meta-llama/Llama-2-7b-hf", {"batch_size": 256, "learning_rate": 4e-5, "lora_rank": 64}),
+        (
+            "cse-sfp",
+            "meta-llama/Llama-2-7b-hf",
+            {"batch_size": 256, "learning_rate": 4e-5, "lora_rank": 64},
+        ),
         ("cse-sfp", "mistralai/Mistral-7B-v0.1", {"batch_size": 312, "learning_rate": 2e-5}),
-        ("pcc-tuning", "meta-llama/Llama-2-7b-hf", {"batch_size": 216, "epochs": 8, "loss": "pearson"}),
+        (
+            "pcc-tuning",
+            "meta-llama/Llama-2-7b-hf",
+            {"batch_size": 216, "epochs": 8, "loss": "pearson"},
+        ),
         ("consert", "bert-base-uncased", {"optimizer": "adamw-uncorrected", "patience": 10}),
-        *((name, "bert-base-uncased", {"optimizer": "adamw-4.2.1"}) for name in ("simcse", "dcpcse", "promptbert")),
-        ("cotbert", "bert-base-uncased", {"optimizer": "adamw-4.2.1", "drop_last": True, "negatives_within": 128}),
+        *(
+            (name, "bert-base-uncased", {"optimizer": "adamw-4.2.1"})
+            for name in ("simcse", "dcpcse", "promptbert")
+        ),
+        (
+            "cotbert",
+            "bert-base-uncased",
+            {"optimizer": "adamw-4.2.1", "drop_last": True, "negatives_within": 128},
+        ),
     ],
 )
 def test_published_settings(name, backbone, expected):
@@ -76,14 +106,25 @@ def test_learning_rates():
     assert learning_rate(settings.replace(warmup=0.0), 5, 20) == 0.75
     in_steps = settings.replace(warmup_steps=4)
     assert [learning_rate(in_steps, step, 12) for step in (0, 2, 4, 8)] == [0, 0.5, 1, 0.5]
-    assert learning_rate(settings.replace(warmup_steps=50), 3, 12) < 1  # a run that ends while it rises
+    assert (
+        learning_rate(settings.replace(warmup_steps=50), 3, 12) < 1
+    )  # a run that ends while it rises
     constant = find_method("denosent", supervised=False).published("bert-base-uncased")
-    assert [learning_rate(constant, step, 5000) for step in (0, 250, 500, 4999)] == [0, 2e-5, 4e-5, 4e-5]
+    assert [learning_rate(constant, step, 5000) for step in (0, 250, 500, 4999)] == [
+        0,
+        2e-5,
+        4e-5,
+        4e-5,
+    ]
 
 
 @pytest.mark.parametrize("count", [8, 10])
 def test_an_epochs_short_batch_may_be_left_out(count):
-    settings = find_method("cotbert", supervised=False).published("bert-base-uncased").replace(batch_size=4)
+    settings = (
+        find_method("cotbert", supervised=False)
+        .published("bert-base-uncased")
+        .replace(batch_size=4)
+    )
     assert steps_of(settings, [count]) == count // 4
     made = batches(settings, [count])
     assert [len(next(made)) for _ in range(5)] == [4] * 5
@@ -94,8 +135,12 @@ def test_negatives_within_groups_are_those_of_each_replica(tiny_folder):
     generator = torch.Generator().manual_seed(0)
     views = [torch.randn(7, 8, generator=generator) for _ in range(3)]
     columns = [[str(number) for number in range(7)]]
-    groups = [negative_view_loss(*(view[first : first + 3] for view in views)) for first in (0, 3, 6)]
-    assert float(learner.objective.loss(views, columns)) == pytest.approx(float(torch.stack(groups).mean()), rel=1e-6)
+    groups = [
+        negative_view_loss(*(view[first : first + 3] for view in views)) for first in (0, 3, 6)
+    ]
+    assert float(learner.objective.loss(views, columns)) == pytest.approx(
+        float(torch.stack(groups).mean()), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", ["promptbert", "cotbert"])
@@ -109,7 +154,10 @@ def test_roberta_has_no_blank_before_the_sentence_in_training_alone(name):
     assert variant.training_prompts(method.small) == variant.prompts(method.small)
     if name == "promptbert":
         assert selecting.denoise == "hidden:code"
-        assert method.selecting(recipe, published.replace(denoising=False), "roberta").denoise == "none"
+        assert (
+            method.selecting(recipe, published.replace(denoising=False), "roberta").denoise
+            == "none"
+        )
 
 
 def test_unknown_tokens_are_never_masked(tiny_folder):
@@ -132,13 +180,18 @@ def test_steps_with_a_score(tiny_folder, scored, steps):
 
 
 def test_a_run_may_end_early():
-    made = [DevScore(step, None, 1.0, best, 0.0, None) for step, best in enumerate([True, True, False, False])]
+    made = [
+        DevScore(step, None, 1.0, best, 0.0, None)
+        for step, best in enumerate([True, True, False, False])
+    ]
     assert [stalled(made, patience) for patience in (0, 2, 3)] == [False, True, False]
     assert not stalled(made[:2], 2)
 
 
 def test_biases_and_norms_do_not_decay_in_the_older_optimiser():
-    named = {name: nn.Parameter(torch.ones(3)) for name in ("a.weight", "a.bias", "b.LayerNorm.weight")}
+    named = {
+        name: nn.Parameter(torch.ones(3)) for name in ("a.weight", "a.bias", "b.LayerNorm.weight")
+    }
     optimizer = OPTIMIZERS["adamw-uncorrected"](named, 0.1, 0.5)
     for parameter in named.values():
         parameter.grad = torch.full((3,), 2.0)
@@ -151,7 +204,9 @@ def test_biases_and_norms_do_not_decay_in_the_older_optimiser():
 
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
 @pytest.mark.parametrize(("fused", "where"), [(True, "meta"), (False, "cpu")])
-def test_a_resumed_fused_optimiser_counts_its_steps_where_the_parameter_is(tmp_path, name, fused, where):
+def test_a_resumed_fused_optimiser_counts_its_steps_where_the_parameter_is(
+    tmp_path, name, fused, where
+):
     named = {"w": nn.Parameter(torch.ones(3))}
     optimizer = OPTIMIZERS[name](named, 0.1, 0.0)
     named["w"].grad = torch.ones(3)
@@ -171,7 +226,9 @@ def test_a_pass_computed_again_has_its_inputs_device_for_the_random_state(tiny_f
     plain = trainable_encoder.checkpoint
 
     def spy(function, *arguments, **options):
-        taken.append([argument.device for argument in arguments if isinstance(argument, torch.Tensor)])
+        taken.append(
+            [argument.device for argument in arguments if isinstance(argument, torch.Tensor)]
+        )
         return plain(function, *arguments, **options)
 
     monkeypatch.setattr(trainable_encoder, "checkpoint", spy)

@@ -1,4 +1,7 @@
-"""Training: objectives, prefixes, soft templates against plain loops and peft; runs that end where they should."""
+"""Training: objectives, prefixes, soft templates against plain loops and peft.
+
+Runs that end where they should.
+"""
 
 import itertools
 import math
@@ -22,8 +25,16 @@ from tests.reference.losses import cosine
 from tests.tiny import SENTENCES
 
 SEAMED = ["bert", "roberta", "electra", "albert", "distilbert", "modernbert"]
-FORMS = [(name, supervised, pair[supervised]) for name, pair in METHODS.items() for supervised in (False, True)]
-CONTRASTIVE = [(name, supervised) for name, supervised, form in FORMS if form and form.objective == "contrastive"]
+FORMS = [
+    (name, supervised, pair[supervised])
+    for name, pair in METHODS.items()
+    for supervised in (False, True)
+]
+CONTRASTIVE = [
+    (name, supervised)
+    for name, supervised, form in FORMS
+    if form and form.objective == "contrastive"
+]
 
 
 @pytest.mark.parametrize("hard", [False, True])
@@ -91,12 +102,21 @@ def test_a_deep_prefix_moves_every_family_alike_in_any_batch(family, tiny_folder
 
 
 @pytest.mark.parametrize(
-    ("layers", "width", "length", "count"), [(12, 768, 16, 294_912), (24, 1024, 10, 491_520), (12, 768, 14, 258_048)]
+    ("layers", "width", "length", "count"),
+    [(12, 768, 16, 294_912), (24, 1024, 10, 491_520), (12, 768, 14, 258_048)],
 )
-def test_a_prefix_has_as_many_numbers_as_the_paper_says(layers, width, length, count, tiny_backbone, monkeypatch):
+def test_a_prefix_has_as_many_numbers_as_the_paper_says(
+    layers, width, length, count, tiny_backbone, monkeypatch
+):
     backbone = tiny_backbone("bert")
     backbone.require_seam("the test")  # looked at once, before the shape is another's
-    shape = {"n_layers": layers, "width": width, "n_key_heads": width // 64, "head_width": 64, "max_tokens": 512}
+    shape = {
+        "n_layers": layers,
+        "width": width,
+        "n_key_heads": width // 64,
+        "head_width": 64,
+        "max_tokens": 512,
+    }
     for name, value in shape.items():
         monkeypatch.setattr(backbone, name, value)
     assert math.prod(deep_prefix.prefix_shape(BuildContext(str(length), backbone, {}))) == count
@@ -107,7 +127,9 @@ def test_an_unlearned_soft_template_is_its_template(family, tiny_folder):
     backbone = load_backbone(str(tiny_folder(family)))
     text = 'This sentence : "[X]" means [MASK] .'
     hard = Encoder(Recipe(backbone.name, prompt=text, pooling="last/mask"), backbone, {})
-    start = start_numbers(f"soft-template:{text}", backbone, torch.Generator())[soft_template.TENSOR]
+    start = start_numbers(f"soft-template:{text}", backbone, torch.Generator())[
+        soft_template.TENSOR
+    ]
     recipe = Recipe(backbone.name, prompt=f"soft-template:{text}", pooling="last/mask")
     soft = Encoder(recipe, backbone, {soft_template.TENSOR: start})
     assert soft.recipe.period
@@ -121,14 +143,24 @@ def test_an_unlearned_soft_template_is_its_template(family, tiny_folder):
         assert np.abs(other - soft.encode(SENTENCES)).max() > 1e-4
 
 
-#: Parameters that no sentence reaches, or that cancel: keys' biases in the softmax, last ones in h - h_hat.
-IDLE = ("LayerNorm.bias", "pooler", "position_embeddings", "token_type", "word_embeddings", "key.bias")
+#: Parameters that no sentence reaches, or that cancel: keys' biases in the softmax, last ones in h
+#: - h_hat.
+IDLE = (
+    "LayerNorm.bias",
+    "pooler",
+    "position_embeddings",
+    "token_type",
+    "word_embeddings",
+    "key.bias",
+)
 IDLE += ("lora_A",)  # as long as B is 0
 
 
 @pytest.mark.parametrize(("name", "supervised"), CONTRASTIVE)
 def test_the_views_differ_and_only_what_learns_moves(name, supervised, tiny_folder):
-    learner = learner_of(name, tiny_folder(family_for(name)), supervised, learning_rate=1e-2).train()
+    learner = learner_of(
+        name, tiny_folder(family_for(name)), supervised, learning_rate=1e-2
+    ).train()
     columns = [SENTENCES[:4]] if not supervised else [SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]]
     views = learner(columns)
     assert len(views) == (3 if supervised else 2)
@@ -136,9 +168,15 @@ def test_the_views_differ_and_only_what_learns_moves(name, supervised, tiny_fold
     loss = contrastive_loss(*views)
     loss.backward()
     trainable = learner.trainable()
-    learning = [parameter.grad for name, parameter in trainable.items() if not any(part in name for part in IDLE)]
+    learning = [
+        parameter.grad
+        for name, parameter in trainable.items()
+        if not any(part in name for part in IDLE)
+    ]
     assert all(grad is not None and grad.abs().max() > 0 for grad in learning)
-    frozen = [parameter for parameter in learner.backbone.model.parameters() if parameter.requires_grad]
+    frozen = [
+        parameter for parameter in learner.backbone.model.parameters() if parameter.requires_grad
+    ]
     assert bool(frozen) is bool({"backbone", "adapter"} & set(learner.method.learns))
     assert learner.backbone.model.training
 
@@ -149,7 +187,9 @@ def test_denoised_views_are_h_less_h_hat(family, tiny_folder):
     backbone = learner.backbone
     first, second = learner.method.variant(family).views
     for view, got in zip((first, second), learner([SENTENCES[:4]]), strict=True):
-        recipe = Recipe(backbone.name, prompt=view, pooling="last/mask", denoise="hidden", period=False)
+        recipe = Recipe(
+            backbone.name, prompt=view, pooling="last/mask", denoise="hidden", period=False
+        )
         hidden = torch.from_numpy(Encoder(recipe, backbone, {}).encode(SENTENCES[:4]))
         assert (learner.head(hidden) - got).abs().max() < 1e-5
 
@@ -159,16 +199,22 @@ def test_supervised_promptbert_subtracts_behind_the_head(tiny_folder):
     views = learner([SENTENCES[:4], SENTENCES[1:5], SENTENCES[2:6]])
     assert learner.method.recipe("x", "bert", learner.settings).denoise == "head"
     encoder = learner.encoder()
-    expected = Encoder(encoder.recipe.replace(period=False), learner.backbone, encoder.tensors()).encode(SENTENCES[:4])
+    expected = Encoder(
+        encoder.recipe.replace(period=False), learner.backbone, encoder.tensors()
+    ).encode(SENTENCES[:4])
     assert np.abs(views[0].detach().numpy() - expected).max() < 1e-5
 
 
 @pytest.mark.parametrize("name", ["promptbert", "simcse", "dcpcse"])
 def test_a_head_that_is_not_kept_learns_and_is_no_part_of_the_encoder(name, tiny_folder):
-    kept, dropped = (learner_of(name, tiny_folder("bert"), True, keep_head=keep) for keep in (True, False))
+    kept, dropped = (
+        learner_of(name, tiny_folder("bert"), True, keep_head=keep) for keep in (True, False)
+    )
     assert dropped.trainable().keys() == kept.trainable().keys()
     (head,) = kept.encoder().recipe.transforms
-    assert head.startswith("projection:") and any(key.startswith("projection.") for key in kept.tensors())
+    assert head.startswith("projection:") and any(
+        key.startswith("projection.") for key in kept.tensors()
+    )
     encoder = dropped.encoder()
     assert encoder.recipe == kept.encoder().recipe.replace(transforms=(), denoise="none")
     assert not [key for key in dropped.tensors() if key.startswith("projection.")]
@@ -191,7 +237,9 @@ def test_batches_are_every_example_once_an_epoch():
 @pytest.mark.parametrize("kind", ["mixed", "one-source"])
 @pytest.mark.parametrize(("temperature", "shares"), [(1, [90, 10]), (2, [75, 25]), (1e6, [50, 50])])
 def test_sources_have_shares_by_temperature(temperature, shares, kind):
-    settings = METHODS["simcse"][0].small.replace(batch_size=8, data_temperature=temperature, batches=kind)
+    settings = METHODS["simcse"][0].small.replace(
+        batch_size=8, data_temperature=temperature, batches=kind
+    )
     assert source_shares([90, 10], temperature) == shares
     lengths = batch_lengths(settings, [90, 10])
     stream = batches(settings, [90, 10])
@@ -216,8 +264,14 @@ def test_what_a_source_does_not_give_to_an_epoch_comes_in_the_next():
     assert counts.tolist() == [2] * 60 + [6] * 20
 
 
-@pytest.mark.parametrize("learned", ["deep-prefix:4", "soft-template:[X] is [MASK]", "projection:tanh"])
+@pytest.mark.parametrize(
+    "learned", ["deep-prefix:4", "soft-template:[X] is [MASK]", "projection:tanh"]
+)
 def test_what_is_learned_needs_its_numbers(learned, tiny_backbone):
-    recipe = Recipe("x", transforms=(learned,)) if learned.startswith("proj") else Recipe("x", prompt=learned)
+    recipe = (
+        Recipe("x", transforms=(learned,))
+        if learned.startswith("proj")
+        else Recipe("x", prompt=learned)
+    )
     with pytest.raises(UsageError, match="train it first"):
         build_encoder(recipe, backbone=tiny_backbone("bert"))

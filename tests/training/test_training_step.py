@@ -1,4 +1,7 @@
-"""One step of training: gradients in any chunks, in any number of processes, within memory; the masked-LM term."""
+"""One step of training: gradients in any chunks, in any number of processes, within memory.
+
+The masked-LM term.
+"""
 
 import functools
 import itertools
@@ -32,7 +35,16 @@ from promptcli.training.processes import Processes
 from promptcli.training.trainable_encoder import mask_tokens
 from promptcli.training.trainer import Trainer
 from tests import learning
-from tests.learning import CERTAIN, COLUMNS, PAIRS, assert_equal, family_for, gradients, learner_of, trainer_of
+from tests.learning import (
+    CERTAIN,
+    COLUMNS,
+    PAIRS,
+    assert_equal,
+    family_for,
+    gradients,
+    learner_of,
+    trainer_of,
+)
 from tests.processes import Program, ranks_of_two
 from tests.reference import losses
 from tests.tiny import SENTENCES
@@ -40,12 +52,17 @@ from tests.training.test_distillation import mini_vectors
 
 HARD = ["", SENTENCES[9], "", SENTENCES[8], SENTENCES[7], "", SENTENCES[2]]
 #: A row's second and third hard negative; the first of ``FURTHER`` is the positive of another row.
-FURTHER = [[SENTENCES[4], SENTENCES[10], "", "", SENTENCES[11], "", ""], ["", "", "", SENTENCES[1], "", "", ""]]
+FURTHER = [
+    [SENTENCES[4], SENTENCES[10], "", "", SENTENCES[11], "", ""],
+    ["", "", "", SENTENCES[1], "", "", ""],
+]
 ALONE = ("dcpcse", "promptbert", "cotbert", "consert", "isbert", "denosent")
 #: Method -> what it reads; where two processes are compared with one.
 READ = {**dict.fromkeys(ALONE, COLUMNS), "simcse": [*PAIRS, HARD, *FURTHER]}
 #: Methods that read hard negatives.
-WITH_NEGATIVES = [form.name for _, form in METHODS.values() if form and TRIPLETS in find_objective(form).layouts]
+WITH_NEGATIVES = [
+    form.name for _, form in METHODS.values() if form and TRIPLETS in find_objective(form).layouts
+]
 READ |= {name: learning.READ[name] for name in ("sbert", "sbert-regression", "defsent")}
 
 
@@ -53,16 +70,24 @@ READ |= {name: learning.READ[name] for name in ("sbert", "sbert-regression", "de
 def test_gradients_in_chunks_or_cached_equal_those_of_the_plain_step(name, tiny_folder):
     still = {"dropout": 0.0, "chunk_tokens": 10**6}
     whole = gradients(learner_of(name, tiny_folder("bert"), **still))
-    assert_equal(whole, gradients(learner_of(name, tiny_folder("bert"), **{**still, "chunk_tokens": 64})))
+    assert_equal(
+        whole, gradients(learner_of(name, tiny_folder("bert"), **{**still, "chunk_tokens": 64}))
+    )
     plain = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64))
-    cached = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64, gradient_caching=True))
+    cached = gradients(
+        learner_of(name, tiny_folder("bert"), chunk_tokens=64, gradient_caching=True)
+    )
     assert_equal(plain, cached)
     other = gradients(learner_of(name, tiny_folder("bert"), chunk_tokens=64), number=1)
     assert other[0] != plain[0]  # each step has dropout of its own
 
 
-def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, monkeypatch, caplog):
-    expected = gradients(learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=128, gradient_caching=True))
+def test_where_memory_runs_out_the_step_is_done_again_with_caching(
+    tiny_folder, monkeypatch, caplog
+):
+    expected = gradients(
+        learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=128, gradient_caching=True)
+    )
     learner = learner_of("dcpcse", tiny_folder("bert"), chunk_tokens=256)
     whole, most = learner.backbone.run, 128
 
@@ -83,7 +108,9 @@ def test_where_memory_runs_out_the_step_is_done_again_with_caching(tiny_folder, 
     with pytest.raises(IndexError):
         gradients(learner)
     trainer = trainer_of(learner)
-    monkeypatch.setattr(trainer.optimizer, "step", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
+    monkeypatch.setattr(
+        trainer.optimizer, "step", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
+    )
     with pytest.raises(OutOfMemoryError, match=r"parameters learn, .* take a smaller `backbone`"):
         trainer.apply_gradients()
 
@@ -95,11 +122,17 @@ def test_equal_sentences_are_those_a_loop_finds():
         positive = j != i and (second[j] in (first[i], second[i]) or first[j] == first[i])
         assert bool(same[i, j]) is positive
         assert bool(same[i, 4 + j]) is (hard[j] in (first[i], second[i]))
-    assert equal_sentences([["a", "b", "a"]]).tolist() == [[False, False, True], [False] * 3, [True, False, False]]
+    assert equal_sentences([["a", "b", "a"]]).tolist() == [
+        [False, False, True],
+        [False] * 3,
+        [True, False, False],
+    ]
 
 
 def cosines(one, others):
-    return [float(torch.nn.functional.cosine_similarity(one, other, dim=0).detach()) for other in others]
+    return [
+        float(torch.nn.functional.cosine_similarity(one, other, dim=0).detach()) for other in others
+    ]
 
 
 @pytest.mark.parametrize("name", ["simcse", "promptbert", "dcpcse"])
@@ -117,31 +150,46 @@ def test_only_the_hard_negatives_that_are_there_enter_the_denominator(name, hard
     expected = 0.0
     for i in range(7):
         scores = [s / 0.05 for j, s in enumerate(cosines(views[0][i], views[1])) if not same[i, j]]
-        scores += [cosines(views[0][i], [views[2][j]])[0] / 0.05 for j in there if not same[i, 7 + j]]
+        scores += [
+            cosines(views[0][i], [views[2][j]])[0] / 0.05 for j in there if not same[i, 7 + j]
+        ]
         own = cosines(views[0][i], [views[1][i]])[0] / 0.05
         expected -= math.log(math.exp(own) / sum(map(math.exp, scores))) / 7
-    assert float(learner.objective.loss(views, columns).detach()) == pytest.approx(expected, rel=1e-4)
+    assert float(learner.objective.loss(views, columns).detach()) == pytest.approx(
+        expected, rel=1e-4
+    )
     loss, grads = gradients(learner, columns=columns)
     assert loss == pytest.approx(expected, rel=1e-4)
     assert all(torch.isfinite(grad).all() for grad in grads.values())
 
 
 @pytest.mark.parametrize("masked", [True, False])
-@pytest.mark.parametrize("negatives", [[HARD], [HARD, *FURTHER], [*FURTHER, [""] * 7], [[SENTENCES[8]] * 7, HARD]])
+@pytest.mark.parametrize(
+    "negatives", [[HARD], [HARD, *FURTHER], [*FURTHER, [""] * 7], [[SENTENCES[8]] * 7, HARD]]
+)
 def test_the_loss_with_several_hard_negatives_is_a_loops(negatives, masked, tiny_folder):
     columns, temperature = [*PAIRS, *negatives], 0.5
     first, second = columns[:2]
-    learner = learner_of("simcse", tiny_folder("bert"), True, temperature=temperature, mask_duplicates=masked)
+    learner = learner_of(
+        "simcse", tiny_folder("bert"), True, temperature=temperature, mask_duplicates=masked
+    )
     views = torch.randn(len(columns), 7, 16, generator=torch.Generator().manual_seed(1))
     hard = [
-        [view[row].tolist() for view, texts in zip(views[2:], negatives, strict=True) if texts[row]] for row in range(7)
+        [view[row].tolist() for view, texts in zip(views[2:], negatives, strict=True) if texts[row]]
+        for row in range(7)
     ]
     excluded = [
-        [masked and (second[j] in (first[i], second[i]) or first[j] == first[i]) for j in range(7)] for i in range(7)
+        [masked and (second[j] in (first[i], second[i]) or first[j] == first[i]) for j in range(7)]
+        for i in range(7)
     ]
     there = [[texts[row] for texts in negatives if texts[row]] for row in range(7)]
-    excluded_hard = [[[masked and text in (first[i], second[i]) for text in row] for row in there] for i in range(7)]
-    expected = losses.infonce(views[0].tolist(), views[1].tolist(), hard, temperature, excluded, excluded_hard)
+    excluded_hard = [
+        [[masked and text in (first[i], second[i]) for text in row] for row in there]
+        for i in range(7)
+    ]
+    expected = losses.infonce(
+        views[0].tolist(), views[1].tolist(), hard, temperature, excluded, excluded_hard
+    )
     assert float(learner.objective.loss(list(views), columns)) == pytest.approx(expected, abs=1e-6)
 
 
@@ -153,7 +201,10 @@ def test_every_method_has_a_view_of_each_hard_negative(name, tiny_folder, tmp_pa
     if name == "prompteol":
         options["lora_dropout"] = 0.0
     if name == "distill":
-        options |= {"models": {"teacher": mini_vectors(columns, tmp_path)}, "contrastive_weight": 0.5}
+        options |= {
+            "models": {"teacher": mini_vectors(columns, tmp_path)},
+            "contrastive_weight": 0.5,
+        }
 
     def learner(**changes):
         return learner_of(name, tiny_folder(family), supervised=True, **options, **changes)
@@ -180,7 +231,9 @@ def test_fifteen_percent_are_chosen_and_masked_as_in_bert(tiny_folder):
     backbone = load_backbone(str(tiny_folder("bert")))
     tokens, vocabulary = backbone.tokenizer, len(backbone.token_rows)
     word = max(tokens.mask, tokens.end[0], tokens.start[0]) + 1
-    rows = [[tokens.start[0], *[word] * 48, tokens.end[0]]] * 800 + [[tokens.start[0], word, tokens.end[0]]]
+    rows = [[tokens.start[0], *[word] * 48, tokens.end[0]]] * 800 + [
+        [tokens.start[0], word, tokens.end[0]]
+    ]
     torch.manual_seed(0)
     batch = batch_of(rows, backbone)
     ids, chosen = mask_tokens(batch, tokens, vocabulary)
@@ -189,8 +242,12 @@ def test_fifteen_percent_are_chosen_and_masked_as_in_bert(tiny_folder):
     assert (ids == batch.ids)[~chosen].all()
     count = int(chosen.sum())
     assert count / int(words.sum()) == pytest.approx(0.15, abs=0.006)
-    assert int((ids[chosen] == tokens.mask).sum()) / count == pytest.approx(0.8 + 0.1 / vocabulary, abs=0.02)
-    assert int((ids[chosen] == word).sum()) / count == pytest.approx(0.1 + 0.1 / vocabulary, abs=0.02)
+    assert int((ids[chosen] == tokens.mask).sum()) / count == pytest.approx(
+        0.8 + 0.1 / vocabulary, abs=0.02
+    )
+    assert int((ids[chosen] == word).sum()) / count == pytest.approx(
+        0.1 + 0.1 / vocabulary, abs=0.02
+    )
 
 
 def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
@@ -198,13 +255,17 @@ def test_the_masked_lm_loss_is_the_pretrained_models(tiny_folder):
 
     learner = learner_of("simcse", tiny_folder("bert"), mlm_weight=0.1, dropout=0.0).eval()
     backbone = learner.backbone
-    rows = Encoder(Recipe(backbone.name, pooling="last/cls"), backbone, {}).inputs(SENTENCES[:6]).rows
+    rows = (
+        Encoder(Recipe(backbone.name, pooling="last/cls"), backbone, {}).inputs(SENTENCES[:6]).rows
+    )
     batch = batch_of(rows, backbone)
     torch.manual_seed(5)
     total, count = learner.mlm_losses(batch).tolist()
     torch.manual_seed(5)
     ids, chosen = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
-    model = AutoModelForMaskedLM.from_pretrained(tiny_folder("bert"), attn_implementation="eager").eval()
+    model = AutoModelForMaskedLM.from_pretrained(
+        tiny_folder("bert"), attn_implementation="eager"
+    ).eval()
     with torch.no_grad():
         logits = model(input_ids=ids, attention_mask=batch.real().long()).logits.tolist()
     expected = 0.0
@@ -226,7 +287,9 @@ def test_lambda_decays_by_a_twentieth_every_hundred_steps(tiny_folder):
         assert (step_loss - base) / (total / count) == pytest.approx(share, rel=1e-3)
         assert any(name.startswith("mlm.") for name in grads)
     frozen = learner_of("dcpcse", tiny_folder("bert"), mlm_weight=0.1, mlm_head="frozen")
-    assert not [name for name in (*frozen.trainable(), *learner.tensors()) if name.startswith("mlm.")]
+    assert not [
+        name for name in (*frozen.trainable(), *learner.tensors()) if name.startswith("mlm.")
+    ]
 
 
 def _one_of_two(folder, out):
@@ -236,7 +299,10 @@ def _one_of_two(folder, out):
     for name, columns in READ.items():
         learner = learner_of(name, folder, len(columns) > 2, dropout=0.0, **CERTAIN.get(name, {}))
         loss = float(Trainer(learner, Processes(accelerator)).gradients(0, columns))
-        made[name] = loss, {name: one.grad for name, one in learner.trainable().items() if one.grad is not None}
+        made[name] = (
+            loss,
+            {name: one.grad for name, one in learner.trainable().items() if one.grad is not None},
+        )
     torch.save(made, f"{out}.{accelerator.process_index}")
 
 
@@ -258,7 +324,9 @@ def test_two_processes_have_the_loss_and_gradients_of_one(tiny_folder, tmp_path)
 def test_batches_smaller_than_the_processes_are_refused():
     processes = Processes(Accelerator(cpu=True))
     processes.number = 4
-    with pytest.raises(UsageError, match="10 examples in batches of 8 leave a batch of 2 for 4 processes"):
+    with pytest.raises(
+        UsageError, match="10 examples in batches of 8 leave a batch of 2 for 4 processes"
+    ):
         processes.check([8, 2])
     processes.check([8, 4])
     assert [stop - start for start, stop in processes._bounds(7)] == [1, 2, 2, 2]
@@ -267,16 +335,22 @@ def test_batches_smaller_than_the_processes_are_refused():
 def test_looked_up_slots_are_those_of_the_published_code(tiny_folder):
     backbone = load_backbone(str(tiny_folder("bert")))
     text = 'This sentence : "[X]" means [MASK] .'
-    hard = Encoder(Recipe(backbone.name, prompt=text, pooling="last/mask", period=False), backbone, {})
+    hard = Encoder(
+        Recipe(backbone.name, prompt=text, pooling="last/mask", period=False), backbone, {}
+    )
     words = soft_template.word_ids(hard.template, backbone)
     numbers = torch.randn(len(words), backbone.width, generator=torch.Generator().manual_seed(0))
-    recipe = Recipe(backbone.name, prompt=f"soft-template-lookup:{text}", pooling="last/mask", period=False)
+    recipe = Recipe(
+        backbone.name, prompt=f"soft-template-lookup:{text}", pooling="last/mask", period=False
+    )
     soft = Encoder(recipe, backbone, {soft_template.TENSOR: numbers})
     sentences = [*SENTENCES[:3], "this sentence means this"]
     for row in hard.inputs(sentences).rows:
         vectors = backbone.token_rows[torch.tensor(row)].clone()
         for number, word in enumerate(words):
-            vectors[max(place for place, token in enumerate(row) if token == word)] = numbers[number]
+            vectors[max(place for place, token in enumerate(row) if token == word)] = numbers[
+                number
+            ]
         attached = soft.prompt.attach(batch_of([row], backbone))
         assert torch.equal(backbone._embeddings(attached)[0], vectors)
     alone = np.concatenate([soft.encode([one]) for one in sentences])
@@ -297,15 +371,25 @@ def test_quick_dropout_drops_a_tenth_and_scales_the_rest():
     assert not torch.equal(dropout(numbers, 0.1), dropped)
     for half in (0, 1):  # no lane of the random words is another's copy
         lanes = kept.flatten()[:999_996].view(-1, 4).float()
-        assert float(((lanes[:, half] - 0.9) * (lanes[:, 3 - half] - 0.9)).mean()) == pytest.approx(0, abs=0.001)
+        assert float(((lanes[:, half] - 0.9) * (lanes[:, 3 - half] - 0.9)).mean()) == pytest.approx(
+            0, abs=0.001
+        )
 
 
 @pytest.mark.parametrize(
     ("quick", "plain", "shapes"),
     [
-        (lambda one, other: dropped_product(one, other, 0.3), torch.matmul, [(2, 3, 5, 7), (2, 3, 7, 4)]),
+        (
+            lambda one, other: dropped_product(one, other, 0.3),
+            torch.matmul,
+            [(2, 3, 5, 7), (2, 3, 7, 4)],
+        ),
         (lambda one, other: dropout(one, 0.3, before=other), torch.add, [(5, 7)] * 2),
-        (lambda one, other: dropped_copies(one, 6, 0.3) * other, torch.mul, [(2, 3, 4), (2, 6, 3, 4)]),
+        (
+            lambda one, other: dropped_copies(one, 6, 0.3) * other,
+            torch.mul,
+            [(2, 3, 4), (2, 6, 3, 4)],
+        ),
     ],
     ids=["product", "sum", "copies"],
 )
@@ -349,7 +433,9 @@ def test_a_models_dropouts_are_replaced_once_and_sleep_at_test():
     assert (inner.train()(numbers) == 0).any()
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "albert", "distilbert", "modernbert"])
+@pytest.mark.parametrize(
+    "family", ["bert", "roberta", "electra", "albert", "distilbert", "modernbert"]
+)
 @pytest.mark.parametrize("name", ["dcpcse", "simcse"])
 def test_two_views_of_a_sentence_differ_on_every_family(name, family, tiny_folder):
     """Whatever dropout the family's own configuration says; ALBERT's and ModernBERT's say none."""

@@ -1,1 +1,4 @@
-"""One file per command group: parse, call, print. No logic; torch is imported when a command runs."""
+"""One file per command group: parse, call, print.
+
+No logic; torch is imported when a command runs.
+"""

@@ -10,7 +10,16 @@ from promptcli.analysis import analyze as library
 from promptcli.analysis.analyze import ANALYSES
 from promptcli.cli import pictures
 from promptcli.cli.console import note, out, result_json, result_table, terminal_width
-from promptcli.cli.options import RECIPE, Changes, Json, Section, choice_of, field_of, parsed, value_typed
+from promptcli.cli.options import (
+    RECIPE,
+    Changes,
+    Json,
+    Section,
+    choice_of,
+    field_of,
+    parsed,
+    value_typed,
+)
 from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import UsageError, counted, look_up
@@ -31,7 +40,14 @@ _TAKES = {
     "nothing": ("", ""),
 }
 #: The rows of Ditto's table 5 and figure 4; one forward pass serves all.
-_ROWS = ("static-avg", "static-ditto", "last-avg", "last-ditto", "first-last-avg", "first-last-ditto")
+_ROWS = (
+    "static-avg",
+    "static-ditto",
+    "last-avg",
+    "last-ditto",
+    "first-last-avg",
+    "first-last-ditto",
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +80,11 @@ class Shown:
     def model(self) -> str:
         """The first model, with its token embeddings if the analysis is about them."""
         model = next(iter(self.results)).end
-        return f"{model}, {pictures.EMBEDDINGS[self.settings['states']]}" if "states" in self.settings else model
+        return (
+            f"{model}, {pictures.EMBEDDINGS[self.settings['states']]}"
+            if "states" in self.settings
+            else model
+        )
 
 
 #: A line about the results, and a table of them: its heads and rows.
@@ -116,28 +136,40 @@ def analyze(
     plain = changes.keys() <= {"backbone"}
     models: Sequence[str | None] = analyze.keywords["model"]
     usual = display.models if plain or len(display.models) == 1 else [None]
-    choices = [choice_of(model or ("first-last-avg" if plain else None), changes) for model in models or usual]
+    choices = [
+        choice_of(model or ("first-last-avg" if plain else None), changes)
+        for model in models or usual
+    ]
     on = _input(name, words) if words else _usual_input(name, folder)
     results = analyze(model=choices, on=on, skip_unfit=not models, **settings)
     shown = Shown(results, on, {**known, **settings})
     if display.draw is not None:
         picture.draw(display.draw, shown)
     if json:
-        named = [{key: value for key, value in label.to_dict().items() if value} for label in results]
-        rows = [{**label, **display.row(result)} for label, result in zip(named, results.values(), strict=True)]
+        named = [
+            {key: value for key, value in label.to_dict().items() if value} for label in results
+        ]
+        rows = [
+            {**label, **display.row(result)}
+            for label, result in zip(named, results.values(), strict=True)
+        ]
         result_json({"analysis": name, "on": on, "settings": shown.settings, "results": rows})
     else:
         said, heads, cells = display.table(shown)
         note(said)
         for line in (
-            token_map(shown.only.tokens, shown.only.matrix.tolist(), terminal_width()) if display.token_map else ()
+            token_map(shown.only.tokens, shown.only.matrix.tolist(), terminal_width())
+            if display.token_map
+            else ()
         ):
             out.print(line)
         result_table(heads, list(cells))
 
 
 def _input(name: str, words: list[str]) -> str | list[str]:
-    """Return the words of the command line as the library takes them: one sentence, sentences, their name, tasks."""
+    """Return the words of the command line as the library takes them: one sentence, sentences,
+    their name, tasks.
+    """
     from promptcli.data.given import are_sentences, check_encodable
 
     takes = ANALYSES[name].takes
@@ -150,7 +182,9 @@ def _input(name: str, words: list[str]) -> str | list[str]:
             check_encodable(sentence)
         return words
     if len(words) > 1:
-        raise UsageError(f"{name} takes {_TAKES[takes][1]}, not {len(words)} words; put a sentence in quotes")
+        raise UsageError(
+            f"{name} takes {_TAKES[takes][1]}, not {len(words)} words; put a sentence in quotes"
+        )
     return words[0]
 
 
@@ -163,7 +197,11 @@ def _usual_input(name: str, folder: Path | None) -> str | list[str] | None:
     usual: dict[str, tuple[str, str | list[str]]] = {
         "sentence": (f"the sentence {pictures.SENTENCE!r}", pictures.SENTENCE),
         "sentences": ("the shipped demo sentences", BARE.corpus),
-        "pairs": ("STS-B", pictures.ALL_STS_B) if folder else ("the shipped demo pairs", ["demo:dev", "demo"]),
+        "pairs": (
+            ("STS-B", pictures.ALL_STS_B)
+            if folder
+            else ("the shipped demo pairs", ["demo:dev", "demo"])
+        ),
     }
     note(f"using {usual[takes][0]}; give others after the name of the analysis")
     return usual[takes][1]
@@ -173,7 +211,9 @@ def help_text(_: Sequence[str]) -> Section:
     """Return the table of analyses, for the end of the help page."""
     rows = []
     for name, analysis in ANALYSES.items():
-        settings = ", ".join(f"{key}={value_typed(default) or 'L-H'}" for key, default in analysis.settings.items())
+        settings = ", ".join(
+            f"{key}={value_typed(default) or 'L-H'}" for key, default in analysis.settings.items()
+        )
         says = f"{analysis.help}.{f' --set {settings}.' if settings else ''}"
         rows.append((f"{name} {_TAKES[analysis.takes][0]}".rstrip(), says))
     return "Analyses", rows
@@ -182,8 +222,15 @@ def help_text(_: Sequence[str]) -> Section:
 def _anisotropy(shown: Shown) -> Shape:
     if cut := max(result.truncated for result in shown.results.values()):
         note(f"{counted(cut, 'sentence')} longer than the model's input: the ends were cut")
-    rows = [(name, f"{result.value:.4f}", text_bar(result.value)) for name, result in shown.named.items()]
-    return f"{_vectors_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)", ("", "mean cosine", ""), rows
+    rows = [
+        (name, f"{result.value:.4f}", text_bar(result.value))
+        for name, result in shown.named.items()
+    ]
+    return (
+        f"{_vectors_of(shown)}; 0 is isotropic (PromptBERT, eq. 1)",
+        ("", "mean cosine", ""),
+        rows,
+    )
 
 
 def _vectors_of(shown: Shown) -> str:
@@ -199,12 +246,22 @@ def _vectors_of(shown: Shown) -> str:
 
 def _draw_anisotropy(path: Path, shown: Shown) -> None:
     values = {name: result.value for name, result in shown.named.items()}
-    draw_bars(path, values, "mean cosine over all pairs", f"{shown.models}: anisotropy of {_vectors_of(shown)}")
+    draw_bars(
+        path,
+        values,
+        "mean cosine over all pairs",
+        f"{shown.models}: anisotropy of {_vectors_of(shown)}",
+    )
 
 
 def _uniformity(shown: Shown) -> Shape:
-    counts = f"{shown.only.sentences:,} sentences, {shown.only.positives:,} pairs that mean the same"
-    rows = [(name, f"{result.alignment:.4f}", f"{result.uniformity:.4f}") for name, result in shown.named.items()]
+    counts = (
+        f"{shown.only.sentences:,} sentences, {shown.only.positives:,} pairs that mean the same"
+    )
+    rows = [
+        (name, f"{result.alignment:.4f}", f"{result.uniformity:.4f}")
+        for name, result in shown.named.items()
+    ]
     said = f"{', '.join(shown.on)}; {counts}; for both, lower is better"
     return said, ("", "alignment", "uniformity"), rows
 
@@ -213,17 +270,33 @@ def _token_bias(shown: Shown) -> Shape:
     bias: TokenBias = shown.only
     first, second = (100 * share for share in bias.variance)
     axes = f"share of all variance: first axis {first:.1f}%, second {second:.1f}%"
-    said = f"{shown.model}, {len(bias.points):,} tokens; {axes}; `between`: share that lies between the groups"
-    shares = {name: f"{100 * share:.1f}%" for name, share in bias.between.items()}  # said once, with the first group
+    said = (
+        f"{shown.model}, {len(bias.points):,} tokens; {axes}; `between`: share that lies between"
+        " the groups"
+    )
+    shares = {
+        name: f"{100 * share:.1f}%" for name, share in bias.between.items()
+    }  # said once, with the first group
     rows = [
-        (group.bias, group.name, f"{group.tokens:,}", *(f"{at:.3f}" for at in group.mean), shares.pop(group.bias, ""))
+        (
+            group.bias,
+            group.name,
+            f"{group.tokens:,}",
+            *(f"{at:.3f}" for at in group.mean),
+            shares.pop(group.bias, ""),
+        )
         for group in bias.groups
     ]
     return said, ("bias", "group", "tokens", "first", "second", "between"), rows
 
 
 def _token_bias_row(bias: "TokenBias") -> dict[str, Any]:
-    return {"tokens": len(bias.points), "variance": bias.variance, "between": bias.between, "groups": bias.groups}
+    return {
+        "tokens": len(bias.points),
+        "variance": bias.variance,
+        "between": bias.between,
+        "groups": bias.groups,
+    }
 
 
 def _mask_tokens(shown: Shown) -> Shape:
@@ -233,7 +306,11 @@ def _mask_tokens(shown: Shown) -> Shape:
     for row in (row for row in shown.only if row.truncated):
         note(f"longer than the model's input, the end was cut: {row.sentence[:60]}...")
     cells = [(row.sentence, likely(row.plain), likely(row.denoised)) for row in shown.only]
-    return f"{shown.model}, {next(iter(shown.results)).recipe}", ("sentence", "at the mask", "denoised"), cells
+    return (
+        f"{shown.model}, {next(iter(shown.results)).recipe}",
+        ("sentence", "at the mask", "denoised"),
+        cells,
+    )
 
 
 def _mask_tokens_row(rows: "Sequence[MaskTokens]") -> dict[str, Any]:
@@ -243,7 +320,10 @@ def _mask_tokens_row(rows: "Sequence[MaskTokens]") -> dict[str, Any]:
 
 def _impact(shown: Shown) -> Shape:
     impact: Impact = shown.only
-    said = f"{shown.model}: impact of the token above on the token of the row, in % of {impact.matrix.max():.3f}"
+    said = (
+        f"{shown.model}: impact of the token above on the token of the row, in % of"
+        f" {impact.matrix.max():.3f}"
+    )
     means = enumerate(zip(impact.tokens, impact.means, strict=True), 1)
     rows = [(str(number), token, f"{mean:.4f}") for number, (token, mean) in means]
     return said, ("", "token", "mean impact on all tokens"), rows
@@ -266,12 +346,15 @@ def _impact_study_row(study: "ImpactStudy") -> dict[str, Any]:
 def _attention(shown: Shown) -> Shape:
     attention: Attention = shown.only
     said = (
-        f"{shown.model}, head {attention.head}: attention of the token of the row to the token above, in % of"
-        f" {attention.matrix.max():.3f}; below, the diagonal"
+        f"{shown.model}, head {attention.head}: attention of the token of the row to the token"
+        f" above, in % of {attention.matrix.max():.3f}; below, the diagonal"
     )
     weights = attention.diagonal
     rows = enumerate(zip(attention.tokens, weights, strict=True), 1)
-    cells = [(str(row), token, f"{weight:.4f}", text_bar(weight / weights.max())) for row, (token, weight) in rows]
+    cells = [
+        (str(row), token, f"{weight:.4f}", text_bar(weight / weights.max()))
+        for row, (token, weight) in rows
+    ]
     return said, ("", "token", "to itself", ""), cells
 
 
@@ -302,9 +385,14 @@ DISPLAYS: dict[str, Display] = {
     ),
     "token-bias": Display(_token_bias_row, _token_bias, _drawn(pictures.draw_token_bias)),
     "mask-tokens": Display(_mask_tokens_row, _mask_tokens, models=("prompt-denoised",)),
-    "impact": Display(_fields("tokens", "matrix", "means"), _impact, _drawn(pictures.draw_impact), token_map=True),
+    "impact": Display(
+        _fields("tokens", "matrix", "means"), _impact, _drawn(pictures.draw_impact), token_map=True
+    ),
     "impact-tfidf": Display(_impact_study_row, _impact_study, _drawn(pictures.draw_impact_study)),
     "attention": Display(
-        _fields("head", "tokens", "diagonal", "matrix"), _attention, _drawn(pictures.draw_attention), token_map=True
+        _fields("head", "tokens", "diagonal", "matrix"),
+        _attention,
+        _drawn(pictures.draw_attention),
+        token_map=True,
     ),
 }

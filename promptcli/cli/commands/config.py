@@ -12,12 +12,18 @@ from promptcli.settings import KEYS, config_file, read_settings, write_setting
 
 
 def config(
-    key: Annotated[str | None, typer.Argument(metavar="KEY", help=f"One of: {', '.join(KEYS)}.")] = None,
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", help=f"One of: {', '.join(KEYS)}.")
+    ] = None,
     value: Annotated[str | None, typer.Argument(metavar="VALUE", help="The new default.")] = None,
-    unset: Annotated[bool, typer.Option("--unset", help="Restore the built-in default of KEY.")] = False,
+    unset: Annotated[
+        bool, typer.Option("--unset", help="Restore the built-in default of KEY.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Show the defaults and their sources: environment, file, or built in. With KEY and VALUE: set one.
+    """Show the defaults and their sources: environment, file, or built in.
+
+    With KEY and VALUE: set one.
 
     An option on the command line comes before all of them.
     """
@@ -34,5 +40,8 @@ def config(
         result_json({"file": str(path), "settings": shown})
         return
     for name, held in shown.items():
-        result(f"{name} = {held.value or '-'}  ({held.source}; {KEYS[name]['help']}; ${KEYS[name]['variable']})")
+        result(
+            f"{name} = {held.value or '-'}  ({held.source}; {KEYS[name]['help']};"
+            f" ${KEYS[name]['variable']})"
+        )
     note(f"settings file: {path}{'' if path.is_file() else ' (does not exist)'}")

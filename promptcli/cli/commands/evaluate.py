@@ -32,17 +32,22 @@ _NEUTRAL = {"backbone", "max_length"}
             "[MODEL]...",
             type=list[str],
             read=lambda words: words or [],
-            help="Names of models and recipes (ditto:1-9: a head), folders, hub ids, recipe files. Default: every"
-            " recipe that needs no fitting; for tasks without graded pairs, mini.",
+            help=(
+                "Names of models and recipes (ditto:1-9: a head), folders, hub ids, recipe files."
+                " Default: every recipe that needs no fitting; for tasks without graded pairs,"
+                " mini."
+            ),
         ),
         "tasks": Flag("--task", type=list[str], read=lambda words: words or []),
         "vectors": Flag(metavar="FILE", panel="Vectors of other programs"),
         "compare": Flag(
             metavar="MODEL",
             read=lambda word: word,
-            help="Compare with this model, task by task; of the changes only --backbone and max-length apply to it."
-            " Default: every two of up to six models are compared on the average of their graded pairs and on that of"
-            " their accuracies.",
+            help=(
+                "Compare with this model, task by task; of the changes only --backbone and"
+                " max-length apply to it. Default: every two of up to six models are compared on"
+                " the average of their graded pairs and on that of their accuracies."
+            ),
         ),
         "fast": Flag(panel=_TASKS),
         "seed": Flag(min=0, panel=_TASKS),
@@ -55,10 +60,15 @@ def evaluate_command(
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
     ] = None,
-    subsets: Annotated[bool, typer.Option("--subsets", help="Print the figures of each subset, too.")] = False,
+    subsets: Annotated[
+        bool, typer.Option("--subsets", help="Print the figures of each subset, too.")
+    ] = False,
     paper: Annotated[
         bool,
-        typer.Option("--paper", help="Default to the papers' settings: bert-base-uncased, all seven STS tasks."),
+        typer.Option(
+            "--paper",
+            help="Default to the papers' settings: bert-base-uncased, all seven STS tasks.",
+        ),
     ] = False,
     list_sentences: Annotated[
         bool,
@@ -71,17 +81,24 @@ def evaluate_command(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help=f"Also write the results, by the file's name: {', '.join(FORMATS)}."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help=f"Also write the results, by the file's name: {', '.join(FORMATS)}.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing result file.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace an existing result file.")
+    ] = False,
     json: Json = False,
     *,
     recipe: Annotated[Changes, RECIPE],
 ) -> None:
-    """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy on transfer tasks.
+    """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy
+    on transfer tasks.
 
-    A model that cannot be scored is a row with the reason; then the exit code is that of the reason.
+    A model that cannot be scored is a row with the reason; then the exit code is that of the
+    reason.
     """
     from promptcli.data.senteval import tasks_from
     from promptcli.evaluation.candidates import load_named_tasks
@@ -94,23 +111,34 @@ def evaluate_command(
     if not tasks:
         tasks = ["sts"] if paper or options["data_dir"] is not None else ["demo"]
         if tasks == ["demo"]:
-            note("using the shipped demo pairs, which are no benchmark; for the papers' tasks give --task sts")
+            note(
+                "using the shipped demo pairs, which are no benchmark; for the papers' tasks give"
+                " --task sts"
+            )
     if list_sentences:
         with tasks_from(options["data_dir"]):
-            _print_sentences(load_named_tasks(tasks, protocol=protocol, skip_missing=True).tasks, as_json=json)
+            _print_sentences(
+                load_named_tasks(tasks, protocol=protocol, skip_missing=True).tasks, as_json=json
+            )
         return
     changes = recipe()
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
     bare = not words and changes == neutral
     with if_interrupted("no results were saved"):
         evaluation = evaluate(
-            models=[] if bare and options.get("vectors") else _chosen(words, changes, tasks, protocol, paper=paper),
+            models=(
+                []
+                if bare and options.get("vectors")
+                else _chosen(words, changes, tasks, protocol, paper=paper)
+            ),
             tasks=tasks,
             compare=None if compare is None else choice_of(compare, neutral, paper=paper),
             skip_missing=True,
         )
     if bare:  # recipes that do not fit the backbone were not asked for
-        evaluation.rows = {label: row for label, row in evaluation.rows.items() if label not in evaluation.refused}
+        evaluation.rows = {
+            label: row for label, row in evaluation.rows.items() if label not in evaluation.refused
+        }
         evaluation.refused.clear()
     _show(evaluation, options, subsets=subsets, as_json=json, output=output, force=force)
     if evaluation.refused:
@@ -148,9 +176,17 @@ def _show(
 
 
 def _chosen(
-    words: Sequence[str], changes: dict[str, Any], tasks: Sequence[str], protocol: str, *, paper: bool
+    words: Sequence[str],
+    changes: dict[str, Any],
+    tasks: Sequence[str],
+    protocol: str,
+    *,
+    paper: bool,
 ) -> list[Choice]:
-    """Return the models to score. Default: every recipe on graded pairs, the default encoder on other tasks."""
+    """Return the models to score.
+
+    Default: every recipe on graded pairs, the default encoder on other tasks.
+    """
     from promptcli.data.task_table import task_row
     from promptcli.data.tasks import any_task_names
 
@@ -167,7 +203,9 @@ def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
 
     sentences = distinct_sentences(tasks)
     if as_json:
-        result_json({"tasks": [getattr(task, "label", task.name) for task in tasks], "sentences": sentences})
+        result_json(
+            {"tasks": [getattr(task, "label", task.name) for task in tasks], "sentences": sentences}
+        )
         return
     for sentence in sentences:
         result(sentence)
@@ -179,13 +217,18 @@ def _document(evaluation: "Evaluation", settings: "EvalSettings") -> dict[str, A
     document: dict[str, Any] = {"results": [score.to_dict() for score in evaluation]}
     if evaluation.refused:
         document["refused"] = [
-            {**label.to_dict(), "reason": as_typed(str(why))} for label, why in evaluation.refused.items()
+            {**label.to_dict(), "reason": as_typed(str(why))}
+            for label, why in evaluation.refused.items()
         ]
     if evaluation.comparisons:
         document["comparisons"] = [comparison.to_dict() for comparison in evaluation.comparisons]
     if any(isinstance(task, TransferTask) for task in evaluation.tasks):
         training, seed = settings.training, settings.seed
-        document["setting"] = {"folds": training.folds, "optimizer": training.optimizer, "seed": seed}
+        document["setting"] = {
+            "folds": training.folds,
+            "optimizer": training.optimizer,
+            "seed": seed,
+        }
     if evaluation.missing:
         document["missing"] = evaluation.missing
     return document

@@ -14,6 +14,8 @@ def examples(write_examples: "partial[dict[str, str]]", json: Json = False) -> N
     folder: Path = write_examples.keywords["folder"]
     files = {str(folder / name): content for name, content in write_examples().items()}
     if json:
-        result_json({"files": [{"file": file, "holds": content} for file, content in files.items()]})
+        result_json(
+            {"files": [{"file": file, "holds": content} for file, content in files.items()]}
+        )
         return
     result_table((), list(files.items()))

@@ -1,4 +1,7 @@
-"""The commands of ``promptcli index``: build, change, look at and search a stored index; ``search`` without one."""
+"""The commands of ``promptcli index``: build, change, look at and search a stored index.
+
+``search`` without one.
+"""
 
 import inspect
 import sys
@@ -50,14 +53,20 @@ def _showing_the_index(function: Callable[..., Any], **flags: FlagRow) -> Callab
     return command
 
 
-build = _showing_the_index(indexing.build_index, folder=Flag("--output -o", metavar="DIR"), model=MODEL)
+build = _showing_the_index(
+    indexing.build_index, folder=Flag("--output -o", metavar="DIR"), model=MODEL
+)
 add = _showing_the_index(indexing.add_to_index)
-delete = _showing_the_index(indexing.delete_from_index, ids="[ID]...", file=Flag("--ids", metavar="FILE"))
+delete = _showing_the_index(
+    indexing.delete_from_index, ids="[ID]...", file=Flag("--ids", metavar="FILE")
+)
 compact = _showing_the_index(indexing.compact_index)
 info = _showing_the_index(indexing.index_info)
 
 
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the rows that would change, and change nothing.")]
+_DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the rows that would change, and change nothing.")
+]
 
 
 @command_of(mirroring.sync_index, flags=_INDEX | {"files": "FILE...", "model": MODEL})
@@ -84,7 +93,9 @@ def _show_changes(change: "partial[IndexManifest]", *, as_json: bool) -> None:
                 console.result_json({"change": kind, "id": name, "text": text})
             else:
                 console.result(f"{sign} {one_line(name)}  {one_line(text)}")
-    counts = f"{len(changes.added):,} to add, {len(changes.removed):,} to remove, {changes.kept:,} kept"
+    counts = (
+        f"{len(changes.added):,} to add, {len(changes.removed):,} to remove, {changes.kept:,} kept"
+    )
     console.note(f"{counts}; nothing was changed")
 
 
@@ -101,7 +112,9 @@ _DECIDING = tuple(inspect.signature(mirroring.sync_changes).parameters)
     },
 )
 def search(search: "partial[Any]", json: Json = False) -> None:
-    """Print the k rows of an index that are nearest to each query, best first, with their cosine."""
+    """Print the k rows of an index that are nearest to each query, best first, with their
+    cosine.
+    """
     query, least = search.keywords["query"], search.keywords["min_score"]
     many = not isinstance(query, str) or indexing.is_query_file(query)
     for line, hits in search():
@@ -127,7 +140,9 @@ def dups(dups: "partial[tuple[list[list[Hit]], int]]", json: Json = False) -> No
             console.result(counted(len(cluster), "row"))
             print_hits(cluster)
     spare = sum(len(cluster) - 1 for cluster in clusters)
-    console.note(f"{counted(len(clusters), 'group')}; {spare:,} of {counted(rows, 'row')} repeat another row")
+    console.note(
+        f"{counted(len(clusters), 'group')}; {spare:,} of {counted(rows, 'row')} repeat another row"
+    )
 
 
 def _nothing_found(query: str, least: float | None, where: str | None) -> str:
@@ -140,7 +155,13 @@ def _nothing_found(query: str, least: float | None, where: str | None) -> str:
 
 def _json(hit: "Hit") -> dict[str, object]:
     columns = {} if hit.columns is None else {"columns": hit.columns}
-    return {"rank": hit.rank, "id": hit.id, "text": hit.text, "score": round(hit.score, 6), **columns}
+    return {
+        "rank": hit.rank,
+        "id": hit.id,
+        "text": hit.text,
+        "score": round(hit.score, 6),
+        **columns,
+    }
 
 
 def print_hits(hits: "list[Hit]") -> None:
@@ -148,11 +169,16 @@ def print_hits(hits: "list[Hit]") -> None:
     width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
     for hit in hits:
         shown = "" if hit.text is None else one_line(_with_heading(hit))
-        console.result(f"{hit.rank:>4}  {hit.score:7.4f}  {one_line(str(hit.id)):<{width}}  {shown}".rstrip())
+        console.result(
+            f"{hit.rank:>4}  {hit.score:7.4f}  {one_line(str(hit.id)):<{width}}  {shown}".rstrip()
+        )
 
 
 def _with_heading(hit: "Hit") -> str:
-    """Return the text of a hit; of a passage its headings, which are its first line, a colon and the passage."""
+    """Return the text of a hit.
+
+    Of a passage its headings, which are its first line, a colon and the passage.
+    """
     columns, text = hit.columns or {}, hit.text or ""
     return text.replace("\n", ": ", 1) if {"heading", "end_line"} <= columns.keys() else text
 
@@ -171,7 +197,11 @@ def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> No
     quality = "exact"
     if recall is not None:
         quality = f"recall@10 {recall.at_10:.3f}, measured on {counted(recall.queries, 'row')}"
-    settings = {"nprobe": manifest.nprobe, "ef": manifest.ef, "candidates": manifest.factor and 10 * manifest.factor}
+    settings = {
+        "nprobe": manifest.nprobe,
+        "ef": manifest.ef,
+        "candidates": manifest.factor and 10 * manifest.factor,
+    }
     effort = "".join(f", {name} {value:g}" for name, value in settings.items() if value)
     masked = f", {manifest.deleted:,} deleted and not yet freed" if manifest.deleted else ""
     texts = "" if manifest.texts else ", without texts"
@@ -191,7 +221,12 @@ def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> No
 
 @command_of(
     file_search.search,
-    flags={"files": "FILE...", "k": Flag("-k", min=1), "model": "--model -m", "context": Flag(min=0)},
+    flags={
+        "files": "FILE...",
+        "k": Flag("-k", min=1),
+        "model": "--model -m",
+        "context": Flag(min=0),
+    },
 )
 def search_files(search: "partial[list[Line]]", json: Json = False) -> None:
     lines, context = search(), search.keywords["context"]
@@ -203,10 +238,16 @@ def search_files(search: "partial[list[Line]]", json: Json = False) -> None:
             console.result(f"{' ' * 6}  {line.file}-{number}- {one_line(text)}")
         last = "" if line.end_line == line.line else f"-{line.end_line}"
         heading = f"{line.heading}: " if line.heading else ""
-        console.result(f"{line.score:.4f}  {line.file}:{line.line}{last}: {one_line(f'{heading}{line.text}')}")
+        console.result(
+            f"{line.score:.4f}  {line.file}:{line.line}{last}: {one_line(f'{heading}{line.text}')}"
+        )
         for number, text in enumerate(line.after, line.end_line + 1):
             console.result(f"{' ' * 6}  {line.file}-{number}- {one_line(text)}")
         if context:
             console.result("")
     if not lines:
-        console.note(_nothing_found(search.keywords["query"], search.keywords["min_score"], search.keywords["where"]))
+        console.note(
+            _nothing_found(
+                search.keywords["query"], search.keywords["min_score"], search.keywords["where"]
+            )
+        )

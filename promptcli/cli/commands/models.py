@@ -1,4 +1,7 @@
-"""The commands ``models list``, ``show``, ``import`` and ``remove``; ``export``; ``push`` and ``pull``."""
+"""The commands ``models list``, ``show``, ``import`` and ``remove``.
+
+``export``; ``push`` and ``pull``.
+"""
 
 import dataclasses
 from functools import partial
@@ -29,7 +32,9 @@ def method_line(recipe: Recipe) -> str:
 
 
 def list_models(
-    recipes: Annotated[bool, typer.Option("--recipes", help="The named recipes of the papers instead.")] = False,
+    recipes: Annotated[
+        bool, typer.Option("--recipes", help="The named recipes of the papers instead.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """List the models: those shipped with promptcli and those you saved."""
@@ -57,7 +62,9 @@ def _models() -> list[dict[str, Any]]:
 
 def show(
     name: Name,
-    runs: Annotated[bool, typer.Option("--runs", help="The runs of its training instead: settings, scores.")] = False,
+    runs: Annotated[
+        bool, typer.Option("--runs", help="The runs of its training instead: settings, scores.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show a model: its recipe, where it came from, and its scores."""
@@ -85,11 +92,14 @@ def show(
 
 
 def _show_runs(card: Entry, *, as_json: bool) -> None:
-    """Print a row for each run of ``train --seeds`` or ``--sweep``: what was changed, and the scores by task."""
+    """Print a row for each run of ``train --seeds`` or ``--sweep``: what was changed, and the
+    scores by task.
+    """
     runs = card.provenance.get("trained", {}).get("runs")
     if not runs:
         raise UsageError(
-            f"model {card.name!r} is not of several runs; `promptcli models show {card.name}` has its scores"
+            f"model {card.name!r} is not of several runs; `promptcli models show {card.name}` has"
+            " its scores"
         )
     if as_json:
         console.result_json(runs)
@@ -100,7 +110,9 @@ def _show_runs(card: Entry, *, as_json: bool) -> None:
     for run in runs:
         scores = [f"{score['trained']:.2f}" for score in run["scores"]]
         steps = f"{run['best_step']} of {run['steps']}"
-        rows.append([*map(str, run["changes"].values()), *scores, steps, "*" if run["chosen"] else ""])
+        rows.append(
+            [*map(str, run["changes"].values()), *scores, steps, "*" if run["chosen"] else ""]
+        )
     console.result_table([*changed, *tasks, "best step", "chosen"], rows)
 
 
@@ -121,10 +133,15 @@ def import_model(import_model: "partial[Entry]", json: Json = False) -> None:
     console.result(made.name)
 
 
-@command_of(exchange.export, flags={"folder": "--output -o", "to": Flag("--to", metavar="TARGET", required=True)})
+@command_of(
+    exchange.export,
+    flags={"folder": "--output -o", "to": Flag("--to", metavar="TARGET", required=True)},
+)
 def export(
     export: "partial[Exported]",
-    named: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")] = None,
+    named: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")
+    ] = None,
     json: Json = False,
 ) -> None:
     choice = export.keywords["encoder"]
@@ -185,7 +202,9 @@ def _row(card: Entry) -> dict[str, Any]:
 
 
 def _listed(head: str, value: Any) -> str:
-    """Return a field of a model as a cell of the list, which has less room than the model's own page."""
+    """Return a field of a model as a cell of the list, which has less room than the model's own
+    page.
+    """
     if head == "created":
         return _cell(value)[:10]  # the day
     if head == "score" and value is not None:

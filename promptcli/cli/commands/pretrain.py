@@ -38,7 +38,8 @@ def help_text(_: Sequence[str]) -> Section:
     },
 )
 def pretrain(pretrain: "partial[Pretrained]", as_json: Json = False) -> None:
-    # nearly every step has its own shape, and the matrix library would keep memory for a thousand of them
+    # nearly every step has its own shape, and the matrix library would keep memory for a thousand
+    # of them
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
     words = ["promptcli", *(word for word in sys.argv[1:] if word != "--resume")]
     made = pretrain(command=" ".join(words), device=RUNTIME.get().device)

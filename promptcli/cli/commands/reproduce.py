@@ -27,7 +27,10 @@ if TYPE_CHECKING:
         "tables": Flag(
             "TABLE...",
             type=list[str],
-            help="promptbert/5, ditto (all of a paper), all; list shows them, page makes the page of all results.",
+            help=(
+                "promptbert/5, ditto (all of a paper), all; list shows them, page makes the page of"
+                " all results."
+            ),
         ),
         "backbone": "--model -m --backbone",
         "seeds": Flag(min=1),
@@ -38,7 +41,8 @@ def reproduce(
     page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
     json: Json = False,
 ) -> None:
-    """Measure the papers' tables again: measured, published, difference, 95% interval, into results/.
+    """Measure the papers' tables again: measured, published, difference, 95% interval, into
+    results/.
 
     What cannot be measured is listed with the reason. The same command resumes a killed run.
     """
@@ -51,7 +55,9 @@ def reproduce(
             note(f"{page} was made from {counted(write_page(output, page), 'result')}")
         elif tables == ["list"]:
             name = choice.model or default_backbone(paper=options["paper"])
-            overviews = library.overviews(dataclasses.replace(choice, model=name), texts=options["texts"])
+            overviews = library.overviews(
+                dataclasses.replace(choice, model=name), texts=options["texts"]
+            )
             if json:
                 result_json({"backbone": name, "tables": overviews})
             else:
@@ -69,14 +75,18 @@ def _measure(reproductions: "Iterator[Reproduction]", *, as_json: bool) -> None:
         if each.document is not None and not as_json:
             show(*_result(each.document), "")
         done.append(each)
-    for label, reason in {label: reason for each in done for label, reason in each.missing.items()}.items():
+    for label, reason in {
+        label: reason for each in done for label, reason in each.missing.items()
+    }.items():
         note(f"no data of {label}: {reason}")
     failed = {each.label: each.error for each in done if each.error is not None}
     if len(failed) == len(done):
         raise next(iter(failed.values()))
     if as_json:
         documents = [each.document for each in done if each.document is not None]
-        result_json({"results": documents, "failed": {label: str(error) for label, error in failed.items()}})
+        result_json(
+            {"results": documents, "failed": {label: str(error) for label, error in failed.items()}}
+        )
 
 
 def _result(document: Mapping[str, Any]) -> list[RenderableType]:
@@ -89,8 +99,13 @@ def _result(document: Mapping[str, Any]) -> list[RenderableType]:
             unmeasured.append(f"{line.label} not measured: {line.cells[0]}")
             cells.append([line.label, *("-" for _ in document["columns"])])
         else:
-            cells.append([line.label if line.kind == "measured" else f"  {line.label}", *line.cells])
-    title, remarks = f"{document['table']}: {document['title']}", [*unmeasured, *reasons(document), *notes(document)]
+            cells.append(
+                [line.label if line.kind == "measured" else f"  {line.label}", *line.cells]
+            )
+    title, remarks = (
+        f"{document['table']}: {document['title']}",
+        [*unmeasured, *reasons(document), *notes(document)],
+    )
     return [title, *caption(document), Grid(["", *heads(document)], cells), *remarks]
 
 
@@ -99,7 +114,10 @@ def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[Ren
     parts: list[RenderableType] = [f"published figures that can be measured now on {backbone}"]
     for row in overviews:
         needs = [f"on {', '.join(row['backbones'])}", *row["data"], " / ".join(row["time"])]
-        lacks = (f"{counted(n, 'figure')} cannot be measured now: {why}" for why, n in row["lacks"].items())
+        lacks = (
+            f"{counted(n, 'figure')} cannot be measured now: {why}"
+            for why, n in row["lacks"].items()
+        )
         parts.append(f"{row['table']:<24} {row['now']:>4} of {row['figures']:<4} {row['title']}")
         parts += [f"    {line}" for line in ("; ".join(filter(None, needs)), *lacks)]
     return parts

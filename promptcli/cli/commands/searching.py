@@ -1,4 +1,6 @@
-"""``promptcli ditto-search``, ``search-layers`` and ``search-templates``: the best head, layer, template."""
+"""``promptcli ditto-search``, ``search-layers`` and ``search-templates``: the best head, layer,
+template.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from promptcli.cli.console import half_interval, note, out, result_json, result_table, show, terminal_width
+from promptcli.cli.console import (
+    half_interval,
+    note,
+    out,
+    result_json,
+    result_table,
+    show,
+    terminal_width,
+)
 from promptcli.cli.options import Json, choice_of, default_backbone
 from promptcli.cli.pictures import PictureOptions, draw_head_maps, head_map
 from promptcli.cli.signatures import Flag, command_of
@@ -36,12 +46,19 @@ def search_layers(search: "partial[Search]", json: Json = False) -> None:
 
 @command_of(
     library.search_templates,
-    flags={"model": Flag("--model -m --backbone", read=lambda name: name), "on": _ON, "changes": None},
+    flags={
+        "model": Flag("--model -m --backbone", read=lambda name: name),
+        "on": _ON,
+        "changes": None,
+    },
 )
 def search_templates(
     search: "partial[Search]",
     paper: Annotated[
-        bool, typer.Option("--paper", help="Default to the papers' settings: bert-base-uncased, STS-B:dev.")
+        bool,
+        typer.Option(
+            "--paper", help="Default to the papers' settings: bert-base-uncased, STS-B:dev."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -52,7 +69,10 @@ def search_templates(
         result_json(found.to_dict())
     else:
         print_search(found)
-    note("the score on the pairs that chose a template is too high; score it on other pairs with `promptcli eval`")
+    note(
+        "the score on the pairs that chose a template is too high; score it on other pairs with"
+        " `promptcli eval`"
+    )
 
 
 def _show(search: "Search", print_ranking: Callable[["Search"], None], *, as_json: bool) -> None:
@@ -68,7 +88,11 @@ def _show(search: "Search", print_ranking: Callable[["Search"], None], *, as_jso
 
 
 def _note_saved(search: "Search") -> None:
-    saved = f"saved as model {search.saved_as!r}" if search.saved_as else "is not saved; keep it with --name NAME"
+    saved = (
+        f"saved as model {search.saved_as!r}"
+        if search.saved_as
+        else "is not saved; keep it with --name NAME"
+    )
     note(f"{search.best.choice} {saved}")
 
 
@@ -76,27 +100,37 @@ def _print_verdict(search: "Search") -> None:
     plain = search.better_baseline
     if plain is not None:
         ahead = plain.value - search.best.value
-        show(f"\nthe plain average {plain.choice} is better: {plain.value:.2f}, {ahead:.2f} above the best choice")
+        show(
+            f"\nthe plain average {plain.choice} is better: {plain.value:.2f}, {ahead:.2f} above"
+            " the best choice"
+        )
 
 
 def _print_selection_bias(search: "Search", chosen: str, baseline: str) -> None:
     halves = search.cross_validation
     assert halves is not None
     show(
-        f"\nselection bias ({halves.choices} random splits): {halves.chosen:.2f} on the half that chose the {chosen},"
-        f" {halves.held_out:.2f} on the held-out half ({halves.gap:+.2f})\n"
-        f"gain over {baseline} on the held-out half: {halves.gain:+.2f}\n"
-        f"the best {chosen} above was chosen in {halves.agreement:.0%} of the splits"
+        f"\nselection bias ({halves.choices} random splits): {halves.chosen:.2f} on the half that"
+        f" chose the {chosen}, {halves.held_out:.2f} on the held-out half ({halves.gap:+.2f})\ngain"
+        f" over {baseline} on the held-out half: {halves.gain:+.2f}\nthe best {chosen} above was"
+        f" chosen in {halves.agreement:.0%} of the splits"
     )
 
 
 def _print_heads(search: "Search", corpus: str) -> None:
-    show(f"best {len(search.ranked)} of {search.about['compared']}; gain over the plain average of the same states;")
+    show(
+        f"best {len(search.ranked)} of {search.about['compared']}; gain over the plain average of"
+        " the same states;"
+    )
     show(f"correlation of the head's diagonal with TF-IDF over tokens (idf counted on {corpus})")
     rows = []
     for rank, head in enumerate(search.ranked, 1):
         states, _, name = head.choice.partition("/ditto:")
-        tfidf = [] if head.tfidf is None else [f"{head.tfidf.pearson:.2f}", f"{head.tfidf.spearman:.2f}"]
+        tfidf = (
+            []
+            if head.tfidf is None
+            else [f"{head.tfidf.pearson:.2f}", f"{head.tfidf.spearman:.2f}"]
+        )
         rows.append([str(rank), name, states, *_figures(head), f"{head.gain:+.2f}", *tfidf])
     for states, plain in search.baseline.items():
         rows.append(["", "plain", states, *_figures(plain), "", "", ""])
@@ -111,7 +145,10 @@ def _print_heads(search: "Search", corpus: str) -> None:
 
 def _print_layers(search: "Search") -> None:
     recipe = search.recipe
-    show(f"{recipe.backbone}, {recipe.prompt}; gain over {search.baseline['own'].choice}, the recipe's own")
+    show(
+        f"{recipe.backbone}, {recipe.prompt}; gain over {search.baseline['own'].choice}, the"
+        " recipe's own"
+    )
     rows = [[row.choice, *_figures(row), f"{row.gain:+.2f}"] for row in search.ranked]
     result_table(["pooling", "value", "", "gain"], rows)
     _print_selection_bias(search, "layer", "the recipe's own layer")
@@ -136,10 +173,15 @@ def print_search(search: "Search") -> None:
     rows.append(["Without a template", "", "", "", ""])
     rows += [[item.choice, "", *_figures(item), "-"] for item in search.baseline.values()]
     show(f"{recipe.backbone} on {task.label} ({len(task.pairs()):,} pairs, {task.text})")
-    show(f"Spearman x 100 ± half of the 95% bootstrap interval; {recipe.pooling}, period rule; * the best")
+    show(
+        f"Spearman x 100 ± half of the 95% bootstrap interval; {recipe.pooling}, period rule; * the"
+        " best"
+    )
     show(search.about["compared"])
     columns = 5 if published else 4
-    result_table(["template", "", task.label, "", "published"][:columns], [row[:columns] for row in rows])
+    result_table(
+        ["template", "", task.label, "", "published"][:columns], [row[:columns] for row in rows]
+    )
     _print_verdict(search)
 
 

@@ -29,4 +29,8 @@ def serve(
     ] = None,
 ) -> None:
     names = [*serve.keywords["models"], *(model or ())] or ["mini"]
-    serve(models=list(map(choice_of, names)), key=os.environ.get(KEY) or None, threads=RUNTIME.get().threads)
+    serve(
+        models=list(map(choice_of, names)),
+        key=os.environ.get(KEY) or None,
+        threads=RUNTIME.get().threads,
+    )

@@ -39,10 +39,24 @@ _UNSWEPT = {"seed": "--seeds N", "template": "--prompt, a run for each"}
 
 _AllSettings = all_settings()
 #: Settings of many methods, each with its own option.
-_OWN = ("batch_size", "learning_rate", "epochs", "steps", "max_length", "temperature", "template", "seed")
+_OWN = (
+    "batch_size",
+    "learning_rate",
+    "epochs",
+    "steps",
+    "max_length",
+    "temperature",
+    "template",
+    "seed",
+)
 
 
-_SETTINGS = Fields(_AllSettings, panel="Settings (all: train METHOD --help)", flags={"template": "--prompt"}, only=_OWN)
+_SETTINGS = Fields(
+    _AllSettings,
+    panel="Settings (all: train METHOD --help)",
+    flags={"template": "--prompt"},
+    only=_OWN,
+)
 
 
 def _sources(data: list[str] | None) -> str | list[Path] | None:
@@ -58,8 +72,10 @@ def _sources(data: list[str] | None) -> str | list[Path] | None:
         "start": Flag("--from", metavar="MODEL"),
         "name": Flag("--name", help="Name of the model. Default: the method's."),
         "resume": Flag(
-            help="Resume the unfinished run of that name: `train --resume NAME` needs no more. It ends with the weights"
-            " of a run that was never killed."
+            help=(
+                "Resume the unfinished run of that name: `train --resume NAME` needs no more. It"
+                " ends with the weights of a run that was never killed."
+            )
         ),
         "on": Flag("--on", type=str),
         "tests": "--test",
@@ -68,17 +84,26 @@ def _sources(data: list[str] | None) -> str | list[Path] | None:
 )
 def train(
     train: "partial[Trained]",
-    word: Annotated[str | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}.")] = None,
+    word: Annotated[
+        str | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}.")
+    ] = None,
     method: Annotated[str | None, typer.Option(help="The same as the argument.")] = None,
-    seeds: Annotated[int | None, _many_option(min=1, max=1000, help="Run N seeds, 0, 1, ...: mean and spread.")] = None,
+    seeds: Annotated[
+        int | None, _many_option(min=1, max=1000, help="Run N seeds, 0, 1, ...: mean and spread.")
+    ] = None,
     sweep: Annotated[
         list[str] | None,
         _many_option(
             metavar="SETTING=V,V",
-            help="Try each value, e.g. `--sweep batch-size=64,128`; repeatable: every combination is run.",
+            help=(
+                "Try each value, e.g. `--sweep batch-size=64,128`; repeatable: every combination is"
+                " run."
+            ),
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings in force and stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the settings in force and stop.")
+    ] = False,
     json: Json = False,
 ) -> None:
     name, resume = train.keywords["name"], train.keywords["resume"]
@@ -88,7 +113,9 @@ def train(
             word = None  # the record of the run tells the method
     method = method or word
     if not method and (dry_run or not (resume and name)):
-        raise UsageError(f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}")
+        raise UsageError(
+            f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}"
+        )
     name = name or method or ""
     trials = _trials(sweep or [], seeds)
     if resume and not (sweep or seeds):
@@ -98,7 +125,11 @@ def train(
         _print_settings(_settings(run, trials[0]), as_json=json)
         return
     with ended_by_signals(launch(os.environ).number > 1):
-        runs = [run(**trials[0])] if len(trials) == 1 else library.train_several(**run.keywords, trials=trials)
+        runs = (
+            [run(**trials[0])]
+            if len(trials) == 1
+            else library.train_several(**run.keywords, trials=trials)
+        )
     best = max(runs, key=lambda trained: trained.chosen_by)
     if not best.is_main:
         return
@@ -127,9 +158,13 @@ def settings_in_force(words: Sequence[str]) -> Section:
     """Return the settings of the method on the command line."""
     method = next((word for word in words if word in METHODS), None)
     if method is None:
-        return "Settings of a method", [("promptcli train METHOD --help", "lists them, with their values")]
+        return "Settings of a method", [
+            ("promptcli train METHOD --help", "lists them, with their values")
+        ]
     small = find_method(method, supervised=METHODS[method][0] is None).small
-    return set_help(small, f"Settings of {method} by --set, and their values for mini-bert", leave_out=_OWN)
+    return set_help(
+        small, f"Settings of {method} by --set, and their values for mini-bert", leave_out=_OWN
+    )
 
 
 def _print_settings(shown: dict[str, object], *, as_json: bool) -> None:
@@ -138,16 +173,23 @@ def _print_settings(shown: dict[str, object], *, as_json: bool) -> None:
         return
     for key, value in shown.items():
         if key not in ("recipe", "template"):  # views show them
-            result(f"{key.replace('_', '-')} = {' | '.join(value) if isinstance(value, list) else value_typed(value)}")
+            result(
+                f"{key.replace('_', '-')} ="
+                f" {' | '.join(value) if isinstance(value, list) else value_typed(value)}"
+            )
 
 
-def _print_results(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], name: str, *, as_json: bool) -> None:
+def _print_results(
+    runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], name: str, *, as_json: bool
+) -> None:
     """Print the figures of all runs: one run's before and after, several runs' mean and spread."""
     best = max(runs, key=lambda trained: trained.chosen_by)
     document = {"model": name, **best.to_dict()}
     if len(runs) > 1:
         document["chosen"] = trials[runs.index(best)]
-        document["runs"] = [{"changes": row, **ran.to_dict()} for row, ran in zip(trials, runs, strict=True)]
+        document["runs"] = [
+            {"changes": row, **ran.to_dict()} for row, ran in zip(trials, runs, strict=True)
+        ]
         document["summary"] = _summary(runs, trials)
     if as_json:
         result_json(document)
@@ -159,7 +201,9 @@ def _print_results(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], 
         columns = {**best.references, "trained": best.scores}
         rows = []
         for task in best.scores:
-            values = [f"{scores[task]:.2f}" if task in scores else "-" for scores in columns.values()]
+            values = [
+                f"{scores[task]:.2f}" if task in scores else "-" for scores in columns.values()
+            ]
             rows.append((task, *values))
         result_table(("task", *columns), rows)
     if "nearest_words" in document and not as_json:
@@ -169,14 +213,17 @@ def _print_results(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]], 
     if worse := sum(not ran.better for ran in runs):
         which = "training" if len(runs) == 1 else f"{worse} of {len(runs)} runs"
         note(
-            f"{which} did not improve on the untrained encoder on the development pairs; the best checkpoint is kept"
-            " (step 0 counts as one); try another --learning-rate or more --epochs"
+            f"{which} did not improve on the untrained encoder on the development pairs; the best"
+            " checkpoint is kept (step 0 counts as one); try another --learning-rate or more"
+            " --epochs"
         )
     note(_saved(best, name))
 
 
 def _saved(trained: "Trained", name: str) -> str:
-    """Return the last line: how the model is used, or what is better than it and how that is used."""
+    """Return the last line: how the model is used, or what is better than it and how that is
+    used.
+    """
     if not trained.below:
         return f"saved as model {name!r}; use it: promptcli embed FILE -m {name}"
     better = max(trained.below, key=trained.below.__getitem__)
@@ -186,7 +233,9 @@ def _saved(trained: "Trained", name: str) -> str:
 
 
 def _use_instead(trained: "Trained", better: str) -> str:
-    """Return what to type to use a reference that is better than a trained model, and to train on from it."""
+    """Return what to type to use a reference that is better than a trained model, and to train on
+    from it.
+    """
     from promptcli.models.loading import open_registry
     from promptcli.settings import BARE
 
@@ -196,7 +245,9 @@ def _use_instead(trained: "Trained", better: str) -> str:
         return "try another --learning-rate or more --epochs"
     if not is_model:
         recipe = facts["untrained"][0]["recipe_fields"]
-        flags = [f"--{field} {shlex.quote(recipe[field])}" for field in ("backbone", "prompt", "pooling")]
+        flags = [
+            f"--{field} {shlex.quote(recipe[field])}" for field in ("backbone", "prompt", "pooling")
+        ]
         return f"promptcli embed FILE {' '.join(flags)}; or try another --learning-rate"
     use = f"promptcli embed FILE -m {better}"
     tunes = "backbone" in find_method(facts["method"], supervised=facts["supervised"]).learns
@@ -206,7 +257,9 @@ def _use_instead(trained: "Trained", better: str) -> str:
 
 
 def _summary(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return mean, standard deviation (n - 1), min and max of each combination over its seeds, by task."""
+    """Return mean, standard deviation (n - 1), min and max of each combination over its seeds, by
+    task.
+    """
     groups: dict[str, list[Trained]] = {}
     for changes, trained in zip(trials, runs, strict=True):
         groups.setdefault(json.dumps({**changes, "seed": None}), []).append(trained)
@@ -216,7 +269,12 @@ def _summary(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]]) -> lis
         for task in members[0].scores:
             values = [trained.scores[task] for trained in members]
             spread = statistics.stdev(values) if len(values) > 1 else None
-            figures = {"mean": statistics.fmean(values), "std": spread, "min": min(values), "max": max(values)}
+            figures = {
+                "mean": statistics.fmean(values),
+                "std": spread,
+                "min": min(values),
+                "max": max(values),
+            }
             rows.append({"changes": changes, "task": task, "seeds": len(values), **figures})
     return rows
 

@@ -1,4 +1,6 @@
-"""Vector files: read, checked against their manifests if they have any, and named; see ``formats`` for the formats.
+"""Vector files: read, checked against their manifests if they have any, and named.
+
+See ``formats`` for the formats.
 
 Does not depend on encoders.
 """
@@ -40,7 +42,9 @@ class EmbedReport:
     zero: int  #: not empty, but with a vector of zeros: all tokens are unknown
     truncated: int  #: cut to the maximum length
     loss: Loss | None = None
-    ranges: list[list[float]] | None = None  #: (2, d): minimum and maximum of each dimension, by which int8 is read
+    ranges: list[list[float]] | None = (
+        None  #: (2, d): minimum and maximum of each dimension, by which int8 is read
+    )
     blank_rows: list[list[int]] | None = None  #: runs (start, stop) of blank rows; None: not known
 
 
@@ -76,8 +80,13 @@ class VectorManifest(Manifest):
 
     def __post_init__(self) -> None:
         if self.settings.precision not in PRECISIONS:
-            raise ValueError(f"precision {self.settings.precision!r} is none of {', '.join(PRECISIONS)}")
-        if PRECISIONS[self.settings.precision].ranged and list(map(len, self.report.ranges or ())) != [self.dim] * 2:
+            raise ValueError(
+                f"precision {self.settings.precision!r} is none of {', '.join(PRECISIONS)}"
+            )
+        if (
+            PRECISIONS[self.settings.precision].ranged
+            and list(map(len, self.report.ranges or ())) != [self.dim] * 2
+        ):
             raise ValueError(f"its ranges are not those of {self.dim} dimensions")
 
 
@@ -97,11 +106,17 @@ class Vectors:
 
 
 def names_apart(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
-    """Return what to call two models in a message, given their names and fingerprints; neither needs a name."""
+    """Return what to call two models in a message, given their names and fingerprints.
+
+    Neither needs a name.
+    """
     (name, fingerprint), (other_name, other_fingerprint) = one, other
     if name and other_name and name != other_name:
         return name, other_name
-    return f"{name or 'an encoder'} ({fingerprint[:12]})", f"{other_name or 'an encoder'} ({other_fingerprint[:12]})"
+    return (
+        f"{name or 'an encoder'} ({fingerprint[:12]})",
+        f"{other_name or 'an encoder'} ({other_fingerprint[:12]})",
+    )
 
 
 def manifest_path(path: Path) -> Path:
@@ -110,7 +125,8 @@ def manifest_path(path: Path) -> Path:
 
 
 def holds_vectors(path: Path) -> bool:
-    """Return whether a file holds vectors rather than sentences, by its extension and, if need be, its columns.
+    """Return whether a file holds vectors rather than sentences, by its extension and, if need be,
+    its columns.
 
     A pipe can be read only once and is not opened: it holds sentences.
     """
@@ -136,19 +152,29 @@ def read_vectors(path: Path | str) -> Vectors:
     check_file(path, regular=True)
     form = FORMATS.get(path.suffix.lower())
     if form is None:
-        raise UsageError(f"{path}: not a vector file; its name must end with one of: {', '.join(FORMATS)}")
+        raise UsageError(
+            f"{path}: not a vector file; its name must end with one of: {', '.join(FORMATS)}"
+        )
     manifest = read_manifest(path)
     if manifest is not None and manifest.output.sha256 != sha256(path):
         described = f"not the file that {manifest_path(path).name} describes: its sha256 differs"
         raise CheckFailedError(f"{path}: {described}; embed again, or delete the manifest")
     ids, texts, matrix = form.read(path)
     if manifest is not None:
-        width = -(-manifest.dim // 8) if PRECISIONS[manifest.settings.precision].packed else manifest.dim
+        width = (
+            -(-manifest.dim // 8)
+            if PRECISIONS[manifest.settings.precision].packed
+            else manifest.dim
+        )
         if matrix.shape[1:] != (width,):
             raise CheckFailedError(
-                f"{path}: its manifest says {manifest.dim:,} dimensions, its shape is {matrix.shape}"
+                f"{path}: its manifest says {manifest.dim:,} dimensions, its shape is"
+                f" {matrix.shape}"
             )
-        precision, ranges = manifest.settings.precision, np.array(manifest.report.ranges or np.zeros((2, manifest.dim)))
+        precision, ranges = (
+            manifest.settings.precision,
+            np.array(manifest.report.ranges or np.zeros((2, manifest.dim))),
+        )
         stored = matrix.astype(PRECISIONS[precision].dtype, copy=False)
         matrix = Quantized(stored, precision, as_floats(ranges)).restore()
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
@@ -160,16 +186,26 @@ def read_vectors(path: Path | str) -> Vectors:
 def read_manifest(path: Path) -> VectorManifest | None:
     """Return the manifest of a vector file, or None if it has none."""
     file = manifest_path(path)
-    return read_document(file, VectorManifest, hint="embed again with `force`") if file.is_file() else None
+    return (
+        read_document(file, VectorManifest, hint="embed again with `force`")
+        if file.is_file()
+        else None
+    )
 
 
 def written_before(path: Path, file: Path, settings: EmbedSettings) -> VectorManifest | None:
-    """Return the manifest of a vector file that ``embed`` wrote from the same bytes with the same settings, or None."""
+    """Return the manifest of a vector file that ``embed`` wrote from the same bytes with the same
+    settings, or None.
+    """
     if not (path.is_file() and file.is_file()):
         return None
     with contextlib.suppress(CheckFailedError):
         manifest = read_manifest(path)
-        if manifest is not None and manifest.settings == settings and manifest.output.sha256 == sha256(path):
+        if (
+            manifest is not None
+            and manifest.settings == settings
+            and manifest.output.sha256 == sha256(path)
+        ):
             return manifest if manifest.input.sha256 == sha256(file) else None
     return None
 
@@ -178,7 +214,9 @@ def kind_of(path: Path) -> str:
     """Return the format of a vector file by its extension."""
     kind = path.suffix.lower()
     if kind not in FORMATS:
-        raise UsageError(f"cannot write vectors as {path.name!r}; end its name with one of: {', '.join(FORMATS)}")
+        raise UsageError(
+            f"cannot write vectors as {path.name!r}; end its name with one of: {', '.join(FORMATS)}"
+        )
     return kind
 
 
@@ -192,7 +230,10 @@ def output_of(file: Path, output: Path | None, *, id_field: str | None = None) -
     target = output or Path(f"{file}.npy")
     with_ids = [kind for kind, form in FORMATS.items() if form.columns is not None]
     if kind_of(target) not in with_ids and id_field is not None:
-        raise UsageError(f"`id_field`: {target.name} does not store ids; give an `output` of: {', '.join(with_ids)}")
+        raise UsageError(
+            f"`id_field`: {target.name} does not store ids; give an `output` of:"
+            f" {', '.join(with_ids)}"
+        )
     if target.is_file() and file.exists() and target.samefile(file):
         raise UsageError(f"{target} is the input itself; give another `output`")
     return target

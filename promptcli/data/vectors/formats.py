@@ -1,4 +1,5 @@
-"""The formats of vector files: a reader of the complete file, and a writer that holds one window at a time.
+"""The formats of vector files: a reader of the complete file, and a writer that holds one window at
+a time.
 
 ``.npy`` holds the matrix alone; ``.parquet`` and ``.jsonl`` hold ids and texts too.
 """
@@ -31,7 +32,8 @@ COLUMN = "embedding"
 ABOUT = b"promptcli"
 #: Rows of a Parquet file held at once; rows formatted as JSON at once.
 BLOCK, _JSON_ROWS = 16_384, 512
-#: Least number of row groups that a sample comes from, and least ratio of their rows to those drawn.
+#: Least number of row groups that a sample comes from, and least ratio of their rows to those
+#: drawn.
 _GROUPS, _SPARSE = 64, 4
 
 
@@ -39,7 +41,9 @@ class Sink:
     """Takes the rows of a vector file in order."""
 
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
-        """Append one window: ``vectors`` (n, d), of the rows of ``batch``, float32 unless quantized."""
+        """Append one window: ``vectors`` (n, d), of the rows of ``batch``, float32 unless
+        quantized.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
@@ -55,12 +59,15 @@ class VectorFormat:
 
     read: Callable[[Path], Content]
     open: Callable[[BinaryIO, int], Sink]  #: file, width d
-    #: The names of a file's columns, if the format stores ids and texts; such a file may also hold sentences.
+    #: The names of a file's columns, if the format stores ids and texts; such a file may also hold
+    #: sentences.
     columns: Callable[[Path], Sequence[str]] | None = None
 
 
 def _ids_of(values: list[Any], first: int, path: Path) -> Sequence[int | str]:
-    """Return a column of ids as a range if they are the row numbers from ``first`` on, else as text."""
+    """Return a column of ids as a range if they are the row numbers from ``first`` on, else as
+    text.
+    """
     numbers = range(first, first + len(values))
     if values == list(numbers):
         return numbers
@@ -92,8 +99,12 @@ def read_array(path: Path) -> NDArray[Any]:
     try:
         with np.errstate(all="ignore"):  # the header may give any size
             array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception:  # ValueError, EOFError, OverflowError, MemoryError, ..., depending on the header
-        raise CheckFailedError(f"{path}: not a complete .npy file of numbers; write it again") from None
+    except (
+        Exception
+    ):  # ValueError, EOFError, OverflowError, MemoryError, ..., depending on the header
+        raise CheckFailedError(
+            f"{path}: not a complete .npy file of numbers; write it again"
+        ) from None
     return array
 
 
@@ -105,7 +116,8 @@ def _read_npy(path: Path) -> Content:
 class _NpySink(Sink):
     """Raw rows after a header, which is written again at the end, when the number of rows is known.
 
-    numpy pads the header so that the first axis can grow: its length is the same for any number of rows.
+    numpy pads the header so that the first axis can grow: its length is the same for any number of
+    rows.
     """
 
     def __init__(self, file: BinaryIO, width: int) -> None:
@@ -114,7 +126,11 @@ class _NpySink(Sink):
 
     def _write_header(self) -> None:
         header = io.BytesIO()
-        fields = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._rows, self._width)}
+        fields = {
+            "descr": self._dtype.str,
+            "fortran_order": False,
+            "shape": (self._rows, self._width),
+        }
         np.lib.format.write_array_header_1_0(header, fields)
         self._file.write(header.getvalue())
 
@@ -141,9 +157,13 @@ def _read_jsonl(path: Path) -> Content:
             with np.errstate(over="ignore"):
                 rows.append(np.asarray(values[COLUMN], dtype=np.float32))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise CheckFailedError(f"{path}: line {number}: not an object with {COLUMN!r}: {error!r}") from None
+            raise CheckFailedError(
+                f"{path}: line {number}: not an object with {COLUMN!r}: {error!r}"
+            ) from None
         if rows[-1].shape != rows[0].shape or rows[-1].ndim != 1:
-            raise UsageError(f"{path}: line {number}: {COLUMN!r} is not a list of as many numbers as in line 1")
+            raise UsageError(
+                f"{path}: line {number}: {COLUMN!r} is not a list of as many numbers as in line 1"
+            )
         ids.append(values.get("id", number - 1))
         texts.append(values.get("text"))
     stored = None if all(text is None for text in texts) else texts
@@ -165,9 +185,14 @@ class _JsonlSink(Sink):
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
         columns = batch.select(["id", "text"])
         for start in range(0, len(batch), _JSON_ROWS):
-            heads = (json.dumps(row, ensure_ascii=False)[:-1] for row in columns.slice(start, _JSON_ROWS).to_pylist())
+            heads = (
+                json.dumps(row, ensure_ascii=False)[:-1]
+                for row in columns.slice(start, _JSON_ROWS).to_pylist()
+            )
             numbers = _digits(vectors[start : start + _JSON_ROWS])
-            lines = (f'{head}, "{COLUMN}": [{row}]}}\n' for head, row in zip(heads, numbers, strict=True))
+            lines = (
+                f'{head}, "{COLUMN}": [{row}]}}\n' for head, row in zip(heads, numbers, strict=True)
+            )
             self._file.write("".join(lines).encode())
         self._file.flush()
 
@@ -207,7 +232,9 @@ class Block(NamedTuple):
     texts: Sequence[str] | None  #: None if the file has none
     row: int = 0  #: number of the first row
     cells: Any = None  #: the other columns, an Arrow array of maps; None if the file has none
-    blank: NDArray[np.bool_] | None = None  #: which rows had a blank text, if they have no texts but that is known
+    blank: NDArray[np.bool_] | None = (
+        None  #: which rows had a blank text, if they have no texts but that is known
+    )
 
 
 class _Group(NamedTuple):
@@ -218,13 +245,17 @@ class _Group(NamedTuple):
 
 
 class ParquetRows:
-    """The rows of Parquet files, or of open files by their names, read block by block, any number of times.
+    """The rows of Parquet files, or of open files by their names, read block by block, any number
+    of times.
 
-    They have the same columns: ``embedding``, and ``id`` and ``text`` if any. Checksums of pages, if any, are compared.
+    They have the same columns: ``embedding``, and ``id`` and ``text`` if any. Checksums of pages,
+    if any, are compared.
     """
 
     def __init__(self, files: Iterable[Path] | Mapping[Path, BinaryIO]) -> None:
-        self._files: Mapping[Path, BinaryIO | None] = files if isinstance(files, Mapping) else dict.fromkeys(files)
+        self._files: Mapping[Path, BinaryIO | None] = (
+            files if isinstance(files, Mapping) else dict.fromkeys(files)
+        )
         self._groups: list[_Group] = []
         layouts: dict[Path, tuple[list[str], int]] = {}
         row = 0
@@ -235,15 +266,21 @@ class ParquetRows:
                     first = next(file.iter_batches(1, columns=[COLUMN])).column(COLUMN)
                     layouts[path] = columns, rows_of(first, f"{path}: row 1").shape[1]
                 for number in range(file.num_row_groups):
-                    self._groups.append(_Group(path, number, row, file.metadata.row_group(number).num_rows))
+                    self._groups.append(
+                        _Group(path, number, row, file.metadata.row_group(number).num_rows)
+                    )
                     row += self._groups[-1].rows
         if not layouts:
             names = ", ".join(sorted(map(str, self._files))) or "the folder"
-            raise UsageError(f"{names:.200} holds no rows; give Parquet files with a column {COLUMN!r}")
+            raise UsageError(
+                f"{names:.200} holds no rows; give Parquet files with a column {COLUMN!r}"
+            )
         first_path, (self._columns, width) = next(iter(layouts.items()))
         for path, (columns, numbers) in layouts.items():
             if numbers != width:
-                raise UsageError(f"{path} holds vectors of {numbers} dimensions, {first_path.name} of {width}")
+                raise UsageError(
+                    f"{path} holds vectors of {numbers} dimensions, {first_path.name} of {width}"
+                )
             if columns != self._columns:
                 others = f"{first_path.name}: {', '.join(self._columns)}"
                 raise UsageError(f"{path} has the columns {', '.join(columns)}; {others}")
@@ -256,7 +293,9 @@ class ParquetRows:
             yield from self._read(group, rows)
 
     def sample(self, count: int) -> tuple[NDArray[np.int64], Floats]:
-        """Return up to ``count`` random rows, their numbers and vectors (m, d), from row groups drawn at random."""
+        """Return up to ``count`` random rows, their numbers and vectors (m, d), from row groups
+        drawn at random.
+        """
         count, random = min(count, self.shape[0]), np.random.default_rng(0)
         groups: list[_Group] = []
         for place in random.permutation(len(self._groups)).tolist():
@@ -264,7 +303,9 @@ class ParquetRows:
             if sum(group.rows for group in groups) >= _SPARSE * count and len(groups) >= _GROUPS:
                 break
         groups.sort(key=lambda group: group.start)
-        numbers = np.concatenate([np.arange(group.start, group.start + group.rows) for group in groups])
+        numbers = np.concatenate(
+            [np.arange(group.start, group.start + group.rows) for group in groups]
+        )
         rows = np.sort(random.choice(numbers, count, replace=False)).astype(np.int64)
         drawn = []
         for group in groups:
@@ -284,8 +325,14 @@ class ParquetRows:
                 where = f"{group.path}: rows from {row}"
                 vectors = rows_of(batch.column(COLUMN), where)
                 if vectors.shape[1] != self.shape[1]:
-                    raise UsageError(f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]} dimensions")
-                values = {name: values_of(batch, name, group.path) for name in self._columns if name in ("id", "text")}
+                    raise UsageError(
+                        f"{where}: vectors of {self.shape[1]} and of {vectors.shape[1]} dimensions"
+                    )
+                values = {
+                    name: values_of(batch, name, group.path)
+                    for name in self._columns
+                    if name in ("id", "text")
+                }
                 _check_texts(values.get("text"), where)
                 numbers = range(row, row + len(batch))
                 ids = _ids_of(values["id"], row, group.path) if "id" in values else numbers
@@ -295,9 +342,15 @@ class ParquetRows:
 
 
 def columns_of(file: Any, path: Path) -> list[str]:
-    """Return which of the columns id, text, embedding and cells an open Parquet file has, sorted."""
+    """Return which of the columns id, text, embedding and cells an open Parquet file has,
+    sorted.
+    """
     names = file.schema_arrow.names
-    cells = {CELLS} if CELLS in names and str(file.schema_arrow.field(CELLS).type).startswith("map<") else set[str]()
+    cells = (
+        {CELLS}
+        if CELLS in names and str(file.schema_arrow.field(CELLS).type).startswith("map<")
+        else set[str]()
+    )
     columns = sorted(({"id", "text", COLUMN} | cells).intersection(names))
     if COLUMN not in names or len(columns) < sum(name in columns for name in names):
         fault = f"no column {COLUMN!r}" if COLUMN not in names else "several columns with one name"
@@ -312,11 +365,15 @@ def rows_of(column: Any, where: str) -> Floats:
 
     types, kind = pa.types, column.type
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    of_numbers = is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
+    of_numbers = is_list and (
+        types.is_floating(kind.value_type) or types.is_integer(kind.value_type)
+    )
     lengths = set(pc.list_value_length(column).to_pylist()) if of_numbers else set()
     values = column.flatten() if of_numbers else column
     if len(lengths) != 1 or lengths & {None, 0} or values.null_count:
-        raise UsageError(f"{where}: {COLUMN!r} is not a list of numbers of the same length in every row")
+        raise UsageError(
+            f"{where}: {COLUMN!r} is not a list of numbers of the same length in every row"
+        )
     return as_floats(values.to_numpy(zero_copy_only=False)).reshape(len(column), -1)
 
 
@@ -345,7 +402,11 @@ class ParquetSink(Sink):
         table = pa.Table.from_batches([batch])
         if self._writer is None:  # the first window shows the type of the ids
             self._writer = pq.ParquetWriter(
-                self._file, table.schema, compression="zstd", use_dictionary=False, write_page_checksum=True
+                self._file,
+                table.schema,
+                compression="zstd",
+                use_dictionary=False,
+                write_page_checksum=True,
             )
         self._writer.write_table(table)
 
@@ -373,12 +434,17 @@ def opened(sink: AnySink) -> Iterator[AnySink]:
     try:
         yield sink
     except BaseException:
-        with contextlib.suppress(Exception):  # a Parquet writer that is not closed complains on stderr
+        with contextlib.suppress(
+            Exception
+        ):  # a Parquet writer that is not closed complains on stderr
             sink.close()
         raise
     sink.close()
 
 
 def open_sink(file: BinaryIO, kind: str, width: int) -> AbstractContextManager[Sink]:
-    """Open a writer on an open binary file, seekable for .npy; the file is complete when the block has ended well."""
+    """Open a writer on an open binary file, seekable for .npy.
+
+    The file is complete when the block has ended well.
+    """
     return opened(FORMATS[kind].open(file, width))

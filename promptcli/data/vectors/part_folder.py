@@ -1,9 +1,11 @@
 """A folder of vectors in parts.
 
     _manifest.json                  inputs, number of shards, encoder, settings: written first
-    part-00000-of-00064.parquet     the rows of one shard, in the order of the input; complete or absent
+    part-00000-of-00064.parquet     the rows of one shard, in the order of the input; complete or
+    absent
 
-Programs that read Parquet data sets skip names that begin with an underscore. Does not depend on encoders.
+Programs that read Parquet data sets skip names that begin with an underscore. Does not depend on
+encoders.
 """
 
 import functools
@@ -45,17 +47,30 @@ class PartsManifest(Manifest):
 
     @functools.cached_property
     def digest(self) -> str:
-        """The hash that every part carries: the same wherever the inputs are and whatever their names."""
+        """The hash that every part carries: the same wherever the inputs are and whatever their
+        names.
+        """
         inputs = [[file.size, file.sha256, file.text, file.id] for file in self.inputs]
-        values = [self.shards, asdict(self.settings), self.fingerprint, self.model.get("dtype"), inputs]
+        values = [
+            self.shards,
+            asdict(self.settings),
+            self.fingerprint,
+            self.model.get("dtype"),
+            inputs,
+        ]
         return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
     def check_same(self, other: "PartsManifest", folder: Path) -> None:
         """Refuse to continue a folder with another encoder, other settings or other inputs."""
         if other.fingerprint != self.fingerprint:
-            begun, given = names_apart((self.name, self.fingerprint), (other.name, other.fingerprint))
+            begun, given = names_apart(
+                (self.name, self.fingerprint), (other.name, other.fingerprint)
+            )
             problem = f"{folder} was started with the model {begun}, not {given}"
-            raise UsageError(f"{problem}; use {f'`model` {self.name}' if self.name else begun}, or another folder")
+            raise UsageError(
+                f"{problem}; use {f'`model` {self.name}' if self.name else begun}, or another"
+                " folder"
+            )
         begun_options, given_options = (
             {"shards": each.shards}
             | {name: each.model.get(name) for name in ("dtype", "backend")}
@@ -65,7 +80,9 @@ class PartsManifest(Manifest):
         for name, value in begun_options.items():
             if value != given_options[name]:
                 problem = f"`{name}` {shown(value)}, not {shown(given_options[name])}"
-                raise UsageError(f"{folder} was started with {problem}; give that, or another folder")
+                raise UsageError(
+                    f"{folder} was started with {problem}; give that, or another folder"
+                )
 
 
 class PartFolder(ParquetRows):
@@ -78,17 +95,23 @@ class PartFolder(ParquetRows):
         self.manifest = read_parts_manifest(folder)
         shards = self.manifest.shards
         if (parts := len(parts_in(folder, shards))) < shards:
-            raise CheckFailedError(f"{folder} is unfinished: {parts:,} of {shards:,} parts exist; run `embed` again")
+            raise CheckFailedError(
+                f"{folder} is unfinished: {parts:,} of {shards:,} parts exist; run `embed` again"
+            )
         super().__init__([folder / part_name(shard, shards) for shard in range(shards)])
 
 
 def check_folder(folder: Path, precision: str) -> None:
     """Refuse, before the work, a name or a precision with which parts cannot be written."""
     if precision not in PRECISIONS:
-        raise UsageError(f"`precision` {precision} of parts is not allowed; give {' or '.join(PRECISIONS)}")
+        raise UsageError(
+            f"`precision` {precision} of parts is not allowed; give {' or '.join(PRECISIONS)}"
+        )
     check_name(folder, option="folder")
     if not is_unicode(str(folder)):
-        raise UsageError(f"folder {str(folder)!r}: Arrow needs a name in UTF-8; give another folder")
+        raise UsageError(
+            f"folder {str(folder)!r}: Arrow needs a name in UTF-8; give another folder"
+        )
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"folder {folder}: a file, not a folder; give the name of a folder")
     if not folder.parent.is_dir():
@@ -101,21 +124,38 @@ def is_part_folder(path: Path) -> bool:
 
 
 def read_parts_manifest(folder: Path) -> PartsManifest:
-    """Return the manifest of a folder of parts; its numbers are compared before anything is counted by them."""
+    """Return the manifest of a folder of parts.
+
+    Its numbers are compared before anything is counted by them.
+    """
     hint = "delete the folder and embed again"
     manifest = read_document(folder / MANIFEST, PartsManifest, hint=hint)
     rows = [file.rows for file in manifest.inputs]
-    if min(rows, default=-1) < 0 or sum(rows) != manifest.rows or not 0 < manifest.shards <= max(manifest.rows, 1):
-        problem = f"{manifest.shards:,} shards of {manifest.rows:,} rows, and inputs of {sum(rows):,}"
+    if (
+        min(rows, default=-1) < 0
+        or sum(rows) != manifest.rows
+        or not 0 < manifest.shards <= max(manifest.rows, 1)
+    ):
+        problem = (
+            f"{manifest.shards:,} shards of {manifest.rows:,} rows, and inputs of {sum(rows):,}"
+        )
         raise CheckFailedError(f"{folder / MANIFEST}: {problem}; {hint}")
     return manifest
 
 
-def counted_inputs(folder: Path, names: Sequence[str], settings: EmbedSettings, shards: int) -> list[InputFile]:
-    """Return the input files with their rows: from the folder's manifest if it was begun, else counted now."""
+def counted_inputs(
+    folder: Path, names: Sequence[str], settings: EmbedSettings, shards: int
+) -> list[InputFile]:
+    """Return the input files with their rows: from the folder's manifest if it was begun, else
+    counted now.
+    """
     if is_part_folder(folder):
         return check_same(read_parts_manifest(folder).inputs, names, str(folder))
-    held = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
+    held = (
+        {path.name for path in folder.iterdir() if path.name[0] != "."}
+        if folder.is_dir()
+        else set()
+    )
     if held and MANIFEST not in held:  # else another process has just begun it
         raise UsageError(f"{folder} holds other files (no {MANIFEST}); give a new folder")
     fields = Fields(settings.text_field, settings.id_field)
@@ -123,7 +163,10 @@ def counted_inputs(folder: Path, names: Sequence[str], settings: EmbedSettings, 
     has_text_ids(inputs)
     rows = sum(file.rows for file in inputs)
     if rows < shards:
-        raise UsageError(f"`shards` {shards} of {rows:,} rows; give at most {max(rows, 1):,}, and inputs with rows")
+        raise UsageError(
+            f"`shards` {shards} of {rows:,} rows; give at most {max(rows, 1):,}, and inputs with"
+            " rows"
+        )
     return inputs
 
 
@@ -139,9 +182,15 @@ def begin_folder(folder: Path, manifest: PartsManifest) -> PartsManifest:
 
 
 def remove_parts(folder: Path) -> None:
-    """Delete a folder of parts, so that it is begun again; refuse one that another process is at work on."""
+    """Delete a folder of parts, so that it is begun again.
+
+    Refuse one that another process is at work on.
+    """
     if is_in_use(folder / MANIFEST):
-        raise UsageError(f"{folder}: another process is making its parts; wait until it ends, or give a new folder")
+        raise UsageError(
+            f"{folder}: another process is making its parts; wait until it ends, or give a new"
+            " folder"
+        )
     remove_folder(folder)
 
 
@@ -154,11 +203,16 @@ def parts_in(folder: Path, shards: int) -> list[int]:
     """Return the shards whose parts exist."""
     numbers = [_PART.fullmatch(path.name) for path in folder.iterdir()]
     found = sorted({int(number[1]) for number in numbers if number})
-    return [shard for shard in found if shard < shards and (folder / part_name(shard, shards)).exists()]
+    return [
+        shard for shard in found if shard < shards and (folder / part_name(shard, shards)).exists()
+    ]
 
 
 def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedReport | None:
-    """Return the report in the footer of a part; None if it is missing or damaged; refuse one of another folder."""
+    """Return the report in the footer of a part.
+
+    None if it is missing or damaged; refuse one of another folder.
+    """
     path = folder / part_name(shard, manifest.shards)
     try:
         with open_parquet(path, path, hint="") as file:
@@ -167,14 +221,20 @@ def read_report(folder: Path, manifest: PartsManifest, shard: int) -> EmbedRepor
     except (CheckFailedError, KeyError, TypeError, ValueError):
         return None
     if about.get("manifest") != manifest.digest:
-        raise CheckFailedError(f"{path} was made with another encoder, settings or inputs; delete it")
+        raise CheckFailedError(
+            f"{path} was made with another encoder, settings or inputs; delete it"
+        )
     return report
 
 
 def total_report(folder: Path, manifest: PartsManifest) -> EmbedReport:
     """Return the counts of all parts that exist."""
     reports = [read_report(folder, manifest, shard) for shard in parts_in(folder, manifest.shards)]
-    counts = [(report.rows, report.blank, report.zero, report.truncated) for report in reports if report is not None]
+    counts = [
+        (report.rows, report.blank, report.zero, report.truncated)
+        for report in reports
+        if report is not None
+    ]
     rows, blank, zero, truncated = map(sum, zip(*counts, strict=True))
     return EmbedReport(rows, blank, zero, truncated)
 

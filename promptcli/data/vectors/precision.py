@@ -1,4 +1,5 @@
-"""Vectors in fewer bytes (half floats, 8-bit buckets, one bit a number), back again, and what that costs.
+"""Vectors in fewer bytes (half floats, 8-bit buckets, one bit a number), back again, and what that
+costs.
 
 Buckets and bits are those of sentence-transformers' ``quantize_embeddings``.
 """
@@ -33,7 +34,9 @@ def _halves(vectors: Floats, ranges: Floats) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         halves = vectors.astype(np.float16)
     if np.isinf(halves).any():
-        raise UsageError(f"numbers up to {np.abs(vectors).max():.3g} do not fit float16; give float32 or int8")
+        raise UsageError(
+            f"numbers up to {np.abs(vectors).max():.3g} do not fit float16; give float32 or int8"
+        )
     return halves
 
 
@@ -44,7 +47,9 @@ def _buckets(vectors: Floats, ranges: Floats) -> NDArray[Any]:
 
 
 def _middles(stored: NDArray[Any], ranges: Floats) -> Floats:
-    middles: Floats = np.minimum(ranges[0] + (stored.astype(np.float32) + 128.5) * _steps(ranges), ranges[1])
+    middles: Floats = np.minimum(
+        ranges[0] + (stored.astype(np.float32) + 128.5) * _steps(ranges), ranges[1]
+    )
     return middles
 
 
@@ -58,7 +63,10 @@ def _signs(stored: NDArray[Any], ranges: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Precision:
-    """A row of the table: how a number is stored and read back; ``ranges`` (2, d) are those of ``ranges_of``."""
+    """A row of the table: how a number is stored and read back.
+
+    ``ranges`` (2, d) are those of ``ranges_of``.
+    """
 
     dtype: type[np.generic]  #: of the stored numbers
     store: Callable[[Floats, Floats], NDArray[Any]]  #: takes vectors (n, d) and ranges
@@ -73,7 +81,9 @@ PRECISIONS: dict[str, Precision] = {
     "int8": Precision(np.int8, _buckets, _middles, ranged=True),
     "binary": Precision(
         np.int8,
-        lambda vectors, ranges: _bits(vectors, ranges).view(np.int8) ^ np.int8(-128),  # less 128, in a byte
+        lambda vectors, ranges: (
+            _bits(vectors, ranges).view(np.int8) ^ np.int8(-128)
+        ),  # less 128, in a byte
         lambda stored, ranges: _signs((stored ^ np.int8(-128)).view(np.uint8), ranges),
         packed=True,
     ),
@@ -85,26 +95,32 @@ PRECISIONS: dict[str, Precision] = {
 class Quantized:
     """n vectors of d numbers in fewer bytes."""
 
-    matrix: NDArray[Any]  #: (n, d) float32, float16 or int8; packed bits (n, ceil(d / 8)) int8 or uint8.
+    matrix: NDArray[
+        Any
+    ]  #: (n, d) float32, float16 or int8; packed bits (n, ceil(d / 8)) int8 or uint8.
     precision: str
-    ranges: Floats  #: (2, d) float32: least and largest number of each dimension; ``int8`` is read by them.
+    #: (2, d) float32: least and largest number of each dimension; ``int8`` is read by them.
+    ranges: Floats
 
     def restore(self) -> Floats:
-        """Return the vectors (n, d) float32: of ``int8`` the middle of each bucket, of bits -1 and 1."""
+        """Return the vectors (n, d) float32: of ``int8`` the middle of each bucket, of bits -1 and
+        1.
+        """
         return PRECISIONS[self.precision].restore(self.matrix, self.ranges)
 
 
 def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Quantized:
     """Return vectors (n, d) in fewer bytes.
 
-    ``int8`` is the number, less 128, of the 255th parts of a dimension's range below the value; ``binary`` (int8) and
-    ``ubinary`` (uint8) are whether a value is above 0, eight a byte: the same bytes as sentence-transformers'.
+    ``int8`` is the number, less 128, of the 255th parts of a dimension's range below the value;
+    ``binary`` (int8) and ``ubinary`` (uint8) are whether a value is above 0, eight a byte: the same
+    bytes as sentence-transformers'.
 
     Args:
         vectors: (n, d) float32.
         precision: ``float32``, ``float16``, ``int8``, ``binary`` or ``ubinary``.
-        ranges: (2, d) of other vectors, so that queries get the buckets of the rows; what lies outside is clipped. By
-            default those of ``vectors``.
+        ranges: (2, d) of other vectors, so that queries get the buckets of the rows; what lies
+            outside is clipped. By default those of ``vectors``.
 
     Raises:
         UsageError: another precision, another shape, or numbers that float16 does not hold.
@@ -127,7 +143,9 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
         raise UsageError(f"vectors of shape {vectors.shape} are not allowed; give (n, d)")
     ranges = ranges_of(vectors) if ranges is None else np.asarray(ranges, dtype=np.float32)
     if ranges.shape != (2, vectors.shape[1]):
-        raise UsageError(f"ranges of shape {ranges.shape} are not those of vectors of shape {vectors.shape}")
+        raise UsageError(
+            f"ranges of shape {ranges.shape} are not those of vectors of shape {vectors.shape}"
+        )
     return Quantized(form.store(vectors, ranges), precision, ranges)
 
 
@@ -140,7 +158,9 @@ class Loss:
 
 
 class Measured:
-    """Quantizes window after window by the ranges of the first, of which it keeps rows to measure the loss."""
+    """Quantizes window after window by the ranges of the first, of which it keeps rows to measure
+    the loss.
+    """
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
@@ -152,7 +172,9 @@ class Measured:
         quantized = quantize(vectors, self.precision, self.ranges)
         if self.ranges is None:
             self.ranges = quantized.ranges
-            self._rows = vectors[np.sort(np.random.default_rng(0).permutation(len(vectors))[:SAMPLE])]
+            self._rows = vectors[
+                np.sort(np.random.default_rng(0).permutation(len(vectors))[:SAMPLE])
+            ]
         return quantized.matrix
 
     def loss(self) -> Loss | None:
@@ -164,7 +186,9 @@ class Measured:
 
 
 def recall(before: Floats, after: Floats) -> float:
-    """Return the share of each row's 10 nearest other rows (n, d) by cosine that are so after a change."""
+    """Return the share of each row's 10 nearest other rows (n, d) by cosine that are so after a
+    change.
+    """
     before, after = unit(before), unit(after)
     wanted, hits = min(_NEIGHBOURS, len(before) - 1), 0
     for start in range(0, len(before), 512):
@@ -183,7 +207,9 @@ def unit(vectors: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         extreme = ~((lengths[:, 0] > 1e-15) & (lengths[:, 0] < 1e15))
-        if extreme.any():  # squares of very large or very small numbers are infinite, zero, or have few digits
+        if (
+            extreme.any()
+        ):  # squares of very large or very small numbers are infinite, zero, or have few digits
             largest = np.abs(vectors[extreme]).max(axis=1, keepdims=True)
             vectors = vectors.copy()
             vectors[extreme] /= np.where(largest > 0, largest, 1)

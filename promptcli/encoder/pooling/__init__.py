@@ -52,25 +52,37 @@ def _computed(states: Tensor | None) -> Tensor:
 def _first_last(context: BuildContext) -> States:
     """Mean of the first and the last hidden states.
 
-    The papers' "first" is hidden_states[0], the embedding layer's output (all three papers' code, the 56.70 row);
-    ``first-last:1`` takes the first Transformer layer instead (SimCSE since 2022, BERT-whitening).
+    The papers' "first" is hidden_states[0], the embedding layer's output (all three papers' code,
+    the 56.70 row); ``first-last:1`` takes the first Transformer layer instead (SimCSE since 2022,
+    BERT-whitening).
     """
     argument = context.argument or "0"
     if argument not in ("0", "1"):
-        raise UsageError(f"states 'first-last:{argument}' are not known; valid: first-last, first-last:0, first-last:1")
+        raise UsageError(
+            f"states 'first-last:{argument}' are not known; valid: first-last, first-last:0,"
+            " first-last:1"
+        )
     first, last = int(argument), context.backbone.n_layers
     if context.backbone.last_width != context.backbone.width:
-        widths = f"{context.backbone.width} dimensions in its layers, {context.backbone.last_width} after the last one"
+        widths = (
+            f"{context.backbone.width} dimensions in its layers, {context.backbone.last_width}"
+            " after the last one"
+        )
         raise UsageError(f"states 'first-last' have no mean: {widths}; take last or layer-K")
     return _mean_of(first, last)
 
 
 def _mean_of(first: int, second: int) -> States:
-    return States(Needs(frozenset({first, second})), lambda hidden: (hidden.layers[first] + hidden.layers[second]) / 2)
+    return States(
+        Needs(frozenset({first, second})),
+        lambda hidden: (hidden.layers[first] + hidden.layers[second]) / 2,
+    )
 
 
 def _layer(context: BuildContext) -> States:
-    """Read one layer: ``layer-0`` the embedding layer, ``layer-L`` the last one, from the end ``layer--1``."""
+    """Read one layer: ``layer-0`` the embedding layer, ``layer-L`` the last one, from the end
+    ``layer--1``.
+    """
     argument, n_layers = context.argument or "", context.backbone.n_layers
     number = int(argument) if re.fullmatch(r"-?\d+", argument, re.ASCII) else n_layers + 1
     if not -n_layers - 1 <= number <= n_layers:
@@ -84,7 +96,8 @@ def _of_layer(layer: int) -> States:
 
 
 def _attention(context: BuildContext) -> States:
-    """Sum over layers of the attention block's output, after its projection, before the residual (AlignedWVA).
+    """Sum over layers of the attention block's output, after its projection, before the residual
+    (AlignedWVA).
 
     ``attention:A-B`` takes the layers A to B, 1-based as in ``layer-K``; without them all.
     """
@@ -92,8 +105,13 @@ def _attention(context: BuildContext) -> States:
     match = re.fullmatch(r"(\d+)-(\d+)", argument, re.ASCII)
     first, last = (int(number) for number in match.groups()) if match else (0, 0)
     if not 1 <= first <= last <= backbone.n_layers:
-        valid = f"its {backbone.n_layers} layers; give attention:A-B with 1 <= A <= B <= {backbone.n_layers}"
-        raise UsageError(f"states 'attention:{argument}' do not exist in {backbone.name!r}, of {valid}")
+        valid = (
+            f"its {backbone.n_layers} layers; give attention:A-B with 1 <= A <= B <="
+            f" {backbone.n_layers}"
+        )
+        raise UsageError(
+            f"states 'attention:{argument}' do not exist in {backbone.name!r}, of {valid}"
+        )
     backbone.require_seam("the states 'attention'")
     backbone.projection(0)
     layers = range(first - 1, last)
@@ -107,7 +125,9 @@ STATES: dict[str, Callable[[BuildContext], States]] = {
     # raw word-embedding rows, no position, no LayerNorm (PromptBERT's static embeddings)
     "static": lambda context: States(Needs(static=True), lambda hidden: _computed(hidden.static)),
     # rows of the masked-LM head's output matrix (PromptBERT's appendix A.2, table 12)
-    "mlm-head": lambda context: States(Needs(decoder=True), lambda hidden: _computed(hidden.decoder)),
+    "mlm-head": lambda context: States(
+        Needs(decoder=True), lambda hidden: _computed(hidden.decoder)
+    ),
     "last": lambda context: _of_layer(context.backbone.n_layers),
     "first-last": _first_last,
     # ConSERT's at test
@@ -156,12 +176,18 @@ def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) 
     """Make the pooling that a recipe names."""
     states_spec, slash, weights_spec = spec.partition("/")
     if not slash:
-        raise UsageError(f"pooling {spec!r} is not STATES/WEIGHTS; e.g. last/avg, first-last/ditto:1-10")
+        raise UsageError(
+            f"pooling {spec!r} is not STATES/WEIGHTS; e.g. last/avg, first-last/ditto:1-10"
+        )
     if states_spec.startswith("layer-"):
         states_spec = states_spec.replace("-", ":", 1)
     states_name, states_argument = split_spec(states_spec)
     if states_name not in STATES:
-        raise unknown("states of pooling", states_name, [name if name != "layer" else "layer-K" for name in STATES])
+        raise unknown(
+            "states of pooling",
+            states_name,
+            [name if name != "layer" else "layer-K" for name in STATES],
+        )
     joined = [_build_weights(spec, backbone, tensors) for spec in weights_spec.split("+")]
     weights = joined[0] if len(joined) == 1 else Joined(joined)
     context = BuildContext(states_argument, backbone, tensors)

@@ -1,4 +1,6 @@
-"""``cnn``: the mean of local features, convolutions over the token states with several kernel sizes (IS-BERT)."""
+"""``cnn``: the mean of local features, convolutions over the token states with several kernel sizes
+(IS-BERT).
+"""
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +15,16 @@ from promptcli.errors import unknown
 KERNELS = (1, 3, 5)  #: kernel sizes
 CHANNELS = 256  #: of each kernel size: 3 x 256 = 768 features a token
 _PREFIX = "cnn."
-_ACTIVATIONS = ("relu", "linear")  #: what follows each convolution: the paper has ReLU, the released code nothing
+_ACTIVATIONS = (
+    "relu",
+    "linear",
+)  #: what follows each convolution: the paper has ReLU, the released code nothing
 
 
 class Convolution(Weights):
-    """h = 1/T sum_t [c_1(x)_t; c_3(x)_t; c_5(x)_t], padding taken as 0; learned by ``train isbert``.
+    """h = 1/T sum_t [c_1(x)_t.
+
+    c_3(x)_t; c_5(x)_t], padding taken as 0; learned by ``train isbert``.
 
     ``cnn:relu`` (``cnn``) is the paper's, ``cnn:linear`` the released code's.
     """
@@ -31,14 +38,19 @@ class Convolution(Weights):
         with torch.device("meta"):
             wanted = _new_parameters(context.backbone.width)
         learned = context.learned(_PREFIX, "pooling 'cnn' (`train isbert`)", wanted)
-        self._parameters = {name: tensor.to(context.backbone.device) for name, tensor in learned.items()}
+        self._parameters = {
+            name: tensor.to(context.backbone.device) for name, tensor in learned.items()
+        }
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
             parameters = _new_parameters(context.backbone.width)
-        return {f"{_PREFIX}{name}": tensor.detach().to(context.backbone.device) for name, tensor in parameters.items()}
+        return {
+            f"{_PREFIX}{name}": tensor.detach().to(context.backbone.device)
+            for name, tensor in parameters.items()
+        }
 
     def local(self, states: Tensor, batch: Batch) -> Tensor:
         """Return the local features (n, t, 768) of states (n, t, d); 0 at padding."""
@@ -60,7 +72,9 @@ class Convolution(Weights):
 
 
 def _new_parameters(width: int) -> dict[str, Tensor]:
-    """Return the parameters of all convolutions as torch initialises them, on states of that width."""
+    """Return the parameters of all convolutions as torch initialises them, on states of that
+    width.
+    """
     parameters: dict[str, Tensor] = {}
     for size in KERNELS:
         layer = nn.Conv1d(width, CHANNELS, size)

@@ -1,4 +1,7 @@
-"""``ditto:l-h``: tokens weighted by the diagonal of one attention head (Ditto, section 2); nothing is learned."""
+"""``ditto:l-h``: tokens weighted by the diagonal of one attention head (Ditto, section 2).
+
+Nothing is learned.
+"""
 
 import re
 import shlex
@@ -10,7 +13,8 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import UsageError
 
-#: Best heads on the STS-B development set: the paper's (Ditto, table 2 and figure 2), and ours for ``mini-bert``.
+#: Best heads on the STS-B development set: the paper's (Ditto, table 2 and figure 2), and ours for
+#: ``mini-bert``.
 KNOWN_HEADS: dict[str, str] = {
     "mini-bert": "1-6",
     "bert-base-uncased": "1-10",
@@ -23,19 +27,27 @@ KNOWN_HEADS: dict[str, str] = {
 
 
 class Ditto(Weights):
-    """w_t = A^{l,h}_{tt}, specials included, not renormalised (the published code; cosine does not see the scale)."""
+    """w_t = A^{l,h}_{tt}, specials included, not renormalised (the published code; cosine does not
+    see the scale).
+    """
 
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         name = context.argument or KNOWN_HEADS.get(backbone.name)
         if name is None:
             search = f"`promptcli ditto-search --model {shlex.quote(backbone.name)}` finds one"
-            raise UsageError(f"no head is known for backbone {backbone.name!r}: {search}; or give ditto:LAYER-HEAD")
+            raise UsageError(
+                f"no head is known for backbone {backbone.name!r}: {search}; or give"
+                " ditto:LAYER-HEAD"
+            )
         match = re.fullmatch(r"(\d+)-(\d+)", name)
         layer, head = (int(number) for number in match.groups()) if match else (0, 0)
         if not (1 <= layer <= backbone.n_layers and 1 <= head <= backbone.n_heads):
             last = f"{backbone.n_layers}-{backbone.n_heads}"
-            raise UsageError(f"head {name!r} does not exist; {backbone.name!r} has 1-1 to {last} (layer-head, 1-based)")
+            raise UsageError(
+                f"head {name!r} does not exist; {backbone.name!r} has 1-1 to {last} (layer-head,"
+                " 1-based)"
+            )
         backbone.require_seam("Ditto")
         self.spec = f"ditto:{layer}-{head}"
         self._layer, self._head = layer - 1, head - 1

@@ -1,4 +1,6 @@
-"""``tfidf``: tokens weighted by TF-IDF of word pieces, or of words: Ditto (table 2) does not say which."""
+"""``tfidf``: tokens weighted by TF-IDF of word pieces, or of words: Ditto (table 2) does not say
+which.
+"""
 
 import itertools
 import string
@@ -31,25 +33,37 @@ Word = tuple[int, ...]
 def choose_granularity(context: BuildContext) -> Weights:
     """Return the weights of pieces, or those of words for ``tfidf:word``."""
     if context.argument not in (None, "word"):
-        raise unknown("granularity of 'tfidf'", str(context.argument), ["word", "or none, which means word pieces"])
+        raise unknown(
+            "granularity of 'tfidf'",
+            str(context.argument),
+            ["word", "or none, which means word pieces"],
+        )
     return WordTfIdf(context) if context.argument else TfIdf(context)
 
 
 class TfIdf(Weights):
-    """w_t = tf * idf: the raw count of the token in the sentence times log2(N / df); unseen tokens weigh 0.
+    """w_t = tf * idf: the raw count of the token in the sentence times log2(N / df).
 
-    The special tokens are terms like all others: they occur in every sentence, so df = N and their weight is 0. The
-    published weights were gensim's (granularity unpublished); a document's scale does not matter to cosine.
+    Unseen tokens weigh 0.
+
+    The special tokens are terms like all others: they occur in every sentence, so df = N and their
+    weight is 0. The published weights were gensim's (granularity unpublished); a document's scale
+    does not matter to cosine.
     """
 
     spec = "tfidf"
 
     def __init__(self, context: BuildContext) -> None:
-        idf = context.fitted(TENSOR, "weights 'tfidf' are fitted on a corpus", "model first-last-tfidf", None)
+        idf = context.fitted(
+            TENSOR, "weights 'tfidf' are fitted on a corpus", "model first-last-tfidf", None
+        )
         self._idf = idf.to(context.backbone.device)
         if len(self._idf) != len(context.backbone.token_rows):
             have = len(context.backbone.token_rows)
-            raise UsageError(f"the TF-IDF weights are for {len(self._idf)} tokens, the backbone has {have}; fit again")
+            raise UsageError(
+                f"the TF-IDF weights are for {len(self._idf)} tokens, the backbone has {have}; fit"
+                " again"
+            )
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         real = batch.real()
@@ -62,7 +76,9 @@ class TfIdf(Weights):
 
 
 def fit_idf(rows: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
-    """Return idf = log2(N / df), (v,) float32, 0 for tokens that never occur, of N rows of ids, specials included."""
+    """Return idf = log2(N / df), (v,) float32, 0 for tokens that never occur, of N rows of ids,
+    specials included.
+    """
     frequency = np.zeros(vocabulary, dtype=np.int64)
     documents = 0
     for row in rows:
@@ -74,7 +90,10 @@ def fit_idf(rows: Iterable[Sequence[int]], vocabulary: int) -> Tensor:
 
 
 class WordTfIdf(Weights):
-    """w_t = tf * idf of the word (see ``Words``) of piece t; unseen words weigh 0, the specials too (df = N)."""
+    """w_t = tf * idf of the word (see ``Words``) of piece t.
+
+    Unseen words weigh 0, the specials too (df = N).
+    """
 
     spec = "tfidf:word"
 
@@ -111,7 +130,9 @@ class WordTfIdf(Weights):
 
 
 def fit_word_idf(rows: Iterable[Sequence[int]], backbone: Backbone) -> dict[str, Tensor]:
-    """Return every word's idf = log2(N / df), float32, the words in the order of first appearance in N rows of ids."""
+    """Return every word's idf = log2(N / df), float32, the words in the order of first appearance
+    in N rows of ids.
+    """
     words = Words(backbone)
     frequency: Counter[Word] = Counter()
     documents = 0
@@ -134,9 +155,9 @@ def fit_word_idf(rows: Iterable[Sequence[int]], backbone: Backbone) -> dict[str,
 class Words:
     """Cuts a row of token ids into words.
 
-    A WordPiece vocabulary marks what continues a word (``##``); its punctuation marks and specials are words of their
-    own. The others mark what follows a space; there a word also ends before and after a piece of ASCII punctuation
-    and a special token, as their own pre-tokenizers cut.
+    A WordPiece vocabulary marks what continues a word (``##``); its punctuation marks and specials
+    are words of their own. The others mark what follows a space; there a word also ends before and
+    after a piece of ASCII punctuation and a special token, as their own pre-tokenizers cut.
     """
 
     def __init__(self, backbone: Backbone) -> None:

@@ -1,4 +1,5 @@
-"""``unbiased``: static embeddings without the biases of frequency, subword, case and punctuation (PromptBERT, table 3).
+"""``unbiased``: static embeddings without the biases of frequency, subword, case and punctuation
+(PromptBERT, table 3).
 
 The published figures rewrite the sentence first: filter, lower-case and re-tokenise it.
 """
@@ -16,16 +17,22 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import unknown
 
-SWITCHES = ("freq", "sub", "case", "pun")  #: Table 3's rows: each switch comes on top of those before it
+SWITCHES = (
+    "freq",
+    "sub",
+    "case",
+    "pun",
+)  #: Table 3's rows: each switch comes on top of those before it
 
 _FREQUENT_WORDPIECES = frozenset(
-    ". a the in , is to of and ' on man - s with for \" at ##s woman are it two that you dog said playing i an as was"
-    " from : by white".split()
+    ". a the in , is to of and ' on man - s with for \" at ##s woman are it two that you dog said"
+    " playing i an as was from : by white".split()
 )
-# The published list has the comma with a stray space ("Ġ, "), which matches no token: punctuation goes anyway.
+# The published list has the comma with a stray space ("Ġ, "), which matches no token: punctuation
+# goes anyway.
 _FREQUENT_BYTE_PIECES = frozenset(
-    "Ġ. Ġa Ġthe Ġin a Ġis Ġto Ġof Ġand Ġon Ġ' s . the Ġman - Ġwith Ġfor Ġat Ġwoman Ġare Ġ\" Ġthat Ġit Ġdog Ġsaid"
-    " Ġplaying Ġwas Ġas Ġfrom Ġ: Ġyou Ġan i Ġby".split()
+    "Ġ. Ġa Ġthe Ġin a Ġis Ġto Ġof Ġand Ġon Ġ' s . the Ġman - Ġwith Ġfor Ġat Ġwoman Ġare Ġ\" Ġthat"
+    " Ġit Ġdog Ġsaid Ġplaying Ġwas Ġas Ġfrom Ġ: Ġyou Ġan i Ġby".split()
 )
 # ASCII punctuation without the closing brace, 15 typographic marks, and the unknown token: 47.
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|~´’…‚¿–»€‘•”£“™—") | {"[UNK]"}  # noqa: RUF001 - the published list
@@ -33,7 +40,9 @@ _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|~´’…‚¿–»€
 
 @dataclass(frozen=True)
 class _Convention:
-    """What frequent tokens, subwords and punctuation are for one kind of vocabulary, and how words are joined again."""
+    """What frequent tokens, subwords and punctuation are for one kind of vocabulary, and how words
+    are joined again.
+    """
 
     frequent: frozenset[str]
     subword: Callable[[str], bool]
@@ -60,7 +69,10 @@ _BYTE_LEVEL = _Convention(
 
 
 class Unbiased(Weights):
-    """Mean of the tokens that are left, specials excluded; ``unbiased:sub`` stops after the subword switch."""
+    """Mean of the tokens that are left, specials excluded.
+
+    ``unbiased:sub`` stops after the subword switch.
+    """
 
     averaged = slice(1, -1)
 
@@ -104,7 +116,9 @@ class Unbiased(Weights):
         return [row or padding for row in rows]
 
     def _rewritten_tokens(self, tokens: PieceTokenizer) -> list[bytes]:
-        """Return the rewriting of each token of the vocabulary, by id: tokens joined by spaces are independent."""
+        """Return the rewriting of each token of the vocabulary, by id: tokens joined by spaces are
+        independent.
+        """
         if self._rewritten is None:
             remaining = self._filter(list(tokens.items()), tokens)
             if "case" in self._on:

@@ -1,4 +1,7 @@
-"""Weights: how a sentence's token states become one vector. The base, and those that ask nothing of the model."""
+"""Weights: how a sentence's token states become one vector.
+
+The base, and those that ask nothing of the model.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,7 +22,9 @@ class Weights(ABC):
     spec: str  #: name and argument in full, as a recipe writes them
     needs = Needs()  #: backbone outputs that the weights read (diagonals, or one slot)
     rewriting: str | None = None  #: name of the rewriting step, if sentences are rewritten
-    averaged: slice | None = None  #: the tokens of an input that get equal weights; None for any other weights
+    averaged: slice | None = (
+        None  #: the tokens of an input that get equal weights; None for any other weights
+    )
 
     def __init__(self, context: BuildContext) -> None:
         context.no_argument(f"weights {self.spec!r} take")
@@ -86,11 +91,16 @@ class Weighted(Weights):
 
 
 class From(Weights):
-    """Weights of another kind on the tokens from the k-th (0-based) on; earlier tokens are not counted."""
+    """Weights of another kind on the tokens from the k-th (0-based) on.
+
+    Earlier tokens are not counted.
+    """
 
     def __init__(self, first: int, weights: Weights) -> None:
         if isinstance(weights, Weighted):
-            raise UsageError("weights 'weighted' (weightedmean) with include_prompt false are not read")
+            raise UsageError(
+                "weights 'weighted' (weightedmean) with include_prompt false are not read"
+            )
         self.spec = f"from:{first};{weights.spec}"
         self._first, self._weights = first, weights
 
@@ -122,7 +132,9 @@ class AtSlot(Weights):
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         if hidden.slot is not None:
             return states[:, 0]
-        return states[torch.arange(states.size(0), device=states.device), slot_positions(batch, self.slot)]
+        return states[
+            torch.arange(states.size(0), device=states.device), slot_positions(batch, self.slot)
+        ]
 
 
 class Cls(AtSlot):
@@ -136,23 +148,33 @@ class Cls(AtSlot):
         super().__init__(context)
         if context.backbone.causal:
             name = context.backbone.name
-            raise WrongKindError(f"weights 'cls' read the first token, which sees itself in {name!r}; take last-token")
+            raise WrongKindError(
+                f"weights 'cls' read the first token, which sees itself in {name!r}; take"
+                " last-token"
+            )
 
 
 class Mask(AtSlot):
-    """h_[MASK], eq. 2 of PromptBERT; ``mask:k`` reads the k-th mask of a template that has several."""
+    """h_[MASK], eq. 2 of PromptBERT; ``mask:k`` reads the k-th mask of a template that has
+    several.
+    """
 
     def __init__(self, context: BuildContext) -> None:
         argument = context.argument or "1"
         if not argument.isdecimal() or int(argument) < 1:
-            raise UsageError(f"weights 'mask:{argument}' are not known; give mask, or mask:K for the K-th mask, from 1")
+            raise UsageError(
+                f"weights 'mask:{argument}' are not known; give mask, or mask:K for the K-th mask,"
+                " from 1"
+            )
         self.slot = int(argument)
         self.spec = "mask" if self.slot == 1 else f"mask:{self.slot}"
         self.needs = Needs(slot=self.slot)
 
 
 class LastToken(AtSlot):
-    """The state of the input's last token, which in causal models has seen all others (PromptEOL)."""
+    """The state of the input's last token, which in causal models has seen all others
+    (PromptEOL).
+    """
 
     spec = "last-token"
     slot = LAST

@@ -18,7 +18,8 @@ from promptcli.encoder.prompts.token_prepending import TokenPrepending
 from promptcli.extensions import Table
 from promptcli.recipe import split_spec
 
-#: Prompts that are more than words, by the name before the colon; anything else is a template of words.
+#: Prompts that are more than words, by the name before the colon; anything else is a template of
+#: words.
 PROMPTS: Table[type[Prompt]] = Table(
     "prompts",
     {
@@ -43,7 +44,10 @@ def build_prompt(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -
 
 
 def start_numbers(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
-    """Return the numbers that the prompt of a recipe starts learning from, by name; none for words."""
+    """Return the numbers that the prompt of a recipe starts learning from, by name.
+
+    None for words.
+    """
     kind, argument = _read_spec(spec)
     return kind.start(BuildContext(argument, backbone, {}), generator)
 
@@ -56,7 +60,10 @@ def _read_spec(spec: str) -> tuple[type[Prompt], str]:
 
 
 def prompts_of_mean(spec: str) -> list[str]:
-    """Return the prompts of ``mean:FIRST || SECOND || ...``, whose vectors are averaged (MetaEOL); none for another."""
+    """Return the prompts of ``mean:FIRST || SECOND || ...``, whose vectors are averaged (MetaEOL).
+
+    None for another.
+    """
     return spec.removeprefix(_MEAN).split(_BETWEEN) if spec.startswith(_MEAN) else []
 
 

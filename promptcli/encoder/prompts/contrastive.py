@@ -1,4 +1,6 @@
-"""``contrastive:[LAYER:C[:norm]:]TEMPLATE || AUXILIARY``: causal models, the irrelevant information subtracted."""
+"""``contrastive:[LAYER:C[:norm]:]TEMPLATE || AUXILIARY``: causal models, the irrelevant information
+subtracted.
+"""
 
 import functools
 import re
@@ -14,18 +16,22 @@ from promptcli.errors import UsageError
 from promptcli.recipe import SLOT, last_part
 
 #: Layer and C by the last part of a model's name, as published.
-KNOWN_SETTINGS: dict[str, tuple[int, float]] = {"Llama-2-7b-hf": (4, 0.5), "Meta-Llama-3-8B": (6, 0.25)}
+KNOWN_SETTINGS: dict[str, tuple[int, float]] = {
+    "Llama-2-7b-hf": (4, 0.5),
+    "Meta-Llama-3-8B": (6, 0.25),
+}
 _SHARE, _FACTOR = 4 / 32, 0.5  # layer by depth, and C, for other models: Llama-2-7B's
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _SPEC = re.compile(rf"(?:([0-9]+):({_NUMBER})(:norm)?:)?(.*?) \|\| (.*)", re.DOTALL)
 
 
 class Contrastive(Prompt):
-    """Contrastive Prompting (Cheng et al., ACL Findings 2025): a template, and one for irrelevant information.
+    """Contrastive Prompting (Cheng et al., ACL Findings 2025): a template, and one for irrelevant
+    information.
 
-    At one layer (0-based) the last token's input of the attention's output projection, A, becomes C (A - B), or
-    C (A - B) |A| / |A - B| with ``norm``; B is the same of the auxiliary prompt, whose pass ends there. Both prompts
-    are words, or ``token-prepending``. Nothing is learned.
+    At one layer (0-based) the last token's input of the attention's output projection, A, becomes C
+    (A - B), or C (A - B) |A| / |A - B| with ``norm``; B is the same of the auxiliary prompt, whose
+    pass ends there. Both prompts are words, or ``token-prepending``. Nothing is learned.
     """
 
     name = "contrastive"
@@ -36,20 +42,34 @@ class Contrastive(Prompt):
         match = _SPEC.fullmatch(context.argument or "")
         if match is None:
             example = "contrastive:4:0.5:prompteol || irrelevant"
-            raise UsageError(f"prompt 'contrastive:{context.argument}' is not LAYER:C:TEMPLATE || AUXILIARY: {example}")
+            raise UsageError(
+                f"prompt 'contrastive:{context.argument}' is not LAYER:C:TEMPLATE || AUXILIARY:"
+                f" {example}"
+            )
         assert context.build_prompt is not None
         self._main: Prompt = context.build_prompt(match[4])
         self._auxiliary: Prompt = context.build_prompt(match[5])
         if isinstance(self._auxiliary, Contrastive):
-            raise UsageError("the auxiliary of prompt 'contrastive' is a contrastive prompt itself; give a template")
+            raise UsageError(
+                "the auxiliary of prompt 'contrastive' is a contrastive prompt itself; give a"
+                " template"
+            )
         self.template, self.shared = self._main.template, self._main.shared
         if self.template.touching != self._auxiliary.template.touching:
             both = f"{self.template.text!r} and {self._auxiliary.template.text!r}"
-            raise UsageError(f"templates {both} have different characters right around {SLOT}; give both the same")
-        known = KNOWN_SETTINGS.get(last_part(backbone.name), (round(_SHARE * backbone.n_layers), _FACTOR))
+            raise UsageError(
+                f"templates {both} have different characters right around {SLOT}; give both the"
+                " same"
+            )
+        known = KNOWN_SETTINGS.get(
+            last_part(backbone.name), (round(_SHARE * backbone.n_layers), _FACTOR)
+        )
         layer, factor = known if match[1] is None else (int(match[1]), float(match[2]))
         if layer >= backbone.n_layers:
-            raise UsageError(f"contrastive:{layer} does not exist; {backbone.name!r} has 0 to {backbone.n_layers - 1}")
+            raise UsageError(
+                f"contrastive:{layer} does not exist; {backbone.name!r} has 0 to"
+                f" {backbone.n_layers - 1}"
+            )
         self.layer, self.factor, self.norm = layer, factor, match[3] is not None
         self.spec = self.changed(layer, factor)
         self._backbone = backbone
@@ -64,11 +84,18 @@ class Contrastive(Prompt):
         return f"{self.name}:{layer}:{factor:g}{norm}:{self._main.spec} || {self._auxiliary.spec}"
 
     def attach(self, batch: Batch) -> Batch:
-        """Return the batch with the auxiliary's mixtures of the same sentences, computed up to the layer."""
+        """Return the batch with the auxiliary's mixtures of the same sentences, computed up to the
+        layer.
+        """
         if batch.positions is not None:
-            raise UsageError("template denoising is not for prompt 'contrastive'; leave `denoise` out")
+            raise UsageError(
+                "template denoising is not for prompt 'contrastive'; leave `denoise` out"
+            )
         mixtures = self._backbone.mixture(self._auxiliary_batch(batch), self.layer)
-        return replace(self._main.attach(batch), contrast=Contrast(self.layer, self.factor, self.norm, mixtures))
+        return replace(
+            self._main.attach(batch),
+            contrast=Contrast(self.layer, self.factor, self.norm, mixtures),
+        )
 
     def _auxiliary_batch(self, batch: Batch) -> Batch:
         backbone, own, other = self._backbone, self.template, self._auxiliary.template
@@ -76,7 +103,9 @@ class Contrastive(Prompt):
         limit = backbone.max_tokens - len(other.prefix) - len(other.suffix)
         rows = [
             [*other.prefix, *row[begin : count - end][:limit], *other.suffix]
-            for row, count in zip(batch.host_ids().tolist(), batch.host_lengths().tolist(), strict=True)
+            for row, count in zip(
+                batch.host_ids().tolist(), batch.host_lengths().tolist(), strict=True
+            )
         ]
         made = make_batch(rows, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
         if len(rows) > 1 and not torch.is_grad_enabled() and backbone.sees_all(made.ids.size(1)):

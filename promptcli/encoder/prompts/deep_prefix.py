@@ -1,4 +1,6 @@
-"""``deep-prefix:p``: p learned keys and values in front of every layer's own (DCPCSE, section 3, and its code)."""
+"""``deep-prefix:p``: p learned keys and values in front of every layer's own (DCPCSE, section 3,
+and its code).
+"""
 
 from dataclasses import replace
 from typing import Self
@@ -19,7 +21,9 @@ _SPREAD = 0.02  # standard deviation of the start, BERT's initializer_range
 
 
 class DeepPrefix(Prompt):
-    """Keys and values of every layer, one tensor (L, 2, h', p, d/h) for h' key heads; keys and values are independent.
+    """Keys and values of every layer, one tensor (L, 2, h', p, d/h) for h' key heads.
+
+    Keys and values are independent.
 
     The prefix has no outputs. As in the published code the positions of the tokens start after it.
     """
@@ -27,7 +31,9 @@ class DeepPrefix(Prompt):
     def __init__(self, context: BuildContext) -> None:
         shape = prefix_shape(context)
         owner = f"prompt 'deep-prefix:{context.argument}' (`train dcpcse`)"
-        learned = context.learned("deep-prefix.", owner, {"keys_values": torch.empty(shape, device="meta")})
+        learned = context.learned(
+            "deep-prefix.", owner, {"keys_values": torch.empty(shape, device="meta")}
+        )
         super().__init__(context)
         self.shared = ()
         self.keys_values = learned["keys_values"].to(context.backbone.device)
@@ -48,7 +54,9 @@ class DeepPrefix(Prompt):
         """Return the batch with the prefix; in training each example gets its own dropout."""
         if not self._dropout:
             return replace(batch, prefix=tuple((layer[0], layer[1]) for layer in self.keys_values))
-        dropped = dropped_copies(self.keys_values, batch.ids.size(0), self._dropout)  # (L, n, 2, h', p, d/h)
+        dropped = dropped_copies(
+            self.keys_values, batch.ids.size(0), self._dropout
+        )  # (L, n, 2, h', p, d/h)
         keys, values = dropped.unbind(2)
         return replace(batch, prefix=tuple(zip(keys.unbind(), values.unbind(), strict=True)))
 
@@ -61,11 +69,16 @@ class DeepPrefix(Prompt):
 
 
 def prefix_shape(context: BuildContext) -> tuple[int, int, int, int, int]:
-    """Return (L, 2, h', p, d/h), h' the heads of keys and values, for the length p that the spec names."""
+    """Return (L, 2, h', p, d/h), h' the heads of keys and values, for the length p that the spec
+    names.
+    """
     argument = context.argument or ""
     backbone = context.backbone
     backbone.require_seam("a deep prefix")
     most = backbone.max_tokens - 3  # a shortest input takes three
     if not argument.isdecimal() or not 1 <= int(argument) <= most:
-        raise UsageError(f"prefix length {argument!r} is not allowed; backbone {backbone.name!r} takes 1 to {most}")
+        raise UsageError(
+            f"prefix length {argument!r} is not allowed; backbone {backbone.name!r} takes 1 to"
+            f" {most}"
+        )
     return (backbone.n_layers, 2, backbone.n_key_heads, int(argument), backbone.head_width)

@@ -13,7 +13,9 @@ from promptcli.named_templates import template_text
 
 
 class Prompt:
-    """A template of words; the base of the learned prompts, which make and load their own numbers."""
+    """A template of words; the base of the learned prompts, which make and load their own
+    numbers.
+    """
 
     template: Template  #: the words around the sentence; may be empty
     spec: str  #: as a recipe writes it, in full
@@ -28,7 +30,9 @@ class Prompt:
     @classmethod
     def read_template(cls, context: BuildContext) -> Template:
         """Return the template that the spec's argument names or spells out."""
-        return Template(template_text(context.argument or "", context.backbone.name), context.backbone.tokenizer)
+        return Template(
+            template_text(context.argument or "", context.backbone.name), context.backbone.tokenizer
+        )
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
@@ -48,5 +52,7 @@ class Prompt:
         return self
 
     def nearest_words(self, count: int) -> list[tuple[str, list[str]]]:
-        """Return each word whose vector is learned, with the ``count`` tokens nearest to that vector."""
+        """Return each word whose vector is learned, with the ``count`` tokens nearest to that
+        vector.
+        """
         return []

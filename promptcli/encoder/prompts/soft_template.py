@@ -1,4 +1,5 @@
-"""``soft-template:TEXT``: a template whose words are learned vectors (OptiPrompt, PromptBERT 4.2; SCPCSE, DCPCSE).
+"""``soft-template:TEXT``: a template whose words are learned vectors (OptiPrompt, PromptBERT 4.2;
+SCPCSE, DCPCSE).
 
 ``soft-template-lookup:TEXT`` puts them where OptiPrompt's published code does.
 """
@@ -20,7 +21,10 @@ TENSOR = "soft-template.vectors"  #: name of its one tensor
 
 
 class SoftTemplate(Prompt):
-    """One vector (m, d) for every word of the template, found by position; specials and masks keep their own."""
+    """One vector (m, d) for every word of the template, found by position.
+
+    Specials and masks keep their own.
+    """
 
     name = "soft-template"
 
@@ -29,14 +33,17 @@ class SoftTemplate(Prompt):
         self.shared = ()
         self.spec = f"{self.name}:{self.template.text}"
         self._backbone = context.backbone
-        #: Positions of the vectors in an input: from its start, after the sentence from its end (-1 the last).
+        #: Positions of the vectors in an input: from its start, after the sentence from its end (-1
+        #: the last).
         self.slots = _word_positions(self.template, context.backbone)
         wanted = torch.empty(len(self.slots), context.backbone.token_rows.size(1), device="meta")
         owner = f"prompt 'soft-template:{self.template.text}' (`train optiprompt`)"
         learned = context.learned("soft-template.", owner, {"vectors": wanted})
         self.vectors = learned["vectors"].to(context.backbone.device)
         self._places = torch.tensor(self.slots, device=self.vectors.device)
-        self._words = torch.tensor(word_ids(self.template, context.backbone), device=self.vectors.device)
+        self._words = torch.tensor(
+            word_ids(self.template, context.backbone), device=self.vectors.device
+        )
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
@@ -65,19 +72,27 @@ class SoftTemplate(Prompt):
 
 
 class LookedUpSoftTemplate(SoftTemplate):
-    """The same vectors where OptiPrompt's published code puts them; the printed figures come from it.
+    """The same vectors where OptiPrompt's published code puts them.
 
-    It looks each word's id up in the whole input and takes the last occurrence: a sentence's own words may be hit, and
-    of two equal words (the quotes) the first vector is dead. Positions are the intention of the papers.
+    The printed figures come from it.
+
+    It looks each word's id up in the whole input and takes the last occurrence: a sentence's own
+    words may be hit, and of two equal words (the quotes) the first vector is dead. Positions are
+    the intention of the papers.
     """
 
     name = "soft-template-lookup"
 
     def attach(self, batch: Batch) -> Batch:
-        """Return the batch with the vectors at the last occurrence of each word; of several in one place the last."""
+        """Return the batch with the vectors at the last occurrence of each word.
+
+        Of several in one place the last.
+        """
         words = self._words
         steps = torch.arange(batch.ids.size(1), device=batch.ids.device)
-        hits = (batch.ids.unsqueeze(1) == words.unsqueeze(1)) & batch.real().unsqueeze(1)  # (n, m, t)
+        hits = (batch.ids.unsqueeze(1) == words.unsqueeze(1)) & batch.real().unsqueeze(
+            1
+        )  # (n, m, t)
         slots = torch.where(hits, steps, -1).amax(-1)
         together = slots.unsqueeze(2) == slots.unsqueeze(1)  # (n, m, m)
         word_numbers = torch.arange(len(words), device=slots.device)
@@ -98,7 +113,9 @@ def word_ids(template: Template, backbone: Backbone) -> list[int]:
 
 
 def _word_positions(template: Template, backbone: Backbone) -> list[int]:
-    """Return the positions of a template's words: before [X] from the start, after it from the end (-1 the last)."""
+    """Return the positions of a template's words: before [X] from the start, after it from the end
+    (-1 the last).
+    """
     specials = {*backbone.tokenizer.start, *backbone.tokenizer.end, backbone.tokenizer.mask}
     around = [*enumerate(template.left), *enumerate(template.right, -len(template.right))]
     words = [place for place, token in around if token not in specials]

@@ -1,4 +1,7 @@
-"""Template: a text with one [X] for the sentence and any number of [MASK]s; its ids equal the filled string's."""
+"""Template: a text with one [X] for the sentence and any number of [MASK]s.
+
+Its ids equal the filled string's.
+"""
 
 import functools
 import re
@@ -27,9 +30,9 @@ class Inputs:
 class Template:
     """A prompt of words (PromptBERT 4.2); ``[X]`` alone is the empty template.
 
-    Where the tokenizer may join a template's character and a sentence's (``."`` is one item of byte-level
-    vocabularies), the characters that touch [X] are tokenised with the sentence. ``placeholder``: a meaningless token
-    precedes the sentence and the text that touches it.
+    Where the tokenizer may join a template's character and a sentence's (``."`` is one item of
+    byte-level vocabularies), the characters that touch [X] are tokenised with the sentence.
+    ``placeholder``: a meaningless token precedes the sentence and the text that touches it.
     """
 
     def __init__(self, text: str, tokenizer: PieceTokenizer, *, placeholder: bool = False) -> None:
@@ -40,7 +43,9 @@ class Template:
         if MASK in text and tokenizer.mask is None:
             has = f"template {text!r} has a {MASK}, but the backbone"
             if tokenizer.causal:
-                raise WrongKindError(f"{has} is causal and read at its last token: take `model` prompteol")
+                raise WrongKindError(
+                    f"{has} is causal and read at its last token: take `model` prompteol"
+                )
             raise UsageError(f"{has}'s tokenizer has no mask token")
         after = after.rstrip()
         touching = _last_word(before.split(MASK)[-1])
@@ -50,21 +55,38 @@ class Template:
             self._after = "" if _is_punctuation(self._after[:1]) else self._after
         before = before.removesuffix(touching)
         white = before[len(before.rstrip()) :]
-        begins = tokenizer.segment_blank if before.endswith(MASK) else not before.strip() and tokenizer.start_blank
-        self._added = " " if begins and white[:1] != " " else ""  # by the tokenizer, to a text that begins with none
+        begins = (
+            tokenizer.segment_blank
+            if before.endswith(MASK)
+            else not before.strip() and tokenizer.start_blank
+        )
+        self._added = (
+            " " if begins and white[:1] != " " else ""
+        )  # by the tokenizer, to a text that begins with none
         self._before = self._added + white + touching
         #: Ids before the sentence's piece, first special token included.
-        self.prefix = [*tokenizer.start, *self._side(before, starts_input=True, keep_blank=placeholder)]
+        self.prefix = [
+            *tokenizer.start,
+            *self._side(before, starts_input=True, keep_blank=placeholder),
+        ]
         self.placeholder = len(self.prefix) if placeholder else None  #: its position
         self.prefix += [tokenizer.pad] * placeholder
         #: Ids after the sentence's piece, last special token included.
-        self.suffix = [*self._side(after.removeprefix(self._after), starts_input=False), *tokenizer.end]
+        self.suffix = [
+            *self._side(after.removeprefix(self._after), starts_input=False),
+            *tokenizer.end,
+        ]
         self._before_ids = tokenizer.encode([self._before])[0] if touching else []
         self._after_ids = tokenizer.encode([self._after])[0] if self._after else []
         self.left = [*self.prefix, *self._before_ids]  #: ids before [X], without any sentence
         self.right = [*self._after_ids, *self.suffix]  #: ids after [X]
-        #: Positions of the masks, in order: those before [X] from the start, those after it from the end (-1 the last).
-        self.masks = [place for place, token in enumerate(self.prefix) if MASK in before and token == tokenizer.mask]
+        #: Positions of the masks, in order: those before [X] from the start, those after it from
+        #: the end (-1 the last).
+        self.masks = [
+            place
+            for place, token in enumerate(self.prefix)
+            if MASK in before and token == tokenizer.mask
+        ]
         if MASK in after:
             places = range(-len(self.suffix), 0)
             self.masks += [place for place in places if self.suffix[place] == tokenizer.mask]
@@ -80,14 +102,21 @@ class Template:
         return self._before, self._after
 
     def mask_slots(self, input_length: int) -> list[int]:
-        """Return the masks' positions in an input of that many tokens; a sentence may contain the token, too."""
+        """Return the masks' positions in an input of that many tokens.
+
+        A sentence may contain the token, too.
+        """
         return [place if place >= 0 else input_length + place for place in self.masks]
 
-    def pieces(self, sentences: Sequence[str], period: bool, rule: "TextRule | None" = None) -> list[str]:
-        """Return n sentences as the pieces to tokenise, without white space around them unless the rule keeps it.
+    def pieces(
+        self, sentences: Sequence[str], period: bool, rule: "TextRule | None" = None
+    ) -> list[str]:
+        """Return n sentences as the pieces to tokenise, without white space around them unless the
+        rule keeps it.
 
-        ``period`` appends "." if the last character is not one of . ? " ' (PromptBERT's evaluation code; worth about 5
-        points without training), or another script's mark (``STOPS``); an empty sentence stays empty.
+        ``period`` appends "." if the last character is not one of . ? " ' (PromptBERT's evaluation
+        code; worth about 5 points without training), or another script's mark (``STOPS``); an empty
+        sentence stays empty.
         """
         rule = rule or PLAIN
         pieces = []
@@ -100,22 +129,31 @@ class Template:
         return pieces
 
     def _needs_no_blank(self, text: str) -> bool:
-        """Return whether a text begins the input and is one to which the tokenizer itself would add no space."""
+        """Return whether a text begins the input and is one to which the tokenizer itself would add
+        no space.
+        """
         if not self._added or self._before != self._added:
             return False
         return not text or text.startswith(" ") or self._tokenizer.begins_with_added(text)
 
     def check_room(self, max_length: int) -> None:
         if self.length >= max_length:
-            room = f"leaves no room for a sentence in {max_length}; give a shorter one or a larger `max_length`"
+            room = (
+                f"leaves no room for a sentence in {max_length}; give a shorter one or a larger"
+                " `max_length`"
+            )
             raise UsageError(f"template {self.text!r} takes {self.length} tokens, which {room}")
 
     def splice(self, pieces: Sequence[bytes], max_length: int) -> Inputs:
-        """Put the template's ids around each piece's packed ids; cut the sentence, never the template."""
+        """Put the template's ids around each piece's packed ids.
+
+        Cut the sentence, never the template.
+        """
         self.check_room(max_length)
         prefix, suffix = pack(self.prefix), pack(self.suffix)
         before, after = pack(self._before_ids), pack(self._after_ids)
-        # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one of padding
+        # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one
+        # of padding
         padding = pack([self._tokenizer.pad])
         room = max_length * ID_BYTES - len(prefix) - len(suffix)
         rows = []
@@ -138,9 +176,14 @@ class Template:
             if number:
                 assert self._tokenizer.mask is not None
                 ids.append(self._tokenizer.mask)
-            added = self._tokenizer.segment_blank if number else starts_input and self._tokenizer.start_blank
+            added = (
+                self._tokenizer.segment_blank
+                if number
+                else starts_input and self._tokenizer.start_blank
+            )
             before_mask = number < len(segments) - 1
-            # the space before the sentence belongs to it; one before the mask to the mask token, if it takes one
+            # the space before the sentence belongs to it; one before the mask to the mask token, if
+            # it takes one
             keep = not self._tokenizer.mask_takes_blank if before_mask else keep_blank
             words = segment if keep else segment.rstrip()
             if words:
@@ -156,28 +199,45 @@ def _is_punctuation(sign: str) -> bool:
 def check_template(text: str) -> None:
     """Refuse a template without exactly one [X]."""
     if text.count(SLOT) != 1:
-        raise UsageError(f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; give one, for the sentence")
+        raise UsageError(
+            f"template {text!r} has {text.count(SLOT) or 'no'} {SLOT}; give one, for the sentence"
+        )
 
 
 _PUBLISHED = (".", "?", '"', "'")
-#: Marks that end sentences of other scripts, whatever script the last word is written in (a name, a number).
+#: Marks that end sentences of other scripts, whatever script the last word is written in (a name, a
+#: number).
 _STOPS = tuple("。．｡！？।॥؟۔։።፧។៕။།༎᠃")  # noqa: RUF001 - the full-width ones are meant
 _CLOSING = ("!", "…", "”", "’", "»")  # noqa: RUF001
 
 
-#: Script, as the first word of its letters' Unicode names, -> the stop that its sentences get, none or one.
+#: Script, as the first word of its letters' Unicode names, -> the stop that its sentences get, none
+#: or one.
 STOPS = {
-    **dict.fromkeys(("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"), "。"),
+    **dict.fromkeys(
+        ("CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"), "。"
+    ),
     **dict.fromkeys(("DEVANAGARI", "BENGALI", "GURMUKHI", "ORIYA"), "।"),
-    **{"ARABIC": ".", "ARMENIAN": "։", "ETHIOPIC": "።", "KHMER": "។", "MYANMAR": "။", "TIBETAN": "།"},  # noqa: RUF001
-    **{"MONGOLIAN": "᠃", "GREEK": ".", "THAI": "", "LAO": ""},  # noqa: RUF001
+    "ARABIC": ".",
+    "ARMENIAN": "։",  # noqa: RUF001
+    "ETHIOPIC": "።",
+    "KHMER": "។",
+    "MYANMAR": "။",
+    "TIBETAN": "།",
+    "MONGOLIAN": "᠃",  # noqa: RUF001
+    "GREEK": ".",
+    "THAI": "",
+    "LAO": "",
 }
 #: Stop or script -> its further end marks, beside ``_CLOSING``.
 _FURTHER = {"。": ("」", "』", "】", "〟"), "ARMENIAN": (":", "՞", "՜"), "GREEK": (";", "\u037e")}
 
 
 def with_period(text: str) -> str:
-    """Return a text with an end mark after it, unless it is empty or has one; the script is that of its last letter."""
+    """Return a text with an end mark after it, unless it is empty or has one.
+
+    The script is that of its last letter.
+    """
     if not text or text.endswith(_PUBLISHED):
         return text
     if text.isascii():
@@ -193,7 +253,9 @@ def with_period(text: str) -> str:
 
 
 def _prompteol(sentence: str) -> str:
-    """Return the text with single quotes for double ones, a full stop for a final ? (PromptEOL's evaluation code)."""
+    """Return the text with single quotes for double ones, a full stop for a final ? (PromptEOL's
+    evaluation code).
+    """
     quoted = sentence.replace('"', "'")
     return quoted[:-1] + "." if quoted.endswith("?") else quoted
 
@@ -212,8 +274,13 @@ _TYPED_SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK|MASK)\])")
 
 
 def lower(text: str) -> str:
-    """Return the text in lower case; a typed special token stays one, as with a tokenizer that lower-cases."""
-    return "".join(part if _TYPED_SPECIAL.match(part) else part.lower() for part in _TYPED_SPECIAL.split(text))
+    """Return the text in lower case.
+
+    A typed special token stays one, as with a tokenizer that lower-cases.
+    """
+    return "".join(
+        part if _TYPED_SPECIAL.match(part) else part.lower() for part in _TYPED_SPECIAL.split(text)
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""``token-prepending:[START-EXIT:]TEMPLATE``: causal models, whose sentence sees its own summary (Token Prepending)."""
+"""``token-prepending:[START-EXIT:]TEMPLATE``: causal models, whose sentence sees its own summary
+(Token Prepending).
+"""
 
 import functools
 import re
@@ -28,12 +30,14 @@ _SPEC = re.compile(r"(?:([0-9]+)-([0-9]+):)?(.*)", re.DOTALL)
 
 
 class TokenPrepending(Prompt):
-    """A template with a placeholder token right before the piece that contains [X] (Fu et al., ACL 2025).
+    """A template with a placeholder token right before the piece that contains [X] (Fu et al., ACL
+    2025).
 
-    Before each layer l with START <= l < EXIT (0-based) the placeholder's state is replaced by that of the last token,
-    so that the sentence attends to it in spite of the causal mask. Nothing is learned: the placeholder's embedding is
-    drawn from N(0, 1), as in the published code, here always the same. The vector is read at the last token, best of an
-    intermediate layer (published: 27 of 32, or -2).
+    Before each layer l with START <= l < EXIT (0-based) the placeholder's state is replaced by that
+    of the last token, so that the sentence attends to it in spite of the causal mask. Nothing is
+    learned: the placeholder's embedding is drawn from N(0, 1), as in the published code, here
+    always the same. The vector is read at the last token, best of an intermediate layer (published:
+    27 of 32, or -2).
     """
 
     name = "token-prepending"
@@ -44,11 +48,15 @@ class TokenPrepending(Prompt):
         super().__init__(context)
         assert self.template.placeholder is not None
         start, stop, _ = _split(context.argument)
-        first, exit_ = KNOWN_LAYERS.get(last_part(backbone.name), (1, max(2, round(_SHARE * backbone.n_layers))))
+        first, exit_ = KNOWN_LAYERS.get(
+            last_part(backbone.name), (1, max(2, round(_SHARE * backbone.n_layers)))
+        )
         if start is not None and stop is not None:
             first, exit_ = int(start), int(stop)
         if not 0 <= first < exit_ <= backbone.n_layers:
-            allowed = f"0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
+            allowed = (
+                f"0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"
+            )
             raise UsageError(f"token-prepending:{first}-{exit_} is not allowed; give {allowed}")
         self.spec = f"{self.name}:{first}-{exit_}:{self.template.text}"
         self.shared = self.template.prefix[: self.template.placeholder]
@@ -58,7 +66,9 @@ class TokenPrepending(Prompt):
     @classmethod
     def read_template(cls, context: BuildContext) -> Template:
         text = _split(context.argument)[2]
-        return Template(template_text(text, context.backbone.name), context.backbone.tokenizer, placeholder=True)
+        return Template(
+            template_text(text, context.backbone.name), context.backbone.tokenizer, placeholder=True
+        )
 
     def attach(self, batch: Batch) -> Batch:
         slots = torch.full((len(batch.ids), 1), self._prepending.slot, device=batch.ids.device)
@@ -66,7 +76,9 @@ class TokenPrepending(Prompt):
 
     @functools.cached_property
     def _embedding(self) -> Tensor:
-        drawn = torch.randn(1, self._backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0))
+        drawn = torch.randn(
+            1, self._backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0)
+        )
         return drawn.to(self._backbone.device)
 
 

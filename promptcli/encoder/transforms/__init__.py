@@ -1,7 +1,9 @@
-"""Transforms: vectors (n, d) to vectors (n, d'), in named stages. A new one is a file, its import and a row here.
+"""Transforms: vectors (n, d) to vectors (n, d'), in named stages.
 
-The stages are where template denoising may be taken: ``head`` is a network on the hidden state, ``logits`` its
-predictions, ``vector`` the result.
+A new one is a file, its import and a row here.
+
+The stages are where template denoising may be taken: ``head`` is a network on the hidden state,
+``logits`` its predictions, ``vector`` the result.
 """
 
 import functools
@@ -12,8 +14,20 @@ from torch import Tensor
 from promptcli.backbones.backbone import Backbone
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.flow import Flow
-from promptcli.encoder.transforms.heads import ClsPooler, Dense, Normalize, Projection, TopKTokens, Truncate
-from promptcli.encoder.transforms.principal_axes import AllButTheTop, EmbedFilter, Spectral, Whitening
+from promptcli.encoder.transforms.heads import (
+    ClsPooler,
+    Dense,
+    Normalize,
+    Projection,
+    TopKTokens,
+    Truncate,
+)
+from promptcli.encoder.transforms.principal_axes import (
+    AllButTheTop,
+    EmbedFilter,
+    Spectral,
+    Whitening,
+)
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError, look_up
 from promptcli.extensions import Table
@@ -37,20 +51,29 @@ TRANSFORMS: Table[Callable[[BuildContext], Transform]] = Table(
 )
 
 
-def build_transforms(specs: Sequence[str], backbone: Backbone, tensors: Mapping[str, Tensor]) -> list[Transform]:
+def build_transforms(
+    specs: Sequence[str], backbone: Backbone, tensors: Mapping[str, Tensor]
+) -> list[Transform]:
     """Make the transforms that a recipe names, in order."""
     transforms = []
     for spec in specs:
         name, argument = split_spec(spec)
-        transform = look_up("transform", name, TRANSFORMS)(BuildContext(argument, backbone, tensors))
+        transform = look_up("transform", name, TRANSFORMS)(
+            BuildContext(argument, backbone, tensors)
+        )
         (stage, first), *rest = transform.stages
         transform.stages = [(stage, functools.partial(_of_its_width, transform, first)), *rest]
         transforms.append(transform)
     return transforms
 
 
-def _of_its_width(transform: Transform, stage: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
+def _of_its_width(
+    transform: Transform, stage: Callable[[Tensor], Tensor], vectors: Tensor
+) -> Tensor:
     if transform.takes not in (None, vectors.size(1)):
         widths = f"takes vectors of {transform.takes} dimensions, and these have {vectors.size(1)}"
-        raise UsageError(f"transform {transform.spec!r} {widths}: put it first, or fit or train it on this recipe")
+        raise UsageError(
+            f"transform {transform.spec!r} {widths}: put it first, or fit or train it on this"
+            " recipe"
+        )
     return stage(vectors)

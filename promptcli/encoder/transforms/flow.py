@@ -1,6 +1,8 @@
-"""``flow``: BERT-flow, an invertible map of sentence vectors to a standard normal (Li et al., 2020).
+"""``flow``: BERT-flow, an invertible map of sentence vectors to a standard normal (Li et al.,
+2020).
 
-Glow on an image of one pixel with d channels, as in the published code: its 1x1 convolutions are dense layers there.
+Glow on an image of one pixel with d channels, as in the published code: its 1x1 convolutions are
+dense layers there.
 """
 
 import math
@@ -31,7 +33,9 @@ class ActNorm(nn.Module):
         self.log_scale = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor, *, start: bool = False) -> Tensor:
-        """Return y (n, c); with ``start`` set b and s first, so that this batch has mean 0 and variance 1."""
+        """Return y (n, c); with ``start`` set b and s first, so that this batch has mean 0 and
+        variance 1.
+        """
         if start:
             spread = x.var(0, correction=0).sqrt() + _LEAST
             self.bias.data.copy_(-x.mean(0))
@@ -44,7 +48,10 @@ class ActNorm(nn.Module):
 
 
 class Coupling(nn.Module):
-    """(x1, x2) -> (x1, x2 + m(x1)); m: two dense layers of 32, each with actnorm and ReLU, then a zero one."""
+    """(x1, x2) -> (x1, x2 + m(x1)).
+
+    M: two dense layers of 32, each with actnorm and ReLU, then a zero one.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -62,7 +69,10 @@ class Coupling(nn.Module):
         fixed, moved = x.chunk(2, dim=1)
         hidden = self.first_norm(functional.linear(fixed, self.first), start=start).relu()
         hidden = self.second_norm(functional.linear(hidden, self.second), start=start).relu()
-        shift = functional.linear(hidden, self.last, self.last_bias) * (_LOG_SCALE * self.last_log_scale).exp()
+        shift = (
+            functional.linear(hidden, self.last, self.last_bias)
+            * (_LOG_SCALE * self.last_log_scale).exp()
+        )
         return torch.cat([fixed, moved + shift], dim=1)
 
 
@@ -80,19 +90,25 @@ class FlowStep(nn.Module):
 
 
 class Glow(nn.Module):
-    """3 levels of 3 steps; after each level but the last, the second half of the channels is done (factored out)."""
+    """3 levels of 3 steps; after each level but the last, the second half of the channels is done
+    (factored out).
+    """
 
     def __init__(self, d: int) -> None:
         super().__init__()
         if d % DIVISOR:
             before = f"put e.g. `transforms` whitening:{max(d - d % DIVISOR, DIVISOR)} before it"
-            raise UsageError(f"transform 'flow' takes a width divisible by {DIVISOR}, and {d} is not; {before}")
+            raise UsageError(
+                f"transform 'flow' takes a width divisible by {DIVISOR}, and {d} is not; {before}"
+            )
         self.levels = nn.ModuleList(
             nn.ModuleList(FlowStep(d >> level) for _ in range(STEPS)) for level in range(LEVELS)
         )
 
     def start(self, batch: Tensor, generator: torch.Generator) -> None:
-        """Set what learning starts from: hidden layers N(0, 0.05), actnorms from one batch (n, d), in float32."""
+        """Set what learning starts from: hidden layers N(0, 0.05), actnorms from one batch (n, d),
+        in float32.
+        """
         for module in self.modules():
             if isinstance(module, Coupling):
                 module.first.data.normal_(0, _SPREAD, generator=generator)
@@ -113,10 +129,14 @@ class Glow(nn.Module):
 
     def logdet(self) -> Tensor:
         """Return log|dz/dx|: of the actnorms on the way alone, so the same for every x."""
-        return torch.stack([module.norm.logdet() for module in self.modules() if isinstance(module, FlowStep)]).sum()
+        return torch.stack(
+            [module.norm.logdet() for module in self.modules() if isinstance(module, FlowStep)]
+        ).sum()
 
     def loss(self, x: Tensor) -> Tensor:
-        """Return -(log p(z) + log|dz/dx|) / (d ln 2), z ~ N(0, 1) in every channel, averaged over x (n, d)."""
+        """Return -(log p(z) + log|dz/dx|) / (d ln 2), z ~ N(0, 1) in every channel, averaged over x
+        (n, d).
+        """
         z = self(x)
         d = z.size(1)
         log_p = -0.5 * (z.square().sum(1) + d * math.log(2 * math.pi))
@@ -137,7 +157,9 @@ class Flow(Transform):
         needed = "transform 'flow' is fitted on sentences", "model flow"
         self.takes = len(context.fitted(f"{_PREFIX}levels.0.0.norm.bias", *needed, None))
         self._glow = Glow(self.takes)
-        self._glow.load_state_dict(context.learned(_PREFIX, "transform 'flow'", self._glow.state_dict()))
+        self._glow.load_state_dict(
+            context.learned(_PREFIX, "transform 'flow'", self._glow.state_dict())
+        )
         self._glow.to(context.backbone.device).requires_grad_(False)
         self.stages = [("vector", self._glow)]
 

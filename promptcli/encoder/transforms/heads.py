@@ -1,4 +1,6 @@
-"""Networks on the pooled vector: ``projection``, ``cls-pooler``, ``topk-tokens``, ``dense``; and ``normalize``."""
+"""Networks on the pooled vector: ``projection``, ``cls-pooler``, ``topk-tokens``, ``dense``; and
+``normalize``.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -36,11 +38,15 @@ class Dense(Transform):
         self.spec = f"dense:{number}:{activation}"
         names = [f"dense.{number}.{name}" for name in ("weight", "bias")]
         if any(name not in context.tensors for name in names):
-            raise UsageError(f"transform {self.spec!r} needs learned tensors, which are missing; load its model")
+            raise UsageError(
+                f"transform {self.spec!r} needs learned tensors, which are missing; load its model"
+            )
         self._tensors = {name: context.tensors[name].float() for name in names}
         weight, bias = (tensor.to(context.backbone.device) for tensor in self._tensors.values())
         self.takes = weight.size(1)
-        self.stages = [("vector", lambda vectors: activate(functional.linear(vectors.float(), weight, bias)))]
+        self.stages = [
+            ("vector", lambda vectors: activate(functional.linear(vectors.float(), weight, bias)))
+        ]
 
 
 class Normalize(Transform):
@@ -77,7 +83,8 @@ def _linear(context: BuildContext) -> nn.Sequential:
 
 
 def _mlm(context: BuildContext) -> nn.Module:
-    """Dense, GELU and LayerNorm, starting as the pre-trained head's (supervised PromptBERT, OptiPrompt).
+    """Dense, GELU and LayerNorm, starting as the pre-trained head's (supervised PromptBERT,
+    OptiPrompt).
 
     Learned numbers need no pre-trained head: an author's checkpoint has none beside them.
     """
@@ -87,8 +94,14 @@ def _mlm(context: BuildContext) -> nn.Module:
         if f"{_PREFIX}0.LayerNorm.weight" not in context.tensors:
             raise
         width = context.backbone.width
-        parts = {"dense": nn.Linear(width, width), "gelu": nn.GELU(), "LayerNorm": nn.LayerNorm(width, eps=1e-12)}
-        return nn.Sequential(nn.Sequential(OrderedDict(parts)))  # by the names that BERT's own head has
+        parts = {
+            "dense": nn.Linear(width, width),
+            "gelu": nn.GELU(),
+            "LayerNorm": nn.LayerNorm(width, eps=1e-12),
+        }
+        return nn.Sequential(
+            nn.Sequential(OrderedDict(parts))
+        )  # by the names that BERT's own head has
 
 
 #: What a projection may be made of.
@@ -108,7 +121,9 @@ class Projection(Transform):
         self.spec = f"projection:{kind}"
         self.takes = context.backbone.width
         self.module = make(context).to(context.backbone.device)  #: the network, float32
-        self.module.load_state_dict(context.learned(_PREFIX, f"transform {self.spec!r}", self.module.state_dict()))
+        self.module.load_state_dict(
+            context.learned(_PREFIX, f"transform {self.spec!r}", self.module.state_dict())
+        )
         self.module.eval().requires_grad_(False)
         self.stages = [("head", lambda vectors: self.module(vectors.float()))]
 
@@ -116,7 +131,9 @@ class Projection(Transform):
         return {f"{_PREFIX}{name}": tensor for name, tensor in self.module.state_dict().items()}
 
 
-def start_projection(kind: str, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
+def start_projection(
+    kind: str, context: BuildContext, generator: torch.Generator
+) -> dict[str, Tensor]:
     """Return the numbers that a projection starts learning from."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
@@ -128,14 +145,19 @@ _PUBLISHED_K = 200  # PromptBERT 4.1
 
 
 class TopKTokens(Transform):
-    """h = sum_v W_v p_v / sum_v p_v over the k most probable tokens v; W the word-embedding matrix."""
+    """h = sum_v W_v p_v / sum_v p_v over the k most probable tokens v.
+
+    W the word-embedding matrix.
+    """
 
     def __init__(self, context: BuildContext) -> None:
         k = context.count("topk-tokens", default=_PUBLISHED_K)
         assert k is not None
         rows = context.backbone.token_rows
         if k > len(rows):
-            raise UsageError(f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {len(rows)} tokens")
+            raise UsageError(
+                f"transform 'topk-tokens:{k}' is not allowed; the vocabulary has {len(rows)} tokens"
+            )
         self.spec = f"topk-tokens:{k}"
         self.takes = context.backbone.last_width
         self._k = k
@@ -144,6 +166,10 @@ class TopKTokens(Transform):
         self.stages = [("head", head.to_hidden), ("logits", head.to_logits), ("vector", self._mix)]
 
     def _mix(self, logits: Tensor) -> Tensor:
-        """Return (n, d) from logits (n, v): softmax over the whole vocabulary, then the k best, renormalised."""
+        """Return (n, d) from logits (n, v): softmax over the whole vocabulary, then the k best,
+        renormalised.
+        """
         best, tokens = logits.softmax(-1).topk(self._k, dim=-1)
-        return (best.unsqueeze(1) @ self._rows[tokens].float()).squeeze(1) / best.sum(-1, keepdim=True)
+        return (best.unsqueeze(1) @ self._rows[tokens].float()).squeeze(1) / best.sum(
+            -1, keepdim=True
+        )

@@ -1,4 +1,6 @@
-"""Transforms along principal axes: ``whitening``, ``all-but-the-top``, ``spectral``, and ``embed-filter``."""
+"""Transforms along principal axes: ``whitening``, ``all-but-the-top``, ``spectral``, and
+``embed-filter``.
+"""
 
 import re
 from abc import abstractmethod
@@ -15,20 +17,27 @@ from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 
 NOISE = 1e-10  #: variance, relative to the largest, that float32 rounding alone can make
-_CONSTANT = 1e-12  #: variance, relative to the mean square, below which vectors are one vector and its rounding
+#: variance, relative to the mean square, below which vectors are one vector and its rounding
+_CONSTANT = 1e-12
 Array = NDArray[np.float64]
 
 
 def one_sign(basis: Array) -> Array:
-    """Return axes (d, r) whose largest number is positive: a decomposition leaves the sign to chance."""
+    """Return axes (d, r) whose largest number is positive: a decomposition leaves the sign to
+    chance.
+    """
     largest = np.take_along_axis(basis, np.abs(basis).argmax(0)[None], axis=0)
     return basis * np.where(largest < 0, -1.0, 1.0)
 
 
 class FittedAxes(Transform):
-    """y = (x - mu) M; mu (d,) and the numbers that M is made of are fitted on sentences and stored by name."""
+    """y = (x - mu) M; mu (d,) and the numbers that M is made of are fitted on sentences and stored
+    by name.
+    """
 
-    names: tuple[str, str]  #: of mu and the other numbers: the transform's own name, and what they are
+    names: tuple[
+        str, str
+    ]  #: of mu and the other numbers: the transform's own name, and what they are
     side = 0  #: which side of the other numbers is d
 
     def __init__(self, context: BuildContext) -> None:
@@ -54,11 +63,16 @@ class FittedAxes(Transform):
         n, d = vectors.shape
         name = cls.names[0].partition(".")[0]
         if n <= d:
-            raise UsageError(f"{name} of {d} dimensions needs more than {d} sentences to span them; {n} were given")
+            raise UsageError(
+                f"{name} of {d} dimensions needs more than {d} sentences to span them; {n} were"
+                " given"
+            )
         wide = vectors.astype(np.float64)
         basis, variances, _ = np.linalg.svd(np.cov(wide, rowvar=False))
         if not variances[0] > _CONSTANT * np.square(wide).mean():
-            raise UsageError(f"{name} needs vectors that differ; those of the {n} sentences are all the same")
+            raise UsageError(
+                f"{name} needs vectors that differ; those of the {n} sentences are all the same"
+            )
         mean = wide.mean(0)
         axes = cls.of_axes(one_sign(basis), variances)
         return {
@@ -68,12 +82,17 @@ class FittedAxes(Transform):
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
-        """Return the numbers to store, from all axes (d, d), one a column, by falling variance (d,)."""
+        """Return the numbers to store, from all axes (d, d), one a column, by falling variance
+        (d,).
+        """
         return basis
 
 
 class AllButTheTop(FittedAxes):
-    """y = x - mu - sum_{i <= k} (u_i . (x - mu)) u_i (algorithm 1), axes (k, d); without k, the paper's d / 100."""
+    """y = x - mu - sum_{i <= k} (u_i . (x - mu)) u_i (algorithm 1), axes (k, d).
+
+    Without k, the paper's d / 100.
+    """
 
     names, side = ("all-but-the-top.mean", "all-but-the-top.axes"), 1
 
@@ -81,7 +100,9 @@ class AllButTheTop(FittedAxes):
         rows, d = stored.shape
         k, most = context.count("all-but-the-top", default=max(1, round(d / 100))), min(rows, d - 1)
         if k is None or k > most:
-            raise UsageError(f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}")
+            raise UsageError(
+                f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}"
+            )
         axes = stored[:k]
         return f"all-but-the-top:{k}", axes, torch.eye(d, device=axes.device) - axes.T @ axes
 
@@ -91,7 +112,10 @@ class AllButTheTop(FittedAxes):
 
 
 class Spectral(FittedAxes):
-    """y = (x - mu) U[:, A:d-B], U (d, d) by falling variance; without A-B, a quarter of d at either end."""
+    """y = (x - mu) U[:, A:d-B], U (d, d) by falling variance.
+
+    Without A-B, a quarter of d at either end.
+    """
 
     names = ("spectral.mean", "spectral.axes")
 
@@ -110,10 +134,13 @@ _FULL = 0.5  #: the exponent of the paper: unit variance in every direction
 
 
 class Whitening(FittedAxes):
-    """y = (x - mu) W[:, :k], W = U diag(s^-a); the vectors stay unnormalised (cosine divides by the length).
+    """y = (x - mu) W[:, :k], W = U diag(s^-a).
 
-    Sigma = U diag(s) U^T is the covariance. a = 1/2, the default, is the paper's; 1/4 goes half of the way, 0 only
-    turns the axes. ``all`` in the place of k keeps all columns. Stored are U diag(s^-1/2) (d, k), for any exponent.
+    The vectors stay unnormalised (cosine divides by the length).
+
+    Sigma = U diag(s) U^T is the covariance. a = 1/2, the default, is the paper's; 1/4 goes half of
+    the way, 0 only turns the axes. ``all`` in the place of k keeps all columns. Stored are U
+    diag(s^-1/2) (d, k), for any exponent.
     """
 
     ordered = True
@@ -121,16 +148,24 @@ class Whitening(FittedAxes):
 
     def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
         spec = f"whitening:{context.argument}"
-        match = re.fullmatch(r"([1-9]\d*|all)(?::(\d+(?:\.\d+)?|\.\d+))?", context.argument or "all", flags=re.ASCII)
+        match = re.fullmatch(
+            r"([1-9]\d*|all)(?::(\d+(?:\.\d+)?|\.\d+))?", context.argument or "all", flags=re.ASCII
+        )
         exponent = float(match[2] or _FULL) if match else -1.0
         if match is None or exponent > 1:
-            allowed = "a whole number, e.g. whitening:200, and perhaps an exponent from 0 to 1, whitening:all:0.25"
+            allowed = (
+                "a whole number, e.g. whitening:200, and perhaps an exponent from 0 to 1,"
+                " whitening:all:0.25"
+            )
             raise UsageError(f"transform {spec!r} is not allowed; give {allowed}")
         k = None if match[1] == "all" else int(match[1])
         if k is not None and k > stored.size(1):
-            raise UsageError(f"transform {spec!r} is not allowed; the fitted matrix has {stored.size(1)} columns")
+            raise UsageError(
+                f"transform {spec!r} is not allowed; the fitted matrix has {stored.size(1)} columns"
+            )
         kept = stored[:, :k].contiguous()
-        # a column is u s^-1/2 and u has length 1, so its length to the power of 2a - 1 is s^(1/2 - a)
+        # a column is u s^-1/2 and u has length 1, so its length to the power of 2a - 1 is s^(1/2 -
+        # a)
         matrix = kept * torch.linalg.vector_norm(kept, dim=0).pow(2 * exponent - 1)
         if exponent != _FULL:
             return f"whitening:{k or 'all'}:{exponent:g}", kept, matrix
@@ -138,7 +173,9 @@ class Whitening(FittedAxes):
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
-        """Leave out directions of rounding alone: LayerNorm loses one, the mean, which s^-1/2 would blow up."""
+        """Leave out directions of rounding alone: LayerNorm loses one, the mean, which s^-1/2 would
+        blow up.
+        """
         varying = variances > variances[0] * NOISE
         whitened: Array = basis[:, varying] / np.sqrt(variances[varying])
         return whitened
@@ -150,19 +187,26 @@ _OUTPUT_AXES: WeakKeyDictionary[Backbone, Array] = WeakKeyDictionary()
 
 
 class EmbedFilter(Transform):
-    """y = x V[:, A:d-B], V the right singular vectors of the output embeddings (v, d); without A-B, half of d stays."""
+    """y = x V[:, A:d-B], V the right singular vectors of the output embeddings (v, d).
+
+    Without A-B, half of d stays.
+    """
 
     def __init__(self, context: BuildContext) -> None:
         backbone = context.backbone
         if backbone not in _OUTPUT_AXES:
             rows = backbone.head.rows.detach().cpu().double()
-            _, basis = torch.linalg.eigh(rows.T @ rows)  # ascending; V of the SVD at a fraction of its cost
+            _, basis = torch.linalg.eigh(
+                rows.T @ rows
+            )  # ascending; V of the SVD at a fraction of its cost
             _OUTPUT_AXES[backbone] = one_sign(basis.flip(1).numpy())
         axes = _OUTPUT_AXES[backbone]
         self.takes = len(axes)
         top, bottom = _ends("embed-filter", context.argument, self.takes)
         self.spec = f"embed-filter:{top}-{bottom}"
-        columns = torch.from_numpy(axes[:, top : self.takes - bottom].astype(np.float32)).to(backbone.device)
+        columns = torch.from_numpy(axes[:, top : self.takes - bottom].astype(np.float32)).to(
+            backbone.device
+        )
         self.stages = [("vector", lambda vectors: vectors @ columns)]
 
 
@@ -176,5 +220,7 @@ def _ends(name: str, argument: str | None, d: int) -> tuple[int, int]:
     if top + bottom >= d:
         allowed = f"how many of {d} axes to drop at the top and the bottom, fewer than {d} together"
         example = f"{name}:{max(d // 16, 1)}-{d // 4}"
-        raise UsageError(f"transform '{name}:{argument}' is not allowed; give {allowed}, e.g. {example}")
+        raise UsageError(
+            f"transform '{name}:{argument}' is not allowed; give {allowed}, e.g. {example}"
+        )
     return top, bottom

@@ -13,7 +13,9 @@ class Transform:
 
     spec: str  #: name and argument, as a recipe writes them
     stages: Sequence[Stage]  #: name and function of each step, in order
-    ordered = False  #: whether columns are sorted by falling variance, so that the first k of them are a usable vector
+    #: whether columns are sorted by falling variance, so that the first k of them are a usable
+    #: vector
+    ordered = False
     takes: int | None = None  #: width d of the vectors that it takes; None for any
     _tensors: Mapping[str, Tensor] = MappingProxyType({})
 

@@ -1,4 +1,7 @@
-"""Training methods: one paper a file, and this table. Pure data; a new method is a file, its import and a row here."""
+"""Training methods: one paper a file, and this table.
+
+Pure data; a new method is a file, its import and a row here.
+"""
 
 import dataclasses
 from collections.abc import Iterator
@@ -67,15 +70,24 @@ def forms() -> Iterator[Method]:
 
 
 def all_settings() -> type:
-    """Return a dataclass of every method's settings, each once; the help names the methods that have it."""
+    """Return a dataclass of every method's settings, each once.
+
+    The help names the methods that have it.
+    """
     shared = {item.name for item in dataclasses.fields(ContrastiveSettings)}
     rows: dict[str, Any] = {}
     for method in forms():
         hints = get_type_hints(type(method.small))
         for item in dataclasses.fields(method.small):
-            metadata = {key: item.metadata[key] for key in ("help", "min", "max", "panel") if key in item.metadata}
+            metadata = {
+                key: item.metadata[key]
+                for key in ("help", "min", "max", "panel")
+                if key in item.metadata
+            }
             if item.name not in shared:
-                owners = dict.fromkeys(form.name for form in forms() if item.name in vars(form.small))
+                owners = dict.fromkeys(
+                    form.name for form in forms() if item.name in vars(form.small)
+                )
                 metadata["help"] = f"{', '.join(owners)}: {metadata['help']}"
                 metadata["panel"] = "Settings of single methods"
             field = dataclasses.field(default=item.default, metadata=metadata)

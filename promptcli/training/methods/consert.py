@@ -1,11 +1,15 @@
-"""ConSERT (Yan et al., 2021): two augmentations of the embedding layer as two views; alone, or with NLI's classes."""
+"""ConSERT (Yan et al., 2021): two augmentations of the embedding layer as two views.
+
+Alone, or with NLI's classes.
+"""
 
 from dataclasses import dataclass, replace
 
 from promptcli.training.methods.method import Method, Variant
 from promptcli.training.methods.training_settings import ContrastiveSettings, setting
 
-#: Augmentations of the embedding layer (``training.objectives.consert``), and the one that needs labels.
+#: Augmentations of the embedding layer (``training.objectives.consert``), and the one that needs
+#: labels.
 AUGMENTATIONS = ("none", "shuffle", "token-cutoff", "feature-cutoff", "dropout")
 ADVERSARIAL = "adversarial"
 
@@ -21,7 +25,9 @@ class AugmentationSettings(ContrastiveSettings):
         choices=AUGMENTATIONS,
     )
     augment_second: str = setting("shuffle", "second view, as the first.", choices=AUGMENTATIONS)
-    cutoff_rate: float = setting(0.2, "share of tokens, features or numbers set to 0.", min=0, max=0.99)
+    cutoff_rate: float = setting(
+        0.2, "share of tokens, features or numbers set to 0.", min=0, max=0.99
+    )
 
     @property
     def augmentations(self) -> tuple[str, str]:
@@ -33,8 +39,12 @@ class JointSettings(AugmentationSettings):
     """Settings of its joint form, by labelled pairs."""
 
     augment_first: str = setting("none", "see above", choices=(*AUGMENTATIONS, ADVERSARIAL))
-    augment_second: str = setting("token-cutoff", "see above", choices=(*AUGMENTATIONS, ADVERSARIAL))
-    contrastive_weight: float = setting(0.15, "weight of the contrastive loss next to the classifier's.", min=0)
+    augment_second: str = setting(
+        "token-cutoff", "see above", choices=(*AUGMENTATIONS, ADVERSARIAL)
+    )
+    contrastive_weight: float = setting(
+        0.15, "weight of the contrastive loss next to the classifier's.", min=0
+    )
     perturbation: float = setting(1.0, "length of the adversarial step of a token.", min=0)
 
 
@@ -42,12 +52,24 @@ class JointSettings(AugmentationSettings):
 _PROGRAM = {"optimizer": "adamw-uncorrected", "patience": 10, "weight_decay": 0.01}
 #: The best of the paper's pairs; its own dropout would be a third augmentation.
 _UNSUPERVISED = AugmentationSettings(
-    batch_size=96, learning_rate=5e-7, epochs=10, eval_steps=200, max_length=64, dropout=0.0, warmup=0.1
+    batch_size=96,
+    learning_rate=5e-7,
+    epochs=10,
+    eval_steps=200,
+    max_length=64,
+    dropout=0.0,
+    warmup=0.1,
 )
 #: The large models' runs shuffle one view; the other is unchanged.
 _LARGE = _UNSUPERVISED.replace(epochs=25, augment_first="none", augment_second="shuffle")
 _JOINT = JointSettings(
-    batch_size=96, learning_rate=2e-5, eval_steps=200, max_length=64, warmup=0.1, weight_decay=0.01, cutoff_rate=0.1
+    batch_size=96,
+    learning_rate=2e-5,
+    eval_steps=200,
+    max_length=64,
+    warmup=0.1,
+    weight_decay=0.01,
+    cutoff_rate=0.1,
 )
 
 UNSUPERVISED = Method(
@@ -68,9 +90,14 @@ UNSUPERVISED = Method(
 
 JOINT = replace(
     UNSUPERVISED,
-    source="ConSERT, joint: softmax over [u; v; |u - v|; max(u, v)^2] of labelled pairs and 0.15 NT-Xent",
+    source=(
+        "ConSERT, joint: softmax over [u; v; |u - v|; max(u, v)^2] of labelled pairs and 0.15"
+        " NT-Xent"
+    ),
     learns=("backbone", "classifier"),
     objective="nt-xent-joint",
     small=_JOINT.replace(learning_rate=1e-4, eval_steps=50),
-    paper=dict.fromkeys(("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _JOINT),
+    paper=dict.fromkeys(
+        ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large"), _JOINT
+    ),
 )

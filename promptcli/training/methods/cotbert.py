@@ -1,4 +1,6 @@
-"""CoT-BERT (Zhang et al., 2024): a template of two stages read at its second mask, and a view that negates it."""
+"""CoT-BERT (Zhang et al., 2024): a template of two stages read at its second mask, and a view that
+negates it.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,7 +20,9 @@ _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 
 def _views(sentence: str) -> Views:
-    """Return the three templates around ``sentence``, [X] in quotes as a family's vocabulary has them."""
+    """Return the three templates around ``sentence``, [X] in quotes as a family's vocabulary has
+    them.
+    """
     two = "means [MASK] , so it can be summarized as [MASK] ."
     not_two = "does not mean [MASK] , so it cannot be summarized as [MASK] ."
     return (
@@ -29,13 +33,18 @@ def _views(sentence: str) -> Views:
 
 
 @dataclass(frozen=True)
-class CoTBERTSettings(QuoteSettings, SelectionSettings, DenoisingSettings, TemplateSettings, ContrastiveSettings):
+class CoTBERTSettings(
+    QuoteSettings, SelectionSettings, DenoisingSettings, TemplateSettings, ContrastiveSettings
+):
     """Settings of CoT-BERT."""
 
     most_templates: ClassVar[int] = 3
 
     negatives_within: int = setting(
-        0, "negatives come from groups of N examples; 0: from the whole batch.", min=0, published=128
+        0,
+        "negatives come from groups of N examples; 0: from the whole batch.",
+        min=0,
+        published=128,
     )
 
 
@@ -43,7 +52,10 @@ _PAPER = CoTBERTSettings(batch_size=256, learning_rate=1e-5)
 
 COTBERT = Method(
     name="cotbert",
-    source="CoT-BERT, unsupervised: two-stage templates read at the second mask, a negative view, denoising",
+    source=(
+        "CoT-BERT, unsupervised: two-stage templates read at the second mask, a negative view,"
+        " denoising"
+    ),
     pooling="last/mask:2",
     learns=("backbone",),
     variants={"*": Variant(_views('"[X]"')), **dict.fromkeys(_ROBERTA, Variant(_views("' [X] '")))},

@@ -1,10 +1,16 @@
-"""CSE-SFP (Zhang et al., 2025): the two ends of a template of two stages are the two views, from one pass."""
+"""CSE-SFP (Zhang et al., 2025): the two ends of a template of two stages are the two views, from
+one pass.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import ContrastiveSettings, LoRASettings, TemplateSettings
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    LoRASettings,
+    TemplateSettings,
+)
 
 
 @dataclass(frozen=True)
@@ -21,11 +27,15 @@ def _variant(first: str, second: str = "it can be summarized as") -> Variant:
 
 
 #: The released runs' settings; their base weights are in 4 bits, here they are float32.
-_RELEASED = CSESFPSettings(batch_size=256, learning_rate=4e-5, eval_steps=150, warmup_steps=100, dropout=0.0)
+_RELEASED = CSESFPSettings(
+    batch_size=256, learning_rate=4e-5, eval_steps=150, warmup_steps=100, dropout=0.0
+)
 
 CSESFP = Method(
     name="cse-sfp",
-    source="CSE-SFP, unsupervised: the states at both ends of a two-stage template, in a single pass",
+    source=(
+        "CSE-SFP, unsupervised: the states at both ends of a two-stage template, in a single pass"
+    ),
     pooling="last/last-token",
     training_pooling="last/avg",  # whose pass has every token's state
     text_rule="prompteol",

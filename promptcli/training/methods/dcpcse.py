@@ -1,9 +1,15 @@
-"""DCPCSE (Jiang and Wang, 2022): deep continuous prefixes on a frozen backbone (tables 3 and 4: settings)."""
+"""DCPCSE (Jiang and Wang, 2022): deep continuous prefixes on a frozen backbone (tables 3 and 4:
+settings).
+"""
 
 from dataclasses import dataclass, replace
 
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import ContrastiveSettings, MaskedLMSettings, setting
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    MaskedLMSettings,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -18,7 +24,9 @@ class DCPCSESettings(MaskedLMSettings, ContrastiveSettings):
 
 _BERT = DCPCSESettings(batch_size=256, learning_rate=3e-2)
 _ROBERTA = DCPCSESettings(batch_size=64, learning_rate=3e-2, prefix_length=14, mlm_weight=0.1)
-_SUPERVISED = DCPCSESettings(keep_head=True, batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12)
+_SUPERVISED = DCPCSESettings(
+    keep_head=True, batch_size=256, learning_rate=5e-3, epochs=10, prefix_length=12
+)
 
 UNSUPERVISED = Method(
     name="dcpcse",

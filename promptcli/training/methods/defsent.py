@@ -1,4 +1,6 @@
-"""DefSent (Tsukagoshi, Sasano and Takeda, 2021): a definition's vector predicts the word that it defines."""
+"""DefSent (Tsukagoshi, Sasano and Takeda, 2021): a definition's vector predicts the word that it
+defines.
+"""
 
 from dataclasses import dataclass
 
@@ -21,7 +23,9 @@ class DefSentSettings(TrainingSettings):
 
 
 #: The mean, the best of the paper's for BERT-base; [CLS] at half the rate.
-_PAPER = DefSentSettings(batch_size=16, learning_rate=1.13e-5, eval_steps=500, max_length=128, warmup=0.1)
+_PAPER = DefSentSettings(
+    batch_size=16, learning_rate=1.13e-5, eval_steps=500, max_length=128, warmup=0.1
+)
 
 DEFSENT = Method(
     name="defsent",

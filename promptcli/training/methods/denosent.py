@@ -1,9 +1,15 @@
-"""DenoSent (Wang et al., 2024): PromptBERT's reading, and a decoder that restores a sentence from its vector."""
+"""DenoSent (Wang et al., 2024): PromptBERT's reading, and a decoder that restores a sentence from
+its vector.
+"""
 
 from dataclasses import dataclass
 
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import ContrastiveSettings, TemplateSettings, setting
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    TemplateSettings,
+    setting,
+)
 
 _TEMPLATE = '"[X]" means [MASK].'
 
@@ -16,12 +22,20 @@ class DenoSentSettings(TemplateSettings, ContrastiveSettings):
     restoring_weight: float = setting(7.0, "weight of the decoder's loss.", min=0)
     decoder_layers: int = setting(16, "layers of the decoder, which is not kept.", min=1, max=64)
     decoder_heads: int = setting(1, "attention heads of the decoder.", min=1, max=64)
-    decoder_noise: float = setting(0.825, "dropout of the embeddings that the decoder sees.", min=0, max=0.99)
+    decoder_noise: float = setting(
+        0.825, "dropout of the embeddings that the decoder sees.", min=0, max=0.99
+    )
 
 
-#: Its data are sentences with translations there and back as positives; ours are the sentences alone.
+#: Its data are sentences with translations there and back as positives; ours are the sentences
+#: alone.
 _PAPER = DenoSentSettings(
-    batch_size=64, learning_rate=4e-5, schedule="constant", warmup_steps=500, steps=5000, eval_steps=50
+    batch_size=64,
+    learning_rate=4e-5,
+    schedule="constant",
+    warmup_steps=500,
+    steps=5000,
+    eval_steps=50,
 )
 
 DENOSENT = Method(
@@ -29,7 +43,8 @@ DENOSENT = Method(
     source="DenoSent: InfoNCE at the mask, and a denoising decoder whose only memory is the vector",
     pooling="last/mask",
     needs_pooling="last/mask",
-    training_pooling="first-last/avg",  # whose pass has every token's states, the embedding layer's too
+    # whose pass has every token's states, the embedding layer's too
+    training_pooling="first-last/avg",
     period=False,
     learns=("backbone", "decoder"),
     variants={"*": Variant((_TEMPLATE, _TEMPLATE), head="linear")},

@@ -1,4 +1,6 @@
-"""Distillation: a student learns the vectors of a teacher encoder, or its similarities of sentences."""
+"""Distillation: a student learns the vectors of a teacher encoder, or its similarities of
+sentences.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,7 +8,12 @@ from typing import ClassVar
 from promptcli.named_templates import has_mask
 from promptcli.recipe import SLOT, pooling_for
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import TeacherSettings, TemplateSettings, Views, setting
+from promptcli.training.methods.training_settings import (
+    TeacherSettings,
+    TemplateSettings,
+    Views,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -17,36 +24,54 @@ class DistillSettings(TeacherSettings, TemplateSettings):
 
     target: str = setting(
         "vectors",
-        "target of learning: the teacher's vectors, or only its cosines of all pairs of a batch (similarities).",
+        "target of learning: the teacher's vectors, or only its cosines of all pairs of a batch"
+        " (similarities).",
         choices=("vectors", "similarities"),
     )
-    similarity_weight: float = setting(5.0, "weight of the cosines of all pairs if the target is vectors.", min=0)
-    contrastive_weight: float = setting(0.0, "weight of a contrastive loss if the data are pairs or triplets.", min=0)
+    similarity_weight: float = setting(
+        5.0, "weight of the cosines of all pairs if the target is vectors.", min=0
+    )
+    contrastive_weight: float = setting(
+        0.0, "weight of a contrastive loss if the data are pairs or triplets.", min=0
+    )
     temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
-    guide: bool = setting(True, "no negatives that the teacher finds nearer to a sentence than its positive.")
+    guide: bool = setting(
+        True, "no negatives that the teacher finds nearer to a sentence than its positive."
+    )
 
     pool: str = setting(
-        "", "Pooling of the student, e.g. static/avg, for which only word embeddings learn; default: by the template."
+        "",
+        "Pooling of the student, e.g. static/avg, for which only word embeddings learn; default: by"
+        " the template.",
     )
 
     def templates(self, views: Views) -> Views:
         return self.template or views
 
     def pooling(self, own: str) -> str:
-        """Return ``pool``, else the mask's state if the template that is given has a mask; else ``own``."""
+        """Return ``pool``, else the mask's state if the template that is given has a mask; else
+        ``own``.
+        """
         if self.pool:
             return self.pool
-        return pooling_for(self.template[0]) if self.template and has_mask(self.template[0]) else own
+        return (
+            pooling_for(self.template[0]) if self.template and has_mask(self.template[0]) else own
+        )
 
 
 DISTILL = Method(
     name="distill",
-    source="distillation of a sentence encoder: its vectors (Reimers and Gurevych, 2020), or its similarities"
-    " (Tung and Mori, 2019)",
+    source=(
+        "distillation of a sentence encoder: its vectors (Reimers and Gurevych, 2020), or its"
+        " similarities (Tung and Mori, 2019)"
+    ),
     pooling="last/avg",
     period=False,  # the student reads at test as in training
     learns=("backbone",),
-    variants={"*": Variant((SLOT,), head=None), "causal": Variant((SLOT,), head=None, pooling="last/last-token")},
+    variants={
+        "*": Variant((SLOT,), head=None),
+        "causal": Variant((SLOT,), head=None, pooling="last/last-token"),
+    },
     objective="distillation",
     small=DistillSettings(
         batch_size=128,

@@ -1,4 +1,6 @@
-"""IS-BERT (Zhang et al., 2020): convolutions over the token states, local-global mutual information."""
+"""IS-BERT (Zhang et al., 2020): convolutions over the token states, local-global mutual
+information.
+"""
 
 from dataclasses import dataclass
 
@@ -21,11 +23,15 @@ class ISBERTSettings(TrainingSettings):
         return f"{own}:{self.activation}"
 
 
-_PAPER = ISBERTSettings(batch_size=32, learning_rate=2e-6, eval_steps=1000, max_length=128, warmup=0.1)
+_PAPER = ISBERTSettings(
+    batch_size=32, learning_rate=2e-6, eval_steps=1000, max_length=128, warmup=0.1
+)
 
 ISBERT = Method(
     name="isbert",
-    source="IS-BERT: kernels 1, 3 and 5 over token states, mutual information of sentence and tokens",
+    source=(
+        "IS-BERT: kernels 1, 3 and 5 over token states, mutual information of sentence and tokens"
+    ),
     pooling="last/cnn",
     untrained_pooling="last/avg",
     needs_pooling="last/cnn",

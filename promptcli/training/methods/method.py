@@ -16,8 +16,10 @@ from promptcli.training.methods.training_settings import (
     Views,
 )
 
-_BASE = "bert-base-uncased"  #: the backbone whose published settings hold for backbones without published ones
-_SMALL = 512  #: below this width the published settings, found on 768 and 1024, are not the best (docs/log.md)
+#: the backbone whose published settings hold for backbones without published ones
+_BASE = "bert-base-uncased"
+#: below this width the published settings, found on 768 and 1024, are not the best (docs/log.md)
+_SMALL = 512
 
 
 def keeps_head(settings: TrainingSettings) -> bool:
@@ -30,7 +32,9 @@ class Variant:
     """What a method does for one family of backbones."""
 
     views: Views = (SLOT, SLOT)  #: templates of the views; the first is also the test's
-    head: str | None = "tanh"  #: projection while training (``tanh``, ``mlm``); None: the vectors themselves
+    head: str | None = (
+        "tanh"  #: projection while training (``tanh``, ``mlm``); None: the vectors themselves
+    )
     denoise_at_test: str = "none"  #: place of h - h_hat in the kept head's encoder, or ``none``
     pooling: str | None = None  #: of the sentence vector, if it differs from the method's
 
@@ -38,8 +42,13 @@ class Variant:
         return tuple(settings.prompt(template) for template in settings.templates(self.views))
 
     def training_prompts(self, settings: TrainingSettings) -> Views:
-        """Return the views' prompts while training, which the published code may write in another way."""
-        return tuple(settings.prompt(settings.in_training(template)) for template in settings.templates(self.views))
+        """Return the views' prompts while training, which the published code may write in another
+        way.
+        """
+        return tuple(
+            settings.prompt(settings.in_training(template))
+            for template in settings.templates(self.views)
+        )
 
 
 def _with_first(views: Views, prompt: str) -> Views:
@@ -63,25 +72,35 @@ class Method:
     name: str  #: as typed
     source: str  #: paper and section
     pooling: str  #: of the sentence vector at test
-    #: ``backbone`` if it is tuned, ``adapter`` (LoRA); ``prompt``, ``pooling``, ``classifier`` are named only: as a
-    #: head they always learn.
+    #: ``backbone`` if it is tuned, ``adapter`` (LoRA); ``prompt``, ``pooling``, ``classifier`` are
+    #: named only: as a head they always learn.
     learns: tuple[str, ...]
-    small: TrainingSettings  #: settings for narrow backbones such as ``mini-bert``, found on development pairs
+    #: settings for narrow backbones such as ``mini-bert``, found on development pairs
+    small: TrainingSettings
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
     variants: Mapping[str, Variant]  #: by family; ``causal``, and ``*`` for all that are not named
-    program: Mapping[str, Any] = field(default_factory=dict)  #: settings of the published program that differ
+    program: Mapping[str, Any] = field(
+        default_factory=dict
+    )  #: settings of the published program that differ
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
-    counts_specials: bool = True  #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
+    counts_specials: bool = (
+        True  #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
+    )
     text_rule: str | None = None  #: of the sentence's characters at test
-    period: bool | None = None  #: whether a missing period is added at test; None: the recipe's default
+    period: bool | None = (
+        None  #: whether a missing period is added at test; None: the recipe's default
+    )
     mlm_decay: float = 1.0  #: factor of the masked-LM loss's weight every 100 steps
     training_pooling: str | None = None  #: of the sentence vector in training, if it differs
     untrained_pooling: str | None = None  #: of the untrained encoder, if pooling itself is learned
-    needs_pooling: str | None = None  #: the only pooling that its objective can train, if there is one only
+    needs_pooling: str | None = (
+        None  #: the only pooling that its objective can train, if there is one only
+    )
 
     def settings(self, backbone: str, width: int) -> TrainingSettings:
-        """Return the settings for a backbone of that width: its published ones, a small one's, or the base's.
+        """Return the settings for a backbone of that width: its published ones, a small one's, or
+        the base's.
 
         If a paper and its code differ they follow the paper; see ``published``.
         """
@@ -92,7 +111,9 @@ class Method:
         return self.paper[_BASE if _BASE in self.paper else next(iter(self.paper))]
 
     def published(self, backbone: str) -> TrainingSettings:
-        """Return the published settings of a backbone, with the choices that made the printed figures."""
+        """Return the published settings of a backbone, with the choices that made the printed
+        figures.
+        """
         return self.paper[backbone].as_published().replace(**self.program)
 
     def changed(self, settings: TrainingSettings, changes: Mapping[str, Any]) -> TrainingSettings:
@@ -100,14 +121,18 @@ class Method:
             if name not in vars(settings):
                 own = ", ".join(settings.own()).replace("_", "-") or "none"
                 option = name.replace("_", "-")
-                raise UsageError(f"method {self.name} has no setting {option}; its own settings: {own}")
+                raise UsageError(
+                    f"method {self.name} has no setting {option}; its own settings: {own}"
+                )
         return settings.replace(**changes)
 
     def starting_as(self, read: Recipe, settings: TrainingSettings, family: str) -> "Method":
-        """Return the method on the template and pooling of the model that it starts from, so that nothing is unlearned.
+        """Return the method on the template and pooling of the model that it starts from, so that
+        nothing is unlearned.
 
-        A template that the settings give wins. So do the method's own if it trains an adapter, whose papers start from
-        another template, or if its objective cannot train the model's pooling.
+        A template that the settings give wins. So do the method's own if it trains an adapter,
+        whose papers start from another template, or if its objective cannot train the model's
+        pooling.
         """
         given = getattr(settings, "template", ())
         trainable = self.needs_pooling in (None, read.pooling)
@@ -117,7 +142,9 @@ class Method:
         own = self.pooling_of(family, settings)
         return replace(
             self,
-            variants={"*": replace(variant, views=_with_first(variant.views, read.prompt), pooling=None)},
+            variants={
+                "*": replace(variant, views=_with_first(variant.views, read.prompt), pooling=None)
+            },
             pooling=read.pooling,
             training_pooling=self.training_pooling if read.pooling == own else None,
             counts_specials=self.counts_specials and read.prompt == SLOT,
@@ -133,7 +160,10 @@ class Method:
         return settings.pooling(self.variant(family).pooling or self.pooling)
 
     def head(self, family: str, settings: TrainingSettings) -> str | None:
-        """Return the head while training; none that would be dropped if the first numbers of vectors have a loss."""
+        """Return the head while training.
+
+        None that would be dropped if the first numbers of vectors have a loss.
+        """
         head = self.variant(family).head
         return head if keeps_head(settings) or not getattr(settings, "dims", "") else None
 
@@ -156,21 +186,35 @@ class Method:
         ).explicit()
 
     def transfer_recipe(self, recipe: Recipe) -> Recipe | None:
-        """Return the recipe of transfer tasks if it differs from ``recipe``, the trained encoder's."""
+        """Return the recipe of transfer tasks if it differs from ``recipe``, the trained
+        encoder's.
+        """
         read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
         return None if read == recipe else read
 
     def selecting(self, recipe: Recipe, settings: TrainingSettings, family: str) -> Recipe:
-        """Return the recipe of the development score: the test's, or the code's, denoised and without period rule."""
+        """Return the recipe of the development score: the test's, or the code's, denoised and
+        without period rule.
+        """
         if not isinstance(settings, SelectionSettings) or settings.selection == "test":
             return recipe
         denoise = recipe.denoise
         if isinstance(settings, MovedBiasSettings) and settings.denoising and denoise == "none":
             denoise = settings.denoise("hidden")
-        return recipe.replace(prompt=self.variant(family).training_prompts(settings)[0], denoise=denoise, period=False)
+        return recipe.replace(
+            prompt=self.variant(family).training_prompts(settings)[0], denoise=denoise, period=False
+        )
 
     def baseline(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
-        """Return the untrained encoder that a run is measured against: the same without anything learned."""
+        """Return the untrained encoder that a run is measured against: the same without anything
+        learned.
+        """
         words = settings.templates(self.variant(family).views)[0]
         pooling = self.untrained_pooling or self.pooling_of(family, settings)
-        return Recipe(backbone=backbone, prompt=words, period=self.period, pooling=pooling, text_rule=self.text_rule)
+        return Recipe(
+            backbone=backbone,
+            prompt=words,
+            period=self.period,
+            pooling=pooling,
+            text_rule=self.text_rule,
+        )

@@ -1,4 +1,6 @@
-"""OptiPrompt (PromptBERT, section 4.2) and SCPCSE (DCPCSE, ablation): a template's words as learned vectors."""
+"""OptiPrompt (PromptBERT, section 4.2) and SCPCSE (DCPCSE, ablation): a template's words as learned
+vectors.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -27,7 +29,8 @@ class OptiPromptSettings(SelectionSettings, SCPCSESettings):
 
     slots: str = setting(
         "position",
-        "place of the learned vectors: position, or lookup of the words in the input, as in the code.",
+        "place of the learned vectors: position, or lookup of the words in the input, as in the"
+        " code.",
         choices=("position", "lookup"),
         published="lookup",
     )
@@ -44,7 +47,11 @@ OPTIPROMPT = Method(
     variants={"*": Variant((_TEMPLATE, _TEMPLATE), head="mlm")},
     counts_specials=False,
     small=OptiPromptSettings(batch_size=128, learning_rate=1e-3, eval_steps=25),
-    paper={"bert-base-uncased": OptiPromptSettings(batch_size=256, learning_rate=3e-5, epochs=5, eval_steps=1000)},
+    paper={
+        "bert-base-uncased": OptiPromptSettings(
+            batch_size=256, learning_rate=3e-5, epochs=5, eval_steps=1000
+        )
+    },
 )
 
 SCPCSE = replace(

@@ -1,4 +1,6 @@
-"""Pcc-tuning (Zhang and Li, 2024): a trained PromptEOL continued on graded pairs, by Pearson's correlation."""
+"""Pcc-tuning (Zhang and Li, 2024): a trained PromptEOL continued on graded pairs, by Pearson's
+correlation.
+"""
 
 from dataclasses import dataclass
 
@@ -13,17 +15,28 @@ _TEMPLATE = 'This sentence : "[X]" can be summarized as'
 class PccSettings(LoRASettings, TemplateSettings, GradedSettings):
     """Settings of Pcc-tuning."""
 
-    loss: str = setting("pearson", "as of sbert-regression.", choices=("squared", "cosent", "angle", "pearson"))
+    loss: str = setting(
+        "pearson", "as of sbert-regression.", choices=("squared", "cosent", "angle", "pearson")
+    )
 
 
 #: The released second stage, on the training pairs of STS-B and SICK-R together.
 _RELEASED = PccSettings(
-    batch_size=216, learning_rate=5e-4, epochs=8, eval_steps=25, warmup_steps=100, max_length=64, dropout=0.0
+    batch_size=216,
+    learning_rate=5e-4,
+    epochs=8,
+    eval_steps=25,
+    warmup_steps=100,
+    max_length=64,
+    dropout=0.0,
 )
 
 PCC_TUNING = Method(
     name="pcc-tuning",
-    source="Pcc-tuning: Pearson's correlation with the scores of graded pairs, after `prompteol` by `start`",
+    source=(
+        "Pcc-tuning: Pearson's correlation with the scores of graded pairs, after `prompteol` by"
+        " `start`"
+    ),
     pooling="last/last-token",
     text_rule="prompteol",
     learns=("adapter",),

@@ -1,4 +1,6 @@
-"""PromptBERT (Jiang et al., 2022): two templates as two views, template denoising (section 4.3; appendix B)."""
+"""PromptBERT (Jiang et al., 2022): two templates as two views, template denoising (section 4.3;
+appendix B).
+"""
 
 from dataclasses import dataclass, replace
 
@@ -57,8 +59,11 @@ SUPERVISED = replace(
         **dict.fromkeys(_ROBERTA, Variant((_THIS, _THIS), head="tanh", denoise_at_test="hidden")),
     },
     plain_transfer=True,
-    small=SupervisedPromptBERTSettings(keep_head=True, batch_size=128, learning_rate=6e-4, eval_steps=25),
+    small=SupervisedPromptBERTSettings(
+        keep_head=True, batch_size=128, learning_rate=6e-4, eval_steps=25
+    ),
     paper=dict.fromkeys(
-        _BACKBONES, SupervisedPromptBERTSettings(keep_head=True, batch_size=512, learning_rate=5e-5, epochs=3)
+        _BACKBONES,
+        SupervisedPromptBERTSettings(keep_head=True, batch_size=512, learning_rate=5e-5, epochs=3),
     ),
 )

@@ -1,10 +1,16 @@
-"""PromptEOL trained (Jiang et al., 2023, section 3.3): SimCSE's losses at the last token, learned by LoRA."""
+"""PromptEOL trained (Jiang et al., 2023, section 3.3): SimCSE's losses at the last token, learned
+by LoRA.
+"""
 
 from dataclasses import dataclass, replace
 
 from promptcli.recipe import RECIPES
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import ContrastiveSettings, LoRASettings, TemplateSettings
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    LoRASettings,
+    TemplateSettings,
+)
 
 _RECIPE = RECIPES["prompteol"]
 _VARIANTS = {"*": Variant((_RECIPE.prompt, _RECIPE.prompt), head=None)}
@@ -15,9 +21,11 @@ class PromptEOLSettings(LoRASettings, TemplateSettings, ContrastiveSettings):
     """Settings of PromptEOL."""
 
 
-_RELEASED = PromptEOLSettings(batch_size=256, learning_rate=5e-4, epochs=1, eval_steps=50, warmup_steps=100)
-#: The released runs' settings; their base weights are in 4 bits, here they are float32. Llama's attention has no
-#: dropout there.
+_RELEASED = PromptEOLSettings(
+    batch_size=256, learning_rate=5e-4, epochs=1, eval_steps=50, warmup_steps=100
+)
+#: The released runs' settings; their base weights are in 4 bits, here they are float32. Llama's
+#: attention has no dropout there.
 _PAPER = {
     "facebook/opt-1.3b": _RELEASED,
     "facebook/opt-2.7b": _RELEASED,
@@ -30,7 +38,10 @@ _PAPER = {
 
 UNSUPERVISED = Method(
     name="prompteol",
-    source="PromptEOL's reading, learned from sentences alone as SimCSE is: two dropout views (not in the paper)",
+    source=(
+        "PromptEOL's reading, learned from sentences alone as SimCSE is: two dropout views (not in"
+        " the paper)"
+    ),
     pooling=_RECIPE.pooling,
     text_rule=_RECIPE.text_rule,
     learns=("adapter",),
@@ -43,5 +54,8 @@ UNSUPERVISED = Method(
 
 SUPERVISED = replace(
     UNSUPERVISED,
-    source="PromptEOL, supervised: entailment pairs, contradictions as hard negatives, LoRA on every linear map",
+    source=(
+        "PromptEOL, supervised: entailment pairs, contradictions as hard negatives, LoRA on every"
+        " linear map"
+    ),
 )

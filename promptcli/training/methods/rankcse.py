@@ -1,9 +1,15 @@
-"""RankCSE (Liu et al., 2023): SimCSE whose rankings of the batch agree between its views, and with a teacher's."""
+"""RankCSE (Liu et al., 2023): SimCSE whose rankings of the batch agree between its views, and with
+a teacher's.
+"""
 
 from dataclasses import dataclass
 
 from promptcli.training.methods.method import Method, Variant
-from promptcli.training.methods.training_settings import ContrastiveSettings, TeacherSettings, setting
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    TeacherSettings,
+    setting,
+)
 
 
 @dataclass(frozen=True)
@@ -11,18 +17,27 @@ class RankCSESettings(TeacherSettings, ContrastiveSettings):
     """Settings of RankCSE."""
 
     ranking: str = setting(
-        "listmle", "loss against the teacher's ranking: listmle or listnet.", choices=("listmle", "listnet")
+        "listmle",
+        "loss against the teacher's ranking: listmle or listnet.",
+        choices=("listmle", "listnet"),
     )
-    consistency_weight: float = setting(1.0, "weight of the divergence of both views' rankings.", min=0)
+    consistency_weight: float = setting(
+        1.0, "weight of the divergence of both views' rankings.", min=0
+    )
     ranking_weight: float = setting(1.0, "weight of the loss against the teacher's ranking.", min=0)
-    teacher_temperature: float = setting(0.025, "temperature of the teacher's cosines for listnet.", min=1e-4)
+    teacher_temperature: float = setting(
+        0.025, "temperature of the teacher's cosines for listnet.", min=1e-4
+    )
 
 
 _PAPER = RankCSESettings(batch_size=128, learning_rate=3e-5)
 
 RANKCSE = Method(
     name="rankcse",
-    source="RankCSE, unsupervised: SimCSE, consistent rankings of two dropout views, a teacher's ranking",
+    source=(
+        "RankCSE, unsupervised: SimCSE, consistent rankings of two dropout views, a teacher's"
+        " ranking"
+    ),
     pooling="last/cls",
     learns=("backbone",),
     variants={"*": Variant(), "causal": Variant(pooling="last/last-token")},

@@ -1,4 +1,7 @@
-"""SBERT (Reimers and Gurevych, 2019): a classifier of labelled pairs over [u; v; |u - v|]; cosines of graded pairs."""
+"""SBERT (Reimers and Gurevych, 2019): a classifier of labelled pairs over [u.
+
+V; |u - v|]; cosines of graded pairs.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -12,22 +15,33 @@ class GradedSettings(TrainingSettings):
 
     loss: str = setting(
         "squared",
-        "of the cosines: squared (error), cosent (their order), angle (the order by angles, AnglE) or pearson.",
+        "of the cosines: squared (error), cosent (their order), angle (the order by angles, AnglE)"
+        " or pearson.",
         choices=("squared", "cosent", "angle", "pearson"),
     )
     scale: float = setting(20.0, "tau of cosent and angle.", above=0)
     in_batch_weight: float = setting(
-        30.0, "weight of in-batch negatives of angle; pairs of the highest score are the positives.", min=0
+        30.0,
+        "weight of in-batch negatives of angle; pairs of the highest score are the positives.",
+        min=0,
     )
     top_score: float = setting(
-        0.0, "the end of the scores' scale, by which they are divided; 0: the score farthest from 0.", min=0
+        0.0,
+        "the end of the scores' scale, by which they are divided; 0: the score farthest from 0.",
+        min=0,
     )
 
 
 _BACKBONES = ("bert-base-uncased", "bert-large-uncased", "roberta-base", "roberta-large")
 #: The paper's section 3.1 and the library's training_nli.py, on SNLI and MultiNLI together.
 _PAPER = TrainingSettings(
-    batch_size=16, learning_rate=2e-5, epochs=1, eval_steps=1000, max_length=128, weight_decay=0.01, warmup=0.1
+    batch_size=16,
+    learning_rate=2e-5,
+    epochs=1,
+    eval_steps=1000,
+    max_length=128,
+    weight_decay=0.01,
+    warmup=0.1,
 )
 
 SBERT = Method(
@@ -48,7 +62,10 @@ _REGRESSION = GradedSettings(**{**vars(_PAPER), "epochs": 4})
 REGRESSION = replace(
     SBERT,
     name="sbert-regression",
-    source="SBERT, regression objective: cosine of graded pairs, squared error; after `sbert` by `start`",
+    source=(
+        "SBERT, regression objective: cosine of graded pairs, squared error; after `sbert` by"
+        " `start`"
+    ),
     learns=("backbone",),
     objective="pair-cosine",
     small=_REGRESSION.replace(batch_size=32, learning_rate=1e-4, eval_steps=50),

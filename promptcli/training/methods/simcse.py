@@ -34,6 +34,8 @@ SUPERVISED = replace(
     small=SimCSESettings(keep_head=True, batch_size=128, learning_rate=6e-4, eval_steps=25),
     paper={
         **dict.fromkeys(("bert-base-uncased", "roberta-base"), _SUPERVISED),
-        **dict.fromkeys(("bert-large-uncased", "roberta-large"), _SUPERVISED.replace(learning_rate=1e-5)),
+        **dict.fromkeys(
+            ("bert-large-uncased", "roberta-large"), _SUPERVISED.replace(learning_rate=1e-5)
+        ),
     },
 )

@@ -1,7 +1,8 @@
-"""Hyper-parameters of a run: those that every method has, and groups of those that some methods share.
+"""Hyper-parameters of a run: those that every method has, and groups of those that some methods
+share.
 
-A field's metadata: that of ``settings.setting``, and ``published``: what the printed figures were made with, where the
-papers and their code, or we, would do otherwise.
+A field's metadata: that of ``settings.setting``, and ``published``: what the printed figures were
+made with, where the papers and their code, or we, would do otherwise.
 """
 
 import dataclasses
@@ -20,46 +21,61 @@ class TrainingSettings:
     """What every method has; a method's own settings are fields of its subclass."""
 
     batch_size: int = setting(64, "Examples per step.", min=2)
-    learning_rate: float = setting(3e-5, "Peak learning rate; see also `schedule`.", min=0, max=1_000_000)
+    learning_rate: float = setting(
+        3e-5, "Peak learning rate; see also `schedule`.", min=0, max=1_000_000
+    )
     epochs: float = setting(1.0, "Passes over the data; see also `steps`.", above=0, max=1_000_000)
     steps: int = setting(0, "Steps of the run; 0: by `epochs`.", min=0)
     eval_steps: int = setting(125, "Steps between two development scores.", min=1)
     max_length: int = setting(32, "Maximum tokens of a sentence; longer ones are cut.", min=3)
-    dropout: float = setting(0.1, "Backbone dropout; it makes the two views differ.", min=0, max=0.9)
+    dropout: float = setting(
+        0.1, "Backbone dropout; it makes the two views differ.", min=0, max=0.9
+    )
     weight_decay: float = setting(0.0, "Weight decay of AdamW.", min=0)
-    warmup: float = setting(0.0, "Share of the steps in which the learning rate rises from 0.", min=0, max=1)
+    warmup: float = setting(
+        0.0, "Share of the steps in which the learning rate rises from 0.", min=0, max=1
+    )
     warmup_steps: int = setting(0, "Warm-up in steps; 0: by `warmup`.", min=0)
     schedule: str = setting(
-        "linear", "Learning rate after the warm-up: linear (down to 0) or constant.", choices=("linear", "constant")
+        "linear",
+        "Learning rate after the warm-up: linear (down to 0) or constant.",
+        choices=("linear", "constant"),
     )
     optimizer: str = setting(
         "adamw",
-        "adamw (torch), adamw-4.2.1 (transformers 4.2.1: epsilon before the bias correction), or adamw-uncorrected"
-        " (epsilon 1e-6, no bias correction, no decay of biases and norms).",
+        "adamw (torch), adamw-4.2.1 (transformers 4.2.1: epsilon before the bias correction), or"
+        " adamw-uncorrected (epsilon 1e-6, no bias correction, no decay of biases and norms).",
         choices=("adamw", "adamw-4.2.1", "adamw-uncorrected"),
         published="adamw-4.2.1",
     )
     scored: str = setting(
         "also-ends",
-        "Steps with a development score: multiples of `eval_steps`, also the first and the last, or those alone, as in"
-        " the published programs.",
+        "Steps with a development score: multiples of `eval_steps`, also the first and the last, or"
+        " those alone, as in the published programs.",
         choices=("also-ends", "multiples"),
         published="multiples",
     )
-    patience: int = setting(0, "Stop after N development scores in a row without improvement; 0: never.", min=0)
+    patience: int = setting(
+        0, "Stop after N development scores in a row without improvement; 0: never.", min=0
+    )
     drop_last: bool = setting(False, "Leave out the last batch of an epoch if it is short.")
     data_temperature: float = setting(
-        1.0, "Weight of each `data` by n^(1/T), n its rows; 1: by size, 2: by square root.", min=1, max=1_000_000
+        1.0,
+        "Weight of each `data` by n^(1/T), n its rows; 1: by size, 2: by square root.",
+        min=1,
+        max=1_000_000,
     )
     batches: str = setting(
         "mixed",
-        "mixed, one-source (of several `data`: negatives come from one file), or similar-lengths (sorted within 32"
-        " batches, which saves padding).",
+        "mixed, one-source (of several `data`: negatives come from one file), or similar-lengths"
+        " (sorted within 32 batches, which saves padding).",
         choices=("mixed", "one-source", "similar-lengths"),
     )
     seed: int = setting(42, "Random seed.", min=0)
     chunk_tokens: int = setting(0, "Padded tokens per forward pass; 0: by device.", min=0)
-    gradient_caching: bool = setting(False, "Keep one forward pass's activations at a time, for batches beyond memory.")
+    gradient_caching: bool = setting(
+        False, "Keep one forward pass's activations at a time, for batches beyond memory."
+    )
 
     def __post_init__(self) -> None:
         check_bounds(self)
@@ -77,11 +93,18 @@ class TrainingSettings:
         """Return the settings with the choices that made the printed figures."""
         fields = dataclasses.fields(self)
         return self.replace(
-            **{item.name: item.metadata["published"] for item in fields if "published" in item.metadata}
+            **{
+                item.name: item.metadata["published"]
+                for item in fields
+                if "published" in item.metadata
+            }
         )
 
     def templates(self, views: Views) -> Views:
-        """Return the templates of the views, the method's own being ``views``; the first is also the test's."""
+        """Return the templates of the views, the method's own being ``views``.
+
+        The first is also the test's.
+        """
         return views
 
     def prompt(self, template: str) -> str:
@@ -102,22 +125,36 @@ class ContrastiveSettings(TrainingSettings):
     """What the ``contrastive`` objective reads."""
 
     temperature: float = setting(0.05, "Temperature of the contrastive loss.", min=1e-4)
-    mask_duplicates: bool = setting(True, "Equal sentences of a batch are not negatives.", published=False)
+    mask_duplicates: bool = setting(
+        True, "Equal sentences of a batch are not negatives.", published=False
+    )
     keep_head: bool = setting(
-        False, "The head stays at test time, as in the papers' supervised runs; else it is used while training only."
+        False,
+        "The head stays at test time, as in the papers' supervised runs; else it is used while"
+        " training only.",
     )
     dims: str = setting(
         "",
-        "Also the loss of the first numbers of the vectors, e.g. 256,128,64, which `dim` may cut them to (Matryoshka).",
+        "Also the loss of the first numbers of the vectors, e.g. 256,128,64, which `dim` may cut"
+        " them to (Matryoshka).",
     )
     mine: str = setting(
-        "", "Model that chooses a hard negative for each pair that has none.", model=True, optional=True
+        "",
+        "Model that chooses a hard negative for each pair that has none.",
+        model=True,
+        optional=True,
     )
     mine_guide: str = setting(
-        "", "Model that decides what is too near to be one. Default: `mine`.", model=True, optional=True
+        "",
+        "Model that decides what is too near to be one. Default: `mine`.",
+        model=True,
+        optional=True,
     )
     mine_margin: float = setting(
-        0.05, "Cosine by which a hard negative is farther from its sentence than the positive.", min=0, max=2
+        0.05,
+        "Cosine by which a hard negative is farther from its sentence than the positive.",
+        min=0,
+        max=2,
     )
 
     def __post_init__(self) -> None:
@@ -144,18 +181,25 @@ class TemplateSettings(TrainingSettings):
     def replace(self, **changes: Any) -> Self:
         count = len(changes.get("template", ()))
         if count > self.most_templates:
-            raise UsageError(f"`template` is given {count} times; there are {self.most_templates} views")
+            raise UsageError(
+                f"`template` is given {count} times; there are {self.most_templates} views"
+            )
         return super().replace(**changes)
 
     def templates(self, views: Views) -> Views:
-        """Return the given templates, else the method's own; one alone is both views of a pair of positives."""
+        """Return the given templates, else the method's own.
+
+        One alone is both views of a pair of positives.
+        """
         templates = self.template or views
         return templates[0], templates[min(1, len(templates) - 1)], *(templates[2:] or views[2:])
 
 
 @dataclass(frozen=True)
 class QuoteSettings(TrainingSettings):
-    """Settings of methods whose published code drops RoBERTa's space before the sentence in training."""
+    """Settings of methods whose published code drops RoBERTa's space before the sentence in
+    training.
+    """
 
     sentence_blank: str = setting(
         "kept",
@@ -173,7 +217,10 @@ class SelectionSettings(TrainingSettings):
     """Settings of methods whose published code does not select by the test's score."""
 
     selection: str = setting(
-        "test", "development score as at test, or as in the code.", choices=("test", "code"), published="code"
+        "test",
+        "development score as at test, or as in the code.",
+        choices=("test", "code"),
+        published="code",
     )
 
 
@@ -186,14 +233,21 @@ class DenoisingSettings(TrainingSettings):
 
 @dataclass(frozen=True)
 class MovedBiasSettings(DenoisingSettings):
-    """Settings of PromptBERT's denoising, whose bias input is the template with shifted positions."""
+    """Settings of PromptBERT's denoising, whose bias input is the template with shifted
+    positions.
+    """
 
     bias_positions: str = setting(
-        "paper", "paper, or code (off by 2 for RoBERTa).", choices=("paper", "code"), published="code"
+        "paper",
+        "paper, or code (off by 2 for RoBERTa).",
+        choices=("paper", "code"),
+        published="code",
     )
 
     def denoise(self, place: str) -> str:
-        """Return how a recipe says that h - h_hat is taken there, positions counted as these settings have it."""
+        """Return how a recipe says that h - h_hat is taken there, positions counted as these
+        settings have it.
+        """
         return f"{place}:code" if self.bias_positions == "code" else place
 
 
@@ -203,7 +257,8 @@ class TeacherSettings(TrainingSettings):
 
     teacher: str = setting(
         "",
-        "model that is learned from: a name, a folder, a hub id, or the .npy file that `embed` wrote of the data.",
+        "model that is learned from: a name, a folder, a hub id, or the .npy file that `embed`"
+        " wrote of the data.",
         model=True,
     )
 
@@ -221,5 +276,9 @@ class LoRASettings(TrainingSettings):
 class MaskedLMSettings(TrainingSettings):
     """Settings of methods with an optional masked-LM loss (DCPCSE 3.3; SimCSE)."""
 
-    mlm_weight: float = setting(0.0, "weight of a masked-LM loss, at the start; 0 for none.", min=0, max=1)
-    mlm_head: str = setting("trained", "trained (the code) or frozen (the paper).", choices=("trained", "frozen"))
+    mlm_weight: float = setting(
+        0.0, "weight of a masked-LM loss, at the start; 0 for none.", min=0, max=1
+    )
+    mlm_head: str = setting(
+        "trained", "trained (the code) or frozen (the paper).", choices=("trained", "frozen")
+    )

@@ -1,4 +1,7 @@
-"""What a method minimises: one paper a file, and this table. A new one is a file, its import and a row here."""
+"""What a method minimises: one paper a file, and this table.
+
+A new one is a file, its import and a row here.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""``nt-xent`` and ``nt-xent-joint``: ConSERT's loss over two augmented views, alone or with labelled pairs' classes."""
+"""``nt-xent`` and ``nt-xent-joint``: ConSERT's loss over two augmented views, alone or with
+labelled pairs' classes.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,15 +17,17 @@ from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.objectives.pairs import PairClassifier
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
-#: A batch and a rate to the batch that is passed: each takes the same share of every sentence, floor(rate x n) of n,
-#: drawn by torch's own generator (ConSERT, section 3.2).
+#: A batch and a rate to the batch that is passed: each takes the same share of every sentence,
+#: floor(rate x n) of n, drawn by torch's own generator (ConSERT, section 3.2).
 Augmentation = Callable[[Batch, float], Batch]
 
 
 def _shuffle(batch: Batch, rate: float) -> Batch:
     """Permute the positions of all tokens, specials included; the rate plays no part."""
     real = batch.real()
-    draws = torch.rand(real.shape, device=real.device).masked_fill(~real, 2.0)  # padding keeps its place at the end
+    draws = torch.rand(real.shape, device=real.device).masked_fill(
+        ~real, 2.0
+    )  # padding keeps its place at the end
     return replace(batch, positions=draws.argsort(1))
 
 
@@ -55,7 +59,9 @@ def _dropout(batch: Batch, rate: float) -> Batch:
 
 
 def _cut(rows: Tensor, eligible: Tensor, rate: float, counts: Tensor) -> Tensor:
-    """Return ``rows`` (n, k, m) with floor(rate x count) of the ``eligible`` ones (n, k) set to 0, drawn at random."""
+    """Return ``rows`` (n, k, m) with floor(rate x count) of the ``eligible`` ones (n, k) set to 0,
+    drawn at random.
+    """
     draws = torch.rand(eligible.shape, device=eligible.device).masked_fill(~eligible, 2.0)
     ranks = draws.argsort(1).argsort(1)
     most = (rate * counts.double()).long()
@@ -74,9 +80,11 @@ AUGMENTATIONS: dict[str, Augmentation] = {
 
 
 class Adversary:
-    """``adversarial``: the embeddings moved by a fixed length a token, up a supervised loss's gradient.
+    """``adversarial``: the embeddings moved by a fixed length a token, up a supervised loss's
+    gradient.
 
-    One pass watches, the next is moved. Passes are known by their ids, so that gradient caching may repeat them.
+    One pass watches, the next is moved. Passes are known by their ids, so that gradient caching may
+    repeat them.
     """
 
     def __init__(self) -> None:
@@ -113,8 +121,12 @@ class NTXent(Objective[AugmentationSettings]):
 
     layouts = (SENTENCES,)
 
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        return tuple(augmented(encoder, sides, name, self.settings) for name in self.settings.augmentations)
+    def views(
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
+        return tuple(
+            augmented(encoder, sides, name, self.settings) for name in self.settings.augmentations
+        )
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         losses = []
@@ -124,7 +136,10 @@ class NTXent(Objective[AugmentationSettings]):
 
 
 class JointNTXent(PairClassifier[JointSettings]):
-    """Cross-entropy over [u; v; |u - v|; max(u, v)^2] plus a share of NT-Xent of the premises and of the hypotheses."""
+    """Cross-entropy over [u.
+
+    V; |u - v|; max(u, v)^2] plus a share of NT-Xent of the premises and of the hypotheses.
+    """
 
     blocks = 4
 
@@ -134,8 +149,12 @@ class JointNTXent(PairClassifier[JointSettings]):
     def features(self, first: Tensor, second: Tensor) -> list[Tensor]:
         return [*super().features(first, second), torch.maximum(first, second).square()]
 
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return the logits (n, 3) of the plain vectors, and both views of premises and of hypotheses, (n, d) each."""
+    def views(
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
+        """Return the logits (n, 3) of the plain vectors, and both views of premises and of
+        hypotheses, (n, d) each.
+        """
         settings, adversary = self.settings, Adversary()
         if ADVERSARIAL in settings.augmentations:
             plain = encoder.hidden(sides, adversary.watch)
@@ -167,24 +186,33 @@ class JointNTXent(PairClassifier[JointSettings]):
 
 
 def augmented(
-    encoder: TrainableEncoder, sides: Sequence[TokenizedView], name: str, settings: AugmentationSettings
+    encoder: TrainableEncoder,
+    sides: Sequence[TokenizedView],
+    name: str,
+    settings: AugmentationSettings,
 ) -> Tensor:
     """Return the vectors of some sentences, augmented, (n, d) float32."""
     return encoder.hidden(sides, lambda batch: AUGMENTATIONS[name](batch, settings.cutoff_rate))
 
 
-def _contrast(views: Sequence[Tensor], sentences: Sequence[str], settings: AugmentationSettings) -> Tensor:
+def _contrast(
+    views: Sequence[Tensor], sentences: Sequence[str], settings: AugmentationSettings
+) -> Tensor:
     same = None
     if settings.mask_duplicates:
         same = equal_sentences([sentences], views[0].device)
     return nt_xent(*views, temperature=settings.temperature, same=same)
 
 
-def nt_xent(first: Tensor, second: Tensor, *, temperature: float, same: Tensor | None = None) -> Tensor:
-    """Return NT-Xent over 2n vectors: CE(a vs [b, a without itself]) + CE(b vs [a, b without itself]).
+def nt_xent(
+    first: Tensor, second: Tensor, *, temperature: float, same: Tensor | None = None
+) -> Tensor:
+    """Return NT-Xent over 2n vectors: CE(a vs [b, a without itself]) + CE(b vs [a, b without
+    itself]).
 
-    With s(x, y) = cos(x, y) / tau each term is the mean over i of -log( exp s(a_i, b_i) / (sum_j exp s(a_i, b_j) +
-    sum_{j != i} exp s(a_i, a_j)) ) (ConSERT, eq. 1; the published code adds both terms).
+    With s(x, y) = cos(x, y) / tau each term is the mean over i of -log( exp s(a_i, b_i) / (sum_j
+    exp s(a_i, b_j) + sum_{j != i} exp s(a_i, a_j)) ) (ConSERT, eq. 1; the published code adds both
+    terms).
 
     Args:
         first: (n, d), a.

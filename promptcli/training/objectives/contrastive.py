@@ -1,4 +1,6 @@
-"""InfoNCE of two views or a pair; with a view that negates (CoT-BERT), rankings (RankCSE), of one pass (CSE-SFP)."""
+"""InfoNCE of two views or a pair; with a view that negates (CoT-BERT), rankings (RankCSE), of one
+pass (CSE-SFP).
+"""
 
 import functools
 import math
@@ -19,27 +21,44 @@ from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
 from promptcli.training.methods.csesfp import CSESFPSettings
 from promptcli.training.methods.rankcse import RankCSESettings
-from promptcli.training.methods.training_settings import ContrastiveSettings, DenoisingSettings, MovedBiasSettings
+from promptcli.training.methods.training_settings import (
+    ContrastiveSettings,
+    DenoisingSettings,
+    MovedBiasSettings,
+)
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.trainable_encoder import Blank, TokenizedView, TrainableEncoder
 
-Settings = TypeVar("Settings", bound=ContrastiveSettings)  #: the settings that a contrastive objective reads
+Settings = TypeVar(
+    "Settings", bound=ContrastiveSettings
+)  #: the settings that a contrastive objective reads
 
 
 class Contrastive(Objective[Settings]):
-    """The views differ by dropout, by template if the method has two, and by sentence if pairs are given."""
+    """The views differ by dropout, by template if the method has two, and by sentence if pairs are
+    given.
+    """
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]] = (TRIPLETS, PAIRS, SENTENCES)
 
-    def __init__(self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+    def __init__(
+        self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
         super().__init__(settings, encoder, generator)
         self._denoised = isinstance(settings, DenoisingSettings) and settings.denoising
-        self._after_head = encoder.variant.denoise_at_test == "head"  # h - h_hat is taken of the head's output
-        raw_positions = isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code"
+        self._after_head = (
+            encoder.variant.denoise_at_test == "head"
+        )  # h - h_hat is taken of the head's output
+        raw_positions = (
+            isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code"
+        )
         self.blank: Blank = functools.partial(bias_batch, raw_positions=raw_positions)
 
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return z1, z2 and, with hard negatives or a third view, z3, ..., each (n, d) float32, from the head.
+    def views(
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
+        """Return z1, z2 and, with hard negatives or a third view, z3, ..., each (n, d) float32,
+        from the head.
 
         There is a view for each column of hard negatives; its rows without one are 0.
         """
@@ -51,7 +70,9 @@ class Contrastive(Objective[Settings]):
             vectors = vectors - encoder.project(encoder.bias(sides, self.blank))
         return self.split(vectors, sides, columns)
 
-    def split(self, vectors: Tensor, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
+    def split(
+        self, vectors: Tensor, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
         """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..."""
         views = list(torch.split(vectors, [len(side.rows) for side in sides]))
         for number, texts in enumerate(columns[2:], 2):
@@ -62,16 +83,26 @@ class Contrastive(Objective[Settings]):
         return tuple(views)
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the texts of each view, with its number; from the third on they are the existing hard negatives."""
+        """Return the texts of each view, with its number.
+
+        From the third on they are the existing hard negatives.
+        """
         second = columns[1] if len(columns) > 1 else columns[0]
-        return [(0, columns[0]), (1, second), *((1, [text for text in hard if text]) for hard in columns[2:])]
+        return [
+            (0, columns[0]),
+            (1, second),
+            *((1, [text for text in hard if text]) for hard in columns[2:]),
+        ]
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the contrastive loss of the complete batch, summed over the widths."""
         return torch.stack([self.contrast(part, columns) for part in self.at_widths(views)]).sum()
 
     def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the contrastive loss at one width; its denominator has all existing hard negatives."""
+        """Return the contrastive loss at one width.
+
+        Its denominator has all existing hard negatives.
+        """
         first, second, *negatives = views
         vectors, texts = list[Tensor](), list[str]()
         for view, column in zip(negatives, columns[2:], strict=True):
@@ -83,54 +114,83 @@ class Contrastive(Objective[Settings]):
         same = None
         if self.settings.mask_duplicates:
             same = equal_sentences([*columns[:2], *([texts] if texts else [])], first.device)
-        return contrastive_loss(first, second, hard, temperature=self.settings.temperature, same=same)
+        return contrastive_loss(
+            first, second, hard, temperature=self.settings.temperature, same=same
+        )
 
 
 def contrastive_loss(
-    first: Tensor, second: Tensor, hard: Tensor | None = None, *, temperature: float = 0.05, same: Tensor | None = None
+    first: Tensor,
+    second: Tensor,
+    hard: Tensor | None = None,
+    *,
+    temperature: float = 0.05,
+    same: Tensor | None = None,
 ) -> Tensor:
-    """Return the in-batch contrastive loss, InfoNCE with s(a, b) = cos(a, b) / tau (SimCSE eq. 1 and 5).
+    """Return the in-batch contrastive loss, InfoNCE with s(a, b) = cos(a, b) / tau (SimCSE eq. 1
+    and 5).
 
-    The mean over i of -log( exp s(z1_i, z2_i) / sum_j [exp s(z1_i, z2_j) + exp s(z1_i, z3_j)] ); one direction only.
+    The mean over i of -log( exp s(z1_i, z2_i) / sum_j [exp s(z1_i, z2_j) + exp s(z1_i, z3_j)] );
+    one direction only.
 
     Args:
         first: (n, d), z1.
-        second: (m, d), z2, m >= n; row i belongs to row i of ``first``, further rows are negatives only.
+        second: (m, d), z2, m >= n; row i belongs to row i of ``first``, further rows are negatives
+            only.
         hard: (k, d), z3, or None.
         temperature: tau.
-        same: (n, m) or (n, m + k) bool, True if row j of ``second``, or of ``hard`` after it, is excluded for
-            first[i] although j is not i: equal sentences.
+        same: (n, m) or (n, m + k) bool, True if row j of ``second``, or of ``hard`` after it, is
+            excluded for first[i] although j is not i: equal sentences.
     """
     candidates = second if hard is None else torch.cat([second, hard])
-    cosines = functional.normalize(first.float(), dim=1) @ functional.normalize(candidates.float(), dim=1).T
+    cosines = (
+        functional.normalize(first.float(), dim=1)
+        @ functional.normalize(candidates.float(), dim=1).T
+    )
     logits = cosines / temperature
     if same is not None:
-        logits = logits.masked_fill(functional.pad(same, (0, len(candidates) - same.size(1))), float("-inf"))
+        logits = logits.masked_fill(
+            functional.pad(same, (0, len(candidates) - same.size(1))), float("-inf")
+        )
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
 
 
-def equal_sentences(columns: Sequence[Sequence[str]], device: torch.device = torch.device("cpu")) -> Tensor:  # noqa: B008
-    """Return the mask of false negatives: second column, then hard negatives column by column, (n, n + k).
+def equal_sentences(
+    columns: Sequence[Sequence[str]],
+    device: torch.device = torch.device("cpu"),  # noqa: B008
+) -> Tensor:
+    """Return the mask of false negatives: second column, then hard negatives column by column, (n,
+    n + k).
 
-    Row j is excluded for row i if its positive is i's sentence or positive, or if both have the same sentence; a hard
-    negative is excluded if it is i's sentence or positive.
+    Row j is excluded for row i if its positive is i's sentence or positive, or if both have the
+    same sentence; a hard negative is excluded if it is i's sentence or positive.
     """
     names: dict[str, int] = {}
     ids = [np.array([names.setdefault(text, len(names)) for text in column]) for column in columns]
     first, second = ids[0], ids[min(1, len(ids) - 1)]
-    same = np.equal.outer(first, first) | np.equal.outer(first, second) | np.equal.outer(second, second)
+    same = (
+        np.equal.outer(first, first)
+        | np.equal.outer(first, second)
+        | np.equal.outer(second, second)
+    )
     np.fill_diagonal(same, val=False)
     for hard in ids[2:]:
-        same = np.concatenate([same, np.equal.outer(first, hard) | np.equal.outer(second, hard)], axis=1)
+        same = np.concatenate(
+            [same, np.equal.outer(first, hard) | np.equal.outer(second, hard)], axis=1
+        )
     return to_device(same, device)
 
 
 class NegativeView(Contrastive[ContrastiveSettings]):
-    """Two views that mean the sentence and one that does not, each less its template's bias over [PAD] tokens."""
+    """Two views that mean the sentence and one that does not, each less its template's bias over
+    [PAD] tokens.
+    """
 
     layouts = (SENTENCES,)
 
-    def __init__(self, settings: ContrastiveSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+    def __init__(
+        self, settings: ContrastiveSettings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
         super().__init__(settings, encoder, generator)
         self.blank = padded_blank
 
@@ -138,7 +198,9 @@ class NegativeView(Contrastive[ContrastiveSettings]):
         return [(view, columns[0]) for view in range(3)]
 
     def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the extended InfoNCE of the batch, or the mean over groups of it that know no others' negatives."""
+        """Return the extended InfoNCE of the batch, or the mean over groups of it that know no
+        others' negatives.
+        """
         same = equal_sentences(columns, views[0].device) if self.settings.mask_duplicates else None
         n = len(columns[0])
         group = getattr(self.settings, "negatives_within", 0) or n
@@ -154,9 +216,15 @@ class NegativeView(Contrastive[ContrastiveSettings]):
 
 
 def negative_view_loss(
-    first: Tensor, second: Tensor, negative: Tensor, *, temperature: float = 0.05, same: Tensor | None = None
+    first: Tensor,
+    second: Tensor,
+    negative: Tensor,
+    *,
+    temperature: float = 0.05,
+    same: Tensor | None = None,
 ) -> Tensor:
-    """Return the mean cross-entropy over [cos(z1_i, z2_j), cos(z1_i, z3_j), cos(z2_i, z3_j)] / tau with label i.
+    """Return the mean cross-entropy over [cos(z1_i, z2_j), cos(z1_i, z3_j), cos(z2_i, z3_j)] / tau
+    with label i.
 
     Args:
         first: (n, d), z1.
@@ -165,7 +233,9 @@ def negative_view_loss(
         temperature: tau.
         same: (n, n) bool, True if z2_j is excluded for z1_i: equal sentences.
     """
-    one, two, three = (functional.normalize(part.float(), dim=1) for part in (first, second, negative))
+    one, two, three = (
+        functional.normalize(part.float(), dim=1) for part in (first, second, negative)
+    )
     positives = one @ two.T
     if same is not None:
         positives = positives.masked_fill(same, float("-inf"))
@@ -174,11 +244,16 @@ def negative_view_loss(
 
 
 class Ranking(Contrastive[RankCSESettings]):
-    """A sentence ranks those of the batch by their cosines. Of the teacher only its cosines count, at any width."""
+    """A sentence ranks those of the batch by their cosines.
+
+    Of the teacher only its cosines count, at any width.
+    """
 
     layouts = (SENTENCES,)
 
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
+    def views(
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
         """Return z1 and z2, (n, d) float32, and the teacher's vectors (n, e)."""
         views = super().views(encoder, sides, columns)
         return *views, to_device(encoder.models["teacher"].encode(columns[0]), views[0].device)
@@ -189,7 +264,11 @@ class Ranking(Contrastive[RankCSESettings]):
         loss = torch.zeros((), device=first.device)
         for one, two in self.at_widths([first, second]):
             logits = _cosines(one, two) / settings.temperature
-            loss = loss + self.contrast([one, two], columns) + settings.consistency_weight * consistency(logits)
+            loss = (
+                loss
+                + self.contrast([one, two], columns)
+                + settings.consistency_weight * consistency(logits)
+            )
             if settings.ranking == "listnet":
                 ranked = list_net(logits, teacher / settings.teacher_temperature)
             else:
@@ -199,11 +278,14 @@ class Ranking(Contrastive[RankCSESettings]):
 
 
 def _cosines(first: Tensor, second: Tensor) -> Tensor:
-    return functional.normalize(first.float(), dim=1) @ functional.normalize(second.float(), dim=1).T
+    return (
+        functional.normalize(first.float(), dim=1) @ functional.normalize(second.float(), dim=1).T
+    )
 
 
 def consistency(logits: Tensor) -> Tensor:
-    """Return the mean Jensen-Shannon divergence of softmax(s(z1_i, z2_j)) and softmax(s(z2_i, z1_j)) over j (eq. 6).
+    """Return the mean Jensen-Shannon divergence of softmax(s(z1_i, z2_j)) and softmax(s(z2_i,
+    z1_j)) over j (eq. 6).
 
     ``logits`` (n, n) are s(z1_i, z2_j), cosines over a temperature.
     """
@@ -213,7 +295,8 @@ def consistency(logits: Tensor) -> Tensor:
 
 
 def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean cross-entropy of the teacher's top-one probabilities and the student's, over j other than i.
+    """Return the mean cross-entropy of the teacher's top-one probabilities and the student's, over
+    j other than i.
 
     Both (n, n), cosines over a temperature.
     """
@@ -224,9 +307,11 @@ def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
 
 
 def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
-    """Return -log of the likelihood of the teacher's order of the batch, by position and sentence (ListMLE).
+    """Return -log of the likelihood of the teacher's order of the batch, by position and sentence
+    (ListMLE).
 
-    The mean over positions, as in the implementation whose weights the defaults are (the paper's formula is the sum).
+    The mean over positions, as in the implementation whose weights the defaults are (the paper's
+    formula is the sum).
     """
     ordered = logits.gather(1, teacher.argsort(dim=1, descending=True, stable=True))
     rest = ordered.flip(1).logcumsumexp(1).flip(1)  # of those not yet placed
@@ -238,7 +323,9 @@ class SinglePass(Contrastive[CSESFPSettings]):
 
     layouts = (SENTENCES,)
 
-    def __init__(self, settings: CSESFPSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+    def __init__(
+        self, settings: CSESFPSettings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
         super().__init__(settings, encoder, generator)
         template = encoder.views[0].template
         before, after = template.text.split(SLOT)
@@ -246,18 +333,27 @@ class SinglePass(Contrastive[CSESFPSettings]):
         stage = Template(f"{before}{SLOT}{first}", encoder.backbone.tokenizer)
         if not comma or template.right[: len(stage.right)] != stage.right:
             example = "'[X] means in one word, it can be summarized as'"
-            raise UsageError(f"template {template.text!r} does not have two stages separated by a comma: {example}")
+            raise UsageError(
+                f"template {template.text!r} does not have two stages separated by a comma:"
+                f" {example}"
+            )
         self._distance = len(template.right) - len(stage.right)  #: tokens from one end to the other
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
         return [(0, columns[0])]
 
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return the states at the end of the second stage, which is read at test, and of the first, (n, d) each."""
+    def views(
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
+        """Return the states at the end of the second stage, which is read at test, and of the
+        first, (n, d) each.
+        """
         states = encoder.views[0].pooling.states
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
             rows, last = torch.arange(len(batch.ids), device=batch.ids.device), batch.lengths - 1
-            return torch.stack([states.read(hidden)[rows, last - back] for back in (0, self._distance)], dim=1)
+            return torch.stack(
+                [states.read(hidden)[rows, last - back] for back in (0, self._distance)], dim=1
+            )
 
         return encoder.hidden(sides, read=read).unbind(1)

@@ -1,4 +1,6 @@
-"""``denoising-decoder``: InfoNCE, and a decoder that restores a sentence from its vector (DenoSent)."""
+"""``denoising-decoder``: InfoNCE, and a decoder that restores a sentence from its vector
+(DenoSent).
+"""
 
 import contextlib
 from collections.abc import Sequence
@@ -23,17 +25,26 @@ _WIDE = 2048  # inner width of a decoder's layer
 class DenoisingDecoder(Contrastive[DenoSentSettings]):
     """The decoder sees the positive's embedding layer under heavy dropout, and one vector: z1.
 
-    It predicts every token of the input by the masked-LM head, tied to the word embeddings; a checkpoint without that
-    head has its word embeddings alone.
+    It predicts every token of the input by the masked-LM head, tied to the word embeddings; a
+    checkpoint without that head has its word embeddings alone.
     """
 
-    def __init__(self, settings: DenoSentSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+    def __init__(
+        self, settings: DenoSentSettings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
         super().__init__(settings, encoder, generator)
         backbone = encoder.backbone
         if backbone.width % settings.decoder_heads or backbone.token_rows.size(1) != backbone.width:
-            raise UsageError(f"denosent needs word embeddings {backbone.width} wide, which `decoder_heads` divides")
+            raise UsageError(
+                f"denosent needs word embeddings {backbone.width} wide, which `decoder_heads`"
+                " divides"
+            )
         layer = nn.TransformerDecoderLayer(
-            backbone.width, settings.decoder_heads, _WIDE, dropout=settings.dropout, batch_first=True
+            backbone.width,
+            settings.decoder_heads,
+            _WIDE,
+            dropout=settings.dropout,
+            batch_first=True,
         )
         self.decoder = nn.TransformerDecoder(layer, settings.decoder_layers)
         for name, parameter in self.decoder.named_parameters():
@@ -50,13 +61,19 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
         self._backbone = backbone
         self.to(backbone.device)
 
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return z1, z2 (and z3), (n, d), then the loss of each row's tokens (n,) and their numbers (n,)."""
+    def views(
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
+        """Return z1, z2 (and z3), (n, d), then the loss of each row's tokens (n,) and their numbers
+        (n,).
+        """
         last = encoder.backbone.n_layers
         longest = max(len(row) for side in sides for row in side.rows)
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
-            """Return h and the embedding layer's output, padded to the longest row, (n, 1 + longest, d)."""
+            """Return h and the embedding layer's output, padded to the longest row, (n, 1 +
+            longest, d).
+            """
             embedded = hidden.layers[0]
             embedded = functional.pad(embedded, (0, 0, 0, longest - embedded.size(1)))
             rows = torch.arange(len(batch.ids), device=embedded.device)
@@ -70,10 +87,13 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
         losses, counts = self.restore(views[0], embedded_positives, sides[1].rows)
         return *views, losses, counts
 
-    def restore(self, vectors: Tensor, embedded: Tensor, rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    def restore(
+        self, vectors: Tensor, embedded: Tensor, rows: Sequence[Sequence[int]]
+    ) -> tuple[Tensor, Tensor]:
         """Return the cross-entropy of each row's tokens, summed (n,), and their numbers (n,).
 
-        ``embedded`` (n, t, d) is the embedding layer's output of the ``rows``, ``vectors`` (n, d) the memory.
+        ``embedded`` (n, t, d) is the embedding layer's output of the ``rows``, ``vectors`` (n, d)
+        the memory.
         """
         lengths = np.array([len(row) for row in rows])
         real = np.arange(embedded.size(1)) < lengths[:, None]
@@ -83,7 +103,9 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
         targets = to_device(ids, vectors.device)
         noisy = functional.dropout(embedded, self.settings.decoder_noise, self.training)
         states = self.decoder(noisy, vectors.unsqueeze(1), tgt_key_padding_mask=padding)
-        logits = functional.linear(self.transform(states), self._backbone.token_rows, self.bias).float()
+        logits = functional.linear(
+            self.transform(states), self._backbone.token_rows, self.bias
+        ).float()
         losses = functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
         return losses.masked_fill(padding, 0.0).sum(1), to_device(lengths, vectors.device)
 
@@ -91,4 +113,7 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
         *vectors, losses, counts = views
         contrastive = super().loss(vectors, columns)
         restoring = losses.sum() / counts.sum()
-        return self.settings.contrastive_weight * contrastive + self.settings.restoring_weight * restoring
+        return (
+            self.settings.contrastive_weight * contrastive
+            + self.settings.restoring_weight * restoring
+        )

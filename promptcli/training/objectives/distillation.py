@@ -1,4 +1,6 @@
-"""``distillation``: a student's vectors against a teacher's, or the cosines of all pairs of a batch against its."""
+"""``distillation``: a student's vectors against a teacher's, or the cosines of all pairs of a batch
+against its.
+"""
 
 from collections.abc import Sequence
 
@@ -25,11 +27,15 @@ _SAMPLE = 6000  # sentences by which the teacher's space is turned
 
 
 class Distillation(Objective[DistillSettings]):
-    """Vectors of another width are projected and turned into the student's space at the start: no map is learned."""
+    """Vectors of another width are projected and turned into the student's space at the start: no
+    map is learned.
+    """
 
     layouts = (TRIPLETS, PAIRS, SENTENCES)
 
-    def __init__(self, settings: DistillSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+    def __init__(
+        self, settings: DistillSettings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
         super().__init__(settings, encoder, generator)
         self.teacher = encoder.models["teacher"]
         self.map: Tensor | None = None
@@ -39,16 +45,25 @@ class Distillation(Objective[DistillSettings]):
             self.map = to_device(start.astype(np.float32), encoder.backbone.device)
 
     @classmethod
-    def choose(cls, examples: TrainingExamples, settings: DistillSettings, backbone: Backbone) -> TrainingExamples:
+    def choose(
+        cls, examples: TrainingExamples, settings: DistillSettings, backbone: Backbone
+    ) -> TrainingExamples:
         if settings.contrastive_weight and not examples.supervised:
-            raise UsageError("`contrastive_weight` needs pairs or triplets (sent0, sent1, hard_neg); leave it out")
+            raise UsageError(
+                "`contrastive_weight` needs pairs or triplets (sent0, sent1, hard_neg); leave"
+                " it out"
+            )
         return examples
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
         return [(0, column) for column in columns]
 
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return the student's vectors (n, d) of each column, then the teacher's (n, e), or projected (n, d)."""
+    def views(
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
+        """Return the student's vectors (n, d) of each column, then the teacher's (n, e), or
+        projected (n, d).
+        """
         hidden = encoder.hidden(sides).float()
         student = torch.split(hidden, [len(side.rows) for side in sides])
         with torch.autocast(hidden.device.type, enabled=False):
@@ -80,7 +95,9 @@ class Distillation(Objective[DistillSettings]):
             excluded = equal_sentences(texts, student.device)
             if settings.guide:
                 excluded = excluded | nearer_than_positive(teacher[:n], teacher[n:])
-            contrast = contrastive_loss(student[:n], student[n:], temperature=settings.temperature, same=excluded)
+            contrast = contrastive_loss(
+                student[:n], student[n:], temperature=settings.temperature, same=excluded
+            )
             loss = loss + settings.contrastive_weight * contrast
         return loss
 
@@ -91,7 +108,8 @@ def vector_distance(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean over all pairs i != j of (cos(h_i, h_j) - cos(t_i, t_j))^2 (Tung and Mori 2019, eq. 4, cosines).
+    """Return the mean over all pairs i != j of (cos(h_i, h_j) - cos(t_i, t_j))^2 (Tung and Mori
+    2019, eq. 4, cosines).
 
     The student's h are (n, d), the teacher's t (n, e).
     """
@@ -101,7 +119,9 @@ def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def nearer_than_positive(anchors: Tensor, candidates: Tensor) -> Tensor:
-    """Return the mask (n, m) of candidates j != i with cos(a_i, c_j) > cos(a_i, c_i), by the teacher (n, e), (m, e)."""
+    """Return the mask (n, m) of candidates j != i with cos(a_i, c_j) > cos(a_i, c_i), by the
+    teacher (n, e), (m, e).
+    """
     cosines = functional.normalize(anchors, dim=1) @ functional.normalize(candidates, dim=1).T
     return cosines > cosines.diagonal().unsqueeze(1)
 
@@ -111,14 +131,18 @@ def start_map(teacher: SentenceVectors, student: Encoder, seed: int) -> Floats:
     sentences = teacher.sentences
     drawn = np.random.default_rng(seed).permutation(len(sentences))[:_SAMPLE]
     sample = [sentences[row] for row in drawn]
-    return turned(teacher.second_moment(), unit(teacher.encode(sample)), unit(student.encode(sample)))
+    return turned(
+        teacher.second_moment(), unit(teacher.encode(sample)), unit(student.encode(sample))
+    )
 
 
 def turned(moment: Floats, theirs: Floats, own: Floats) -> Floats:
-    """Return W = V U (e, d), the k = min(d, e) leading directions V (e, k) of a moment (e, e), turned by U (k, d).
+    """Return W = V U (e, d), the k = min(d, e) leading directions V (e, k) of a moment (e, e),
+    turned by U (k, d).
 
-    U maps the directions onto d dimensions, orthonormal, and minimises |theirs V U - own|^2 (orthogonal Procrustes) of
-    a sample, theirs (s, e) and own (s, d). Not centred: cosines stay those of the projection.
+    U maps the directions onto d dimensions, orthonormal, and minimises |theirs V U - own|^2
+    (orthogonal Procrustes) of a sample, theirs (s, e) and own (s, d). Not centred: cosines stay
+    those of the projection.
     """
     _, eigenvectors = np.linalg.eigh(moment)  # by rising eigenvalue
     directions = eigenvectors[:, ::-1][:, : own.shape[1]]

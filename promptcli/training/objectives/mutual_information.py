@@ -1,4 +1,6 @@
-"""``mutual-information``: between a sentence's vector and its tokens' local features, by Jensen-Shannon (IS-BERT)."""
+"""``mutual-information``: between a sentence's vector and its tokens' local features, by
+Jensen-Shannon (IS-BERT).
+"""
 
 import math
 from collections.abc import Sequence
@@ -22,11 +24,17 @@ class MutualInformation(Objective[TrainingSettings]):
 
     layouts = (SENTENCES,)
 
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return the local features (n, t, c), 0 after each input, t the longest there may be, and the lengths (n,)."""
+    def views(
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
+        """Return the local features (n, t, c), 0 after each input, t the longest there may be, and
+        the lengths (n,).
+        """
         view = encoder.views[0]
         weights = view.pooling.weights
-        assert isinstance(weights, Convolution), f"pooling {view.pooling.spec!r} has no local features"
+        assert isinstance(weights, Convolution), (
+            f"pooling {view.pooling.spec!r} has no local features"
+        )
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
             local = weights.local(view.pooling.states.read(hidden), batch).float()
@@ -39,11 +47,13 @@ class MutualInformation(Objective[TrainingSettings]):
 
 
 def jensen_shannon(local: Tensor, lengths: Tensor) -> Tensor:
-    """Return -MI of sentences and their tokens by the Jensen-Shannon estimator: E- / (T (n - 1)) - E+ / T.
+    """Return -MI of sentences and their tokens by the Jensen-Shannon estimator: E- / (T (n - 1)) -
+    E+ / T.
 
-    With s the product of a sentence's vector, the mean of its local features, and a token's features, E+ is the sum
-    of log 2 - softplus(-s) over a sentence's own tokens, E- that of softplus(-s) + s - log 2 over those of all others;
-    T is the number of tokens (IS-BERT, eq. 2 and 3; the published code).
+    With s the product of a sentence's vector, the mean of its local features, and a token's
+    features, E+ is the sum of log 2 - softplus(-s) over a sentence's own tokens, E- that of
+    softplus(-s) + s - log 2 over those of all others; T is the number of tokens (IS-BERT, eq. 2 and
+    3; the published code).
 
     Args:
         local: (n, t, c), 0 after each input; n at least 2.

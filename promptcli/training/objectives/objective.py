@@ -1,4 +1,6 @@
-"""The base of objectives: the columns it reads, the views of a batch, its own parameters, and the loss."""
+"""The base of objectives: the columns it reads, the views of a batch, its own parameters, and the
+loss.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Generic, TypeVar
@@ -17,34 +19,49 @@ Settings = TypeVar("Settings", bound=TrainingSettings)  #: the settings that an 
 
 
 class Objective(nn.Module, Generic[Settings]):
-    """One objective. Parameters that it registers learn with the rest and are left out of the trained encoder.
+    """One objective. Parameters that it registers learn with the rest and are left out of the
+    trained encoder.
 
-    If several processes train together, ``views`` sees each process's own examples and carries the gradient, and
-    ``loss`` sees the rows of all: parameters belong in ``views``. ``generator`` draws what they start from.
+    If several processes train together, ``views`` sees each process's own examples and carries the
+    gradient, and ``loss`` sees the rows of all: parameters belong in ``views``. ``generator`` draws
+    what they start from.
     """
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]]  #: layouts of examples that it reads, best first
 
-    def __init__(self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+    def __init__(
+        self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
         super().__init__()
         self.settings = settings
         full = encoder.backbone.last_width
         widths: tuple[int, ...] = getattr(settings, "widths", ())
         if any(width > full for width in widths):
-            raise UsageError(f"`dims` {widths[0]} is too large: {encoder.backbone.name!r} has {full} dimensions")
+            raise UsageError(
+                f"`dims` {widths[0]} is too large: {encoder.backbone.name!r} has {full} dimensions"
+            )
         self._widths = [width for width in widths if width < full]
 
     @classmethod
-    def choose(cls, examples: TrainingExamples, settings: Settings, backbone: Backbone) -> TrainingExamples:
+    def choose(
+        cls, examples: TrainingExamples, settings: Settings, backbone: Backbone
+    ) -> TrainingExamples:
         """Return the examples that can be learned from on that backbone; all of them, mostly."""
         return examples
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the texts of each view, with its number from 0; they are tokenised a step ahead."""
+        """Return the texts of each view, with its number from 0.
+
+        They are tokenised a step ahead.
+        """
         return [(0, columns[0])]
 
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
-        """Return what the loss is computed of, row i of each tensor from example i alone: by default h, (n, d)."""
+    def views(
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
+        """Return what the loss is computed of, row i of each tensor from example i alone: by
+        default h, (n, d).
+        """
         return (encoder.hidden(sides),)
 
     def at_widths(self, views: Sequence[Tensor]) -> Iterator[Sequence[Tensor]]:

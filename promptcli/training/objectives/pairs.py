@@ -1,4 +1,6 @@
-"""Pairs of sentences with a label or a grade: SBERT's classifier (section 3), and losses of cosines or angles."""
+"""Pairs of sentences with a label or a grade: SBERT's classifier (section 3), and losses of cosines
+or angles.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +21,11 @@ from promptcli.training.methods.sbert import GradedSettings
 from promptcli.training.objectives.objective import Columns, Objective, Settings
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
-CLASSES = {"contradiction": 0, "entailment": 1, "neutral": 2}  #: class of each label, as in the published code
+CLASSES = {
+    "contradiction": 0,
+    "entailment": 1,
+    "neutral": 2,
+}  #: class of each label, as in the published code
 
 
 class PairClassifier(Objective[Settings]):
@@ -31,7 +37,9 @@ class PairClassifier(Objective[Settings]):
     layouts = (LABELLED_PAIRS,)
     blocks: ClassVar[int] = 3  #: vectors side by side that the classifier reads
 
-    def __init__(self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+    def __init__(
+        self, settings: Settings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
         super().__init__(settings, encoder, generator)
         width = self.blocks * encoder.backbone.width
         self.classifier = nn.Linear(width, len(CLASSES), device=encoder.backbone.device)
@@ -43,7 +51,9 @@ class PairClassifier(Objective[Settings]):
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
         return [(0, columns[0]), (1, columns[1])]
 
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
+    def views(
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
         hidden = encoder.project(encoder.hidden(sides))
         return (self.classify(hidden),)
 
@@ -63,30 +73,44 @@ class PairClassifier(Objective[Settings]):
 
 
 class PairCosine(Objective[GradedSettings]):
-    """A loss of graded pairs. Scores lie between -1 and 1: divided by the farthest from 0, or by ``top_score``."""
+    """A loss of graded pairs.
+
+    Scores lie between -1 and 1: divided by the farthest from 0, or by ``top_score``.
+    """
 
     layouts = (GRADED_PAIRS,)
 
     @classmethod
-    def choose(cls, examples: TrainingExamples, settings: GradedSettings, backbone: Backbone) -> TrainingExamples:
+    def choose(
+        cls, examples: TrainingExamples, settings: GradedSettings, backbone: Backbone
+    ) -> TrainingExamples:
         *sides, column = examples.columns
         scores = [float(score) for score in column]
         farthest = max(scores, key=abs)
         top = settings.top_score or abs(farthest)
         if abs(farthest) > top:
-            raise UsageError(f"a score of {farthest:g} is beyond `top_score`, {top:g}; give the scale's end")
-        note(f"scores from {min(scores):g} to {max(scores):g} are divided by {top:g}; `top_score` sets another divisor")
+            raise UsageError(
+                f"a score of {farthest:g} is beyond `top_score`, {top:g}; give the scale's end"
+            )
+        note(
+            f"scores from {min(scores):g} to {max(scores):g} are divided by {top:g}; `top_score`"
+            " sets another divisor"
+        )
         return replace(examples, columns=(*sides, [repr(score / top) for score in scores]))
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
         return [(0, columns[0]), (0, columns[1])]
 
-    def views(self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns) -> tuple[Tensor, ...]:
+    def views(
+        self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
+    ) -> tuple[Tensor, ...]:
         return encoder.hidden(sides).float().chunk(2)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         first, second = views
-        scores = to_device(np.array([float(score) for score in columns[2]], dtype=np.float32), first.device)
+        scores = to_device(
+            np.array([float(score) for score in columns[2]], dtype=np.float32), first.device
+        )
         return LOSSES[self.settings.loss](first, second, scores, self.settings)
 
 
@@ -101,7 +125,9 @@ def cosent(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSettin
 
 
 def angle(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSettings) -> Tensor:
-    """Return AnglE (Li and Li, 2024, eq. 3 to 6): the order by angles, and the weighted in-batch negatives."""
+    """Return AnglE (Li and Li, 2024, eq. 3 to 6): the order by angles, and the weighted in-batch
+    negatives.
+    """
     loss = _in_order(angle_similarity(first, second), scores, settings.scale)
     if settings.in_batch_weight:
         loss = loss + settings.in_batch_weight * _in_batch(first, second, scores, settings.scale)
@@ -109,7 +135,10 @@ def angle(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSetting
 
 
 def pearson(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSettings) -> Tensor:
-    """Return 1 - Pearson's correlation of cosines and scores over the batch (Pcc-tuning); 1 if either is constant."""
+    """Return 1 - Pearson's correlation of cosines and scores over the batch (Pcc-tuning).
+
+    1 if either is constant.
+    """
     cosines = functional.cosine_similarity(first, second)
     x = cosines - cosines.mean()
     y = scores - scores.mean()
@@ -118,7 +147,10 @@ def pearson(first: Tensor, second: Tensor, scores: Tensor, settings: GradedSetti
 
 
 def angle_similarity(first: Tensor, second: Tensor) -> Tensor:
-    """Return |sum of Re and Im of z / w, over |z| / |w||, (n,); half of a vector is real, half imaginary."""
+    """Return |sum of Re and Im of z / w, over |z| / |w||, (n,).
+
+    Half of a vector is real, half imaginary.
+    """
     a, b = first.chunk(2, dim=1)  # z = a + bi
     c, d = second.chunk(2, dim=1)  # w = c + di
     real = a * c + b * d
@@ -138,12 +170,16 @@ def _in_order(similarities: Tensor, scores: Tensor, scale: float) -> Tensor:
 
 
 def _in_batch(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Tensor:
-    """Return the cross-entropy of each sentence's partner among all others, for pairs of the highest score; / 2n."""
+    """Return the cross-entropy of each sentence's partner among all others, for pairs of the
+    highest score; / 2n.
+    """
     both = functional.normalize(torch.cat([first, second]), dim=1)
     logits = scale * (both @ both.T)
     itself = torch.eye(len(both), dtype=torch.bool, device=both.device)
     partners = torch.arange(len(both), device=both.device).roll(len(first))
-    losses = functional.cross_entropy(logits.masked_fill(itself, float("-inf")), partners, reduction="none")
+    losses = functional.cross_entropy(
+        logits.masked_fill(itself, float("-inf")), partners, reduction="none"
+    )
     mean: Tensor = (losses * (scores >= 1).repeat(2)).mean()
     return mean
 

@@ -1,4 +1,6 @@
-"""``word-prediction``: a definition's vector through the frozen masked-LM head to the word it defines (DefSent)."""
+"""``word-prediction``: a definition's vector through the frozen masked-LM head to the word it
+defines (DefSent).
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -23,19 +25,31 @@ class WordPrediction(Objective[TrainingSettings]):
 
     layouts = (DEFINITIONS,)
 
-    def __init__(self, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator) -> None:
+    def __init__(
+        self, settings: TrainingSettings, encoder: TrainableEncoder, generator: torch.Generator
+    ) -> None:
         super().__init__(settings, encoder, generator)
         self._backbone = encoder.backbone
         encoder.backbone.freeze_embeddings()
 
     @classmethod
-    def choose(cls, examples: TrainingExamples, settings: TrainingSettings, backbone: Backbone) -> TrainingExamples:
-        """Return the definitions of words that are one token of the backbone; the other words are kept by name."""
+    def choose(
+        cls, examples: TrainingExamples, settings: TrainingSettings, backbone: Backbone
+    ) -> TrainingExamples:
+        """Return the definitions of words that are one token of the backbone.
+
+        The other words are kept by name.
+        """
         words = examples.columns[1]
         known = [token is not None for token in _tokens(words, backbone)]
         if not any(known):
-            raise UsageError(f"none of the {len(words):,} words, {words[0]!r} first, is a token of {backbone.name!r}")
-        others = tuple(dict.fromkeys(word for word, one in zip(words, known, strict=True) if not one))
+            raise UsageError(
+                f"none of the {len(words):,} words, {words[0]!r} first, is a token of"
+                f" {backbone.name!r}"
+            )
+        others = tuple(
+            dict.fromkeys(word for word, one in zip(words, known, strict=True) if not one)
+        )
         return dataclasses.replace(examples.only(known), untokenised=others)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
@@ -46,7 +60,9 @@ class WordPrediction(Objective[TrainingSettings]):
 
 
 def _tokens(words: Sequence[str], backbone: Backbone) -> list[int | None]:
-    """Return each word's id, or None if it is not a single token; with the space before a word in a text."""
+    """Return each word's id, or None if it is not a single token; with the space before a word in a
+    text.
+    """
     tokenizer = backbone.tokenizer
     ids = tokenizer.encode([f" {word.strip()}" for word in words])
     return [found[0] if len(found) == 1 and found[0] != tokenizer.unk else None for found in ids]
