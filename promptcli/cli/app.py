@@ -13,7 +13,6 @@ import errno
 import functools
 import importlib
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ import promptcli
 from promptcli.cli.console import TYPED, progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime
 from promptcli.cli.signatures import expand
+from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
 from promptcli.notes import showing, without_network
 from promptcli.serving.worker import computing
@@ -290,44 +290,43 @@ def command() -> Commands:
     return program
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which unwinds the stack as Ctrl-C does."""
-
-
-def _terminate(number: int, frame: Any) -> NoReturn:
-    raise _Terminated
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
     contextvars.copy_context().run(_run, sys.argv[1:] if arguments is None else list(arguments))
 
 
+def _end_with(error: BaseException) -> int:
+    """Print the line of an error and return its exit code; a fault of the program goes on."""
+    ending = _ending(error)
+    if ending is None:
+        raise error
+    if isinstance(error, OSError):
+        _drop(sys.stdout)
+    code, message = ending
+    try:
+        if message:
+            say(f"promptcli: {message}")
+    except OSError:  # a full or closed stderr: the code says it
+        _drop(sys.stderr)
+    return code
+
+
 def _run(words: list[str]) -> NoReturn:
     set_up_streams()
-    before = signal.signal(signal.SIGTERM, _terminate)
     code = 0
-    try:
+    with interruptible() as interrupts:
         try:
-            with command().make_context("promptcli", words) as context:
-                command().invoke(context)
-        except typer.Exit as ended:
-            code = ended.exit_code
-        sys.stdout.flush()  # a full disk or a closed pipe can still be said and become an exit code
-    except BaseException as error:
-        ending = _ending(error)
-        if ending is None:
-            raise
-        if isinstance(error, OSError):
-            _drop(sys.stdout)
-        code, message = ending
-        try:
-            if message:
-                say(f"promptcli: {message}")
-        except OSError:  # a full or closed stderr: the code says it
-            _drop(sys.stderr)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+            try:
+                with command().make_context("promptcli", words) as context:
+                    command().invoke(context)
+            except typer.Exit as ended:
+                code = ended.exit_code
+            sys.stdout.flush()  # a full disk or a closed pipe can still become an exit code
+        except BaseException as error:
+            if interrupts and not isinstance(error, KeyboardInterrupt):
+                code = _end_with(interrupts[-1])  # of which a library made an error of its own
+            else:
+                code = _end_with(error)
     if computing():  # for requests that a server has dropped: C++ code, which nothing else ends
         os._exit(code)
     sys.exit(code)
@@ -341,9 +340,8 @@ def _ending(error: Any) -> tuple[int, str] | None:
     if isinstance(error, PromptcliError):
         return error.exit_code, str(error)
     if isinstance(error, KeyboardInterrupt):
-        return (
-            143 if isinstance(error, _Terminated) else 130
-        ), f"interrupted; {str(error) or _UNCHANGED}"
+        code = 143 if isinstance(error, Terminated) else 130
+        return code, f"interrupted; {str(error) or _UNCHANGED}"
     if isinstance(error, BrokenPipeError):
         return 1, ""
     if isinstance(error, OSError):

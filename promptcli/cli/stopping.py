@@ -1,7 +1,7 @@
-"""An end within seconds for a command that hangs in a library, where Python answers no signal.
+"""The end of a command by SIGTERM or Ctrl-C, also inside a library that does not pass them on.
 
-A process of several waits for the others inside torch, for half an hour; one of them may never
-come.
+A library in C++ that is interrupted may raise an error of its own instead. And a process of several
+waits for the others inside torch, for half an hour, where Python answers no signal.
 """
 
 import contextlib
@@ -9,9 +9,37 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
 
 PATIENCE = 10.0  #: seconds from SIGTERM or Ctrl-C to the end of the process
 _WATCHED = (signal.SIGTERM, signal.SIGINT)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which unwinds the stack as Ctrl-C does."""
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[list[KeyboardInterrupt]]:
+    """Raise ``Terminated`` at SIGTERM, KeyboardInterrupt at Ctrl-C; yield the list of those raised.
+
+    Ctrl-C stays ignored where it is, as in a background job of a shell.
+    """
+    raised = list[KeyboardInterrupt]()
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raised.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
+        raise raised[-1]
+
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, stop)
+    try:
+        yield raised
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import errno
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -63,6 +64,22 @@ def test_every_error_is_one_line_and_its_exit_code(error, code, run, monkeypatch
     ran = run("similarity", "one", "two")
     assert (ran.code, ran.out) == (code, "")
     assert ran.err == "promptcli: what was given and what is allowed\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_interrupt_of_which_a_library_makes_an_error_is_an_interrupt(
+    number, code, run, monkeypatch
+):
+    def load(*_, **__):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            raise UsageError("the shape of the tensor could not be determined") from None
+
+    monkeypatch.setattr("promptcli.models.loading.open_registry", load)
+    ran = run("similarity", "one", "two")
+    assert ran.code == code and ran.err == "promptcli: interrupted; nothing was changed\n"
 
 
 def test_a_process_ends_though_a_server_s_thread_still_computes(run, monkeypatch):
