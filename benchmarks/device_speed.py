@@ -142,9 +142,8 @@ def main() -> None:
         folder = str(random_backbone(given.model, Path(temporary)))
         few = lines[:2000]
         lengths = [min(len(row), 30) + 2 for row in load_backbone(folder).tokenizer.encode(few)]
-        forward = (
-            24 * width**2 * layers * sum(lengths) / len(few) / 1e9
-        )  # 10^9 operations a sentence
+        # 10^9 operations a sentence
+        forward = 24 * width**2 * layers * sum(lengths) / len(few) / 1e9
         print(
             f"{given.model} on {device};"
             f" {', '.join(f'{dtype}: {rate:.0f} GFLOP/s' for dtype, rate in rates.items())}"

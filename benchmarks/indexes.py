@@ -176,9 +176,8 @@ def search(given: argparse.Namespace) -> None:
     ways = {"ours": lambda some: index.search(some, 10), "alone": alone}
     took: dict[str, list[float]] = {name: [] for name in ways}
     answers = [index.search(query[None], 10)[0] for query in queries]
-    for number, query in enumerate(
-        queries
-    ):  # whoever comes second finds the rows in the processor's cache
+    # whoever comes second finds the rows in the processor's cache
+    for number, query in enumerate(queries):
         for name in sorted(ways, reverse=number % 2 == 1):
             start = time.perf_counter()
             ways[name](query[None])

@@ -46,9 +46,8 @@ def peak(corpus: Path, rows: int, kind: str, options: list[str]) -> int:
             *options,
         ]
         process = subprocess.Popen(command)
-        _, status, usage = os.wait4(
-            process.pid, 0
-        )  # this process is far smaller than its child, so the peak is the child's
+        # this process is far smaller than its child, so the peak is the child's
+        _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(f"{' '.join(command)} ended with {process.returncode}")

@@ -30,9 +30,8 @@ def main() -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
     _open_closed_streams()
     _forget_current_folder()
-    gc.set_threshold(
-        50_000, 20, 20
-    )  # tokens are millions of lists: Python's thresholds cost a fifth of the time
+    # tokens are millions of lists: Python's thresholds cost a fifth of the time
+    gc.set_threshold(50_000, 20, 20)
     from promptcli.children import safe_path
     from promptcli.cli.app import main as run
 

@@ -21,9 +21,8 @@ class NamedTemplate:
     score: float | None = (
         None  #: published STS-B development Spearman x 100 of bert-base-uncased without training
     )
-    models: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: texts of single models, by last part of name
+    #: texts of single models, by last part of name
+    models: Mapping[str, str] = field(default_factory=dict)
 
 
 def templates_folder() -> Path:

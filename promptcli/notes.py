@@ -17,9 +17,8 @@ Result = TypeVar("Result")
 Value = TypeVar("Value")
 
 LOG = logging.getLogger("promptcli")
-Advance = Callable[
-    [float], None
-]  #: called with the number of steps just done, which may be a fraction
+#: called with the number of steps just done, which may be a fraction
+Advance = Callable[[float], None]
 #: Shows a stage of the work, with its name and number of steps (None: unknown), while its block
 #: runs.
 Stage = Callable[[str, int | None], AbstractContextManager[Advance]]

@@ -107,9 +107,8 @@ class Recipe:
         del values["pooling_by_prompt"]
         for name in ("text_rule", "dims"):
             if not values[name]:
-                del values[
-                    name
-                ]  # fingerprints and stored recipes stay those of before there were any
+                # fingerprints and stored recipes stay those of before there were any
+                del values[name]
         return values
 
     def to_json(self) -> str:
@@ -196,9 +195,8 @@ class Prompts:
         return next((name for name in names if self.texts[name]), next(iter(names), None))
 
 
-_LONG_NUMBER = re.compile(
-    r"\d{19}"
-)  #: numbers that no setting takes and that Python itself would refuse to read
+#: numbers that no setting takes and that Python itself would refuse to read
+_LONG_NUMBER = re.compile(r"\d{19}")
 _LONG_ARGUMENT = re.compile(r"[a-z-]+:[\d-]*\d{19}")
 
 

@@ -70,9 +70,8 @@ class SettingsFile:
     )
 
 
-KEYS = {
-    item.name: item.metadata for item in fields(SettingsFile)
-}  #: default that a user may set -> its metadata
+#: default that a user may set -> its metadata
+KEYS = {item.name: item.metadata for item in fields(SettingsFile)}
 
 
 @dataclass(frozen=True)

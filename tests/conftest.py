@@ -27,9 +27,8 @@ from tests import network, unsynced  # noqa: F401
 # until all is imported: a collection looks at all that torch and transformers have made
 gc.disable()
 network.block()
-hypothesis.settings.register_profile(
-    "suite", deadline=None
-)  # no example has a time of its own on a busy machine
+# no example has a time of its own on a busy machine
+hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
 
 

@@ -79,9 +79,8 @@ class _Refused(Exception):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    wbufsize = (
-        -1
-    )  # an answer in one piece: its head alone would wait for the client's acknowledgement
+    # an answer in one piece: its head alone would wait for the client's acknowledgement
+    wbufsize = -1
     protocol_version = "HTTP/1.1"
     hub: Hub
 

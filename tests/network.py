@@ -25,9 +25,8 @@ def _is_local(host: Any) -> bool:
 
 def _audit(event: str, given: tuple[Any, ...]) -> None:
     if event in ("socket.connect", "socket.sendto"):
-        if not isinstance(given[1], tuple) or _is_local(
-            given[1][0]
-        ):  # a path is a socket of this machine
+        # a path is a socket of this machine
+        if not isinstance(given[1], tuple) or _is_local(given[1][0]):
             return
         where = given[1]
     elif event in ("socket.getaddrinfo", "socket.gethostbyname"):

@@ -159,9 +159,8 @@ def pretended(cache):
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         for name, value in members.items():
             patch.setattr(torch.cuda, name, value)
-        patch.setattr(
-            torch, "inference_mode", lambda mode=True: torch.no_grad()
-        )  # which takes no wrappers
+        # which takes no wrappers
+        patch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad())
         patch.setitem(kernels._FUSED, "cuda", kernels._FUSED["cpu"])
         for change, on, off in switches:
             change(on)

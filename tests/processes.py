@@ -50,9 +50,8 @@ def context() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)  # not the folder of a test, which packages may be installed in
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-        patch.setenv(
-            "TRANSFORMERS_VERBOSITY", "error"
-        )  # read at import; so does promptcli where it opens folders
+        # read at import; so does promptcli where it opens folders
+        patch.setenv("TRANSFORMERS_VERBOSITY", "error")
         forkserver.set_forkserver_preload(_LOADED)
         forkserver.ensure_running()
     return multiprocessing.get_context("forkserver")
@@ -207,9 +206,8 @@ def _run(
     main: Callable[[], object], words: list[str], environment: Any, streams: list[int], before: Any
 ) -> None:
     """Become the program: what an interpreter takes from its start is set as it would."""
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # which a shell's background jobs ignore
+    # which a shell's background jobs ignore
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["promptcli", *words]

@@ -66,9 +66,8 @@ def cuda(request):
     if torch.cuda.is_available():
         yield RealCuda()
         return
-    AcceleratorState._reset_state(
-        reset_partial_state=True
-    )  # which remembers the device of whoever came first
+    # which remembers the device of whoever came first
+    AcceleratorState._reset_state(reset_partial_state=True)
     with pretended(request.config.cache.mkdir("pretend-cuda")) as device:
         yield device
     AcceleratorState._reset_state(reset_partial_state=True)
@@ -158,16 +157,16 @@ def test_causal_recipes_give_the_processors_vectors(family, name, cuda, tiny_fol
     if name == "metaeol":  # the mean of two will do
         recipe = recipe.replace(prompt=" || ".join(recipe.prompt.split(" || ")[:2]))
     _, gpu = pair(recipe, tiny_folder(family), SENTENCES)
+    # what begins every input is computed once
     if name == "prompteol" and family in (
         "llama",
         "opt",
-    ):  # what begins every input is computed once
+    ):
         with torch.inference_mode():
             shared = gpu.shared_tokens(gpu.pooling.needs, np.array([90, 80]))
         assert all(part.device.type == "cuda" for layer in shared.prefix for part in layer)
-    assert_waits_once_a_batch(
-        gpu, cuda, spare=4 * (len(gpu.members) or 1)
-    )  # what begins every input, once
+    # what begins every input, once
+    assert_waits_once_a_batch(gpu, cuda, spare=4 * (len(gpu.members) or 1))
 
 
 def cosines(first, second):

@@ -146,9 +146,8 @@ def test_every_line_of_the_page_runs(page, run, senteval, narrow_mini, tmp_path,
             continue
         program, *words = shlex.split(text)
         assert program == "promptcli", text
-        if (
-            words[0] == "serve"
-        ):  # it serves while the rest of the page is run, and is stopped by a signal
+        # it serves while the rest of the page is run, and is stopped by a signal
+        if words[0] == "serve":
             rest = [block for kind, block in waiting if kind == "python"]
             assert rest == [block for _, block in waiting], (
                 "after `promptcli serve` a page holds Python only"

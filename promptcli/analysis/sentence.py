@@ -137,9 +137,8 @@ class Impact:
     """One sentence's impact matrix."""
 
     tokens: list[str]  #: N vocabulary items, without the special ones
-    matrix: NDArray[
-        np.float64
-    ]  #: (N, N), F_ij: the impact of token j on token i; 0 on the diagonal
+    #: (N, N), F_ij: the impact of token j on token i; 0 on the diagonal
+    matrix: NDArray[np.float64]
 
     @property
     def means(self) -> NDArray[np.float64]:

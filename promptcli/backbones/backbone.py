@@ -199,9 +199,8 @@ class Backbone:
             states: Tensor = (
                 output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
             )
-            if (
-                places is not None and states.size(1) > 1
-            ):  # the last layer of our own BERT may be at the slot alone
+            # the last layer of our own BERT may be at the slot alone
+            if places is not None and states.size(1) > 1:
                 states = states[torch.arange(len(places), device=places.device), places].unsqueeze(
                     1
                 )
@@ -322,9 +321,8 @@ class Backbone:
         if positions is None:
             positions = torch.arange(batch.ids.size(1), device=batch.ids.device).unsqueeze(0)
         if batch.prefix is not None:
-            positions = positions + batch.prefix[0][0].size(
-                -2
-            )  # as the code of DCPCSE, and peft, count them
+            # as the code of DCPCSE, and peft, count them
+            positions = positions + batch.prefix[0][0].size(-2)
         return positions if batch.raw_positions else positions + self._position_offset
 
     def _positions_of_others(self, batch: Batch) -> Tensor:
@@ -338,9 +336,8 @@ class Backbone:
     def _tokens_of(self, batch: Batch) -> dict[str, Tensor]:
         if batch.soft is None:
             return {"input_ids": batch.ids}
-        scale = getattr(
-            self.model.get_input_embeddings(), "embed_scale", None
-        )  # Gemma's own look-up multiplies by it
+        # Gemma's own look-up multiplies by it
+        scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)
         embedded = self._embeddings(batch)
         return {"inputs_embeds": embedded if scale is None else embedded * scale.to(embedded.dtype)}
 

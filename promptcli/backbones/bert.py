@@ -35,10 +35,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "silu": functional.silu,
 }
+# of LayerNorm, in checkpoints that came from TensorFlow
 _OLD_NAMES = {
     ".gamma": ".weight",
     ".beta": ".bias",
-}  # of LayerNorm, in checkpoints that came from TensorFlow
+}
 
 
 @dataclass

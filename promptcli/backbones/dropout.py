@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+# integers as wide as a number, by its bytes
 _WHOLE = {
     2: torch.int16,
     4: torch.int32,
     8: torch.int64,
-}  # integers as wide as a number, by its bytes
+}
 _LEVELS = 2**16  # sixteen random bits a number: the probability is right to 1/131,072
 
 

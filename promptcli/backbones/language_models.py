@@ -103,9 +103,8 @@ class MaskedLM:
             if isinstance(module, nn.Dropout):
                 module.p = dropout
         positions = begins[:, None] + torch.arange(ids.shape[1], device=ids.device)
-        positions = positions.clamp(
-            max=len(self.position_rows) - 1
-        )  # padding may lie beyond the table
+        # padding may lie beyond the table
+        positions = positions.clamp(max=len(self.position_rows) - 1)
         with torch.autocast(ids.device.type, self._dtype, enabled=self._dtype != torch.float32):
             states = self._model.bert(input_ids=ids, attention_mask=real, position_ids=positions)[0]
             logits = self._model.cls(states.flatten(0, 1)[places]).float()

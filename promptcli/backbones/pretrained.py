@@ -34,11 +34,12 @@ _MISTYPED = 0.75  # a word so like a shipped name is taken for it, mistyped, bef
 _ENCODER = "mini"  # the shipped encoder, trained on the shipped backbone
 
 _MARKS = ("config.json", CONFIG)  # one of them is in every folder of a language model
+# as safetensors writes them
 _DTYPES = {
     "F32": torch.float32,
     "BF16": torch.bfloat16,
     "F16": torch.float16,
-}  # as safetensors writes them
+}
 _FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]
 _NUMBERS = "tensors.safetensors"  # an encoder's own, beside its backbone
 _SHARDS = "model.safetensors.index.json"  # weights in several files: which tensor is in which

@@ -89,9 +89,8 @@ def save_tokenizer(
         specials = {
             name: text for name in _SPECIALS if (text := getattr(tokenizer, name)) is not None
         }
-    specials.setdefault(
-        "pad_token", backbone.tokenizer.text(backbone.tokenizer.pad)
-    )  # causal models may have none
+    # causal models may have none
+    specials.setdefault("pad_token", backbone.tokenizer.text(backbone.tokenizer.pad))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": longest,

@@ -161,10 +161,11 @@ def attention(
     scale = query.size(-1) ** -0.5 if scaling is None else scaling
     layer = seam.next_layer() if seam is not None else 0
     length = query.size(2)
+    # under autocast rotary positions leave them in float32
     query, key = (
         query.to(value.dtype),
         key.to(value.dtype),
-    )  # under autocast rotary positions leave them in float32
+    )
     causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
     wants_diagonal = seam is not None and layer in seam.diagonal_layers
     plain = seam is None or not (

@@ -25,9 +25,8 @@ class SharedTokens:
     """
 
     length: int
-    prefix: tuple[
-        tuple[Tensor, Tensor], ...
-    ]  #: per layer their keys and values, each (1, h', length, d/h)
+    #: per layer their keys and values, each (1, h', length, d/h)
+    prefix: tuple[tuple[Tensor, Tensor], ...]
 
 
 @dataclass(frozen=True)
@@ -87,9 +86,8 @@ class Batch:
     augment: Callable[[Tensor], Tensor] | None = None  #: changes the embeddings (n, t, e)
     #: ``lengths`` in host memory, so that reading them waits for no device.
     counts: np.ndarray | None = field(default=None, compare=False)
-    rows: np.ndarray | None = field(
-        default=None, compare=False
-    )  #: ``ids`` in the processor's memory
+    #: ``ids`` in the processor's memory
+    rows: np.ndarray | None = field(default=None, compare=False)
 
     @property
     def padded(self) -> bool:
@@ -146,18 +144,14 @@ def slot_positions(batch: Batch, slot: int) -> Tensor:
 class Needs:
     """What a pooling reads, so that nothing else is computed or kept."""
 
-    layers: frozenset[int] = (
-        frozenset()
-    )  #: hidden states wanted, 0 = embedding output, L = last layer
-    diagonals: frozenset[int] = (
-        frozenset()
-    )  #: layers (0-based) whose attention diagonals are wanted
-    matrices: frozenset[int] = (
-        frozenset()
-    )  #: layers (0-based) whose whole attention matrices are wanted
-    attended: frozenset[int] = (
-        frozenset()
-    )  #: layers (0-based) whose attention block's output is wanted
+    #: hidden states wanted, 0 = embedding output, L = last layer
+    layers: frozenset[int] = frozenset()
+    #: layers (0-based) whose attention diagonals are wanted
+    diagonals: frozenset[int] = frozenset()
+    #: layers (0-based) whose whole attention matrices are wanted
+    matrices: frozenset[int] = frozenset()
+    #: layers (0-based) whose attention block's output is wanted
+    attended: frozenset[int] = frozenset()
     static: bool = False  #: the raw word-embedding rows are wanted
     decoder: bool = False  #: the masked-LM head's output rows are wanted
     slot: int | None = None  #: only position read: 0 for [CLS], k for the k-th mask, ``LAST``

@@ -25,9 +25,8 @@ class T5:
         self._tokenizer = tokenizer
         self._name = name
         self.end: int = tokenizer.eos_token_id  #: id of ``</s>``
-        self.size: int = (
-            model.config.vocab_size
-        )  #: v, the width of the logits, which may exceed the vocabulary
+        #: v, the width of the logits, which may exceed the vocabulary
+        self.size: int = model.config.vocab_size
         self._specials = set(tokenizer.all_special_ids)
         self.sentinels: list[int] = [self._sentinel(number) for number in range(3)]
         # only the last position's logits are read: the decoder's states are cut before they meet

@@ -203,9 +203,8 @@ class PieceTokenizer:
             0,
         )
         self.pad: int = next(token for token in spare if token is not None)
-        self.unk: int | None = (
-            tokenizer.unk_token_id
-        )  #: None if it has none (byte-level ones need none)
+        #: None if it has none (byte-level ones need none)
+        self.unk: int | None = tokenizer.unk_token_id
         self.mask: int | None = None if causal else tokenizer.mask_token_id  #: None if it has none
         self.mask_text: str | None = None if causal else tokenizer.mask_token
         definition = json.loads(backend.to_str())
@@ -217,9 +216,8 @@ class PieceTokenizer:
             for token in definition["added_tokens"]
             if token["content"] == self.mask_text
         )
-        items: Any = definition["model"][
-            "vocab"
-        ]  # id by text; SentencePiece's: pieces in the order of their ids
+        # id by text; SentencePiece's: pieces in the order of their ids
+        items: Any = definition["model"]["vocab"]
         ids = (
             {**items}
             if isinstance(items, dict)
@@ -239,12 +237,10 @@ class PieceTokenizer:
         self.segment_blank = bool(schemes & {"always", "byte-level"})
         #: Every punctuation mark is a separate token, so that pieces never join.
         self.splits_punctuation = "BertPreTokenizer" in json.dumps(definition.get("pre_tokenizer"))
-        self.splits_at_blanks = _splits_at_blanks(
-            definition
-        )  #: a word between spaces has the same ids everywhere
-        self._added = {
-            token["content"][:1] for token in definition["added_tokens"]
-        }  # their first characters
+        #: a word between spaces has the same ids everywhere
+        self.splits_at_blanks = _splits_at_blanks(definition)
+        # their first characters
+        self._added = {token["content"][:1] for token in definition["added_tokens"]}
         added = "|".join(map(re.escape, _typed_tokens(definition))) or "(?!)"
         self._added_token = re.compile(added)
         #: After which the tokenizer would put a space: not at the end, before a space or before the
@@ -394,9 +390,8 @@ def _is_split(text: str, place: int, tokens: int) -> bool:
     if unicodedata.name(text[place], "").partition(" ")[0] in _SYLLABIC:
         return tokens > 1
     neighbours = text[max(0, place - 1) : place] + text[place + 1 : place + 2]
-    return any(
-        sign.isalpha() or unicodedata.category(sign).startswith("M") for sign in neighbours
-    )  # M: vowel signs
+    # M: vowel signs
+    return any(sign.isalpha() or unicodedata.category(sign).startswith("M") for sign in neighbours)
 
 
 def _made(definition: dict[str, Any], model: Any) -> Tokenizer:
@@ -404,11 +399,12 @@ def _made(definition: dict[str, Any], model: Any) -> Tokenizer:
     takes longest.
     """
     added = {token["content"]: token["id"] for token in definition["added_tokens"]}
+    # so that each keeps its id
     model_of_added = {
         "type": "WordLevel",
         "vocab": added,
         "unk_token": "",
-    }  # so that each keeps its id
+    }
     left_out = dict.fromkeys(("post_processor", "truncation", "padding"))
     tokenizer: Tokenizer = Tokenizer.from_str(
         json.dumps({**definition, **left_out, "model": model_of_added})

@@ -11,13 +11,14 @@ from tokenizers import BertWordPieceTokenizer
 
 from promptcli.errors import UsageError, one_line
 
+#: the special tokens, in the order of their ids
 SPECIALS = (
     "[PAD]",
     "[UNK]",
     "[CLS]",
     "[SEP]",
     "[MASK]",
-)  #: the special tokens, in the order of their ids
+)
 PAD, UNK, CLS, SEP, MASK = range(len(SPECIALS))
 
 _ALPHABET = 300  # characters kept: rarer ones become [UNK]

@@ -204,9 +204,8 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
             said, width = int(header[1]), int(header[2])
             continue
         word, *fields = line.rsplit(" ", width) if width else line.split(" ")
-        inside = word.split(" ")[
-            1:
-        ]  # numbers, if the first line, which sets the width, has lost some
+        # numbers, if the first line, which sets the width, has lost some
+        inside = word.split(" ")[1:]
         count = len(fields) + (len(inside) if all(map(_NUMBER.fullmatch, inside)) else 0)
         width = width or count
         if count != width or width < 1:

@@ -75,9 +75,8 @@ class Fields:
         type  #: a field's metadata are its ``help``, ``names``, ``min``, ``max`` and ``panel``
     )
     panel: str | None = None  #: of the fields that name none
-    flags: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: field -> names of its option, if not ``--field``
+    #: field -> names of its option, if not ``--field``
+    flags: Mapping[str, str] = field(default_factory=dict)
     #: options take the fields' defaults; else None, so that ``changes`` knows what was given
     defaults: bool = False
     only: Sequence[

@@ -159,9 +159,8 @@ class PictureOptions:
     def draw(self, paint: Callable[..., None], *given: Any) -> None:
         """Draw the plot, if one is asked for."""
         if self.plot is not None:
-            check_output(
-                self.plot, force=self.force, option="--plot"
-            )  # it may have appeared in the meantime
+            # it may have appeared in the meantime
+            check_output(self.plot, force=self.force, option="--plot")
             paint(self.plot, *given)
             note(f"drawn to {self.plot}")
 
@@ -215,9 +214,8 @@ def draw_head_maps(path: Path, search: "Search") -> None:
         for panel, (states, rows) in zip(panels, maps.items(), strict=True):
             flat, plain = [value for row in rows for value in row], search.baseline[states].value
             low, high = min(plain, *flat), max(plain, *flat)
-            room = (
-                0.05 * (high - low) or 1.0
-            )  # a line at the very end of the scale would not be seen
+            # a line at the very end of the scale would not be seen
+            room = 0.05 * (high - low) or 1.0
             low, high = low - room, high + room
             image = panel.imshow(rows, cmap="cividis", vmin=low, vmax=high, aspect="auto")
             panel.set_title(

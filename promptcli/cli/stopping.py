@@ -53,9 +53,8 @@ def ended_by_signals(wanted: bool) -> Iterator[None]:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     ended = threading.Event()
-    before = signal.set_wakeup_fd(
-        writer, warn_on_full_buffer=False
-    )  # written to even while a library holds on
+    # written to even while a library holds on
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     watch = threading.Thread(target=_watch, args=(reader, ended), daemon=True)
     watch.start()
     try:

@@ -141,9 +141,8 @@ def _figures(
             *("" if interval is None else half_interval(interval) for interval in intervals),
         ]
         if averaged:
-            complete = all(
-                name in row for name in averaged
-            )  # of fewer tasks it could not be compared
+            # of fewer tasks it could not be compared
+            complete = all(name in row for name in averaged)
             line.append(f"{average([row[name] for name in averaged]):.2f}" if complete else "-")
             halves.append("")
         lines += [line, halves] if any(intervals) else [line]
@@ -201,9 +200,8 @@ def _caption(tasks: Sequence[STSTask]) -> Parts:
     published = any(
         task_row(TaskName(task.name, task.split), task.protocol).folder for task in tasks
     )
-    protocol = (
-        f"protocol {tasks[0].protocol}; " if published else ""
-    )  # the package's pairs and a user's have none
+    # the package's pairs and a user's have none
+    protocol = f"protocol {tasks[0].protocol}; " if published else ""
     return [
         f"{protocol}Spearman x 100 over all pairs of a task; ± half of the 95% bootstrap interval",
         f"text: {treated}",

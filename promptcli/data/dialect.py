@@ -609,9 +609,8 @@ def _readings(lines: Sequence[str], usual: str, blank: int) -> list[Dialect]:
             if table.delimiter != "," and table.evenness == 1 < table.width
             else ()
         )
-        if any(
-            all("," in cell and _is_number(cell) for cell in column) for column in columns
-        ):  # such as 3,8
+        # such as 3,8
+        if any(all("," in cell and _is_number(cell) for cell in column) for column in columns):
             tables = [other for other in tables if other.delimiter != ","]
             break
     return [table for table in tables if table.width > 1] or tables[:1]

@@ -258,9 +258,8 @@ def _checked(
                     if encoding == "cp1252":
                         line = line.encode("utf-8", "surrogateescape").decode("cp1252")
                     else:
-                        line.encode(
-                            "utf-8"
-                        )  # refuses a surrogate, which is a byte that could not be decoded
+                        # refuses a surrogate, which is a byte that could not be decoded
+                        line.encode("utf-8")
                 yield _ended(line)
                 number += 1
         except UnicodeError:

@@ -83,9 +83,8 @@ class Rows:
     columns: Columns  #: column of a batch -> column of the file
     batches: Iterator[Batch]
     sha256: Callable[[], str]  #: hex SHA-256 of the bytes of the file; right after the last batch
-    total: Callable[
-        [], int | None
-    ]  #: about how many rows there are; None if that is not cheap to know
+    #: about how many rows there are; None if that is not cheap to know
+    total: Callable[[], int | None]
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches
@@ -312,9 +311,8 @@ def _open(
         batches = _batches(itertools.islice(rows, start, None), columns, fields.cells, name)
 
         def total() -> int | None:
-            local = (
-                stdin is None and not is_remote(path) and Path(path).is_file()
-            )  # counting would empty a pipe
+            # counting would empty a pipe
+            local = stdin is None and not is_remote(path) and Path(path).is_file()
             if not local or not text.plain or dialect.format == "array":
                 return None
             above = dialect.skipped + (dialect.format == "table" and not dialect.header)
@@ -457,9 +455,8 @@ def _table(
         raise UsageError(f"{name} is empty; give a header and at least one row")
     if len(header) > _COLUMNS:
         raise UsageError(f"{name}: {len(header):,} columns; give a table of at most {_COLUMNS:,}")
-    header = [
-        column or str(number) for number, column in enumerate(header, 1)
-    ]  # pandas: a nameless index
+    # pandas: a nameless index
+    header = [column or str(number) for number, column in enumerate(header, 1)]
     return header, _even(rows, header, dialect, name)
 
 

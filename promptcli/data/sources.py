@@ -192,9 +192,8 @@ def examples_of(
             table = {column: [item.get(column, "") for item in items] for column in keys}
         else:
             rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
-            width = (
-                max(map(len, rows)) if len(rows[0]) > 1 else 1
-            )  # pairs and triplets may be mixed
+            # pairs and triplets may be mixed
+            width = max(map(len, rows)) if len(rows[0]) > 1 else 1
             columns = layout_of_width(layouts, width) or (TEXT,)
             table = {
                 column: [row[place] if place < len(row) else None for row in rows]
@@ -285,9 +284,8 @@ def _scores(texts: Sequence[str], name: str) -> list[str | None]:
 class _Judgement:
     """How the last column of a layout is read."""
 
-    read: Callable[
-        [Sequence[str], str], list[str | None]
-    ]  #: the column, for the file of that name; None: not allowed
+    #: the column, for the file of that name; None: not allowed
+    read: Callable[[Sequence[str], str], list[str | None]]
     none: tuple[str, ...]  #: what stands for no judgement
     hint: str  #: what is allowed
 

@@ -102,9 +102,8 @@ class TaskRow:
     metric: str | Callable[[Any], float]
     read: Callable[[Path], Parts]  # takes SentEval's `downstream` folder
     folder: str | None = None  # the folder of its files inside `downstream`; None: it needs none
-    sizes: Mapping[str, int] = field(
-        default_factory=dict
-    )  # examples in print, by part; "all": of all parts together
+    # examples in print, by part; "all": of all parts together
+    sizes: Mapping[str, int] = field(default_factory=dict)
     hub: HubSet | None = None
     text: str | None = None  # describes its text; None: this depends on the source
     cased: bool = False  # the folder's text, and Moses-tokenised text, keep upper case

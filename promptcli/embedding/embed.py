@@ -312,9 +312,8 @@ def similarities(
     from promptcli.data.rows import open_rows
 
     names, sides = [str(first), str(second)], list[list[str]]()
-    are_files = [
-        os.path.exists(name) and not os.path.isdir(name) for name in names
-    ]  # a sentence is not too long
+    # a sentence is not too long
+    are_files = [os.path.exists(name) and not os.path.isdir(name) for name in names]
     for name, is_file in zip(names, are_files, strict=True):
         if not is_file:
             check_sentence(name)

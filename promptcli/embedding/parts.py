@@ -141,9 +141,8 @@ _JOB: list[PartJob] = []
 
 
 def _start_worker(job: PartJob, free: Any, threads: int) -> None:
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # a terminal sends it to every process; the parent ends the workers
+    # a terminal sends it to every process; the parent ends the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     job.device = free.get()

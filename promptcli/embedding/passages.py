@@ -247,11 +247,12 @@ class _Reader:
         marked = _HEADING.match(line) if self._markdown else None
         if marked is not None:
             title = marked[2].rstrip()
+            # it may end with a row of #
             return (
                 len(marked[1]),
                 title.rstrip("#").rstrip() or title,
                 0,
-            )  # it may end with a row of #
+            )
         underline = _UNDERLINE.match(line)
         title = above[-1].rstrip() if above else ""
         if (

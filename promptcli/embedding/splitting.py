@@ -43,9 +43,8 @@ class Splitter:
             + len(whole.encode("utf-8", "replace"))
             + _ADDED
         )
-        if (
-            longest <= self.window or self._tokens(whole) <= self.window
-        ):  # a token has a byte or more
+        # a token has a byte or more
+        if longest <= self.window or self._tokens(whole) <= self.window:
             return [(0, text)]
         splitter = TextSplitter.from_callback(
             lambda part: self._tokens(f"{begin}{part}"), self.window

@@ -66,10 +66,11 @@ def embed_file(
             output=HashedFile(readable(target.name), sha256(temporary)),
         )
         beside.write_text(to_json(document), encoding="utf-8")
+        # a disk that fails leaves the old file with its manifest
         for written in (
             temporary,
             beside,
-        ):  # a disk that fails leaves the old file with its manifest
+        ):
             sync(written)
         if force:
             manifest.unlink(missing_ok=True)  # never beside a file that it does not describe

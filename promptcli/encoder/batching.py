@@ -57,9 +57,8 @@ class Encoded:
 
     vectors: np.ndarray  #: (n, d) float32, row i is sentence i; not normalised
     truncated: np.ndarray  #: (n,) bool: the sentence lost tokens to the longest input
-    tokens: (
-        np.ndarray
-    )  #: (n,) int64: tokens of the model's input, template and special tokens included
+    #: (n,) int64: tokens of the model's input, template and special tokens included
+    tokens: np.ndarray
 
     @classmethod
     def empty(cls, width: int) -> "Encoded":
@@ -242,9 +241,8 @@ def make_batch(
         [row + row[-1:] * (most - len(row)) for row in mask_slots or []], dtype=np.int64
     )
     arrays = [ids, lengths, masks] if most else [ids, lengths]
-    flat = to_device(
-        np.concatenate([array.ravel() for array in arrays]), device
-    )  # one copy for all of them
+    # one copy for all of them
+    flat = to_device(np.concatenate([array.ravel() for array in arrays]), device)
     pieces = torch.split_with_sizes(flat, [array.size for array in arrays])
     sent = [piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
     return Batch(sent[0], sent[1], sent[2] if most else None, counts=lengths, rows=ids)
@@ -257,16 +255,14 @@ def average_rows(bags: Sequence[bytes], matrix: torch.Tensor) -> torch.Tensor:
     """
     lengths = np.fromiter(map(len, bags), np.int64, len(bags)) // ID_BYTES
     flat = np.frombuffer(b"".join(bags), np.intc)
-    used = np.flatnonzero(
-        np.bincount(flat, minlength=len(matrix))
-    )  # few of the rows, so that these are made float32
+    # few of the rows, so that these are made float32
+    used = np.flatnonzero(np.bincount(flat, minlength=len(matrix)))
     place = np.empty(len(matrix), dtype=np.int32)  # with 64 bits the sums take twice the time
     place[used] = np.arange(len(used))
     starts = (lengths.cumsum() - lengths).astype(np.int32)
     numbers, offsets, rows = (
         to_device(array, matrix.device) for array in (place[flat], starts, used)
     )
-    sums = torch.nn.functional.embedding_bag(
-        numbers, matrix[rows].float(), offsets, mode="sum"
-    )  # "mean" is far slower
+    # "mean" is far slower
+    sums = torch.nn.functional.embedding_bag(numbers, matrix[rows].float(), offsets, mode="sum")
     return sums / to_device(lengths.clip(1), matrix.device)[:, None]

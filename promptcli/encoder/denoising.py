@@ -22,12 +22,13 @@ from promptcli.encoder.transforms.transform import Stage
 from promptcli.errors import UsageError, unknown
 from promptcli.recipe import SLOT, split_spec
 
+#: where h - h_hat may be taken: before or after a stage
 PLACES = (
     "none",
     "hidden",
     "head",
     "logits",
-)  #: where h - h_hat may be taken: before or after a stage
+)
 
 
 @dataclass(frozen=True)

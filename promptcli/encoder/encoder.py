@@ -106,9 +106,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         ):
             causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
             fits = f"causal models ({causal}), not {backbone.name!r}: take `model` prompt"
-            raise WrongKindError(
-                f"weights 'last-token' are for {fits}"
-            )  # before the length, which may be too long
+            # before the length, which may be too long
+            raise WrongKindError(f"weights 'last-token' are for {fits}")
         longest = backbone.max_tokens - self.prompt.length
         self.max_length = longest if recipe.max_length is None else recipe.max_length
         if not 1 <= self.max_length <= longest:
@@ -400,11 +399,12 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         graphs = [self.graph] if self.graph else []
         encoder = Encoder(recipe, self.backbone, self.tensors(), prompts=prompts, graphs=graphs)
         encoder.name = self.name
+        # what the graph knows of the template
         fixed = (
             self.pooling.spec,
             self.template.masks,
             "none",
-        )  # what the graph knows of the template
+        )
         if self.graph and fixed != (
             encoder.pooling.spec,
             encoder.template.masks,

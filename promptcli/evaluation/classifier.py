@@ -90,9 +90,8 @@ class ClassifierFit:
 
     train: Rows  #: row numbers of the training examples
     held_out: Rows  #: row numbers of the examples that end the training
-    decay: Sequence[
-        float
-    ]  #: weight decays, one classifier each; equally many in every fit of a call
+    #: weight decays, one classifier each; equally many in every fit of a call
+    decay: Sequence[float]
     generator: np.random.RandomState  #: draws the order of the examples
 
 
@@ -297,9 +296,8 @@ class Outcome:
     """A classifier's result on one task."""
 
     test: float  #: accuracy x 100 on test examples
-    right: NDArray[
-        np.float64
-    ]  #: (examples,) 1 for each test example that was classified rightly, else 0
+    #: (examples,) 1 for each test example that was classified rightly, else 0
+    right: NDArray[np.float64]
     dev: float  #: accuracy x 100 on the examples that chose the weight decay
     decays: list[float]  #: the weight decay chosen, one for each outer fold
 

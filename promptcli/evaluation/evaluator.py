@@ -487,9 +487,8 @@ def compare_rows(rows: Mapping[Label, Sequence[Score]], baseline: Label | None) 
     P-values by Holm.
     """
     most = max(map(len, rows.values()), default=0)
-    rows = {
-        label: row for label, row in rows.items() if len(row) == most
-    }  # the others are not complete
+    # the others are not complete
+    rows = {label: row for label, row in rows.items() if len(row) == most}
     if baseline is not None and baseline in rows:
         others = [row for label, row in rows.items() if label != baseline and row]
         pairs = [pair for row in others for pair in zip(row, rows[baseline], strict=True)]

@@ -39,15 +39,17 @@ class Lexical:
     @classmethod
     def build(cls, texts: Sequence[str], rows: Numbers) -> "Lexical":
         """Count the words of texts, (m,), whose numbers are ``rows``, ascending."""
+        # the library that it takes is not wanted by a search of vectors
         from promptcli.evaluation.words import (
             words,
-        )  # the library that it takes is not wanted by a search of vectors
+        )
 
         bm25s = load_library()
+        # bm25s numbers words in no certain order
         vocabulary, ids = (
             dict[str, int](),
             list[list[int]](),
-        )  # bm25s numbers words in no certain order
+        )
         for text in texts:
             ids.append(
                 [vocabulary.setdefault(word, len(vocabulary)) for word in words(text) or [""]]

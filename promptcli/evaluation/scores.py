@@ -20,9 +20,8 @@ class Label:
 
     model: str
     recipe: str
-    named: bool = field(
-        default=False, compare=False
-    )  #: whether the model is an encoder by name, not a backbone
+    #: whether the model is an encoder by name, not a backbone
+    named: bool = field(default=False, compare=False)
 
     def to_dict(self) -> dict[str, str]:
         return {"model": self.model, "recipe": self.recipe}
@@ -126,15 +125,13 @@ class AccuracyScore(Score):
     metric: str = "accuracy"
 
     dev: float  #: on the examples that chose the weight decay
-    decays: list[float] = field(
-        metadata={"json": "weight_decays"}
-    )  #: chosen, one for each outer fold
+    #: chosen, one for each outer fold
+    decays: list[float] = field(metadata={"json": "weight_decays"})
     examples: dict[str, int]  #: of each split
     seconds: float  #: spent on the classifiers
     ci95: tuple[float, float]  #: over test examples
-    by_example: NDArray[np.float64] = field(
-        repr=False, compare=False
-    )  #: (test examples,) 1 if right, for ``compare``
+    #: (test examples,) 1 if right, for ``compare``
+    by_example: NDArray[np.float64] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +144,8 @@ class RetrievalScore(Score):
     recall_at_100: float = field(metadata={"json": "recall@100"})
     queries: int
     documents: int
-    by_example: NDArray[np.float64] = field(
-        repr=False, compare=False
-    )  #: (queries,) nDCG@10, for ``compare``
+    #: (queries,) nDCG@10, for ``compare``
+    by_example: NDArray[np.float64] = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,9 +155,8 @@ def training_size(factory: str, rows: int) -> int:
 
     Fewer are refused before FAISS warns on stderr.
     """
-    codes = re.findall(
-        r"(?:PQ|RQ|LSQ)\d+(?:x\d+)*?(?:x(\d+))?(?![x\d])", factory
-    )  # bits, by default 8
+    # bits, by default 8
+    codes = re.findall(r"(?:PQ|RQ|LSQ)\d+(?:x\d+)*?(?:x(\d+))?(?![x\d])", factory)
     centroids = max(
         [*map(int, re.findall(r"IVF(\d+)", factory)), *(1 << int(bits or 8) for bits in codes)],
         default=0,

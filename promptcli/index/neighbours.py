@@ -101,9 +101,8 @@ def _first_copies(index: VectorIndex, rows: RowNumbers) -> RowNumbers:
     weights = np.random.default_rng(0).integers(1, 1 << 63, (index.width, 2), np.uint64)
     for block in np.array_split(rows, -(-len(rows) // 16_384)):
         bits = index.vectors(block).astype(np.float16).view(np.uint16).astype(np.uint64)
-        keys[block] = (
-            bits @ weights
-        )  # modulo 2**64: different rows do not have the same pair of keys by chance
+        # modulo 2**64: different rows do not have the same pair of keys by chance
+        keys[block] = bits @ weights
     label = np.arange(len(keys))
     _, first, group = np.unique(keys[rows], axis=0, return_index=True, return_inverse=True)
     label[rows] = rows[first[group.reshape(-1)]]

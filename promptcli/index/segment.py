@@ -37,9 +37,8 @@ class Segment:
     """m unit vectors of width d under FAISS, with their labels."""
 
     index: Any
-    labels: (
-        pa.Table
-    )  #: Columns ``id`` (numbers or texts), ``text`` and ``cells``, if there are any.
+    #: Columns ``id`` (numbers or texts), ``text`` and ``cells``, if there are any.
+    labels: pa.Table
     path: Path | None = None  #: Where it was read from; its files have suffixes added.
 
     def __len__(self) -> int:
@@ -55,9 +54,8 @@ class Segment:
         k = min(k, available)
         if k == 0:
             return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in units]
-        if (
-            effort.factor is not None
-        ):  # it is for ten answers; for fewer, the same number of candidates is compared
+        # it is for ten answers; for fewer, the same number of candidates is compared
+        if effort.factor is not None:
             effort = Effort(effort.nprobe, effort.ef, max(effort.factor, 10 * effort.factor / k))
         selector = (
             None
@@ -74,13 +72,13 @@ class Segment:
         if (scores[:, 1:] >= scores[:, :-1]).any():  # equal scores are ordered by row
             order = np.arange(len(rows))[:, None], np.lexsort((rows, -scores), axis=1)
             scores, rows = scores[order], rows[order]
+        # codes may be a little too long
         scores, counts = (
             np.minimum(scores, 1),
             (rows >= 0).sum(axis=1).tolist(),
-        )  # codes may be a little too long
-        return [
-            (rows[query, :count], scores[query, :count]) for query, count in enumerate(counts)
-        ]  # -1 is "no hit"
+        )
+        # -1 is "no hit"
+        return [(rows[query, :count], scores[query, :count]) for query, count in enumerate(counts)]
 
     def _search_exactly(
         self, units: Floats, k: int, available: int, how: Any
@@ -91,9 +89,8 @@ class Segment:
         answers = []
         fetched = self.index.search(units, min(available, k + _MARGIN), params=how)
         for query, scores, rows in zip(units, *fetched, strict=True):
-            while (
-                len(rows) < available and scores[k - 1] - scores[-1] < _ROUNDING
-            ):  # ties go beyond the fetched rows
+            # ties go beyond the fetched rows
+            while len(rows) < available and scores[k - 1] - scores[-1] < _ROUNDING:
                 more = self.index.search(query[None], min(available, 2 * len(rows)), params=how)
                 scores, rows = more[0][0], more[1][0]
             vectors = self.index.reconstruct_batch(rows).astype(np.float64)
@@ -108,9 +105,8 @@ class Segment:
         lists = None if isinstance(index, faiss.IndexRefine) else faiss.try_extract_index_ivf(index)
         try:
             if lists is not None:
-                if isinstance(
-                    faiss.downcast_index(lists), faiss.IndexIVFFastScan
-                ):  # once read, it crashes (1.15.1)
+                # once read, it crashes (1.15.1)
+                if isinstance(faiss.downcast_index(lists), faiss.IndexIVFFastScan):
                     raise RuntimeError("fast-scan codes without Refine")
                 lists.make_direct_map()
             vectors: Floats = index.reconstruct_batch(rows)
@@ -125,9 +121,8 @@ class Segment:
         write_faiss(self.index, path.with_suffix(".faiss"))
         file = pa.OSFile(str(path.with_suffix(".arrow")), "wb")
         with file, pa.ipc.new_file(file, self.labels.schema) as writer:
-            for start in range(
-                0, self.labels.num_rows, _BATCH
-            ):  # its rows come in many small chunks
+            # its rows come in many small chunks
+            for start in range(0, self.labels.num_rows, _BATCH):
                 writer.write_table(self.labels.slice(start, _BATCH).combine_chunks())
         return Segment.read(path)
 

@@ -70,9 +70,8 @@ class Origin:
 
     fingerprint: str  #: Two encoders are the same if and only if their fingerprints are equal.
     recipe: dict[str, Any]
-    model: (
-        str | None
-    )  #: The registry's model that holds its fitted numbers; None if the recipe is enough.
+    #: The registry's model that holds its fitted numbers; None if the recipe is enough.
+    model: str | None
     provenance: dict[str, Any]  #: Where the backbone came from, and the precision it ran in.
     prompts: Prompts = field(default_factory=Prompts)  #: The model's.
     prompt: str | None = (
@@ -131,12 +130,10 @@ class IndexManifest(Origin):
     split: bool = False  #: Whether long rows are in parts with the ids ROW#PART.
     lexical: bool = False  #: Whether BM25 is in the folder.
     word_rule: int = 1  #: The version of the rule for words that it was counted by.
-    columns: list[str] = field(
-        default_factory=list
-    )  #: Names of the further columns, for conditions.
-    odd: list[str] = field(
-        default_factory=list
-    )  #: Those that a note has named, see ``odd_columns``.
+    #: Names of the further columns, for conditions.
+    columns: list[str] = field(default_factory=list)
+    #: Those that a note has named, see ``odd_columns``.
+    odd: list[str] = field(default_factory=list)
     synced: bool = False
     reading: Reading | None = None
     segments: list[str] = field(default_factory=list)
@@ -264,9 +261,8 @@ def create(
         with write_folder(folder, check=check) as new:
             yield Writer(new)
             check()
-            if (
-                not there and (folder / MANIFEST).exists()
-            ):  # nobody is to be changing it while it is replaced
+            # nobody is to be changing it while it is replaced
+            if not there and (folder / MANIFEST).exists():
                 locks.enter_context(hold(folder / _LOCK))
             _keep_lock(folder, new)
 

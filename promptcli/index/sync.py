@@ -343,9 +343,8 @@ def _apply(
         return re.sub(PART, "", name)
 
     index, before = held.index, _live(held.index)
-    changed = {
-        line(name) for name, *_ in before.keys() ^ rows.keys()
-    }  # of a line in parts all are replaced
+    # of a line in parts all are replaced
+    changed = {line(name) for name, *_ in before.keys() ^ rows.keys()}
     added = [row for row in rows if line(row[0]) in changed]
     removed = [name for name, *_ in before if line(name) in changed]
     numbers = (

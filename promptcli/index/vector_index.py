@@ -92,9 +92,8 @@ class Builder:
             return
         self._index.add(units)
         self._labels.append(labels)
-        self._held += (
-            self._bytes * len(units) + 3 * labels.nbytes
-        )  # Arrow's columns are joined, then written
+        # Arrow's columns are joined, then written
+        self._held += self._bytes * len(units) + 3 * labels.nbytes
         if self._held > self._room:
             self.finish()
 
@@ -135,9 +134,8 @@ class VectorIndex:
         self.factory = factory  #: FAISS's description of the index.
         self.recall = recall  #: recall@10 as measured at the build; None for an exact index.
         self.effort = effort  #: The default effort of a search.
-        self.numbered = (
-            len(masked) if numbered is None else numbered
-        )  #: The number of the next row without an id.
+        #: The number of the next row without an id.
+        self.numbered = len(masked) if numbered is None else numbered
         self.store: Store = (
             _in_memory  #: Writes a segment that is complete, and returns it as read from the disk.
         )
@@ -203,9 +201,8 @@ class VectorIndex:
     def _set_masked(self, masked: Mask) -> None:
         self.counted: Lexical | None = None  #: ``words``, if they have been counted.
         self.masked = masked  #: Over all rows, whether each is deleted.
-        self.rows = len(masked) - int(
-            np.count_nonzero(masked)
-        )  #: Number of rows that are not deleted, n.
+        #: Number of rows that are not deleted, n.
+        self.rows = len(masked) - int(np.count_nonzero(masked))
 
     @property
     def has_texts(self) -> bool:
@@ -590,9 +587,8 @@ class VectorIndex:
             raise UsageError(f"the index {which}; build it again from all rows")
 
     def _mask(self, rows: RowNumbers) -> None:
-        for segment in self.segments[: len(rows)][
-            :1
-        ]:  # FAISS cannot mask rows of every kind of index
+        # FAISS cannot mask rows of every kind of index
+        for segment in self.segments[: len(rows)][:1]:
             try:
                 segment.search(
                     np.zeros((1, self.width), np.float32),

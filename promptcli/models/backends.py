@@ -50,9 +50,8 @@ class Backend:
 
     libraries: tuple[str, ...]  #: the modules it imports
     dtypes: tuple[str, ...]  #: its precisions, the one for ``stored`` first
-    write: Callable[
-        [Encoder, Path, Sequence[str]], object
-    ]  #: fills a folder, given sentences like the user's
+    #: fills a folder, given sentences like the user's
+    write: Callable[[Encoder, Path, Sequence[str]], object]
     load: Callable[[Path, str], Run]
 
 
@@ -107,9 +106,8 @@ def build_on(
         )
     encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
     precisions = _dtypes(backend, dtype)
-    calibration = (
-        list(islice(calibration, DEMO)) if "int8" in precisions else ()
-    )  # lazy: a file may be long
+    # lazy: a file may be long
+    calibration = list(islice(calibration, DEMO)) if "int8" in precisions else ()
     lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
     graphs = [
         _graph_of(member, backend, folder, precisions, calibration, lowest_mean)

@@ -39,27 +39,22 @@ class Entry:
     name: str
     recipe: Recipe
     tensors: dict[str, Any] = field(default_factory=dict)  #: ``torch.Tensor`` by name.
-    provenance: dict[str, Any] = field(
-        default_factory=dict
-    )  #: JSON-ready; ``width``, if known, is d of its vectors
-    scores: list[dict[str, Any]] = field(
-        default_factory=list
-    )  #: Figures measured with it, JSON-ready.
+    #: JSON-ready; ``width``, if known, is d of its vectors
+    provenance: dict[str, Any] = field(default_factory=dict)
+    #: Figures measured with it, JSON-ready.
+    scores: list[dict[str, Any]] = field(default_factory=list)
     transfer: Recipe | None = (
         None  #: Recipe for transfer tasks if it differs (PromptBERT, supervised).
     )
     prompts: Prompts = field(default_factory=Prompts)  #: Texts in front of a sentence, by name.
     created: str = field(default="", compare=False)  #: UTC, ISO form; empty outside the registry.
     promptcli: str = field(default="", compare=False)  #: Version that wrote it.
-    files: dict[str, StoredFile] = field(
-        default_factory=dict, compare=False
-    )  #: The other files, by relative name.
-    fingerprint: str | None = field(
-        default=None, compare=False
-    )  #: The encoder's; None in the registry.
-    target: str | None = field(
-        default=None, compare=False
-    )  #: ``to`` of the ``export`` that wrote it.
+    #: The other files, by relative name.
+    files: dict[str, StoredFile] = field(default_factory=dict, compare=False)
+    #: The encoder's; None in the registry.
+    fingerprint: str | None = field(default=None, compare=False)
+    #: ``to`` of the ``export`` that wrote it.
+    target: str | None = field(default=None, compare=False)
     #: A backbone that was written in another form than it was loaded from: the hash of the form
     #: written here, and the hashes by which it is known.
     backbone: dict[str, str] = field(default_factory=dict, compare=False)

@@ -59,9 +59,8 @@ def uncut(encoder: Encoder) -> list[str]:
     ]
 
 
-TOO_LONG = (
-    "the town is far away " * 400
-)  #: cut: only its ids, and those of an empty one, may differ, with a note
+#: cut: only its ids, and those of an empty one, may differ, with a note
+TOO_LONG = "the town is far away " * 400
 BLANK = " "
 #: Tokenizers normalise the text before and after a special token separately.
 TYPED = "a sentence in which a special token is typed out, e.g. [MASK], has another vector there"
@@ -109,10 +108,11 @@ def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:
 AROUND = "⊢⊢⊢"  #: put in front of every text by exports without another place for the template
 
 _PERIOD = r"""(?<=[^.?"'⊢])\z"""  # the end of a text that has no end mark; no text has no end
+# AROUND itself is normalised too, and stays unchanged
 _START, _END = (
     rf"\A(?!{AROUND})",
     r"(?<!⊢)\z",
-)  # AROUND itself is normalised too, and stays unchanged
+)
 
 #: Text rules as replacements of a pattern by a text, in order.
 _RULES: dict[str, tuple[tuple[str, str], ...]] = {"prompteol": (('"', "'"), (r"\?\z", "."))}
@@ -162,9 +162,8 @@ def with_template(
         steps.append({"type": "Replace", "pattern": {"Regex": _END}, "content": after})
     normalizer = changed.get("normalizer") or {}
     members = normalizer.get("normalizers", [normalizer] if normalizer else [])
-    steps += [
-        member for member in members if member["type"] != "Prepend"
-    ]  # a space that the template sets itself
+    # a space that the template sets itself
+    steps += [member for member in members if member["type"] != "Prepend"]
     if marked:  # last: the tokenizers library panics if it comes before BERT's normalizer
         steps.append({"type": "Replace", "pattern": {"Regex": _START}, "content": AROUND + before})
     changed["normalizer"] = {"type": "Sequence", "normalizers": steps}

@@ -222,9 +222,8 @@ def _check_repo(repo: str, action: str) -> None:
 def _asking(api: HfApi, repo: str) -> Iterator[None]:
     """Turn the client's exceptions into one line; its progress bars are drawn only if ours are."""
     quiet = not is_shown() and not are_progress_bars_disabled()
-    logging.getLogger("huggingface_hub.hf_api").setLevel(
-        logging.ERROR
-    )  # it warns of a push that changes nothing
+    # it warns of a push that changes nothing
+    logging.getLogger("huggingface_hub.hf_api").setLevel(logging.ERROR)
     try:
         if quiet:
             disable_progress_bars()

@@ -36,15 +36,13 @@ DEFAULT = "mini"  #: the entry if nothing is chosen
 _MISTYPED = (
     0.75  #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
 )
-_HEAD = re.compile(
-    r"([\w-]+/)?ditto:\d+-\d+"
-)  #: a head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``
+#: a head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``
+_HEAD = re.compile(r"([\w-]+/)?ditto:\d+-\d+")
 #: Fields that fitted numbers depend on. If no model is chosen, a change of these starts from the
 #: plain recipe.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
-Sentences = (
-    str | Path | Sequence[str]
-)  #: a list of sentences, or a name for them: ``demo``, a task, a file
+#: a list of sentences, or a name for them: ``demo``, a task, a file
+Sentences = str | Path | Sequence[str]
 
 
 def home_folder() -> Path:
@@ -248,9 +246,8 @@ def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
 
     Refuse a change that its fitted numbers forbid.
     """
-    fields = (
-        {"period": None, **changes} if "prompt" in changes else changes
-    )  # a new prompt has its own default
+    # a new prompt has its own default
+    fields = {"period": None, **changes} if "prompt" in changes else changes
     recipe = entry.recipe.replace(**fields)
     if recipe.explicit() == entry.recipe.explicit():
         return entry
@@ -442,9 +439,10 @@ def cosines_of_pairs(
     vectors = unit(encoder.encode([*first, *second], progress=progress))
     if zero := int((~vectors.any(axis=1)).sum()):
         note(f"{zero:,} of {len(vectors):,} sentences have a zero vector, so their cosines are 0")
+    # rounding
     cosines: NDArray[np.float32] = (
         (vectors[: len(first)] * vectors[len(first) :]).sum(axis=1).clip(-1, 1)
-    )  # rounding
+    )
     return cosines
 
 

@@ -62,10 +62,11 @@ _USUAL = {
     "use_residual": False,
     "split_special_tokens": False,
 }
+#: targets of exports that hold a graph, from which no recipe can be read
 _GRAPHS = (
     "onnx",
     "openvino",
-)  #: targets of exports that hold a graph, from which no recipe can be read
+)
 #: PromptBERT's test templates, of BERT and of RoBERTa (run.sh of its code).
 _TEMPLATES = {
     "bert": f'This sentence of "{SLOT}" means {MASK} .',
@@ -169,9 +170,8 @@ def _adapter(folder: _Folder) -> Entry:
     """Read an adapter of peft: prefix tuning is a deep prefix, a LoRA is its own backbone."""
     config = folder.document(_ADAPTER)
     if config.get("peft_type") != PREFIX_TUNING:
-        check_kind(
-            folder.name, config
-        )  # before a note; other kinds than LoRA are refused when it is loaded
+        # before a note; other kinds than LoRA are refused when it is loaded
+        check_kind(folder.name, config)
         recipe = (
             RECIPES["prompteol"]
             if config.get("task_type") == "CAUSAL_LM"

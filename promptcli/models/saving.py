@@ -46,14 +46,14 @@ from promptcli.storage.files import delete
 from promptcli.storage.tensors import save_tensors
 
 _MODELS = "sentence_transformers.models."
+#: the files of a backbone besides weights and tokenizer
 _CONFIGS = (
     "config.json",
     "adapter_config.json",
-)  #: the files of a backbone besides weights and tokenizer
+)
 _READ = "[promptcli-mask]"  #: read in place of the template's mask; a sentence may contain the mask
-_FLAGS = {
-    MODES[mode]: flag for flag, mode in FLAGS.items()
-}  #: in the order in which Pooling joins several
+#: in the order in which Pooling joins several
+_FLAGS = {MODES[mode]: flag for flag, mode in FLAGS.items()}
 
 
 def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
@@ -86,9 +86,8 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
     compared = _compare_ids(encoder, folder)
     reading: dict[str, Any] = {"max_seq_length": encoder.max_length, "do_lower_case": False}
     if encoder.backbone.family.pooler and encoder.backbone.model.pooler is None:
-        reading["model_args"] = {
-            "add_pooling_layer": False
-        }  # else a random one is made there, with a warning
+        # else a random one is made there, with a warning
+        reading["model_args"] = {"add_pooling_layer": False}
     (folder / "sentence_bert_config.json").write_text(to_json(reading), encoding="utf-8")
     listed = [{"idx": 0, "name": "0", "path": "", "type": f"{_MODELS}Transformer"}]
     for number, module in enumerate(modules, 1):

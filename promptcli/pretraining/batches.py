@@ -58,9 +58,8 @@ class Batch:
     ids: np.ndarray  #: (n, t) int64, padded at the end
     real: np.ndarray  #: (n, t) bool, not padding
     begins: np.ndarray  #: (n,) int64, the position of each chunk's [CLS] in the position table
-    places: (
-        np.ndarray
-    )  #: (k,) int64, of the predictions, numbered in the flattened ids; of templates' masks last
+    #: (k,) int64, of the predictions, numbered in the flattened ids; of templates' masks last
+    places: np.ndarray
     gold: np.ndarray  #: (g,) int64, the right ids at the first g places
     owners: np.ndarray  #: (e,) int64, each word's place, numbered after the first g
     words: np.ndarray  #: (e,) int64, ids

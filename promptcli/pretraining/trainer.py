@@ -53,9 +53,8 @@ class Trainer:
             places.data.copy_(sinusoids(*places.shape))
         weights = self.parameters.values()
         matrices = [weight for weight in weights if weight.dim() > 1]
-        vectors = [
-            weight for weight in weights if weight.dim() <= 1
-        ]  # biases and layer norms do not decay
+        # biases and layer norms do not decay
+        vectors = [weight for weight in weights if weight.dim() <= 1]
         groups = [
             {"params": matrices, "weight_decay": plan.weight_decay},
             {"params": vectors, "weight_decay": 0.0},

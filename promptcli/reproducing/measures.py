@@ -562,11 +562,12 @@ def grouped(reasons: Iterable[str]) -> dict[str, int]:
     }
 
 
+#: keys of a system's identity that name its training and fitting text
 _TEXTS = {
     "corpus",
     "triplets",
     "examples",
-}  #: keys of a system's identity that name its training and fitting text
+}
 
 
 def measure_table(table: PublishedTable, context: MeasurementContext) -> dict[str, Any]:

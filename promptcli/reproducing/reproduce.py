@@ -24,9 +24,8 @@ class Reproduction:
     document: dict[str, Any] | None = None
     file: Path | None = None  #: None if no figure can be measured
     error: PromptcliError | None = None
-    missing: dict[str, str] = dataclasses.field(
-        default_factory=dict
-    )  #: data set -> why it is missing
+    #: data set -> why it is missing
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def message(self) -> str:
@@ -93,9 +92,8 @@ def reproduce(
                     contexts[name] = open_context(on, texts, seeds=runs, head=chosen, fresh=force)
             context = contexts[name]
             if chosen is not None:
-                build_pooling(
-                    f"last/ditto:{chosen}", context.backbone, {}
-                )  # refuses a head that does not exist
+                # refuses a head that does not exist
+                build_pooling(f"last/ditto:{chosen}", context.backbone, {})
             try:
                 document = measure_table(table, context)
             except PromptcliError as error:

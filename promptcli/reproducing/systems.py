@@ -52,9 +52,8 @@ EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str]] = {
 class MeasureData:
     """The data of one measure."""
 
-    facts: dict[str, dict[str, Any]] = field(
-        default_factory=dict
-    )  #: data set -> hash, size, ...; JSON-ready
+    #: data set -> hash, size, ...; JSON-ready
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  #: missing data set -> why
     content: Any = None  #: for the measure alone
 
@@ -67,9 +66,8 @@ class MeasurementContext:
     open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes it
     cache: Cache  #: of figures and trained weights
     data_dir: Path | None = None  #: SentEval folder, or None for the hub
-    texts: Texts = field(
-        default_factory=Texts
-    )  #: data that rows are fitted, counted and trained on
+    #: data that rows are fitted, counted and trained on
+    texts: Texts = field(default_factory=Texts)
     seeds: Sequence[int] = ()  #: of the runs of every trained row; none: such rows are left out
     head: str | None = None  #: of Ditto's rows; None: the published one of the backbone
     _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)

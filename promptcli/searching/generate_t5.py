@@ -103,9 +103,8 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) 
             formed: list[str] = []
             for item in finished:
                 text = _template(t5, sentence_first, item)
-                has_one_of_each = (
-                    text.count(SLOT) == text.count(MASK) == 1
-                )  # T5 may have written a slot itself
+                # T5 may have written a slot itself
+                has_one_of_each = text.count(SLOT) == text.count(MASK) == 1
                 if has_one_of_each and text.isprintable() and text not in formed:
                     formed.append(text)
             by_form.append(formed[: beam // len(FORMS)])

@@ -36,9 +36,8 @@ _DECIMALS = 12
 class HeadCosines:
     """The cosines of n pairs from one pass."""
 
-    heads: NDArray[
-        np.float64
-    ]  #: (s, L*h, n) cosines, for s kinds of states; heads layer after layer
+    #: (s, L*h, n) cosines, for s kinds of states; heads layer after layer
+    heads: NDArray[np.float64]
     plain: NDArray[np.float64]  #: (s, n) cosines of the plain averages of the same states
     rows: list[list[int]]  #: token ids of every distinct sentence, specials included
     diagonals: list[NDArray[np.float32]]  #: per row (t, L*h), the heads' diagonals on its tokens
@@ -64,9 +63,8 @@ def head_cosines(
     lengths = np.array([len(row) for row in rows], np.int64)
     with working("ditto-search", len(rows)) as advance, torch.inference_mode():
         for planned in plan_batches(lengths):
-            _, first_places = np.unique(
-                planned, return_index=True
-            )  # the last batch may repeat its rows
+            # the last batch may repeat its rows
+            _, first_places = np.unique(planned, return_index=True)
             chosen = planned[np.sort(first_places)]
             work.take(chosen.tolist(), [rows[row] for row in chosen])
             advance(len(chosen))
@@ -116,9 +114,8 @@ class _Pass:
         slots = [template.mask_slots(len(row)) for row in ids]
         batch = make_batch(ids, slots, backbone.tokenizer.pad, backbone.device, encoder.max_length)
         parts = self._parts(batch, backbone.run(batch, self._needs))
-        if (
-            backbone.device.type != "cuda"
-        ):  # the products are taken in float64, which not every device has
+        # the products are taken in float64, which not every device has
+        if backbone.device.type != "cuda":
             parts = [part.cpu() for part in parts]
         exact = [part.double() for part in parts]
         squares = _products(exact, exact)

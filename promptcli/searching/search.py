@@ -24,10 +24,11 @@ from promptcli.recipe import Recipe
 from promptcli.searching.head_pass import HeadCosines, head_cosines
 from promptcli.searching.search_settings import SEARCHED
 
+#: spread over the first half of the model; and C
 _LAYERS_TRIED, _FACTORS_TRIED = (
     8,
     (0.25, 0.5, 0.75, 1.0),
-)  #: spread over the first half of the model; and C
+)
 HALVINGS, SEED = 20, 42  #: random halvings of the pairs, each used both ways, and their seed
 
 
@@ -82,18 +83,15 @@ class Search:
     encoder: Encoder  #: of the best
     task: STSTask  #: the development set
     ranked: list[Ranked]  #: the reported choices, best first
-    about: dict[
-        str, Any
-    ]  #: how the search was done, JSON-ready; ``compared`` is the number of choices
+    #: how the search was done, JSON-ready; ``compared`` is the number of choices
+    about: dict[str, Any]
     #: What the choices compete with: the plain average per states, the recipe's ``own`` layer, or
     #: averages
     baseline: dict[str, Ranked] = field(default_factory=dict)
-    stages: dict[str, list[Ranked]] = field(
-        default_factory=dict
-    )  #: heading of a stage -> its choices
-    maps: dict[str, NDArray[np.float64]] = field(
-        default_factory=dict
-    )  #: states -> (L, h) Spearman x 100 of each head
+    #: heading of a stage -> its choices
+    stages: dict[str, list[Ranked]] = field(default_factory=dict)
+    #: states -> (L, h) Spearman x 100 of each head
+    maps: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     cross_validation: CrossValidation | None = None
     score: SpearmanScore | None = None  #: of the best
     saved_as: str | None = None  #: its name in the registry

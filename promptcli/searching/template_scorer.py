@@ -156,9 +156,8 @@ class TemplateScorer:
 
     def ids(self, pieces: Sequence[str], encoder: Encoder) -> list[bytes]:
         """Return the packed token ids of sentence pieces; each distinct one is tokenised once."""
-        if (
-            self.backbone.tokenizer.splits_punctuation
-        ):  # such a tokenizer ignores spaces, so both forms share an entry
+        # such a tokenizer ignores spaces, so both forms share an entry
+        if self.backbone.tokenizer.splits_punctuation:
             pieces = [piece.strip() for piece in pieces]
         missing = [piece for piece in dict.fromkeys(pieces) if piece not in self._pieces]
         packed = encoder.pooling.weights.rewrite(missing, self.backbone)

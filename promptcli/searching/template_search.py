@@ -40,9 +40,8 @@ from promptcli.storage.cache import Cache
 #: By mode: how its templates are read.
 PROTOCOLS = {"greedy": PROTOCOL, "free": PROTOCOL, "demonstrations": DEMONSTRATIONS}
 _SLOT_NAME = re.compile(r"<([a-z]+)>")
-Outcome = tuple[
-    dict[str, list[Ranked]], str
-]  #: heading of a stage -> its templates; and the comparisons, in words
+#: heading of a stage -> its templates; and the comparisons, in words
+Outcome = tuple[dict[str, list[Ranked]], str]
 
 
 @dataclass(frozen=True)
@@ -53,9 +52,8 @@ class GreedySpace:
     """
 
     start: str  #: the prefix of the first stage, ``[X]`` alone
-    relations: tuple[
-        str, ...
-    ]  #: candidates of the first stage, without any prefix; empty is a candidate
+    #: candidates of the first stage, without any prefix; empty is a candidate
+    relations: tuple[str, ...]
     prefixes: tuple[str, ...]  #: candidates of the second stage, with [X]
     ending: str  #: after the relation, with [MASK]
 
@@ -183,9 +181,8 @@ def search_templates(
         examples = demonstrations(_definitions(settings), DEMONSTRATIONS)
         drawn = draw(examples, settings.limit or len(examples), settings.seed)
         stages, compared = _race(scorer, settings, "Search for a demonstration", [plain, *drawn])
-    ranked = sorted(
-        itertools.chain(*stages.values()), key=lambda item: -item.value
-    )  # of equals the one tried first
+    # of equals the one tried first
+    ranked = sorted(itertools.chain(*stages.values()), key=lambda item: -item.value)
     averages = {
         name: RECIPES[name].replace(backbone=backbone.name)
         for name in ("last-avg", "first-last-avg")

@@ -383,9 +383,8 @@ class _Guard:
                 if self._service.stopping:
                     headers["Connection"] = "close"
             body, start = message.get("body", b""), 0
-            while (
-                len(body) - start > _PIECE
-            ):  # the next one is sent once the client has taken most of the last
+            # the next one is sent once the client has taken most of the last
+            while len(body) - start > _PIECE:
                 await send({**message, "body": body[start : start + _PIECE], "more_body": True})
                 start += _PIECE
             await send({**message, "body": body[start:]} if start else message)

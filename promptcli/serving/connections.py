@@ -88,10 +88,11 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.since = self.loop.time()  #: The connection, or the end of the last answer.
+        #: Bytes that the client has not taken, and when it last took some.
         self._unsent, self._taken = (
             0,
             self.since,
-        )  #: Bytes that the client has not taken, and when it last took some.
+        )
 
     @property
     def waiting(self) -> bool:
@@ -134,9 +135,8 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().set_exception_handler(self._handle)
         await super().startup(sockets)
         for listening in sockets or ():
-            listening.listen(
-                _BACKLOG
-            )  # asyncio has taken the number that it accepts at a time for this one, too
+            # asyncio has taken the number that it accepts at a time for this one, too
+            listening.listen(_BACKLOG)
         self._tidying = asyncio.create_task(self._connections.tidy())
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -163,9 +163,8 @@ def make_server(app: Any, service: Service) -> Server:
     if allowed != resource.RLIM_INFINITY:
         free = allowed - len(os.listdir("/dev/fd")) - _FILES
     most = max(min(settings.max_connections, free), _LEAST)
-    service.most_requests = min(
-        settings.max_requests, max(most // 2, 1)
-    )  # the others can be closed for new ones
+    # the others can be closed for new ones
+    service.most_requests = min(settings.max_requests, max(most // 2, 1))
     config = uvicorn.Config(
         app,
         http=Connection,

@@ -115,9 +115,8 @@ class Batcher:
             for encoder, turns in round_.items():
                 if await self._encode(encoder, turns) is None:
                     continue
-                for job in dict.fromkeys(
-                    job for job, _ in turns
-                ):  # one of them is at fault; the others are answered
+                # one of them is at fault; the others are answered
+                for job in dict.fromkeys(job for job, _ in turns):
                     alone = [turn for turn in turns if turn[0] is job]
                     if error := await self._encode(encoder, alone):
                         _fail(job, error)
@@ -208,9 +207,8 @@ class Service:
             assert encoder.fingerprint and encoder.width  # computed before the first request
         self.stopping = False  #: connections are closed after their answer
         self.in_work = 0  #: requests
-        self.most_requests = (
-            self.settings.max_requests
-        )  #: in work; the server lowers it if it has few descriptors
+        #: in work; the server lowers it if it has few descriptors
+        self.most_requests = self.settings.max_requests
         self.dropped = 0  #: requests that were not answered when the server stopped
         self.held = 0  #: bytes of bodies and answers in memory
         self.connections: Collection[Any] | None = None  #: that are open, if the server tells
@@ -222,9 +220,8 @@ class Service:
         # FAISS keeps the number of threads for each thread that calls it
         prepare = None if threads is None else functools.partial(faiss.omp_set_num_threads, threads)
         self._thread = Worker(prepare)
-        self.in_role = functools.cache(
-            _in_role
-        )  #: one encoder for each role, so that requests share batches
+        #: one encoder for each role, so that requests share batches
+        self.in_role = functools.cache(_in_role)
 
     def model(self, name: str | None) -> Encoder:
         """Return the encoder of that name; None: the default."""

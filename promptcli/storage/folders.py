@@ -132,10 +132,11 @@ def restore(target: Path) -> None:
     """
     if target.exists() or not _replaced(target):
         return
+    # a writer that is alive ends first
     with (
         contextlib.suppress(OSError),
         hold_folder(target.parent),
-    ):  # a writer that is alive ends first
+    ):
         for old in _replaced(target):
             if not target.exists():
                 os.rename(old, target)

@@ -38,9 +38,8 @@ class RunFolder:
     def __init__(self, folder: Path, identity: str = "run.json") -> None:
         self.folder = folder
         self._identity, self._given = folder / identity, folder / "given.json"
-        self.lock = folder.with_name(
-            f".{folder.name}.lock"
-        )  #: there while a process works on the run
+        #: there while a process works on the run
+        self.lock = folder.with_name(f".{folder.name}.lock")
 
     @property
     def begun(self) -> bool:
@@ -161,9 +160,8 @@ def load_state(
             metadata, stored = file.metadata(), set(file.keys())
             for name, parameter in parameters.items():
                 parameter.copy_(file.get_tensor(f"weight.{name}"))
-                if (
-                    f"{_MOMENTS[0]}.{name}" not in stored
-                ):  # it never had a gradient, as a pooler that nothing reads
+                # it never had a gradient, as a pooler that nothing reads
+                if f"{_MOMENTS[0]}.{name}" not in stored:
                     continue
                 moments = {
                     kind: file.get_tensor(f"{kind}.{name}").to(parameter.device)

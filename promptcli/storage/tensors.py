@@ -24,9 +24,8 @@ def save_tensors(
     mode = path.stat().st_mode
     with disk_errors(path):
         save_file(plain, path, metadata=None if metadata is None else dict(metadata))
-    path.chmod(
-        stat.S_IMODE(mode)
-    )  # safetensors lets only the owner read its files, whatever the umask
+    # safetensors lets only the owner read its files, whatever the umask
+    path.chmod(stat.S_IMODE(mode))
 
 
 def load_tensors(

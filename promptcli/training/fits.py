@@ -29,6 +29,7 @@ from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, r
 from promptcli.notes import working
 from promptcli.recipe import Recipe, split_spec
 
+#: axes removed at the top, at most a quarter of them
 _TOPS = (
     1,
     2,
@@ -42,12 +43,13 @@ _TOPS = (
     32,
     48,
     64,
-)  #: axes removed at the top, at most a quarter of them
+)
+#: the published code's, of a flow: AdamW at a constant rate, one epoch
 _RATE, _DECAY, _EPS = (
     1e-3,
     0.01,
     1e-6,
-)  #: the published code's, of a flow: AdamW at a constant rate, one epoch
+)
 _BATCH, _CLIP = 32, 1.0  # sentences a step (published: pairs); largest global norm of the gradient
 _SEED = 42  # of a flow's first weights and of the order; ours
 #: An encoder of all that comes before it, n sentences and a progress callback -> the fitted
@@ -79,9 +81,8 @@ class FittedRecipe:
     """A recipe and the numbers fitted for it."""
 
     encoder: Encoder  #: its ``tensors()`` are the fitted numbers
-    provenance: dict[
-        str, Any
-    ]  #: ``fitted_on``, and ``selected_on``: how the last transform's numbers were chosen
+    #: ``fitted_on``, and ``selected_on``: how the last transform's numbers were chosen
+    provenance: dict[str, Any]
 
 
 def fit_recipe(

@@ -170,9 +170,8 @@ class TrainingJob:
 
     method: str
     data: TrainingData | None = None
-    changes: Mapping[str, Setting] = dataclasses.field(
-        default_factory=dict
-    )  #: the settings that are given
+    #: the settings that are given
+    changes: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
     backbone: str | Choice | None = None
     start: str | None = None
     supervised: bool = False
@@ -261,9 +260,8 @@ class TrainingJob:
             and keeps_head(settings)
             and not _has_head(self.start_reads)
         ):
-            settings = settings.replace(
-                keep_head=False
-            )  # a new head would unlearn what the start knows
+            # a new head would unlearn what the start knows
+            settings = settings.replace(keep_head=False)
         return method.changed(settings, self.changes)
 
     def started(self, method: Method, settings: TrainingSettings, family: str) -> Method:
@@ -389,9 +387,8 @@ class TrainingJob:
             development, *others = [development_task(task) for task in dict.fromkeys([on, *scored])]
         folder = registry.run_folder(saved_as)
         replaces = self.force or (name is not None and name in registry.names())
-        processes = (
-            processes or self.start_processes()
-        )  # before the backbone: each may have its own device
+        # before the backbone: each may have its own device
+        processes = processes or self.start_processes()
         with contextlib.ExitStack() as stack:
             if name is None:
                 folder = stack.enter_context(temporary_folder()) / saved_as

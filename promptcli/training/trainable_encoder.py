@@ -40,9 +40,8 @@ Augment = Callable[[Batch], Batch]  #: changes the batch of a pass
 #: The template without a sentence, as sentences of those lengths would see it.
 Blank = Callable[[Template, Sequence[int], Backbone], Batch]
 
-_TOKENS = {
-    "cpu": 1024
-}  #: tokens of a pass: the best fit to a processor's caches (benchmarks/README.md)
+#: tokens of a pass: the best fit to a processor's caches (benchmarks/README.md)
+_TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 32768
 _CHOSEN, _MASKED, _RANDOM = 0.15, 0.8, 0.1  # BERT's shares; the rest of the chosen stay
 
@@ -104,17 +103,15 @@ class TrainableEncoder(nn.Module):
                     f"`mlm_weight`: backbone {backbone.name!r} has no mask token; leave it out"
                 )
             self.mlm_head = backbone.new_head().requires_grad_(settings.mlm_head == "trained")
-        self.mlm_sums = torch.zeros(
-            2, device=backbone.device
-        )  #: sum of a step's losses, their number
+        #: sum of a step's losses, their number
+        self.mlm_sums = torch.zeros(2, device=backbone.device)
         self.model.requires_grad_("backbone" in method.learns)
         words = self.model.get_input_embeddings()
         if self._pooling.startswith("static/"):  # no layer is computed
             self.model.requires_grad_(False)
             words.requires_grad_("backbone" in method.learns)
-        if (
-            words.weight.requires_grad and backbone.device.type != "cuda"
-        ):  # which waits to look for padding
+        # which waits to look for padding
+        if words.weight.requires_grad and backbone.device.type != "cuda":
             # each pass adds the gradients of its words; a dense one would be as large as the
             # vocabulary
             words.sparse = True
@@ -154,9 +151,8 @@ class TrainableEncoder(nn.Module):
     def tokenize_sides(self, sides: Sequence[tuple[int, Sequence[str]]]) -> list[TokenizedView]:
         """Return the rows of some texts, each as the view of that number, from 0, sees them."""
         encoders = [(self.views[view], texts) for view, texts in sides]
-        distinct = {
-            (id(encoder), id(texts)): (encoder, texts) for encoder, texts in encoders
-        }  # two equal views once
+        # two equal views once
+        distinct = {(id(encoder), id(texts)): (encoder, texts) for encoder, texts in encoders}
         rows = {key: encoder.inputs(texts).rows for key, (encoder, texts) in distinct.items()}
         return [TokenizedView(encoder, rows[id(encoder), id(texts)]) for encoder, texts in encoders]
 
@@ -202,9 +198,8 @@ class TrainableEncoder(nn.Module):
         read = read or view.pooling.pool
 
         def run() -> tuple[Tensor, Tensor]:
-            attached = view.prompt.attach(
-                batch
-            )  # dropout of a prefix is drawn here, once for both losses
+            # dropout of a prefix is drawn here, once for both losses
+            attached = view.prompt.attach(batch)
             attached = augment(attached) if augment else attached
             hidden = read(batch, self.backbone.run(attached, view.pooling.needs))
             return hidden, hidden.new_zeros(2) if self.mlm_head is None else self.mlm_losses(

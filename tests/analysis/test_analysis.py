@@ -110,9 +110,8 @@ def test_a_sample_takes_any_line_as_likely_and_the_same_ones_again():
     drawn = [Preparation(sample=3, seed=seed).apply([*lines, " "]) for seed in range(600)]
     assert all(len(set(one)) == 3 and set(one) <= set(lines) for one in drawn)
     counts = Counter(itertools.chain.from_iterable(drawn))
-    assert all(
-        150 < counts[line] < 250 for line in lines
-    )  # 200 on average, standard deviation 11.5
+    # 200 on average, standard deviation 11.5
+    assert all(150 < counts[line] < 250 for line in lines)
     assert Preparation(sample=3, seed=5).apply(lines) == drawn[5] != drawn[6]
     assert Preparation(sample=20).apply(lines) == lines
 
@@ -205,9 +204,8 @@ def test_groups_equal_the_loops(family, tiny_backbone):
     apart = sum(
         flags.sum() * (mean**2).sum() for flags, mean in zip((inside, ~inside), means, strict=True)
     )
-    assert found.between["subword"] == pytest.approx(
-        apart / (points**2).sum()
-    )  # the mean of all is 0
+    # the mean of all is 0
+    assert found.between["subword"] == pytest.approx(apart / (points**2).sum())
 
 
 def test_bands_go_by_rank():

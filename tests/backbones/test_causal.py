@@ -42,9 +42,8 @@ def test_prompteol_equals_the_eager_path_at_the_last_token(family, tiny_backbone
         states, _ = reference.states(ids)
         assert np.abs(vector - states[-1][-1].numpy()).max() < 1e-5
     order = np.random.default_rng(0).permutation(len(TEXTS))
-    again = encoder.encode(
-        [TEXTS[place] for place in order], batch_size=3
-    )  # other neighbours, other padding
+    # other neighbours, other padding
+    again = encoder.encode([TEXTS[place] for place in order], batch_size=3)
     assert np.abs(again - vectors[order]).max() < 1e-5
 
 
@@ -178,9 +177,8 @@ def test_the_attention_blocks_output_equals_the_plain_loop(family, tiny_backbone
 
 @pytest.mark.parametrize("family", CAUSAL)
 def test_contrastive_prompting_equals_the_plain_loop(family, tmp_path):
-    wide = (
-        {} if family in ("gpt2", "opt", "llama", "qwen2") else {"sliding_window": 300}
-    )  # else A - B is mere rounding
+    # else A - B is mere rounding
+    wide = {} if family in ("gpt2", "opt", "llama", "qwen2") else {"sliding_window": 300}
     reference = plain.Plain(save_tiny_causal(family, tmp_path, **wide), causal=True)
     backbone = load_backbone(str(tmp_path), dtype=torch.float32)
     embedding = torch.randn(backbone.token_rows.size(1), generator=torch.Generator().manual_seed(0))
@@ -268,9 +266,8 @@ def test_a_window_wider_than_the_inputs_changes_nothing(tmp_path, tiny_folder):
     for text, vector in zip(TEXTS, encoders[1].encode(TEXTS), strict=True):
         states, _ = reference.states(reference.ids(PROMPTEOL.prompt, text_rule(text)))
         assert np.abs(vector - states[-1][-1].numpy()).max() < 1e-5
-    assert (
-        np.abs(encoders[0].encode(TEXTS) - encoders[1].encode(TEXTS)).max() > 1e-2
-    )  # the narrow one is seen
+    # the narrow one is seen
+    assert np.abs(encoders[0].encode(TEXTS) - encoders[1].encode(TEXTS)).max() > 1e-2
 
 
 def _counting(computed):
@@ -323,9 +320,8 @@ def test_a_folder_in_shards_keeps_its_precision_where_the_device_computes_in_it(
     model.to(torch.float16).save_pretrained(tmp_path, max_shard_size="10KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     whole = load_backbone(str(tmp_path), dtype=torch.float32)
-    assert (
-        load_backbone(str(tmp_path)).dtype == torch.float32
-    )  # no processor computes in float16 at speed
+    # no processor computes in float16 at speed
+    assert load_backbone(str(tmp_path)).dtype == torch.float32
     monkeypatch.setattr(pretrained, "computes", lambda dtype, device: True)
     kept = load_backbone(str(tmp_path))
     assert (kept.dtype, whole.dtype) == (torch.float16, torch.float32)

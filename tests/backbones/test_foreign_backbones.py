@@ -51,10 +51,11 @@ def invoke(capfd, monkeypatch):
 
     def call(folder, *more):
         capfd.readouterr()
+        # shown, as outside of pytest
         with (
             pytest.raises(SystemExit) as ended,
             warnings.catch_warnings(),
-        ):  # shown, as outside of pytest
+        ):
             warnings.simplefilter("default")
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.showwarning = lambda message, *_: sys.stderr.write(f"{message}\n")

@@ -67,9 +67,8 @@ def test_the_adapters_gradient_is_the_chain_rules(family, tiny_folder):
     for name, parameter in found.items():
         module, _, part = name.removeprefix("backbone.").partition(".lora_")
         gradient = gradients[f"{module}.weight"]
-        gradient = (
-            gradient.T if family == "gpt2" else gradient
-        )  # (out, in); GPT-2's are stored the other way
+        # (out, in); GPT-2's are stored the other way
+        gradient = gradient.T if family == "gpt2" else gradient
         other = found[
             f"backbone.{module}.lora_{'B' if part[0] == 'A' else 'A'}.default.weight"
         ].detach()
@@ -125,9 +124,8 @@ def adapter(tiny_folder, tmp_path_factory):
             model.save_pretrained(folder)
             shutil.copytree(tiny_folder(family), folder / "base")
             config = json.loads((folder / CONFIG).read_text())
-            assert config["base_model_name_or_path"] == str(
-                tiny_folder(family)
-            )  # elsewhere, which is refused
+            # elsewhere, which is refused
+            assert config["base_model_name_or_path"] == str(tiny_folder(family))
             (folder / CONFIG).write_text(json.dumps({**config, "base_model_name_or_path": "base"}))
             made[family] = (folder, model)
         return made[family]

@@ -22,9 +22,8 @@ VECTORS = {
 }
 LINES = [" ".join([word, *map(str, numbers)]) for word, numbers in VECTORS.items()]
 GLOVE = "\n".join(LINES) + "\n"
-WORD2VEC = f"{len(LINES)} 3\n" + "".join(
-    f"{line} \n" for line in LINES
-)  # the first tool ends a line with a blank
+# the first tool ends a line with a blank
+WORD2VEC = f"{len(LINES)} 3\n" + "".join(f"{line} \n" for line in LINES)
 
 
 def average(sentence):
@@ -161,7 +160,6 @@ def test_only_the_static_average_is_allowed(changes, shown):
     with pytest.raises(
         UsageError, match=f"only `model` static-avg averages, not {shown}"
     ) as caught:
-        build_encoder(
-            static("glove:nowhere.txt").replace(**changes)
-        )  # known before any file is read
+        # known before any file is read
+        build_encoder(static("glove:nowhere.txt").replace(**changes))
     assert "\n" not in str(caught.value)

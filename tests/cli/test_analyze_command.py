@@ -84,9 +84,8 @@ def test_every_analysis_as_json_as_a_table_and_as_a_picture(
     assert ran.code == 0 and all(words in ran.out + ran.err for words in shown)
     if picture:
         matplotlib = pytest.importorskip("matplotlib")
-        monkeypatch.setitem(
-            matplotlib.rcParams, "text.usetex", True
-        )  # as a matplotlibrc of the current folder may say
+        # as a matplotlibrc of the current folder may say
+        monkeypatch.setitem(matplotlib.rcParams, "text.usetex", True)
         ran = analyze(*command, "--plot", picture)
         assert ran.code == 0 and f"drawn to {picture}" in ran.err
         first = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[(tmp_path / picture).suffix]
@@ -138,9 +137,8 @@ def test_settings_reach_the_analysis_and_rows_that_cannot_be_computed_are_left_o
     assert document["results"][0]["vectors"] == 5
     ran = analyze("anisotropy", "--set", "first=20")
     assert ran.code == 0 and "using the shipped demo sentences" in ran.err
-    assert (
-        "static-ditto is left out: no head is known" in ran.err
-    )  # a folder has no known Ditto head
+    # a folder has no known Ditto head
+    assert "static-ditto is left out: no head is known" in ran.err
     assert [line.split()[0] for line in ran.out.splitlines()[1:]] == [
         "static-avg",
         "last-avg",

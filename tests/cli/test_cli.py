@@ -123,11 +123,12 @@ def test_what_may_not_be_written_is_named_with_what_to_give(
 
 
 def test_python_dash_m_runs_it_and_imports_nothing_from_the_current_folder(tmp_path):
+    # python -m itself imports some of Python's own modules from there
     for name in (
         "typer",
         "rich",
         "msgspec",
-    ):  # python -m itself imports some of Python's own modules from there
+    ):
         (tmp_path / f"{name}.py").write_text(
             "raise SystemExit('imported from the current folder')\n"
         )
@@ -284,9 +285,8 @@ def test_a_rate_is_never_zero(speed, shown):
 def test_options_of_a_recipe_without_a_model_are_said_to_leave_mini(run):
     changed = run("similarity", "a cat", "a dog", "--pooling", "last/avg")
     assert "using mini-bert, [X] last/avg, not the default model mini" in changed.err
-    assert (
-        "not mini" not in run("similarity", "a cat", "a dog", "--set", "max-length=20").err
-    )  # it is mini, cut
+    # it is mini, cut
+    assert "not mini" not in run("similarity", "a cat", "a dog", "--set", "max-length=20").err
     assert (
         "not mini"
         not in run("similarity", "a cat", "a dog", "-m", "last-avg", "--pooling", "last/max").err

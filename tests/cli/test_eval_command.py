@@ -137,9 +137,8 @@ def test_table_says_protocol_text_intervals_subsets_and_what_is_not_comparable(
     subsets = score(*tasks, "--subsets").out
     assert "STS14 by subset" not in subsets
     assert f"{first['subsets']['MSRvid']['value']:.2f}" in subsets.split("STS12 by subset")[1]
-    assert (
-        "protocol" not in run("eval", "--model", "cls", "--task", "demo").out
-    )  # our own pairs have none
+    # our own pairs have none
+    assert "protocol" not in run("eval", "--model", "cls", "--task", "demo").out
 
 
 def test_nothing_named_means_every_recipe_that_needs_no_fitting(score, document, fake):

@@ -198,22 +198,22 @@ def test_two_processes_make_one_entry(options, tmp_path):
         "--set",
         "prefix-length=2",
     ]
+    # one run after the other in the same processes
     arguments += [
         "--seeds",
         "2",
         "--json",
         "--dtype",
         "float32",
-    ]  # one run after the other in the same processes
+    ]
     entries = {}
     for name, ranks in (("two", ranks_of_two()), ("one", [{}])):
         place = {"PROMPTCLI_HOME": str(tmp_path / name)}
         running = [Program(*arguments, environment={**place, **rank}) for rank in ranks]
         ended = [process.communicate() for process in running]
         assert [process.returncode for process in running] == [0] * len(ranks), ended
-        assert [bool(out.strip()) for out, _ in ended] == [True, False][
-            : len(ranks)
-        ]  # one process speaks
+        # one process speaks
+        assert [bool(out.strip()) for out, _ in ended] == [True, False][: len(ranks)]
         entries[name] = Registry(tmp_path / name).load("dcpcse")
     assert entries["two"].provenance["trained"]["processes"] == 2
     for name, tensor in entries["one"].tensors.items():
@@ -412,9 +412,8 @@ def test_the_last_line_says_what_is_better_and_what_to_type(run, options, regist
     ):
         assert list(trained.below) == trained.to_dict()["below"] == below
         assert told in command._saved(trained, "mine")
-        assert "train from it" not in command._saved(
-            trained, "mine"
-        )  # dcpcse does not tune the backbone
+        # dcpcse does not tune the backbone
+        assert "train from it" not in command._saved(trained, "mine")
         _warn_if_below(trained)
         warned = "mine is worse than without training" in capsys.readouterr().err
         assert warned is ("plain encoder" in below)
@@ -504,9 +503,8 @@ REFUSALS = [
 @pytest.mark.parametrize(("arguments", "code", "message"), REFUSALS)
 def test_what_is_refused(arguments, code, message, run, registry):
     refused(run("train", *arguments, "--offline", "-q"), code, message)
-    assert not [
-        *registry.run_folder("dcpcse").parent.glob("*")
-    ]  # the name is free for the next try
+    # the name is free for the next try
+    assert not [*registry.run_folder("dcpcse").parent.glob("*")]
 
 
 def test_the_help_and_the_dry_run_tell_the_settings_in_force(run):

@@ -191,9 +191,8 @@ def test_what_is_meant_is_read_and_every_guess_is_told(
     assert read(path) == expected
     message = told()
     assert (guess in message and message.startswith(str(path))) if guess else message == ""
-    if not name.endswith(
-        (".bz2", ".xz", ".zst")
-    ):  # a second walk: the same rows, and nothing is told twice
+    # a second walk: the same rows, and nothing is told twice
+    if not name.endswith((".bz2", ".xz", ".zst")):
         file = count_input(str(path), Fields())
         told()
         rows = [

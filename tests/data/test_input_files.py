@@ -47,9 +47,8 @@ def write(path, texts):
         cells = [text.replace('"', '""') for text in texts]
         content = "n,text\n" + "".join(f'1,"{cell}"\n' for cell in cells)
     else:
-        texts = [
-            text.replace("\n", "").replace('""', '"') for text in texts
-        ]  # no cell in double quotes
+        # no cell in double quotes
+        texts = [text.replace("\n", "").replace('""', '"') for text in texts]
         head, start = ("\ufeffn\ttext\n", "1\t") if kind == ".tsv" else ("", "")
         content = head + "".join(f"{start}{text}\n" for text in texts)
     path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
@@ -82,9 +81,8 @@ def test_ids_of_a_column_and_blank_lines(tmp_path):
     file = count_input(str(path), Fields())
     assert has_text_ids([file])
     assert [identifier for identifier, _ in read_rows([file], 0, 5)] == ["", "7", "x", "", ""]
-    assert [identifier for identifier, _ in read_rows([file], 4, 5)] == [
-        ""
-    ]  # no object in what is read
+    # no object in what is read
+    assert [identifier for identifier, _ in read_rows([file], 4, 5)] == [""]
     (tmp_path / "b.txt").write_text("one\n")
     with pytest.raises(UsageError, match=r"a\.jsonl has ids \(column 'id'\) and .*b\.txt has none"):
         has_text_ids([file, count_input(str(tmp_path / "b.txt"), Fields())])

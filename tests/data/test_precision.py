@@ -114,9 +114,8 @@ def test_the_loss_by_plain_loops():
         most += min(
             10, len({other for other in others if found[row, other] > limit - 1e-6} & nearest)
         )
-    assert (
-        least <= round(recall(before, after) * 400) <= most
-    )  # of those that are equally near any may be taken
+    # of those that are equally near any may be taken
+    assert least <= round(recall(before, after) * 400) <= most
     assert recall(before, before) == 1.0
 
 

@@ -65,9 +65,8 @@ def test_ndcg_and_recall_are_those_of_scikit_learn():
     metrics = pytest.importorskip(
         "sklearn.metrics", reason="scikit-learn, the peer, is not installed"
     )
-    generator = np.random.default_rng(
-        3
-    )  # neighbouring cosines differ by 8.8e-6 or more: float32 tells them apart
+    # neighbouring cosines differ by 8.8e-6 or more: float32 tells them apart
+    generator = np.random.default_rng(3)
     queries, documents = generator.standard_normal((20, 8)), generator.standard_normal((300, 8))
     graded = generator.integers(0, 4, (20, 300)) * (generator.random((20, 300)) < 0.05)
     graded[:, 0] = 1

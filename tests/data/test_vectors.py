@@ -97,9 +97,8 @@ def test_pickles_are_not_loaded(tmp_path):
 
 def test_foreign_parquet(tmp_path):
     path = tmp_path / "v.parquet"
-    pq.write_table(
-        pa.table({"id": [7, 9], "embedding": [[1.0, 2.0], [3.0, 4.0]]}), path
-    )  # list<double>
+    # list<double>
+    pq.write_table(pa.table({"id": [7, 9], "embedding": [[1.0, 2.0], [3.0, 4.0]]}), path)
     found = read_vectors(path)
     assert found.ids == ["7", "9"]
     assert found.matrix.tolist() == [[1, 2], [3, 4]]
@@ -154,9 +153,8 @@ def test_foreign_jsonl(tmp_path):
 def test_a_pipe_holds_sentences_and_no_vectors(tmp_path):
     for name in ("rows.jsonl", "rows.parquet"):
         os.mkfifo(tmp_path / name)
-        assert not holds_vectors(
-            tmp_path / name
-        )  # without opening it, which would wait for a writer
+        # without opening it, which would wait for a writer
+        assert not holds_vectors(tmp_path / name)
         with pytest.raises(UsageError, match=r"is a pipe"):
             read_vectors(tmp_path / name)
 

@@ -169,9 +169,8 @@ def test_force_does_not_begin_again_what_another_process_is_making(tmp_path, tex
                 UsageError, match="another process is making its parts; wait until it ends"
             ):
                 embed(tmp_path / "out", texts, normalize=True, force=True)
-            assert embed(tmp_path / "out", texts, shard=1).made == [
-                1
-            ]  # parts of the same folder are not refused
+            # parts of the same folder are not refused
+            assert embed(tmp_path / "out", texts, shard=1).made == [1]
         return encode(encoder, *given, **named)
 
     monkeypatch.setattr(FakeEncoder, "encode_windows", in_the_meantime)
@@ -231,9 +230,8 @@ def test_workers_make_the_same_bytes(tmp_path, texts):
 def test_workers_import_nothing_from_the_current_folder(tmp_path, monkeypatch):
     write_traps(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        parts, "_start_worker", print
-    )  # built-in functions, so that the worker imports no torch
+    # built-in functions, so that the worker imports no torch
+    monkeypatch.setattr(parts, "_start_worker", print)
     monkeypatch.setattr(parts, "_make", abs)
     made = []
     parts.make_by_processes("a job", [1], ["cpu"], made.append)

@@ -160,9 +160,8 @@ def test_unbiased_keeps_what_the_switches_leave(bert):
     assert "!" in left["sub"] and not any("##" in word for word in left["sub"])
     assert "!" not in left["pun"] and "sat" in left["pun"]
     encoder = build_encoder(Recipe(pooling="static/unbiased"), backbone=bert)
-    assert encoder.inputs(["the, the"]).rows[0][1:-1] == [
-        bert.tokenizer.pad
-    ]  # an emptied sentence is [PAD]
+    # an emptied sentence is [PAD]
+    assert encoder.inputs(["the, the"]).rows[0][1:-1] == [bert.tokenizer.pad]
 
 
 def test_unbiased_on_byte_level_vocabularies_keeps_the_stray_blank(tiny_backbone):
@@ -184,9 +183,8 @@ def test_batches_hold_every_row_once_and_keep_the_budget(lengths, budget):
     assert sorted(int(row) for batch in batches for row in np.unique(batch)) == list(
         range(len(lengths))
     )
-    assert all(
-        len(np.unique(batch)) == len(batch) for batch in batches[:-1]
-    )  # only the last is ever filled up
+    # only the last is ever filled up
+    assert all(len(np.unique(batch)) == len(batch) for batch in batches[:-1])
     for batch in batches:
         assert len(batch) == 1 or len(batch) * padded_length(lengths[batch].max()) <= budget
     maxima = [lengths[batch].max() for batch in batches]
@@ -422,9 +420,8 @@ def test_results_come_in_order_and_threads_are_given_back(two_threads):
 
     assert list(map_in_threads(work, range(9))) == [(number, number**2) for number in range(9)]
     assert set(seen) == {1} and torch.get_num_threads() == 2
-    assert (
-        list(map_in_threads(work, [3], most=8)) == [(3, 9)] and seen[-1] == 2
-    )  # one batch has all threads
+    # one batch has all threads
+    assert list(map_in_threads(work, [3], most=8)) == [(3, 9)] and seen[-1] == 2
 
 
 def test_an_error_ends_it(two_threads):

@@ -171,9 +171,8 @@ def test_whitening(k, encoder, reference):
     ).encode(several)
     expected = ((vectors.double() - mean) @ matrix)[:, :k].numpy()
     signs = np.sign((whitened * expected).sum(0))  # an eigenvector's sign is free
-    assert (
-        np.abs(whitened - signs * expected).max() < 1e-3
-    )  # s^-1/2 enlarges the rounding of the smallest s
+    # s^-1/2 enlarges the rounding of the smallest s
+    assert np.abs(whitened - signs * expected).max() < 1e-3
     if k is None:
         assert np.abs(np.cov(whitened, rowvar=False) - np.eye(whitened.shape[1])).max() < 1e-3
 

@@ -54,9 +54,8 @@ def test_words_are_those_of_the_text(family, tiny_backbone):
         expected = [word.lower() for word in expected]
     found = cut_text(backbone, sentence)
     assert "".join(found) == "".join(expected)
-    assert found == expected or (
-        family == "roberta" and found[:8] == expected[:8]
-    )  # "'s" is one piece there
+    # "'s" is one piece there
+    assert found == expected or (family == "roberta" and found[:8] == expected[:8])
     assert any(
         len(word) > 1 for word in Words(backbone).cut(backbone.tokenizer.encode([sentence])[0])
     )

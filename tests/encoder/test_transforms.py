@@ -35,9 +35,8 @@ FIT = {"all-but-the-top": fit_all_but_the_top, "whitening": fit_whitening, "spec
 
 def vectors_of(seed=0, n=60, d=D):
     generator = np.random.default_rng(seed)
-    mixing = generator.normal(size=(d, d)) * np.geomspace(
-        4, 0.3, d
-    )  # variances that differ, so axes are distinct
+    # variances that differ, so axes are distinct
+    mixing = generator.normal(size=(d, d)) * np.geomspace(4, 0.3, d)
     return (generator.normal(size=(n, d)) @ mixing + generator.normal(size=d)).astype(np.float32)
 
 

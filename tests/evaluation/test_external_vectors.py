@@ -118,8 +118,7 @@ def test_our_own_vectors_get_our_own_figure_and_stand_beside_it(
         assert values["own.npy", task] == pytest.approx(values["last-avg", task], abs=0.01)
     (first, _) = document["comparisons"]
     assert (first["recipe"], first["against"]["recipe"]) == ("own.npy", "last-avg")
-    assert (
-        document["results"][0]["recipe_fields"]["pooling"] == "last/avg"
-    )  # from the manifest next to the file
+    # from the manifest next to the file
+    assert document["results"][0]["recipe_fields"]["pooling"] == "last/avg"
     table = run(*arguments, *chosen, "--vectors", vectors).out
     assert any(line.startswith("vectors own.npy") for line in table.splitlines())

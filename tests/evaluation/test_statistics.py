@@ -90,9 +90,8 @@ def test_paired_bootstrap_sees_a_real_difference_and_no_other():
     twin = gold + generator.normal(size=400)
     draws = statistics.resampled_averages([np.stack([good, noisy, twin])], [gold])
     real, chance = draws[0] - draws[1], draws[0] - draws[2]
-    assert (
-        interval(real)[0] > 0 and two_sided(real) == two_sided(-real) < 1e-5
-    )  # no floor of 2 in 1,001
+    # no floor of 2 in 1,001
+    assert interval(real)[0] > 0 and two_sided(real) == two_sided(-real) < 1e-5
     low, high = interval(chance)
     assert low < 0 < high
     assert two_sided(chance) > 0.05 and two_sided(np.zeros(9)) == 1

@@ -365,9 +365,8 @@ def test_one_wait_for_an_unreachable_hub_is_enough(cache, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", unreachable)
     loaded = load_tasks(None, task_names([]), "mteb")
     first, *_ = [task_row(name, "mteb").hub.path for name in task_names([])]
-    assert asked == [
-        (first, False)
-    ]  # the others are looked for in the cache alone; no setting is switched meanwhile
+    # the others are looked for in the cache alone; no setting is switched meanwhile
+    assert asked == [(first, False)]
     assert "cannot be reached" in loaded.missing["STS12"]
     assert len(loaded.missing) == 7
 

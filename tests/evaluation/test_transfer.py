@@ -375,9 +375,8 @@ def test_all_seven_in_one_json_document(document, backbone):
     assert row["examples"] == {"all": 40} and len(row["weight_decays"]) == 5
     assert all(0 <= row["value"] <= 100 and row["metric"] == "accuracy" for row in found["results"])
     assert "MR: 40 examples in all, not 10,662: not comparable" in said
-    assert (
-        f"MR: {Path(backbone[1]).name} cls {row['value']:.2f} ±" in said
-    )  # as soon as the task ended
+    # as soon as the task ended
+    assert f"MR: {Path(backbone[1]).name} cls {row['value']:.2f} ±" in said
     for row in found["results"]:
         low, high = row["ci95"]
         assert low <= row["value"] <= high and "by_example" not in row

@@ -95,9 +95,8 @@ def test_an_inverted_file_is_searched_further_until_k_rows_are_found(factory):
 
 @pytest.mark.parametrize("factory", ["IVF8,Flat", "HNSW8"])
 def test_a_condition_loses_no_row_among_k(factory, monkeypatch):
-    monkeypatch.setattr(
-        "promptcli.index.vector_index._FEW", 10
-    )  # more rows are not compared one by one
+    # more rows are not compared one by one
+    monkeypatch.setattr("promptcli.index.vector_index._FEW", 10)
     index = built(400, factory=factory)
     index.effort = Effort(nprobe=1, ef=8)
     allowed = np.arange(400) % 4 == 0

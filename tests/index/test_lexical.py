@@ -257,9 +257,8 @@ def test_stored_searched_and_refused(tmp_path, monkeypatch):
     ):
         with pytest.raises(UsageError, match=r"\[lexical\]"):
             call()
-    [(_, [hit])] = pc.search_index(
-        tmp_path / "idx", ["loud"], k=1, model=encoder
-    )  # vectors need no bm25s
+    # vectors need no bm25s
+    [(_, [hit])] = pc.search_index(tmp_path / "idx", ["loud"], k=1, model=encoder)
     assert hit.text == "Model X-200 is loud."
 
 

@@ -204,9 +204,8 @@ def test_a_full_disk_is_reported_and_leaves_the_old_index(tmp_path, room):
     texts = [np.random.default_rng(row).bytes(1000).hex() for row in range(60)]
     large = StoredIndex(VectorIndex.build(ArrayRows(vectors(60), range(60), texts)), ORIGIN, "now")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(
-        resource.RLIMIT_FSIZE, (room, limits[1])
-    )  # the larger has room for all but the texts
+    # the larger has room for all but the texts
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
     try:
         with pytest.raises(OSError) as raised:
             save(tmp_path / "idx", large, force=True)

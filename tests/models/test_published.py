@@ -318,9 +318,8 @@ def test_the_language_model_of_such_a_folder_is_a_backbone(spoil, folder, tmp_pa
 def test_what_was_read_is_saved_and_pickled(folder, tmp_path, name):
     encoder = pc.load(folder(name), device="cpu", dtype="float32")
     vectors = [encoder.encode(SENTENCES), encoder.encode_query(SENTENCES)]
-    pc.load(folder(name), device="cpu", dtype="bfloat16").save(
-        tmp_path / "saved"
-    )  # nothing is lost
+    # nothing is lost
+    pc.load(folder(name), device="cpu", dtype="bfloat16").save(tmp_path / "saved")
     again = pc.load(tmp_path / "saved", device="cpu", dtype="float32")
     assert again.prompts == encoder.prompts and again.fingerprint == encoder.fingerprint
     np.testing.assert_array_equal([again.encode(SENTENCES), again.encode_query(SENTENCES)], vectors)

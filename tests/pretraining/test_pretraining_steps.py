@@ -79,9 +79,8 @@ def test_every_long_enough_line_is_read_once_an_epoch():
     for start, end in corpus.chunks(SHORT, 62, np.random.default_rng(3)):
         covered[start:end] += 1
     assert covered.max() == 1
-    assert (
-        covered.mean() > 0.95
-    )  # the rest: chunks of fewer than four tokens, and what is behind the longest
+    # the rest: chunks of fewer than four tokens, and what is behind the longest
+    assert covered.mean() > 0.95
 
 
 def test_steps_follow_from_the_plan_alone():
@@ -203,9 +202,8 @@ def test_one_text_has_one_vocabulary():
         for second in "ijklmnop"
         for third in "qrstuvwx"
     ]
-    lines = [
-        " ".join(words[start : start + 16] * 3) for start in range(0, len(words), 16)
-    ]  # ties everywhere
+    # ties everywhere
+    lines = [" ".join(words[start : start + 16] * 3) for start in range(0, len(words), 16)]
     made = [train_vocabulary(lambda: lines, 260) for _ in range(4)]
     items = [vocabulary._tokenizer.get_vocab() for vocabulary in made]
     assert all(one == items[0] for one in items)
@@ -251,9 +249,8 @@ def test_start_vectors_are_the_svd_of_the_ppmi():
     expected = expected[5:] / np.linalg.norm(expected[5:])
     vectors = ppmi_svd(corpus, 20, 6, seed=0)[5:]
     got = vectors / np.linalg.norm(vectors)
-    assert (
-        np.abs(got @ got.T - expected @ expected.T).max() < 1e-6
-    )  # the same up to signs and order of columns
+    # the same up to signs and order of columns
+    assert np.abs(got @ got.T - expected @ expected.T).max() < 1e-6
     assert 0.03 < vectors.std() < 0.06
     wider = ppmi_svd(corpus, 20, 30, seed=0)  # than the vocabulary allows: the rest is plain
     assert wider.shape == (20, 30)

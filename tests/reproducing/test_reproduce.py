@@ -225,9 +225,8 @@ def test_the_published_backbone_has_differences(context):
         row["figures"]["Avg"]["value"] - same, abs=1e-4
     )
     alone = measure_table(table("promptbert/1"), context("bert-base-uncased"))
-    row = row_of(
-        alone, "last avg", "bert-base-uncased"
-    )  # 5 tasks against a printed 7: nothing to compare
+    # 5 tasks against a printed 7: nothing to compare
+    row = row_of(alone, "last avg", "bert-base-uncased")
     assert row["difference"] == {
         "anisotropy": pytest.approx(row["figures"]["anisotropy"]["value"] - 0.4874)
     }
@@ -243,9 +242,8 @@ def test_heads_of_another_backbone_go_by_rank(context, examples):
     diagonal = best["figures"]["diagonal-pearson"]
     assert -100 <= diagonal["value"] <= 100 and diagonal["on"] == ["STS-B:dev", "corpus"]
     assert document["corpus"]["sentences"] == 40
-    other = measure_table(
-        table("ditto/4"), context(corpus=examples)
-    )  # whose diagonals are not taken from the cache
+    # whose diagonals are not taken from the cache
+    other = measure_table(table("ditto/4"), context(corpus=examples))
     assert diagonal != other["rows"][0]["figures"]["diagonal-pearson"]
 
 
@@ -433,9 +431,8 @@ def test_trained_rows_are_those_of_training(
         "seed": 42,
     }
     found = pc.train(method, str(examples), **given)
-    assert (
-        max(found.curve, key=lambda score: score.value).step > 0
-    )  # the numbers that are kept were learned
+    # the numbers that are kept were learned
+    assert max(found.curve, key=lambda score: score.value).step > 0
     scores = pc.evaluate(found.encoder, THERE, data_dir=senteval)
     assert measured["figures"]["Avg"]["value"] == pytest.approx(average(scores), abs=0.01)
 
@@ -453,12 +450,13 @@ def test_several_seeds_are_their_mean_spread_and_extremes(context, examples, mon
         measure_table(table("promptbert/10"), context(corpus=examples, seeds=seeds))
         for seeds in ((0, 1), (0,), (1,))
     )
+    # figures are kept
     assert trained == [
         ("simcse", 0),
         ("simcse", 1),
         ("promptbert", 0),
         ("promptbert", 1),
-    ]  # figures are kept
+    ]
     for number, row in enumerate(both["rows"]):
         one, other = (single["rows"][number]["figures"]["Avg"]["value"] for single in singles)
         figures = row["figures"]
@@ -527,9 +525,8 @@ def test_rows_of_labelled_pairs_and_definitions_are_trained_on_theirs(context, e
     without = measure_table(few, context(corpus=examples, seeds=(42,)))
     assert "`labelled`" in row_of(without, "SBERT")["not_measured"]["Avg"]
     defined = measure_table(table("defsent/sts"), context(corpus=examples, seeds=(42,), **given))
-    assert (
-        len({found["figures"]["Avg"]["value"] for found in defined["rows"][::2]}) == 3
-    )  # mean, [CLS] and max differ
+    # mean, [CLS] and max differ
+    assert len({found["figures"]["Avg"]["value"] for found in defined["rows"][::2]}) == 3
 
 
 def test_word_vectors_have_their_row(run, senteval, tmp_path):

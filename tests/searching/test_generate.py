@@ -58,9 +58,8 @@ def save_t5(folder, *, sentinels=3, words=WORDS):
         decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, initializer_factor=1.0,
     )  # fmt: skip
     model = T5ForConditionalGeneration(config)
-    model.shared.weight.data.mul_(
-        0.2
-    )  # the head is tied to it: a random T5 is all too sure of repeating itself
+    # the head is tied to it: a random T5 is all too sure of repeating itself
+    model.shared.weight.data.mul_(0.2)
     model.save_pretrained(folder)
     fast.save_pretrained(folder)
     return folder

@@ -66,9 +66,8 @@ def test_every_head_equals_its_recipe(family, tiny_backbone):
     by_value = {}
     for number, states in enumerate(SEARCHED):
         plain = next(scores)
-        assert plain.value == pytest.approx(
-            found.baseline[states].value, abs=1e-4
-        )  # 1e-6 in Spearman
+        # 1e-6 in Spearman
+        assert plain.value == pytest.approx(found.baseline[states].value, abs=1e-4)
         assert plain.ci95 == pytest.approx(found.baseline[states].ci95, abs=1e-4)
         assert np.abs(plain.cosines - cosines.plain[number]).max() < 1e-6
         for place, name in enumerate(names):
@@ -331,9 +330,8 @@ def test_the_layer_and_the_factor_of_a_contrastive_prompt_are_chosen(tiny_backbo
     )
     settings = [row.choice.partition(" ")[0] for row in found.ranked]
     best = found.encoder.prompt
-    assert {"contrastive:0:0.5", "contrastive:1:0.5"} <= set(
-        settings
-    )  # the first half of three layers
+    # the first half of three layers
+    assert {"contrastive:0:0.5", "contrastive:1:0.5"} <= set(settings)
     assert {f"contrastive:{best.layer}:{factor}" for factor in ("0.25", "0.5", "0.75", "1")} <= set(
         settings
     )

@@ -21,9 +21,8 @@ def test_fit_reads_the_recipe(tiny_backbone):
     assert fitted.provenance["fitted_on"] == {"source": "a list", "sentences": len(MANY)}
     vectors = fitted.encoder.encode(MANY)
     assert vectors.shape == (len(MANY), 4)
-    assert (
-        np.abs(np.cov(vectors, rowvar=False) - np.eye(4)).max() < 1e-3
-    )  # whitened over the TF-IDF vectors
+    # whitened over the TF-IDF vectors
+    assert np.abs(np.cov(vectors, rowvar=False) - np.eye(4)).max() < 1e-3
     assert set(fitted.encoder.tensors()) == {"tfidf.idf", "whitening.mean", "whitening.matrix"}
     assert set(FITS) == {"tfidf", "tfidf:word", "whitening", "all-but-the-top", "spectral", "flow"}
 

@@ -166,9 +166,8 @@ def test_denosents_decoder_restores_the_sentence_from_its_vector_alone(tiny_fold
     assert {"objective.bias", "projection.0.weight"} <= grads.keys()
     again = learner_of("denosent", tiny_folder("bert"), **options).trainable()
     assert all(torch.equal(again[name], start) for name, start in learner.trainable().items())
-    assert not [
-        name for name in learner.tensors() if not name.startswith("backbone.")
-    ]  # all of it is discarded
+    # all of it is discarded
+    assert not [name for name in learner.tensors() if not name.startswith("backbone.")]
     noisy = learner_of("denosent", tiny_folder("bert"), **{**options, "decoder_noise": 0.825})
     assert float(noisy(columns)[-2].sum()) != pytest.approx(float(expected), rel=1e-3)
 
@@ -189,9 +188,8 @@ def test_first_numbers_have_the_loss_too(name, tiny_folder):
         float(plain.objective.loss([view[:, :k] for view in views], columns)) for k in (16, 8, 4)
     ]
     assert float(learner.objective.loss(views, columns)) == pytest.approx(sum(expected), rel=1e-5)
-    assert not list(
-        learner.head.parameters()
-    )  # a head that is dropped would have an order of its own
+    # a head that is dropped would have an order of its own
+    assert not list(learner.head.parameters())
     encoder = learner.encoder()
     assert encoder.recipe.dims == (16, 8, 4)
     shorter = pc.Encoder(encoder.recipe.first(8), encoder.backbone, encoder.tensors())

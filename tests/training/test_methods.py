@@ -382,9 +382,8 @@ def test_sberts_loss_is_the_papers(family, tiny_folder):
     assert learner.encoder().recipe.pooling == "last/avg"
     assert grads["objective.classifier.weight"].abs().max() > 0
     assert any(name.startswith("backbone.") for name in grads)
-    assert not [
-        name for name in learner.tensors() if not name.startswith("backbone.")
-    ]  # the classifier is discarded
+    # the classifier is discarded
+    assert not [name for name in learner.tensors() if not name.startswith("backbone.")]
 
 
 @pytest.mark.parametrize(

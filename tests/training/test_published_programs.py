@@ -106,9 +106,8 @@ def test_learning_rates():
     assert learning_rate(settings.replace(warmup=0.0), 5, 20) == 0.75
     in_steps = settings.replace(warmup_steps=4)
     assert [learning_rate(in_steps, step, 12) for step in (0, 2, 4, 8)] == [0, 0.5, 1, 0.5]
-    assert (
-        learning_rate(settings.replace(warmup_steps=50), 3, 12) < 1
-    )  # a run that ends while it rises
+    # a run that ends while it rises
+    assert learning_rate(settings.replace(warmup_steps=50), 3, 12) < 1
     constant = find_method("denosent", supervised=False).published("bert-base-uncased")
     assert [learning_rate(constant, step, 5000) for step in (0, 250, 500, 4999)] == [
         0,

@@ -274,9 +274,8 @@ def _token_bias(shown: Shown) -> Shape:
         f"{shown.model}, {len(bias.points):,} tokens; {axes}; `between`: share that lies between"
         " the groups"
     )
-    shares = {
-        name: f"{100 * share:.1f}%" for name, share in bias.between.items()
-    }  # said once, with the first group
+    # said once, with the first group
+    shares = {name: f"{100 * share:.1f}%" for name, share in bias.between.items()}
     rows = [
         (
             group.bias,

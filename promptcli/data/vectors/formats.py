@@ -434,9 +434,8 @@ def opened(sink: AnySink) -> Iterator[AnySink]:
     try:
         yield sink
     except BaseException:
-        with contextlib.suppress(
-            Exception
-        ):  # a Parquet writer that is not closed complains on stderr
+        # a Parquet writer that is not closed complains on stderr
+        with contextlib.suppress(Exception):
             sink.close()
         raise
     sink.close()

@@ -95,9 +95,8 @@ PRECISIONS: dict[str, Precision] = {
 class Quantized:
     """n vectors of d numbers in fewer bytes."""
 
-    matrix: NDArray[
-        Any
-    ]  #: (n, d) float32, float16 or int8; packed bits (n, ceil(d / 8)) int8 or uint8.
+    #: (n, d) float32, float16 or int8; packed bits (n, ceil(d / 8)) int8 or uint8.
+    matrix: NDArray[Any]
     precision: str
     #: (2, d) float32: least and largest number of each dimension; ``int8`` is read by them.
     ranges: Floats
@@ -207,9 +206,8 @@ def unit(vectors: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         extreme = ~((lengths[:, 0] > 1e-15) & (lengths[:, 0] < 1e15))
-        if (
-            extreme.any()
-        ):  # squares of very large or very small numbers are infinite, zero, or have few digits
+        # squares of very large or very small numbers are infinite, zero, or have few digits
+        if extreme.any():
             largest = np.abs(vectors[extreme]).max(axis=1, keepdims=True)
             vectors = vectors.copy()
             vectors[extreme] /= np.where(largest > 0, largest, 1)

@@ -15,10 +15,11 @@ from promptcli.errors import unknown
 KERNELS = (1, 3, 5)  #: kernel sizes
 CHANNELS = 256  #: of each kernel size: 3 x 256 = 768 features a token
 _PREFIX = "cnn."
+#: what follows each convolution: the paper has ReLU, the released code nothing
 _ACTIVATIONS = (
     "relu",
     "linear",
-)  #: what follows each convolution: the paper has ReLU, the released code nothing
+)
 
 
 class Convolution(Weights):

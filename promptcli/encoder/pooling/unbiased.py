@@ -17,12 +17,13 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.pooling.weights import Weights, weighted_sum
 from promptcli.errors import unknown
 
+#: Table 3's rows: each switch comes on top of those before it
 SWITCHES = (
     "freq",
     "sub",
     "case",
     "pun",
-)  #: Table 3's rows: each switch comes on top of those before it
+)
 
 _FREQUENT_WORDPIECES = frozenset(
     ". a the in , is to of and ' on man - s with for \" at ##s woman are it two that you dog said"

@@ -54,9 +54,8 @@ class DeepPrefix(Prompt):
         """Return the batch with the prefix; in training each example gets its own dropout."""
         if not self._dropout:
             return replace(batch, prefix=tuple((layer[0], layer[1]) for layer in self.keys_values))
-        dropped = dropped_copies(
-            self.keys_values, batch.ids.size(0), self._dropout
-        )  # (L, n, 2, h', p, d/h)
+        # (L, n, 2, h', p, d/h)
+        dropped = dropped_copies(self.keys_values, batch.ids.size(0), self._dropout)
         keys, values = dropped.unbind(2)
         return replace(batch, prefix=tuple(zip(keys.unbind(), values.unbind(), strict=True)))
 

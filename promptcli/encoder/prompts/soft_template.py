@@ -90,9 +90,8 @@ class LookedUpSoftTemplate(SoftTemplate):
         """
         words = self._words
         steps = torch.arange(batch.ids.size(1), device=batch.ids.device)
-        hits = (batch.ids.unsqueeze(1) == words.unsqueeze(1)) & batch.real().unsqueeze(
-            1
-        )  # (n, m, t)
+        # (n, m, t)
+        hits = (batch.ids.unsqueeze(1) == words.unsqueeze(1)) & batch.real().unsqueeze(1)
         slots = torch.where(hits, steps, -1).amax(-1)
         together = slots.unsqueeze(2) == slots.unsqueeze(1)  # (n, m, m)
         word_numbers = torch.arange(len(words), device=slots.device)

@@ -60,9 +60,8 @@ class Template:
             if before.endswith(MASK)
             else not before.strip() and tokenizer.start_blank
         )
-        self._added = (
-            " " if begins and white[:1] != " " else ""
-        )  # by the tokenizer, to a text that begins with none
+        # by the tokenizer, to a text that begins with none
+        self._added = " " if begins and white[:1] != " " else ""
         self._before = self._added + white + touching
         #: Ids before the sentence's piece, first special token included.
         self.prefix = [

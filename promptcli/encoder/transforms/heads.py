@@ -99,9 +99,8 @@ def _mlm(context: BuildContext) -> nn.Module:
             "gelu": nn.GELU(),
             "LayerNorm": nn.LayerNorm(width, eps=1e-12),
         }
-        return nn.Sequential(
-            nn.Sequential(OrderedDict(parts))
-        )  # by the names that BERT's own head has
+        # by the names that BERT's own head has
+        return nn.Sequential(nn.Sequential(OrderedDict(parts)))
 
 
 #: What a projection may be made of.

@@ -35,9 +35,8 @@ class FittedAxes(Transform):
     by name.
     """
 
-    names: tuple[
-        str, str
-    ]  #: of mu and the other numbers: the transform's own name, and what they are
+    #: of mu and the other numbers: the transform's own name, and what they are
+    names: tuple[str, str]
     side = 0  #: which side of the other numbers is d
 
     def __init__(self, context: BuildContext) -> None:
@@ -196,9 +195,8 @@ class EmbedFilter(Transform):
         backbone = context.backbone
         if backbone not in _OUTPUT_AXES:
             rows = backbone.head.rows.detach().cpu().double()
-            _, basis = torch.linalg.eigh(
-                rows.T @ rows
-            )  # ascending; V of the SVD at a fraction of its cost
+            # ascending; V of the SVD at a fraction of its cost
+            _, basis = torch.linalg.eigh(rows.T @ rows)
             _OUTPUT_AXES[backbone] = one_sign(basis.flip(1).numpy())
         axes = _OUTPUT_AXES[backbone]
         self.takes = len(axes)

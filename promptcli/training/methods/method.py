@@ -79,9 +79,8 @@ class Method:
     small: TrainingSettings
     paper: Mapping[str, TrainingSettings]  #: the published settings by backbone
     variants: Mapping[str, Variant]  #: by family; ``causal``, and ``*`` for all that are not named
-    program: Mapping[str, Any] = field(
-        default_factory=dict
-    )  #: settings of the published program that differ
+    #: settings of the published program that differ
+    program: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
     counts_specials: bool = (

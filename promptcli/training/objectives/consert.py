@@ -25,9 +25,8 @@ Augmentation = Callable[[Batch, float], Batch]
 def _shuffle(batch: Batch, rate: float) -> Batch:
     """Permute the positions of all tokens, specials included; the rate plays no part."""
     real = batch.real()
-    draws = torch.rand(real.shape, device=real.device).masked_fill(
-        ~real, 2.0
-    )  # padding keeps its place at the end
+    # padding keeps its place at the end
+    draws = torch.rand(real.shape, device=real.device).masked_fill(~real, 2.0)
     return replace(batch, positions=draws.argsort(1))
 
 

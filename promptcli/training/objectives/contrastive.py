@@ -29,9 +29,8 @@ from promptcli.training.methods.training_settings import (
 from promptcli.training.objectives.objective import Columns, Objective
 from promptcli.training.trainable_encoder import Blank, TokenizedView, TrainableEncoder
 
-Settings = TypeVar(
-    "Settings", bound=ContrastiveSettings
-)  #: the settings that a contrastive objective reads
+#: the settings that a contrastive objective reads
+Settings = TypeVar("Settings", bound=ContrastiveSettings)
 
 
 class Contrastive(Objective[Settings]):
@@ -46,9 +45,8 @@ class Contrastive(Objective[Settings]):
     ) -> None:
         super().__init__(settings, encoder, generator)
         self._denoised = isinstance(settings, DenoisingSettings) and settings.denoising
-        self._after_head = (
-            encoder.variant.denoise_at_test == "head"
-        )  # h - h_hat is taken of the head's output
+        # h - h_hat is taken of the head's output
+        self._after_head = encoder.variant.denoise_at_test == "head"
         raw_positions = (
             isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code"
         )

@@ -21,11 +21,12 @@ from promptcli.training.methods.sbert import GradedSettings
 from promptcli.training.objectives.objective import Columns, Objective, Settings
 from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 
+#: class of each label, as in the published code
 CLASSES = {
     "contradiction": 0,
     "entailment": 1,
     "neutral": 2,
-}  #: class of each label, as in the published code
+}
 
 
 class PairClassifier(Objective[Settings]):
