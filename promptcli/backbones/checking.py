@@ -215,7 +215,8 @@ def named_inside(what: str, folder: Path, name: str, file: str) -> Path:
     path = inside(folder, name)
     if path is None:
         raise UsageError(
-            f"{what} has {shown(name)} in its {file}, which leads out of the folder; put it inside"
+            f"{what} has {shown(name)} in its {file}, which leads out of the folder or is not a"
+            " file's name; put it inside"
         )
     return path
 

@@ -7,9 +7,13 @@ from pathlib import Path
 def inside(folder: Path, name: str) -> Path | None:
     """Return the path of a name in a folder.
 
-    None if it leads out: absolute, by ``..``, or by a link.
+    None if it leads out, absolute, by ``..`` or by a link, or if no file can have that name.
     """
     if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
+        return None
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:  # half of a surrogate pair
         return None
     path = folder / name
     return path if is_below(path, folder) else None

@@ -8,7 +8,6 @@ import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,13 +59,22 @@ class RunFolder:
             self._identity, dict[str, Any], hint=f"delete {self.folder}", error=UsageError
         )
 
-    def claimed(self, what: str, remedy: str) -> AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def claimed(self, what: str, remedy: str) -> Iterator[None]:
         """Let no other process work on the run while the block runs.
 
-        Refuse if one does, by its name.
+        Refuse if one does, by its name. Folders made for the lock are removed if no run is in them.
         """
-        self.lock.parent.mkdir(parents=True, exist_ok=True)
-        return claim(self.lock, what, remedy)
+        runs = self.lock.parent
+        made = [folder for folder in (runs, *runs.parents) if not folder.exists()]
+        runs.mkdir(parents=True, exist_ok=True)
+        try:
+            with claim(self.lock, what, remedy):
+                yield
+        finally:
+            with contextlib.suppress(OSError):  # not empty
+                for folder in made:
+                    folder.rmdir()
 
     def open(
         self,

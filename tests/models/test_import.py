@@ -259,6 +259,10 @@ OUTSIDE = {
         _field("model.safetensors.index.json", weight_map={"x": "../private/model.safetensors"}),
         "leads out of the folder",
     ),
+    "a file of weights whose name is half a surrogate pair": (
+        _field("model.safetensors.index.json", weight_map={"x": "\ud800"}),
+        "is not a file's name",
+    ),
     "a version of the tokenizer": (
         _field("tokenizer_config.json", fast_tokenizer_files=["../private/tokenizer.4.0.json"]),
         "leads out of the folder",
