@@ -2,7 +2,7 @@
 loads them on first use.
 """
 
-from promptcli.analysis.analyze import analyze as analyze
+from promptcli.analysis import analyze as analyze
 from promptcli.data.vectors import read_vectors as read_vectors
 from promptcli.data.vectors.precision import quantize as quantize
 from promptcli.embedding.embed import embed as embed
@@ -12,8 +12,8 @@ from promptcli.encoder.encoder import Encoder as Encoder
 from promptcli.errors import NotFoundError as NotFoundError
 from promptcli.errors import PromptcliError as PromptcliError
 from promptcli.errors import UsageError as UsageError
-from promptcli.evaluation.evaluate import evaluate as evaluate
-from promptcli.evaluation.evaluate import task_sentences as task_sentences
+from promptcli.evaluation import evaluate as evaluate
+from promptcli.evaluation import task_sentences as task_sentences
 from promptcli.evaluation.evaluator import compare as compare
 from promptcli.index.file_search import search as search
 from promptcli.index.indexing import add_to_index as add_to_index

@@ -10,14 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from promptcli.data.dialect import Fields
+from promptcli.data.dialect import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError
 
 
 def read(path, text=None, identifier=None, stdin=None):
     with open_rows(
-        Path(path), Fields(text, identifier), stdin=None if stdin is None else io.BytesIO(stdin)
+        Path(path),
+        ColumnChoice(text, identifier),
+        stdin=None if stdin is None else io.BytesIO(stdin),
     ) as source:
         batches = list(source)
     return [(row["id"], row["text"]) for batch in batches for row in batch.to_pylist()]

@@ -85,8 +85,16 @@ def imported(path):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
+            for alias in node.names:
+                names.add(f"{node.module}.{alias.name}")
+                if not is_module(f"{node.module}.{alias.name}"):  # else it is not its package's
+                    names.add(node.module)
     return names - UPWARD.get(path.relative_to(PACKAGE), set())
+
+
+def is_module(name):
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
 def dotted(relative):

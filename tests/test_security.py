@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from promptcli.data import files
-from promptcli.data.dialect import PAIRS, Fields
+from promptcli.data.dialect import PAIRS, ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.vectors import read_vectors
 from promptcli.errors import CheckFailedError, UsageError
@@ -126,7 +126,7 @@ def test_a_bomb_of_short_lines_is_refused(name, line, tmp_path):
 
 def test_rows_whose_second_column_is_long_are_read_a_few_at_a_time(tmp_path):
     (tmp_path / "long.csv").write_text("sentence1,sentence2\n" + f"cat,{'dog ' * 30_000}\n" * 40)
-    with open_rows(tmp_path / "long.csv", Fields(layouts=(PAIRS,), remedy="")) as rows:
+    with open_rows(tmp_path / "long.csv", ColumnChoice(layouts=(PAIRS,), remedy="")) as rows:
         assert max(map(len, rows)) < 12
 
 

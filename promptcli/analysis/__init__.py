@@ -1,1 +1,211 @@
-"""Looking inside models."""
+"""The door of analysis: the table of ways to look inside models, and the function that runs one.
+
+It imports nothing heavy, since the command line reads the table; an analysis imports its module
+when it runs.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from promptcli.data.senteval import senteval_folder, tasks_from
+from promptcli.errors import NotFoundError, UsageError, look_up, unknown
+from promptcli.settings import BARE
+
+if TYPE_CHECKING:
+    from promptcli.analysis.geometry import Anisotropy, Uniformity
+    from promptcli.analysis.mask_tokens import MaskTokens
+    from promptcli.analysis.sentence import Attention, Impact, ImpactStudy
+    from promptcli.analysis.token_bias import TokenBias
+    from promptcli.evaluation.scores import Label
+    from promptcli.models.loading import Model, Sentences
+
+    Found: TypeAlias = (
+        Anisotropy | Uniformity | TokenBias | list[MaskTokens] | Impact | ImpactStudy | Attention
+    )
+
+#: A value of a setting of an analysis.
+Setting = str | int | bool | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One way of looking at models."""
+
+    help: str  #: its result, with its place in the papers
+    #: ``sentence``, ``texts`` (sentences), ``sentences`` (or their name), ``pairs`` (tasks),
+    #: ``nothing``
+    takes: str
+    #: ``MODULE:FUNCTION`` of encoders, or of a backbone, the input, and the settings by keyword
+    run: str
+    #: takes one backbone, whatever the recipe; else all encoders, a result for each
+    of_backbone: bool = False
+    settings: Mapping[str, str | int | bool] = field(default_factory=dict)  #: with their defaults
+
+
+#: By the name that ``promptcli.analyze`` takes.
+ANALYSES: dict[str, Analysis] = {
+    "anisotropy": Analysis(
+        "Mean cosine between sentences (PromptBERT, table 1; Ditto, table 5)",
+        "sentences",
+        "geometry:prepared_anisotropy",
+        settings={"first": 100_000, "sample": 0, "seed": 0, "lower": True, "words": 32},
+    ),
+    "vocabulary": Analysis(
+        "Mean cosine between word embeddings (PromptBERT, table 2)",
+        "nothing",
+        "geometry:token_anisotropy",
+        True,
+    ),
+    "uniformity": Analysis(
+        "Alignment and uniformity of unit vectors (Ditto, figure 4)",
+        "pairs",
+        "geometry:measure_uniformity",
+    ),
+    "token-bias": Analysis(
+        "Token embeddings by frequency, subword and case (PromptBERT, figures 1 and 2)",
+        "sentences",
+        "token_bias:token_bias",
+        True,
+        {"states": "static"},
+    ),
+    "mask-tokens": Analysis(
+        "Most probable tokens at the mask, with and without denoising (PromptBERT, table 7)",
+        "texts",
+        "mask_tokens:mask_tokens",
+        settings={"top": 5},
+    ),
+    "impact": Analysis(
+        "Impact of each token on each other one (Ditto, section 2.3)",
+        "sentence",
+        "sentence:impact",
+        True,
+    ),
+    "impact-tfidf": Analysis(
+        "Correlation of impacts with TF-IDF (Ditto, table 3)",
+        "sentences",
+        "sentence:compare_with_tfidf",
+        True,
+        {"corpus": "demo", "first": 1000},
+    ),
+    "attention": Analysis(
+        "One head on a sentence; its diagonal is Ditto's weights (Ditto, figure 2)",
+        "sentence",
+        "sentence:attention",
+        True,
+        {"head": ""},
+    ),
+}
+
+
+def analyze(
+    name: str,
+    model: "Model | Sequence[Model] | None" = None,
+    on: "Sentences | None" = None,
+    *,
+    data_dir: str | Path | None = None,
+    text_field: str | None = None,
+    skip_unfit: bool = False,
+    **settings: Setting,
+) -> "Found | dict[Label, Found]":
+    """Look inside models: how their vectors lie, what their tokens and heads do.
+
+    Args:
+        name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``mask-tokens``,
+            ``impact``, ``impact-tfidf``, ``attention``: a row of ``analysis.ANALYSES``, which says
+            what each finds.
+        model: Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy and
+            uniformity six recipes on it.
+        on: A sentence (``impact``, ``attention``); tasks or files of graded pairs (``uniformity``);
+            else sentences, or their name: ``demo`` (default), a task, a file.
+        data_dir: SentEval folder of the tasks.
+        text_field: Column of the sentence. Default: `text`, else `sentence`, else the only one.
+        skip_unfit: Of several models, report those that do not fit their backbone, and leave them
+            out.
+        settings: Of the analysis: ``first``, ``sample``, ``seed``, ``lower``, ``words`` of
+            anisotropy, ``states`` of token-bias, ``top`` of mask-tokens, ``corpus`` and ``first``
+            of impact-tfidf, ``head`` of attention.
+
+    Returns:
+        The analysis's own result: an ``Anisotropy``, ``Uniformity``, ``TokenBias``, list of
+        ``MaskTokens``, ``Impact``, ``ImpactStudy`` or ``Attention``; of a list of models a result
+        by label.
+
+    Raises:
+        UsageError: An unknown analysis or setting, or a model that does not fit it.
+        NotFoundError: Data are missing.
+
+    Example:
+        >>> import promptcli as pc
+        >>> pc.analyze("attention", "mini", "A cat sleeps.").tokens[1]
+        'a'
+    """
+    from promptcli.data.sources import fitting_sentences
+    from promptcli.evaluation.candidates import candidates_of, open_candidates
+    from promptcli.evaluation.scores import Label
+    from promptcli.models.loading import as_list
+
+    with tasks_from(data_dir):
+        analysis = look_up("analysis", name, ANALYSES)
+        for setting in settings:
+            if setting not in analysis.settings:
+                raise unknown(f"setting of {name}", setting, analysis.settings)
+        content = _content(analysis.takes, BARE.corpus if on is None else on, text_field)
+        values: dict[str, Any] = {**analysis.settings, **settings}
+        corpus = values.get("corpus")
+        if isinstance(corpus, str):
+            values["corpus"] = fitting_sentences(corpus)
+        models = as_list(BARE.backbone if model is None else model)
+        opened, refused = open_candidates(dict(candidates_of(models)))
+        if refused and not (skip_unfit and opened):
+            raise next(iter(refused.values()))
+        module, _, function = analysis.run.partition(":")
+        run = getattr(importlib.import_module(f"promptcli.analysis.{module}"), function)
+        given = [] if content is None else [content]
+        encoders = [encoder for _, encoder in opened.values()]
+        results: list[Found]
+        if analysis.of_backbone:
+            results = [run(encoder.backbone, *given, **values) for encoder in encoders]
+        else:
+            results = run(encoders, *given, **values)
+        if model is None or model is models[0]:
+            return results[0]
+        labels = [Label(row.model, "") if analysis.of_backbone else row for row in opened]
+        return dict(zip(labels, results, strict=True))
+
+
+def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:
+    """Return the input of an analysis.
+
+    Tasks by their names, all splits of one by ``STS-B:all``, or files of pairs.
+    """
+    from promptcli.data.sources import fitting_sentences
+    from promptcli.data.tasks import fitting_task, load_tasks, task_names
+
+    if takes == "nothing":
+        return None
+    if takes == "pairs":
+        names = [str(on)] if isinstance(on, str | Path) else list(on)
+        tasks = []
+        for name in names:
+            if name.endswith(":all"):
+                tasks.append(fitting_task(name))
+            else:
+                tasks.append(task_names([name])[0])
+        loaded = load_tasks(senteval_folder(), tasks)
+        for label, reason in loaded.missing.items():
+            raise NotFoundError(f"{label} is missing: {reason}")
+        return loaded.tasks
+    if takes == "sentence":
+        if not isinstance(on, str):
+            raise UsageError(
+                f"the analysis takes one sentence, not {type(on).__name__}; give a string"
+            )
+        return on
+    if takes == "texts" and isinstance(on, str):
+        return [on]
+    if isinstance(on, str | Path):
+        return fitting_sentences(str(on), text_field=text_field)
+    return list(on)

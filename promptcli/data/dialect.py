@@ -140,8 +140,10 @@ class Dialect:
     @property
     def evenness(self) -> float:
         """The share of its rows that have the most frequent number of columns."""
-        widths = Counter(map(len, self.rows)).most_common(1)
-        return widths[0][1] / len(self.rows) if widths else 0.0
+        if not self.rows:
+            return 0.0
+        widths = Counter(len(row) for row in self.rows)
+        return max(widths.values()) / len(self.rows)
 
     def has_column(self, names: Set[str]) -> bool:
         """Return whether the first row has one of these names, given by their keys."""
@@ -149,14 +151,17 @@ class Dialect:
 
     def columns_that(self, test: Callable[[str], bool], header: Sequence[str]) -> list[str]:
         """Return the columns most of whose first cells pass a test."""
-        columns = zip(header, zip(*self.rows, strict=False), strict=False)
-        return [
-            name for name, cells in columns if 2 * sum(map(test, cells)) > sum(map(bool, cells))
-        ]
+        passing = []
+        for name, cells in zip(header, zip(*self.rows, strict=False), strict=False):
+            filled = sum(cell != "" for cell in cells)
+            passed = sum(test(cell) for cell in cells)
+            if 2 * passed > filled:
+                passing.append(name)
+        return passing
 
 
 @dataclass(frozen=True)
-class Fields:
+class ColumnChoice:
     """The columns to read: those of the first layout that a file has.
 
     ``text`` and ``id`` name the file's columns of the sentence and its id if the user has chosen
@@ -204,12 +209,10 @@ class Fields:
     ) -> None:
         """Refuse a column whose name another one has, too, unless its number was given."""
         names = unique_names(header)
-        given = (self.text, self.id, *self.named)
-        by_number = {
-            names[int(word) - 1]
-            for word in given
-            if word and word.isdecimal() and word not in names
-        }
+        by_number = set()
+        for given in (self.text, self.id, *self.named):
+            if given and given.isdecimal() and given not in names:
+                by_number.add(names[int(given) - 1])
         for role, column in columns.items():
             if header.count(column) > 1 and column not in by_number and not is_optional(role):
                 hint = f"rename them, or give the number of one; {_listed(names, dialect)}"
@@ -220,39 +223,57 @@ class Fields:
     ) -> Columns:
         if self.named:
             return self._named(header, name, dialect)
-        columns = next(
-            filter(None, (_columns_of(layout, header or ()) for layout in self.layouts)), None
-        )
+        columns = self._first_layout_in(header)
         if columns is None and dialect.numbered:
             columns = self._graded(dialect)
         if columns is None and SENTENCES in self.layouts:
             columns = self._with_those_before(header, name, tell)._sentences(header, name, dialect)
         if columns is None:
-            wanted = " or ".join(", ".join(layout) for layout in self.layouts)
-            if header is None:
-                raise UsageError(
-                    f"{name} is plain text and has no columns; give a file with the columns"
-                    f" {wanted}"
-                )
-            raise UsageError(
-                f"{name}: no columns {wanted}; {self._hint(name, header)};"
-                f" {_listed(header, dialect)}"
-            )
-        chosen = {self.text, self.id, *(dialect.header if not dialect.numbered else ())}
-        only = len([column for column in header or () if column != columns.get(ID)]) < 2
-        guesses = [
-            f"{file} as {column}"
-            for column, file in columns.items()
-            if file != column
-            and file not in chosen
-            and _USUAL.get(file) != column
-            and not (only and column == TEXT)
-        ]
+            raise self._no_columns(header, name, dialect)
+        guesses = self._guesses(header, columns, dialect)
         if guesses:
-            tell(f"{name}: column{'s' if len(guesses) > 1 else ''} {', '.join(guesses)}")
+            word = "column" if len(guesses) == 1 else "columns"
+            tell(f"{name}: {word} {', '.join(guesses)}")
         return columns
 
-    def _with_those_before(self, header: Sequence[str] | None, name: str, tell: Tell) -> "Fields":
+    def _first_layout_in(self, header: Sequence[str] | None) -> Columns | None:
+        """Return the columns of the first layout that a file has all columns of."""
+        for layout in self.layouts:
+            columns = _columns_of(layout, header or ())
+            if columns:
+                return columns
+        return None
+
+    def _no_columns(self, header: Sequence[str] | None, name: str, dialect: Dialect) -> UsageError:
+        wanted = " or ".join(", ".join(layout) for layout in self.layouts)
+        if header is None:
+            return UsageError(
+                f"{name} is plain text and has no columns; give a file with the columns {wanted}"
+            )
+        return UsageError(
+            f"{name}: no columns {wanted}; {self._hint(name, header)}; {_listed(header, dialect)}"
+        )
+
+    def _guesses(
+        self, header: Sequence[str] | None, columns: Columns, dialect: Dialect
+    ) -> list[str]:
+        """Return which columns are read as what, where neither user nor name says so."""
+        known = {self.text, self.id}
+        if not dialect.numbered:
+            known.update(dialect.header)
+        others_than_id = [column for column in header or () if column != columns.get(ID)]
+        guesses = []
+        for role, column in columns.items():
+            if column == role or column in known or _USUAL.get(column) == role:
+                continue
+            if role == TEXT and len(others_than_id) < 2:
+                continue
+            guesses.append(f"{column} as {role}")
+        return guesses
+
+    def _with_those_before(
+        self, header: Sequence[str] | None, name: str, tell: Tell
+    ) -> "ColumnChoice":
         """Return the columns to read with those of the index where the user names none and the file
         has them.
         """
@@ -292,19 +313,13 @@ class Fields:
         return columns
 
     def _graded(self, dialect: Dialect) -> Columns | None:
-        """Return the columns of graded pairs: the only two of sentences, and the only one of
-        numbers.
-        """
-        layout = next(
-            (layout for layout in self.layouts if layout[2:] and layout[2] in NUMERIC), None
-        )
-        sentences = dialect.columns_that(
-            lambda cell: " " in cell.strip() and not _is_figure(cell), dialect.header
-        )
+        """Return the columns of graded pairs: two of sentences, and one of numbers."""
+        graded = [layout for layout in self.layouts if layout[2:] and layout[2] in NUMERIC]
+        sentences = dialect.columns_that(_is_sentence, dialect.header)
         numbers = dialect.columns_that(_is_number, dialect.header)
-        if layout is None or (len(sentences), len(numbers)) != (2, 1):
+        if not graded or len(sentences) != 2 or len(numbers) != 1:
             return None
-        return dict(zip(layout, [*sentences, *numbers], strict=True))
+        return dict(zip(graded[0], [*sentences, *numbers], strict=True))
 
     def _sentences(self, header: Sequence[str] | None, name: str, dialect: Dialect) -> Columns:
         if header is None:
@@ -313,45 +328,45 @@ class Fields:
                     f"{name} is plain text and has no fields; leave out `text_field` and `id_field`"
                 )
             return {TEXT: ""}
-        listed = _listed(header, dialect)
-        chosen = {}
-        for option, column in (
-            ("text_field", self.text),
-            ("id_field", None if self.id == NONE else self.id),
-        ):
-            chosen[option] = None if column is None else _find(column, header)
-            if column is not None and chosen[option] is None:
-                raise UsageError(
-                    f"{name}: `{option}` {column!r} is not a column, or not unique; {listed}"
-                )
-        text, id_column = chosen.values()
-        ids = (
-            [ID]
-            if ID in header and text != ID
-            else [name for name in header if _key(name) == ID and name != text]
-        )
-        if id_column is None and len(ids) > 1:
-            raise UsageError(f"{name}: several columns are named {ids[0]!r}; rename them; {listed}")
-        id_column = id_column or next(iter(ids), None)
+        text = None
+        if self.text is not None:
+            text = _given_column("text_field", self.text, header, name, dialect)
+        if self.id is not None and self.id != NONE:
+            id_column: str | None = _given_column("id_field", self.id, header, name, dialect)
+        else:
+            id_column = _guessed_id(header, text, name, dialect)
         if text is None:
-            usual = list(filter(None, (_find(column, header) for column in ALIASES[TEXT])))
-            others = [column for column in header if column != id_column]
-            if not usual and len(others) > 1:
-                figures = dialect.columns_that(_is_figure, header) if dialect.numbered else []
-                others = [column for column in header if column not in figures] if figures else []
-            if len(others := usual[:1] or others) != 1:
-                problem = (
-                    "which column is the sentence?"
-                    if dialect.numbered
-                    else "no column 'text' or 'sentence';"
-                )
-                raise UsageError(f"{name}: {problem} {self._hint(name, header)}; {listed}")
-            (text,) = others
-            if not usual and text in dialect.columns_that(_is_number, header):
-                raise UsageError(
-                    f"{name}: column {text!r} holds numbers; {self._hint(name, header)}"
-                )
-        return {TEXT: text} | ({} if id_column is None or self.id == NONE else {ID: id_column})
+            text = self._guessed_text(header, id_column, name, dialect)
+        columns = {TEXT: text}
+        if id_column is not None and self.id != NONE:
+            columns[ID] = id_column
+        return columns
+
+    def _guessed_text(
+        self, header: Sequence[str], id_column: str | None, name: str, dialect: Dialect
+    ) -> str:
+        """Return the column of the sentence: by its usual name, or the only one that may be it."""
+        for alias in ALIASES[TEXT]:
+            usual = _find(alias, header)
+            if usual:
+                return usual
+        candidates = [column for column in header if column != id_column]
+        if len(candidates) > 1:
+            candidates = []
+            numeric = dialect.columns_that(_is_figure, header) if dialect.numbered else []
+            if numeric:
+                candidates = [column for column in header if column not in numeric]
+        if len(candidates) != 1:
+            problem = "no column 'text' or 'sentence';"
+            if dialect.numbered:
+                problem = "which column is the sentence?"
+            raise UsageError(
+                f"{name}: {problem} {self._hint(name, header)}; {_listed(header, dialect)}"
+            )
+        text = candidates[0]
+        if text in dialect.columns_that(_is_number, header):
+            raise UsageError(f"{name}: column {text!r} holds numbers; {self._hint(name, header)}")
+        return text
 
     def _hint(self, name: str, header: Sequence[str]) -> str:
         """Return how a user names the columns, with those of this file as an example."""
@@ -363,6 +378,28 @@ class Fields:
             columns = [*header, *"ABC"][: len(names)]
             examples.append(f'"{name}:{",".join(columns)}" for {", ".join(names)}')
         return f"name the columns, e.g. {' or '.join(examples)}"
+
+
+def _given_column(
+    option: str, given: str, header: Sequence[str], name: str, dialect: Dialect
+) -> str:
+    """Return the column that the user has given by an option; refuse one that is not there."""
+    column = _find(given, header)
+    if column is None:
+        listed = _listed(header, dialect)
+        raise UsageError(f"{name}: `{option}` {given!r} is not a column, or not unique; {listed}")
+    return column
+
+
+def _guessed_id(header: Sequence[str], text: str | None, name: str, dialect: Dialect) -> str | None:
+    """Return the column named id, however it is spelt, unless it is the text."""
+    if ID in header and text != ID:
+        return ID
+    ids = [column for column in header if _key(column) == ID and column != text]
+    if len(ids) > 1:
+        listed = _listed(header, dialect)
+        raise UsageError(f"{name}: several columns are named {ids[0]!r}; rename them; {listed}")
+    return ids[0] if ids else None
 
 
 def _key(name: str) -> str:
@@ -402,11 +439,9 @@ def layout_of_width(layouts: Sequence[tuple[str, ...]], width: int) -> tuple[str
     for layout in layouts:
         if len(layout or (TEXT,)) == width:
             return layout
-    return (
-        with_negatives(width - len(PAIRS))
-        if TRIPLETS in layouts and width > len(TRIPLETS)
-        else None
-    )
+    if TRIPLETS in layouts and width > len(TRIPLETS):
+        return with_negatives(width - len(PAIRS))
+    return None
 
 
 def unique_names(header: Sequence[str]) -> list[str]:
@@ -420,7 +455,8 @@ def unique_names(header: Sequence[str]) -> list[str]:
     """
     names = list[str]()
     for name in header:
-        unique, number = name, 0
+        unique = name
+        number = 0
         while unique in names or (number and unique in header):
             number += 1
             unique = f"{name}.{number}"
@@ -429,40 +465,63 @@ def unique_names(header: Sequence[str]) -> list[str]:
 
 
 def _find(name: str, header: Sequence[str]) -> str | None:
-    """Return the only column of that name: by its spelling, else regardless of case and spaces,
-    else by number.
+    """Return the only column of that name, or number; None if there is none or there are several.
+
+    The spelling counts first, then the name regardless of case and spaces, then the number.
     """
-    for same in (lambda column: column == name, lambda column: _key(column) == _key(name) != ""):
-        columns = list(filter(same, header))
-        if columns:
-            return columns[0] if len(columns) == 1 else None
-    place = int(name) - 1 if name.isdecimal() and len(name) < 10 else -1
-    return header[place] if 0 <= place < len(header) and header.count(header[place]) == 1 else None
+    matches = [column for column in header if column == name]
+    key = _key(name)
+    if not matches and key:
+        matches = [column for column in header if _key(column) == key]
+    if not matches and name.isdecimal() and len(name) < 10 and 1 <= int(name) <= len(header):
+        numbered = header[int(name) - 1]
+        matches = [column for column in header if column == numbered]
+    return matches[0] if len(matches) == 1 else None
+
+
+def _find_any(names: Sequence[str], header: Sequence[str]) -> str | None:
+    """Return the column of the first of these names that a header has."""
+    for name in names:
+        column = _find(name, header)
+        if column:
+            return column
+    return None
 
 
 def _columns_of(layout: tuple[str, ...], header: Sequence[str]) -> Columns | None:
     """Return the columns of a layout other than sentences; None if a header lacks one."""
     if not layout or not header:
         return None
-
-    def column(name: str) -> str | None:
-        return next(
-            filter(None, (_find(alias, header) for alias in ALIASES.get(name, (name,)))), None
-        )
-
-    further = [column(name) for name in layout[2:]]
     if layout == TRIPLETS:
-        negatives = list(filter(is_negative, header))
-        layout, further = with_negatives(len(negatives)), [*negatives] or [None]
-    sides = [layout[:2], *SIDES, *POSITIVES]
-    if layout[:2] == PAIRS:
-        sides = [PAIRS, *POSITIVES, *(() if column("label") or column("score") else SIDES)]
-    found = [[column(name) for name in layout[:2]]]
-    if layout[:2] in SIDES:
-        found = [[_find(name, header) for name in pair] for pair in sides]
-    pair = next((pair for pair in found if None not in pair), [None])
-    columns = [*pair, *further]
-    return None if None in columns else dict(zip(layout, map(str, columns), strict=True))
+        further: list[str | None] = [column for column in header if is_negative(column)]
+        if not further:
+            return None
+        layout = with_negatives(len(further))
+    else:
+        further = [_find_any(ALIASES.get(name, (name,)), header) for name in layout[2:]]
+    columns = {}
+    for role, column in zip(layout, [*_sides_of(layout[:2], header), *further], strict=True):
+        if column is None:
+            return None
+        columns[role] = column
+    return columns
+
+
+def _sides_of(sides: tuple[str, ...], header: Sequence[str]) -> list[str | None]:
+    """Return the columns of the two sides of a pair, by any of the names that pairs have."""
+    if sides not in SIDES:
+        return [_find_any(ALIASES.get(name, (name,)), header) for name in sides]
+    names_of_sides: list[tuple[str, ...]] = [sides, *SIDES, *POSITIVES]
+    if sides == PAIRS:
+        graded = _find_any((*ALIASES.get("label", ("label",)), *ALIASES["score"]), header)
+        names_of_sides = [PAIRS, *POSITIVES]
+        if graded is None:  # else a pair need not be a positive one
+            names_of_sides.extend(SIDES)
+    for names in names_of_sides:
+        columns = [_find(name, header) for name in names]
+        if None not in columns:
+            return columns
+    return [None, None]
 
 
 def _listed(header: Sequence[str], dialect: Dialect) -> str:
@@ -472,11 +531,10 @@ def _listed(header: Sequence[str], dialect: Dialect) -> str:
     """
     if not dialect.numbered:
         return f"columns: {', '.join(header)}"
-    cells = zip(header, dialect.rows[0], strict=False)
-    return (
-        "it has no header; columns by number:"
-        f" {', '.join(f'{number} ({cell:.20})' for number, cell in cells)}"
-    )
+    columns = []
+    for number, cell in zip(header, dialect.rows[0], strict=False):
+        columns.append(f"{number} ({cell:.20})")
+    return f"it has no header; columns by number: {', '.join(columns)}"
 
 
 def _is_number(cell: str) -> bool:
@@ -489,6 +547,10 @@ _FIGURE = re.compile(r"[\s.,:/%+-]*\d[\d\s.,:/%+TZ-]*")
 def _is_figure(cell: str) -> bool:
     """Return whether a cell is a number, a date or a time, as no name of a column is."""
     return _FIGURE.fullmatch(cell) is not None
+
+
+def _is_sentence(cell: str) -> bool:
+    return " " in cell.strip() and not _is_figure(cell)
 
 
 def split_columns(word: str) -> tuple[str, tuple[str, ...]]:
@@ -515,9 +577,7 @@ _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 
 
 def is_doubled(cell: str) -> bool:
-    """Return whether a cell is in double quotes and has doubled ones inside, as no sentence is
-    written.
-    """
+    """Return whether a cell is in double quotes with doubled ones inside, as no sentence is."""
     return '""' in cell[1:-1] and _QUOTED.fullmatch(cell) is not None
 
 
@@ -529,7 +589,9 @@ def format_of(name: str | Path) -> tuple[str, str]:
     return FORMATS.get(suffix, "text"), ending
 
 
-def dialect_of(path: str | Path, text: Text, fields: Fields, name: str, tell: Tell) -> Dialect:
+def dialect_of(
+    path: str | Path, text: Text, fields: ColumnChoice, name: str, tell: Tell
+) -> Dialect:
     """Return the dialect of a file by its extension and its beginning.
 
     ``tell`` gets what is not plain.
@@ -547,14 +609,12 @@ def dialect_of(path: str | Path, text: Text, fields: Fields, name: str, tell: Te
             if json.loads(start.partition("\n")[0]):
                 tell(f"{name}: read as JSON lines")
                 form = "jsonl"
-    return (
-        Dialect(form)
-        if form == "jsonl"
-        else _table(text, form, fields, name, tell) or Dialect("text")
-    )
+    if form == "jsonl":
+        return Dialect(form)
+    return _table(text, form, fields, name, tell) or Dialect("text")
 
 
-def _table(text: Text, form: str, fields: Fields, name: str, tell: Tell) -> Dialect | None:
+def _table(text: Text, form: str, fields: ColumnChoice, name: str, tell: Tell) -> Dialect | None:
     """Return how a table is written; None for text (``form``) that is not a table."""
     lines = [f"{line}\n" for line in text.head.split("\n")]
     if not text.complete or lines[-1] == "\n":
@@ -568,13 +628,11 @@ def _table(text: Text, form: str, fields: Fields, name: str, tell: Tell) -> Dial
         if fits(first) and any(_columns_of(layout, columns) for layout in fields.layouts):
             tell(f"{name}: no header; its columns: {', '.join(columns)}")
             return Dialect("table", "\t", False, blank, header=columns, ragged=True)
-    before = fields.text_before, fields.id_before
-    given = [
-        column
-        for column in (fields.text, fields.id, *fields.named, *before)
-        if column and not column.isdecimal()
-    ]
-    named, usual = {*_KNOWN, *map(_key, given)}, "," if form == "csv" else "\t"
+    named = set(_KNOWN)
+    for column in (fields.text, fields.id, *fields.named, fields.text_before, fields.id_before):
+        if column and not column.isdecimal():
+            named.add(_key(column))
+    usual = "," if form == "csv" else "\t"
     tables = _readings(lines, usual, blank)
     best = max(tables, key=lambda table: (table.has_column(named), table.evenness))
     even = best.evenness == 1
@@ -583,16 +641,15 @@ def _table(text: Text, form: str, fields: Fields, name: str, tell: Tell) -> Dial
         if plain or best.width < 2 or not even or len(best.rows) < 2:
             return None
     elif even and not best.has_column(named) and sum(table.evenness == 1 for table in tables) > 1:
-        signs = " or ".join(_DELIMITERS[table.delimiter] for table in tables if table.evenness == 1)
+        signs = [_DELIMITERS[table.delimiter] for table in tables if table.evenness == 1]
         raise UsageError(
-            f"{name}: columns separated by {signs}? write sep={best.delimiter}, say, as its first"
-            " line"
+            f"{name}: columns separated by {' or '.join(signs)}? write sep={best.delimiter}, say,"
+            " as its first line"
         )
     remarks = []
     if best.delimiter != usual or form == "text":
-        remarks.append(
-            f" as a table separated by {_DELIMITERS.get(best.delimiter, repr(best.delimiter))}"
-        )
+        sign = _DELIMITERS.get(best.delimiter, repr(best.delimiter))
+        remarks.append(f" as a table separated by {sign}")
     if best.quoted and best.delimiter == "\t":
         remarks.append(", its cells in double quotes")
     return _with_header(best, named, remarks, name, tell)
@@ -600,49 +657,68 @@ def _table(text: Text, form: str, fields: Fields, name: str, tell: Tell) -> Dial
 
 def _readings(lines: Sequence[str], usual: str, blank: int) -> list[Dialect]:
     """Return lines as tables by every delimiter that may be meant, the usual one first."""
-    if excel := re.fullmatch(r"sep=(.)\r?\n", lines[0], re.IGNORECASE):
+    excel = re.fullmatch(r"sep=(.)\r?\n", lines[0], re.IGNORECASE)
+    if excel:
         return [_split(lines[1:], excel[1], blank + 1)]
-    tables = [_split(lines, delimiter, blank) for delimiter in dict.fromkeys([usual, *_DELIMITERS])]
-    for table in tables:
-        columns = (
-            zip(*table.rows, strict=False)
-            if table.delimiter != "," and table.evenness == 1 < table.width
-            else ()
-        )
-        # such as 3,8
-        if any(all("," in cell and _is_number(cell) for cell in column) for column in columns):
-            tables = [other for other in tables if other.delimiter != ","]
-            break
+    delimiters = dict.fromkeys([usual, *_DELIMITERS])
+    tables = [_split(lines, delimiter, blank) for delimiter in delimiters]
+    if any(_has_decimal_commas(table) for table in tables):
+        tables = [table for table in tables if table.delimiter != ","]
     return [table for table in tables if table.width > 1] or tables[:1]
+
+
+def _has_decimal_commas(table: Dialect) -> bool:
+    """Return whether a column of an even table holds only numbers such as 3,8."""
+    if table.delimiter == "," or table.evenness != 1 or table.width < 2:
+        return False
+    for column in zip(*table.rows, strict=False):
+        if all("," in cell and _is_number(cell) for cell in column):
+            return True
+    return False
 
 
 def _rows(lines: Sequence[str], delimiter: str, quoted: bool) -> list[list[str]]:
     """Return the rows of a table that are not empty; none if it is not written so."""
-    try:
-        rows = (
-            list(csv.reader(lines, delimiter=delimiter))
-            if quoted
-            else [line.rstrip("\r\n").split(delimiter) for line in lines]
-        )
-    except csv.Error:
-        return []
-    return [row for row in rows if any(map(str.strip, row))]
+    if quoted:
+        try:
+            rows = list(csv.reader(lines, delimiter=delimiter))
+        except csv.Error:
+            return []
+    else:
+        rows = [line.rstrip("\r\n").split(delimiter) for line in lines]
+    return [row for row in rows if any(cell.strip() for cell in row)]
 
 
 def _split(lines: Sequence[str], delimiter: str, skipped: int) -> Dialect:
-    """Return lines as a table; with tabs a quote is a character like others, as in GLUE's, unless
-    all are doubled.
+    """Return lines as a table.
+
+    With tabs a quote is a character like others, as in GLUE's, unless quotes make the rows even.
     """
-    rows, quoted = _rows(lines, delimiter, True), True
+    quoted_rows = _rows(lines, delimiter, True)
     if delimiter == "\t":
-        plain = _rows(lines, delimiter, False)
-        marked = [cell for row in plain for cell in row if '"' in cell]
-        doubled = all(map(_QUOTED.fullmatch, marked)) and any(
-            is_doubled(cell) or cell in plain[0] for cell in marked
-        )
-        quoted = len(set(map(len, rows))) == 1 and (doubled or len(set(map(len, plain))) > 1)
-        rows = rows if quoted else plain
-    return Dialect("table", delimiter, quoted, skipped, rows=rows)
+        plain_rows = _rows(lines, delimiter, False)
+        quotes_are_needed = _has_quoted_cells(plain_rows) or not _is_even(plain_rows)
+        if not (_is_even(quoted_rows) and quotes_are_needed):
+            return Dialect("table", delimiter, False, skipped, rows=plain_rows)
+    return Dialect("table", delimiter, True, skipped, rows=quoted_rows)
+
+
+def _is_even(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether there are rows, and all have as many cells."""
+    return len({len(row) for row in rows}) == 1
+
+
+def _has_quoted_cells(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether every cell with a quote is in quotes, and one of them as no sentence is.
+
+    That is a name in the first row, or a cell with doubled quotes inside.
+    """
+    marked: list[str] = []
+    for row in rows:
+        marked.extend(cell for cell in row if '"' in cell)
+    if not all(_QUOTED.fullmatch(cell) for cell in marked):
+        return False
+    return any(is_doubled(cell) or cell in rows[0] for cell in marked)
 
 
 def _with_header(
@@ -651,21 +727,35 @@ def _with_header(
     """Return a table without its header among the rows, or with numbers in its place."""
     if not table.rows:
         return table
-    (first, *rows), known = table.rows, table.has_column(named)
-    columns = [list(filter(None, column)) for column in zip(*rows, strict=False)]
-    words = [cell.strip() for cell in first if cell.strip()]
-    short = all(cell[-1] not in ".!?" and len(cell.split()) < 4 for cell in words)
-    above_figures = any(column and all(map(_is_figure, column)) for column in columns)
-    if known or ((short or above_figures) and not any(map(_is_figure, first))):
-        if not known:
-            remarks.append(f" with the header {', '.join(first)}")
+    first, *rows = table.rows
+    if table.has_column(named):
+        table = replace(table, rows=rows)
+    elif _looks_like_header(first, rows):
+        remarks.append(f" with the header {', '.join(first)}")
         table = replace(table, rows=rows)
     else:
         remarks.append(" without a header")
-        least = min(map(len, table.rows))
+        width = table.width
+        least = min(len(row) for row in table.rows)
         ragged = table.delimiter == "\t" and 1 < least and table.evenness < 1  # as STS-B
-        numbers = tuple(str(number) for number in range(1, (least if ragged else table.width) + 1))
+        if ragged:
+            width = least
+        numbers = tuple(str(number) for number in range(1, width + 1))
         table = replace(table, header=numbers, ragged=ragged)
     if remarks:
         tell(f"{name}: read{''.join(remarks)}")
     return table
+
+
+def _looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether the cells of a first row are names: short ones, or words above numbers."""
+    if any(_is_figure(cell) for cell in first):
+        return False
+    names = [cell.strip() for cell in first if cell.strip()]
+    if all(name[-1] not in ".!?" and len(name.split()) < 4 for name in names):
+        return True
+    for column in zip(*rows, strict=False):
+        filled = [cell for cell in column if cell]
+        if filled and all(_is_figure(cell) for cell in filled):
+            return True
+    return False

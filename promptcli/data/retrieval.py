@@ -5,7 +5,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from promptcli.data.dialect import Fields
+from promptcli.data.dialect import ColumnChoice
 from promptcli.data.files import read_lines
 from promptcli.data.given import finite_number
 from promptcli.data.rows import open_rows
@@ -68,9 +68,9 @@ def _matching(folder: Path, patterns: tuple[str, ...], what: str) -> list[Path]:
 
 def _texts(path: Path) -> dict[str, str]:
     fields = (
-        Fields(remedy="give objects with _id and text")
+        ColumnChoice(remedy="give objects with _id and text")
         if ".jsonl" in path.name
-        else Fields("2", "1")
+        else ColumnChoice("2", "1")
     )
     texts = dict[str, str]()
     with open_rows(path, fields) as rows:

@@ -25,9 +25,9 @@ from promptcli.data.dialect import (
     OPTIONAL,
     PAIRS,
     TEXT,
+    ColumnChoice,
     Columns,
     Dialect,
-    Fields,
     Tell,
     dialect_of,
     format_of,
@@ -103,7 +103,7 @@ class Rows:
 @contextlib.contextmanager
 def open_rows(
     path: str | Path,
-    fields: Fields = Fields(),  # noqa: B008
+    fields: ColumnChoice = ColumnChoice(),  # noqa: B008
     *,
     stdin: BinaryIO | None = None,
     skip_blank: bool = False,
@@ -176,7 +176,7 @@ class InputFile:
     id: str | None = None  #: column of the id
 
 
-def count_input(name: str, fields: Fields) -> InputFile:
+def count_input(name: str, fields: ColumnChoice) -> InputFile:
     """Read a file once, check every row, and count them; an empty file has none."""
     size, stamp = state_of(name)
     with _open(name, fields) as rows:
@@ -242,7 +242,7 @@ def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) ->
         if lower < upper:
             check_unchanged(file, began)
             with _open(
-                file.path, Fields(file.text, file.id), start=lower, tell=lambda message: None
+                file.path, ColumnChoice(file.text, file.id), start=lower, tell=lambda message: None
             ) as rows:
                 row = lower
                 for batch in _numbered(rows.batches, first + lower):
@@ -259,7 +259,7 @@ def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) ->
 @contextlib.contextmanager
 def _open(
     path: str | Path,
-    fields: Fields,
+    fields: ColumnChoice,
     stdin: BinaryIO | None = None,
     *,
     start: int = 0,

@@ -24,7 +24,7 @@ from promptcli.data.dialect import (
     SENTENCES,
     TEXT,
     TRIPLETS,
-    Fields,
+    ColumnChoice,
     layout_of_width,
     split_columns,
 )
@@ -161,7 +161,7 @@ def read_examples(
             label, premise and hypothesis, or of word and definition.
         layouts: The layouts asked for, best first; ``SENTENCES`` is one text field, or lines.
     """
-    with open_rows(path, Fields(layouts=tuple(layouts), remedy="")) as rows:
+    with open_rows(path, ColumnChoice(layouts=tuple(layouts), remedy="")) as rows:
         layout = _layout_of(rows.columns)
         return _examples(rows.tuples(), layout, str(path), rows.sha256)
 
@@ -199,7 +199,7 @@ def examples_of(
                 column: [row[place] if place < len(row) else None for row in rows]
                 for place, column in enumerate(columns)
             }
-    names = Fields(layouts=tuple(layouts), remedy="rename them").choose(list(table), name)
+    names = ColumnChoice(layouts=tuple(layouts), remedy="rename them").choose(list(table), name)
     names.pop(ID, None)
     cells = [table[column] for column in names.values()]
     try:
@@ -321,9 +321,9 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
         pairs = _task(name).pairs()
         return [*pairs.first, *pairs.second]
     fields = (
-        Fields(text=text_field)
+        ColumnChoice(text=text_field)
         if text_field
-        else Fields(layouts=(LABELLED_PAIRS[:2], SENTENCES), remedy="")
+        else ColumnChoice(layouts=(LABELLED_PAIRS[:2], SENTENCES), remedy="")
     )
     with open_rows(path, fields) as rows:  # once: it may be a pipe
         return [*itertools.chain(*zip(*rows.tuples(), strict=True))]

@@ -13,7 +13,7 @@ from typing import Any
 
 from promptcli.data import senteval
 from promptcli.data.demo import TEXT, read_demo
-from promptcli.data.dialect import FORMATS, GRADED_PAIRS, Fields, split_columns
+from promptcli.data.dialect import FORMATS, GRADED_PAIRS, ColumnChoice, split_columns
 from promptcli.data.files import COMPRESSED
 from promptcli.data.given import column_numbers
 from promptcli.data.hub import HubSet
@@ -62,7 +62,7 @@ def read_graded_pairs(path: str | Path) -> list[GoldRow]:
 
 def read_rows(path: str | Path, layout: tuple[str, ...]) -> list[GoldRow]:
     """Return the rows of a file as two texts and a number, without empty ones."""
-    with open_rows(path, Fields(layouts=(layout,), remedy="")) as rows:
+    with open_rows(path, ColumnChoice(layouts=(layout,), remedy="")) as rows:
         numbered = [(number, row) for number, row in enumerate(rows.tuples(), 1) if any(row)]
     if not numbered:
         raise UsageError(f"{path} holds no pairs; give rows of {', '.join(layout)}")

@@ -15,7 +15,7 @@ from promptcli.errors import UsageError, if_interrupted, look_up
 from promptcli.notes import is_offline, note, working
 
 if TYPE_CHECKING:
-    from promptcli.data.dialect import Fields
+    from promptcli.data.dialect import ColumnChoice
     from promptcli.data.rows import Rows
     from promptcli.data.vectors import EmbedReport
     from promptcli.data.vectors.part_folder import PartsManifest
@@ -77,7 +77,7 @@ def embed(
         UsageError: A file, field or output that cannot be read or written.
         PromptcliError: A vector that is not finite, or a full disk.
     """
-    from promptcli.data.dialect import Fields
+    from promptcli.data.dialect import ColumnChoice
     from promptcli.data.files import STANDARD
     from promptcli.data.rows import open_rows
     from promptcli.data.vectors import EmbedSettings, kind_of, output_of, written_before
@@ -104,7 +104,7 @@ def embed(
         raise UsageError(f"precision {precision} needs a manifest; give a file as output")
     else:
         stream = output
-    fields = Fields(text_field, id_field)
+    fields = ColumnChoice(text_field, id_field)
     with open_rows(path, fields, stdin=stdin) as source:
         source = _telling_of_wrapping(source)
         from promptcli.embedding.writing import embed_file, embed_stream
@@ -158,7 +158,7 @@ def _telling_of_wrapping(source: "Rows") -> "Rows":
     return replace(source, batches=itertools.chain([first], source.batches))
 
 
-def _texts(path: Path, fields: "Fields") -> Iterator[str]:
+def _texts(path: Path, fields: "ColumnChoice") -> Iterator[str]:
     """Yield a file's sentences, which are read once they are asked for."""
     from promptcli.data.rows import open_rows
 
@@ -307,7 +307,7 @@ def similarities(
         model: An encoder, or what ``load`` takes.
         text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
     """
-    from promptcli.data.dialect import Fields
+    from promptcli.data.dialect import ColumnChoice
     from promptcli.data.files import check_sentence
     from promptcli.data.rows import open_rows
 
@@ -321,7 +321,7 @@ def similarities(
             raise UsageError(f"{name!r} is not a file; give two files or two sentences")
     for name in names:
         if any(are_files):
-            with open_rows(name, Fields(text=text_field)) as rows:
+            with open_rows(name, ColumnChoice(text=text_field)) as rows:
                 sides.append(list(rows.texts()))
         else:
             sides.append([name])

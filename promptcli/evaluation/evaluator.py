@@ -30,7 +30,7 @@ from promptcli.encoder.encoding import encode_together
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.evaluation import classifier, statistics
 from promptcli.evaluation.classifier import FULL, PROTOCOLS, SEED, ClassifierTraining
-from promptcli.evaluation.lexical import Lexical, joined
+from promptcli.evaluation.lexical import Lexical, Ranking, joined
 from promptcli.evaluation.mteb_tasks import MtebEncoder, mteb_score
 from promptcli.evaluation.scores import (
     AccuracyScore,
@@ -46,7 +46,7 @@ from promptcli.evaluation.scores import (
 from promptcli.notes import Advance, working
 from promptcli.storage import files
 
-Rows = Mapping[str, int]  #: sentence -> row of an array of vectors
+RowOfSentence = Mapping[str, int]  #: sentence -> row of an array of vectors
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,18 @@ class EvalSettings:
 
 
 #: Scores encoders on a task, by the rows of its sentences.
-Metric = Callable[[Sequence[Embedded], Any, Rows, EvalSettings], Sequence[Score]]
+Metric = Callable[[Sequence[Embedded], Any, RowOfSentence, EvalSettings], Sequence[Score]]
 
 
 def distinct_sentences(tasks: Iterable[AnyTask]) -> list[str]:
     """Return every sentence of the tasks once, in the order of first appearance."""
-    return list(dict.fromkeys(sentence for task in tasks for sentence in task.sentences()))
+    distinct: dict[str, None] = {}
+    for task in tasks:
+        distinct.update(dict.fromkeys(task.sentences()))
+    return list(distinct)
 
 
-def rows_of(tasks: Iterable[AnyTask]) -> Rows:
+def rows_of(tasks: Iterable[AnyTask]) -> RowOfSentence:
     """Return the row of each sentence in vectors of ``distinct_sentences``."""
     return {sentence: row for row, sentence in enumerate(distinct_sentences(tasks))}
 
@@ -100,39 +103,53 @@ def embed_tasks(
     """
     sentences = distinct_sentences(tasks)
     if labels is None:
-        labels = [
-            Label(encoder.recipe.backbone, recipe_name(encoder.recipe)) for encoder in encoders
-        ]
-    by_role = all(isinstance(task, RetrievalTask) for task in tasks)  # then their metric encodes
-    plain = (
-        [encoder for encoder in encoders if not (by_role and _has_roles(encoder))]
-        if sentences
-        else []
-    )
-    stage = (
-        working("encode", len(sentences)) if advance is None else contextlib.nullcontext(advance)
-    )
+        labels = []
+        for encoder in encoders:
+            labels.append(Label(encoder.recipe.backbone, recipe_name(encoder.recipe)))
+    plain: list[Encoder] = []
+    if sentences:
+        # the metric of retrieval encodes by roles itself
+        by_role = all(isinstance(task, RetrievalTask) for task in tasks)
+        plain = [encoder for encoder in encoders if not (by_role and _has_roles(encoder))]
+    stage: contextlib.AbstractContextManager[Advance]
+    if advance is None:
+        stage = working("encode", len(sentences))
+    else:
+        stage = contextlib.nullcontext(advance)
+    vectors_of: dict[Encoder, NDArray[Any]] = {}
     with stage as advance:
-        encoded = encode_together(plain, sentences, progress=advance) if plain else []
-        advance(0 if plain else len(sentences))
-    by_encoder = {encoder: each.vectors for encoder, each in zip(plain, encoded, strict=True)}
-    vectors = [by_encoder.get(encoder, np.zeros((0, 0), np.float32)) for encoder in encoders]
+        if plain:
+            encoded = encode_together(plain, sentences, progress=advance)
+            for encoder, result in zip(plain, encoded, strict=True):
+                vectors_of[encoder] = result.vectors
+            advance(0)
+        else:
+            advance(len(sentences))
     if any(isinstance(task, TransferTask) for task in tasks):
-        for wrong in (np.flatnonzero(~np.isfinite(rows).all(axis=1)) for rows in vectors):
-            if len(wrong):
-                raise PromptcliError(
-                    f"the vector of {sentences[wrong[0]]!r} is not finite; try `dtype` float32"
-                )
-    return [
-        Embedded(label, encoder.recipe.to_dict(), encoder.fingerprint, rows, encoder)
-        for label, encoder, rows in zip(labels, encoders, vectors, strict=True)
-    ]
+        for vectors in vectors_of.values():
+            _check_finite(vectors, sentences)
+    no_vectors = np.zeros((0, 0), np.float32)
+    embedded = []
+    for label, encoder in zip(labels, encoders, strict=True):
+        vectors = vectors_of.get(encoder, no_vectors)
+        recipe = encoder.recipe.to_dict()
+        embedded.append(Embedded(label, recipe, encoder.fingerprint, vectors, encoder))
+    return embedded
+
+
+def _check_finite(vectors: NDArray[Any], sentences: Sequence[str]) -> None:
+    wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(wrong):
+        raise PromptcliError(
+            f"the vector of {sentences[wrong[0]]!r} is not finite; try `dtype` float32"
+        )
 
 
 def _has_roles(encoder: Encoder | None) -> bool:
-    return encoder is not None and any(
-        encoder.in_role(role) is not encoder for role in ("query", "document")
-    )
+    """Whether an encoder embeds queries or documents in a way of their own."""
+    if encoder is None:
+        return False
+    return any(encoder.in_role(role) is not encoder for role in ("query", "document"))
 
 
 #: What lists the sentences of tasks.
@@ -141,11 +158,14 @@ _LISTING = "`promptcli eval --list-sentences` with the same tasks and data (Pyth
 
 def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> Embedded:
     """Read vectors whose row i is sentence i of ``distinct_sentences(tasks)``."""
-    read, sentences = read_vectors(path), distinct_sentences(tasks)
+    read = read_vectors(path)
+    sentences = distinct_sentences(tasks)
     if len(read.matrix) != len(sentences):
-        names = ", ".join(task.label if isinstance(task, STSTask) else task.name for task in tasks)
-        rows = f"{len(read.matrix):,} rows for the {len(sentences):,} distinct sentences of {names}"
-        raise UsageError(f"{path}: {rows}; embed these, in the order of {_LISTING}")
+        names = [task.label if isinstance(task, STSTask) else task.name for task in tasks]
+        raise UsageError(
+            f"{path}: {len(read.matrix):,} rows for the {len(sentences):,} distinct sentences of"
+            f" {', '.join(names)}; embed these, in the order of {_LISTING}"
+        )
     for row, (text, sentence) in enumerate(zip(read.texts or (), sentences, strict=False), start=1):
         if text != sentence:
             raise UsageError(
@@ -172,23 +192,32 @@ def evaluate(
 def score_vectors(
     embedded: Sequence[Embedded], tasks: Sequence[AnyTask], settings: EvalSettings = EvalSettings()
 ) -> list[Any]:
-    """Return the scores of each set of vectors, a row per sentence of
-    ``distinct_sentences(tasks)``, task by task.
+    """Return the scores of each set of vectors, task by task.
+
+    Vectors have a row for each sentence of ``distinct_sentences(tasks)``.
     """
     if not embedded:
         return []
     rows = rows_of(tasks)
     with kept_random_states():
-        by_task = [METRICS[type(task)](embedded, task, rows, settings) for task in tasks]
-    return [scores[number] for number in range(len(embedded)) for scores in by_task]
+        by_task = []
+        for task in tasks:
+            metric = METRICS[type(task)]
+            by_task.append(metric(embedded, task, rows, settings))
+    ordered: list[Any] = []
+    for scores_of_one in zip(*by_task, strict=True):
+        ordered.extend(scores_of_one)
+    return ordered
 
 
 @contextlib.contextmanager
 def kept_random_states() -> Iterator[None]:
-    """Restore Python's, numpy's and torch's global random states afterwards: mteb and training seed
-    them all.
+    """Restore the global random states afterwards: mteb and training seed them all.
+
+    They are those of Python, NumPy and torch.
     """
-    python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
+    python = random.getstate()
+    arrays = np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng(range(torch.cuda.device_count())):
             yield
@@ -198,40 +227,38 @@ def kept_random_states() -> Iterator[None]:
 
 
 def spearman_on(encoder: Encoder, task: STSTask) -> float:
-    """Return Spearman x 100 on a task without the rest of its score: for the many measurements of a
-    training run.
-    """
-    pairs, rows = task.pairs(), rows_of([task])
+    """Return Spearman x 100 on a task without the rest of its score, as a training run needs it."""
+    pairs = task.pairs()
+    rows = rows_of([task])
     vectors = encoder.encode(list(rows))
-    first, second = (
-        vectors[[rows[sentence] for sentence in side]] for side in (pairs.first, pairs.second)
-    )
+    first = vectors[_rows_in(rows, pairs.first)]
+    second = vectors[_rows_in(rows, pairs.second)]
     return 100 * statistics.spearman(statistics.cosine(first, second), pairs.gold)
 
 
+def _rows_in(rows: RowOfSentence, sentences: Sequence[str]) -> NDArray[np.int64]:
+    """Return the row of each sentence, (n,)."""
+    return np.fromiter((rows[sentence] for sentence in sentences), np.int64, len(sentences))
+
+
 def _correlate(
-    embedded: Sequence[Embedded], task: STSTask, rows: Rows, settings: EvalSettings
+    embedded: Sequence[Embedded], task: STSTask, rows: RowOfSentence, settings: EvalSettings
 ) -> Sequence[SpearmanScore]:
     pairs = task.pairs()
-    first, second = (
-        np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second)
-    )
+    first = _rows_in(rows, pairs.first)
+    second = _rows_in(rows, pairs.second)
     with working(f"score {task.label}", None):
-        cosines = np.stack(
-            [statistics.cosine(each.vectors[first], each.vectors[second]) for each in embedded]
-        )
+        by_encoder = []
+        for each in embedded:
+            by_encoder.append(statistics.cosine(each.vectors[first], each.vectors[second]))
+        cosines = np.stack(by_encoder)
         intervals = statistics.bootstrap_intervals(cosines, pairs.gold)
-    both = np.unique(np.concatenate([first, second]))
-    return [
-        spearman_score(
-            task,
-            row,
-            interval,
-            each.names,
-            zero_vectors=int((~each.vectors[both].any(axis=1)).sum()),
-        )
-        for each, row, interval in zip(embedded, cosines, intervals, strict=True)
-    ]
+    distinct_rows = np.unique(np.concatenate([first, second]))
+    scores = []
+    for each, row, interval in zip(embedded, cosines, intervals, strict=True):
+        is_zero = ~each.vectors[distinct_rows].any(axis=1)
+        scores.append(spearman_score(task, row, interval, each.names, int(is_zero.sum())))
+    return scores
 
 
 def spearman_score(
@@ -245,8 +272,14 @@ def spearman_score(
 
     ``interval`` is -1 to 1, ``names`` names the encoder.
     """
-    pairs, stops = task.pairs(), np.cumsum([len(subset) for subset in task.subsets.values()])
-    subsets = zip(task.subsets.items(), np.split(cosines, stops[:-1]), strict=True)
+    pairs = task.pairs()
+    subsets = {}
+    start = 0
+    for name, subset in task.subsets.items():
+        of_subset = cosines[start : start + len(subset)]
+        start += len(subset)
+        value = 100 * statistics.spearman(of_subset, subset.gold)
+        subsets[name] = SubsetScore(value, len(subset))
     return SpearmanScore(
         **names,
         task=task.name,
@@ -258,10 +291,7 @@ def spearman_score(
         expected_pairs=task.expected_pairs,
         ci95=(100 * interval[0], 100 * interval[1]),
         pairs=len(pairs),
-        subsets={
-            name: SubsetScore(100 * statistics.spearman(row, subset.gold), len(subset))
-            for (name, subset), row in subsets
-        },
+        subsets=subsets,
         cosines=cosines,
         gold=pairs.gold,
         zero_vectors=zero_vectors,
@@ -286,37 +316,37 @@ def check_rankable(task: STSTask) -> None:
 def check_tasks(tasks: Sequence[TransferTask], training: ClassifierTraining) -> None:
     """Refuse tasks that no classifier can be trained on, before anything is encoded."""
     for task in tasks:
-        classifier.check_labels(
-            task.name, {split: part.labels for split, part in task.splits.items()}, training
-        )
+        labels = {split: part.labels for split, part in task.splits.items()}
+        classifier.check_labels(task.name, labels, training)
 
 
-def features(vectors: NDArray[Any], part: LabelledExamples, rows: Rows) -> NDArray[Any]:
-    """Return the classifier's input: the vectors of sentences (n, d), the features of pairs (n,
-    2d).
-    """
-    sides = [part.first] if part.second is None else [part.first, part.second]
-    looked_up = [
-        vectors[np.fromiter((rows[sentence] for sentence in side), np.int64, len(side))]
-        for side in sides
-    ]
-    return looked_up[0] if len(looked_up) == 1 else classifier.pair_features(*looked_up)
+def features(vectors: NDArray[Any], part: LabelledExamples, rows: RowOfSentence) -> NDArray[Any]:
+    """Return the classifier's input: vectors of sentences (n, d), or features of pairs (n, 2d)."""
+    first = vectors[_rows_in(rows, part.first)]
+    if part.second is None:
+        return first
+    second = vectors[_rows_in(rows, part.second)]
+    return classifier.pair_features(first, second)
 
 
-def _one_by_one(score: Callable[[Embedded, Any, Rows, EvalSettings], Score]) -> Metric:
-    return lambda embedded, task, rows, settings: [
-        score(each, task, rows, settings) for each in embedded
-    ]
+def _one_by_one(score: Callable[[Embedded, Any, RowOfSentence, EvalSettings], Score]) -> Metric:
+    """Return the metric that scores one encoder after the other."""
+
+    def metric(
+        embedded: Sequence[Embedded], task: Any, rows: RowOfSentence, settings: EvalSettings
+    ) -> Sequence[Score]:
+        return [score(each, task, rows, settings) for each in embedded]
+
+    return metric
 
 
 def _classify(
-    each: Embedded, task: TransferTask, rows: Rows, settings: EvalSettings
+    each: Embedded, task: TransferTask, rows: RowOfSentence, settings: EvalSettings
 ) -> AccuracyScore:
     start = time.perf_counter()
-    splits = {
-        split: (features(each.vectors, part, rows), part.labels)
-        for split, part in task.splits.items()
-    }
+    splits = {}
+    for split, part in task.splits.items():
+        splits[split] = (features(each.vectors, part, rows), part.labels)
     classes = 1 + max(int(labels.max()) for _, labels in splits.values())
     device = "cpu" if each.encoder is None else str(each.encoder.device)
     setting = classifier.ClassifierSetting(
@@ -338,7 +368,7 @@ def _classify(
 
 
 def _retrieve(
-    each: Embedded, task: RetrievalTask, rows: Rows, settings: EvalSettings
+    each: Embedded, task: RetrievalTask, rows: RowOfSentence, settings: EvalSettings
 ) -> RetrievalScore:
     ranked = _ranked(each, task, rows, 100)
     gains = statistics.ndcg(ranked, task.grades)
@@ -356,36 +386,49 @@ def _retrieve(
     )
 
 
-def _ranked(each: Embedded, task: RetrievalTask, rows: Rows, depth: int) -> NDArray[np.int64]:
+def _ranked(
+    each: Embedded, task: RetrievalTask, rows: RowOfSentence, depth: int
+) -> NDArray[np.int64]:
     """Return the numbers of the best documents for each query, best first; -1: no further one."""
-
-    def side(role: str, texts: list[str]) -> NDArray[Any]:
-        if each.encoder is None or not _has_roles(each.encoder):
-            return each.vectors[[rows[text] for text in texts]]
-        with working(f"encode {role}", len(texts)) as advance:
-            return each.encoder.in_role(role, report=True).encode(texts, progress=advance)
-
-    rankings = []
+    rankings: list[Ranking] = []
     if task.ranking != "retrieval":
         words = Lexical.build(task.documents, np.arange(len(task.documents)))
         rankings = [words.rank(query, depth, None) for query in task.queries]
-    if task.ranking != "lexical":
-        queries, documents = side("query", task.queries), side("document", task.documents)
-        ranked = statistics.nearest(queries, documents, depth)
-        if task.ranking == "retrieval":
-            return ranked
-        queries, documents = unit(queries), unit(documents)
-        nearest = [
-            (near, documents[near] @ query) for near, query in zip(ranked, queries, strict=True)
-        ]
-        rankings = [joined(*both, depth) for both in zip(nearest, rankings, strict=True)]
+    if task.ranking == "lexical":
+        return _numbers_of(rankings, depth)
+    queries = _in_role(each, "query", task.queries, rows)
+    documents = _in_role(each, "document", task.documents, rows)
+    nearest = statistics.nearest(queries, documents, depth)
+    if task.ranking == "retrieval":
+        return nearest
+    unit_queries = unit(queries)
+    unit_documents = unit(documents)
+    both = []
+    for number, by_words in enumerate(rankings):
+        cosines = unit_documents[nearest[number]] @ unit_queries[number]
+        both.append(joined((nearest[number], cosines), by_words, depth))
+    return _numbers_of(both, depth)
+
+
+def _in_role(each: Embedded, role: str, texts: list[str], rows: RowOfSentence) -> NDArray[Any]:
+    """Return the vectors of queries or documents, encoded in that role if the encoder has roles."""
+    if each.encoder is None or not _has_roles(each.encoder):
+        return each.vectors[_rows_in(rows, texts)]
+    with working(f"encode {role}", len(texts)) as advance:
+        return each.encoder.in_role(role, report=True).encode(texts, progress=advance)
+
+
+def _numbers_of(rankings: Sequence[Ranking], depth: int) -> NDArray[np.int64]:
+    """Return the numbers in rankings as an array (n, depth), -1 where a ranking is shorter."""
     ranked = np.full((len(rankings), depth), -1)
-    for row, (numbers, _) in zip(ranked, rankings, strict=True):
-        row[: len(numbers)] = numbers
+    for row, (numbers, _) in enumerate(rankings):
+        ranked[row, : len(numbers)] = numbers
     return ranked
 
 
-def _run_mteb(each: Embedded, task: MtebTask, rows: Rows, settings: EvalSettings) -> MtebScore:
+def _run_mteb(
+    each: Embedded, task: MtebTask, rows: RowOfSentence, settings: EvalSettings
+) -> MtebScore:
     if each.encoder is None:
         raise UsageError(
             f"{task.name} takes a model, and {each.label.recipe} holds vectors only; leave one of"
@@ -395,15 +438,15 @@ def _run_mteb(each: Embedded, task: MtebTask, rows: Rows, settings: EvalSettings
     return mteb_score(model, task, settings.mteb_folder, each.names)
 
 
-def _measure(each: Embedded, task: OwnTask, rows: Rows, settings: EvalSettings) -> Score:
+def _measure(each: Embedded, task: OwnTask, rows: RowOfSentence, settings: EvalSettings) -> Score:
     parts = {}
     for name, examples in task.parts.items():
         first, second, gold = zip(*examples, strict=True)
-        sides = [
-            None if None in side else each.vectors[[rows[text] for text in side]]
-            for side in (first, second)
-        ]
-        parts[name] = (*sides, np.array(gold, dtype=np.float64))
+        first_vectors = each.vectors[_rows_in(rows, first)]
+        second_vectors = None
+        if None not in second:
+            second_vectors = each.vectors[_rows_in(rows, second)]
+        parts[name] = (first_vectors, second_vectors, np.array(gold, dtype=np.float64))
     name = getattr(task.metric, "__name__", "own")
     return Score(**each.names, task=task.name, metric=name, value=float(task.metric(parts)))
 
@@ -419,9 +462,7 @@ METRICS: dict[type, Metric] = {
 
 
 def average(scores: Iterable[Score]) -> float:
-    """Return the mean of the figures after each was rounded to 2 decimals, as the papers' tables
-    do.
-    """
+    """Return the mean of the scores, each rounded to 2 decimals first, as in the papers' tables."""
     return float(np.mean([round(score.value, 2) for score in scores]))
 
 
@@ -437,11 +478,10 @@ PAPERS: dict[type[Score], tuple[str, ...]] = {
 
 
 def averaged(scores: Iterable[Score], kind: type[Score]) -> list[Score]:
-    """Return the scores of a kind that are averaged: those of the papers' tasks, or all if none of
-    these is there.
-    """
+    """Return the scores of a kind that are averaged: those of the papers' tasks, or else all."""
     of_kind = [score for score in scores if isinstance(score, kind)]
-    return [score for score in of_kind if score.column in PAPERS[kind]] or of_kind
+    of_papers = [score for score in of_kind if score.column in PAPERS[kind]]
+    return of_papers or of_kind
 
 
 def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
@@ -450,21 +490,10 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
     Paired bootstrap.
     """
     pairs = list(zip(first, second, strict=True))
-    if all(isinstance(each, SpearmanScore) for pair in pairs for each in pair):
-        both = cast(list[tuple[SpearmanScore, SpearmanScore]], pairs)
-        for one, other in both:
-            if (one.column, one.data_sha256) != (other.column, other.data_sha256):
-                raise UsageError(
-                    f"{one.column} and {other.column} do not have the same pairs; compare one task"
-                )
-        cosines = [np.stack([one.cosines, other.cosines]) for one, other in both]
-        draws = np.subtract(*statistics.resampled_averages(cosines, [one.gold for one, _ in both]))
-        number = sum(one.pairs for one, _ in both)
+    if all(isinstance(score, SpearmanScore) for score in [*first, *second]):
+        draws, number = _correlation_draws(cast(list[tuple[SpearmanScore, SpearmanScore]], pairs))
     else:
-        of_examples = cast(list[tuple[_ByExample, _ByExample]], pairs)
-        differences = [one.by_example - other.by_example for one, other in of_examples]
-        draws = statistics.resampled_mean_of_means(differences)
-        number = sum(map(len, differences))
+        draws, number = _example_draws(cast(list[tuple[_ByExample, _ByExample]], pairs))
     low, high = statistics.interval(draws)
     return Comparison(
         first=first[0].label,
@@ -478,25 +507,65 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
     )
 
 
+#: The difference in each resample, (resamples,), and how many pairs or examples it is over.
+_Draws = tuple[NDArray[np.float64], int]
+
+
+def _correlation_draws(pairs: Sequence[tuple[SpearmanScore, SpearmanScore]]) -> _Draws:
+    cosines = []
+    golds = []
+    number = 0
+    for one, other in pairs:
+        if (one.column, one.data_sha256) != (other.column, other.data_sha256):
+            raise UsageError(
+                f"{one.column} and {other.column} do not have the same pairs; compare one task"
+            )
+        cosines.append(np.stack([one.cosines, other.cosines]))
+        golds.append(one.gold)
+        number += one.pairs
+    first, second = statistics.resampled_averages(cosines, golds)
+    return first - second, number
+
+
+def _example_draws(pairs: Sequence[tuple[_ByExample, _ByExample]]) -> _Draws:
+    differences = [one.by_example - other.by_example for one, other in pairs]
+    number = sum(len(of_task) for of_task in differences)
+    return statistics.resampled_mean_of_means(differences), number
+
+
 MOST_COMPARED = 6  #: most models of which every two are compared without being asked
 
 
 def compare_rows(rows: Mapping[Label, Sequence[Score]], baseline: Label | None) -> list[Comparison]:
     """Compare each row with the baseline, task by task, or every two of up to six on averages.
 
-    P-values by Holm.
+    Rows that lack a score of others are left out. P-values are corrected by Holm.
     """
     most = max(map(len, rows.values()), default=0)
-    # the others are not complete
-    rows = {label: row for label, row in rows.items() if len(row) == most}
-    if baseline is not None and baseline in rows:
-        others = [row for label, row in rows.items() if label != baseline and row]
-        pairs = [pair for row in others for pair in zip(row, rows[baseline], strict=True)]
-        found = [compare([one], [other]) for one, other in pairs if isinstance(one, COMPARED)]
+    complete = {label: row for label, row in rows.items() if len(row) == most}
+    found: list[Comparison] = []
+    if baseline is not None and baseline in complete:
+        found.extend(_with_baseline(complete, baseline))
     else:
-        found = [comparison for kind in PAPERS for comparison in _every_two(rows, kind)]
+        for kind in PAPERS:
+            found.extend(_every_two(complete, kind))
     corrected = statistics.holm([comparison.p_value for comparison in found])
-    return [replace(each, p_holm=p_value) for each, p_value in zip(found, corrected, strict=True)]
+    comparisons = []
+    for comparison, p_holm in zip(found, corrected, strict=True):
+        comparisons.append(replace(comparison, p_holm=p_holm))
+    return comparisons
+
+
+def _with_baseline(rows: Mapping[Label, Sequence[Score]], baseline: Label) -> list[Comparison]:
+    """Compare every other row with the baseline, task by task."""
+    comparisons = []
+    for label, row in rows.items():
+        if label == baseline:
+            continue
+        for score, of_baseline in zip(row, rows[baseline], strict=True):
+            if isinstance(score, COMPARED):
+                comparisons.append(compare([score], [of_baseline]))
+    return comparisons
 
 
 def _every_two(rows: Mapping[Label, Sequence[Score]], kind: type[Score]) -> list[Comparison]:
@@ -508,7 +577,9 @@ def _every_two(rows: Mapping[Label, Sequence[Score]], kind: type[Score]) -> list
         scores = averaged(row, kind)
         if scores:
             distinct.setdefault(scores[0].fingerprint, scores)
-    best_first = sorted(
-        distinct.values(), key=lambda row: -float(np.mean([score.value for score in row]))
-    )
+
+    def mean(row: Sequence[Score]) -> float:
+        return float(np.mean([score.value for score in row]))
+
+    best_first = sorted(distinct.values(), key=mean, reverse=True)
     return [compare(one, other) for one, other in itertools.combinations(best_first, 2)]

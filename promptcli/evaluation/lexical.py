@@ -12,6 +12,7 @@ from promptcli.data.vectors.formats import Floats
 from promptcli.errors import CheckFailedError, one_line, require
 
 Numbers = NDArray[np.int64]
+Ranking = tuple[Numbers, Floats]  #: rows and their scores, best first
 
 #: Files of a stored index.
 FILES = {
@@ -34,26 +35,24 @@ class Lexical:
     """BM25 (Lucene's, k1 1.5, b 0.75) of m texts."""
 
     def __init__(self, model: Any, rows: Numbers) -> None:
-        self._model, self._rows = model, rows
+        self._model = model
+        self._rows = rows
 
     @classmethod
     def build(cls, texts: Sequence[str], rows: Numbers) -> "Lexical":
         """Count the words of texts, (m,), whose numbers are ``rows``, ascending."""
         # the library that it takes is not wanted by a search of vectors
-        from promptcli.evaluation.words import (
-            words,
-        )
+        from promptcli.evaluation.words import words
 
         bm25s = load_library()
-        # bm25s numbers words in no certain order
-        vocabulary, ids = (
-            dict[str, int](),
-            list[list[int]](),
-        )
+        # bm25s would number words in no certain order
+        vocabulary: dict[str, int] = {}
+        ids: list[list[int]] = []
         for text in texts:
-            ids.append(
-                [vocabulary.setdefault(word, len(vocabulary)) for word in words(text) or [""]]
-            )
+            ids_of_text = []
+            for word in words(text) or [""]:
+                ids_of_text.append(vocabulary.setdefault(word, len(vocabulary)))
+            ids.append(ids_of_text)
         model = bm25s.BM25()
         model.index((ids, vocabulary), show_progress=False)
         return cls(model, rows)
@@ -73,12 +72,13 @@ class Lexical:
             raise _damaged(error, str(folder)) from None
         return cls(model, rows)
 
-    def rank(self, query: str, k: int, allowed: NDArray[np.bool_] | None) -> tuple[Numbers, Floats]:
+    def rank(self, query: str, k: int, allowed: NDArray[np.bool_] | None) -> Ranking:
         """Return the k rows with the highest scores, above 0, best first; equal scores by row."""
+        # the library that it takes is not wanted by a search of vectors
         from promptcli.evaluation.words import words
 
-        asked = words(query, query=True)
-        known = [self._model.vocab_dict[word] for word in asked if word in self._model.vocab_dict]
+        ids = self._model.vocab_dict
+        known = [ids[word] for word in words(query, query=True) if word in ids]
         if not known:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         try:
@@ -89,9 +89,11 @@ class Lexical:
             scores[~allowed[self._rows]] = 0
         places = np.flatnonzero(scores > 0)
         if len(places) > k:
-            places = places[scores[places] >= np.partition(scores[places], -k)[-k]]
-        places = places[np.lexsort((places, -scores[places]))][:k]
-        return self._rows[places], scores[places]
+            kth_highest = np.partition(scores[places], -k)[-k]
+            places = places[scores[places] >= kth_highest]
+        order = np.lexsort((places, -scores[places]))
+        best = places[order][:k]
+        return self._rows[best], scores[best]
 
 
 def _damaged(error: Exception, name: str) -> CheckFailedError:
@@ -107,19 +109,19 @@ def load_library() -> Any:
     return importlib.import_module("bm25s")
 
 
-def joined(
-    vectors: tuple[Numbers, Floats], words: tuple[Numbers, Floats], k: int
-) -> tuple[Numbers, Floats]:
-    """Return the k rows with the highest sum of 0.6 cosine and 0.4 BM25, best first, equal ones by
-    row.
+def joined(by_vectors: Ranking, by_words: Ranking, k: int) -> Ranking:
+    """Return the k rows with the highest sum of 0.6 cosine and 0.4 BM25, best first.
 
-    BM25 is divided by the query's best. A row that only words found has the lowest cosine of those
-    that vectors found.
+    Equal rows are in ascending order. BM25 is divided by the query's best. A row that only words
+    found has the lowest cosine of those that vectors found.
     """
-    rows = np.unique(np.concatenate([vectors[0], words[0]]))
-    cosines, shares = np.full(len(rows), vectors[1].min(initial=1), np.float64), np.zeros(len(rows))
-    cosines[np.searchsorted(rows, vectors[0])] = vectors[1]
-    shares[np.searchsorted(rows, words[0])] = words[1] / words[1].max(initial=0)
+    vector_rows, found_cosines = by_vectors
+    word_rows, found_bm25 = by_words
+    rows = np.unique(np.concatenate([vector_rows, word_rows]))
+    cosines = np.full(len(rows), found_cosines.min(initial=1), np.float64)
+    cosines[np.searchsorted(rows, vector_rows)] = found_cosines
+    shares = np.zeros(len(rows))
+    shares[np.searchsorted(rows, word_rows)] = found_bm25 / found_bm25.max(initial=0)
     scores = ((1 - WEIGHT) * cosines + WEIGHT * shares).astype(np.float32)
     order = np.lexsort((rows, -scores))[:k]
     return rows[order], scores[order]

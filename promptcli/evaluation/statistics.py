@@ -20,25 +20,26 @@ _CHUNK = 64  #: resamples drawn at a time: fixed, since a seed's draws depend on
 
 
 def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """Return the cosine of each row of ``first`` (n, d) with the same row of ``second`` (n, d),
-    (n,) in float64.
+    """Return the cosine of each row of ``first`` (n, d) with that of ``second``, (n,) float64.
 
     A NaN in a vector counts as 0 and a zero vector has the cosine 0 (the papers' evaluation does
     the same).
     """
     a = np.nan_to_num(np.asarray(first, dtype=np.float64))
     b = np.nan_to_num(np.asarray(second, dtype=np.float64))
-    norms = np.sqrt(np.einsum("nd,nd->n", a, a) * np.einsum("nd,nd->n", b, b))
+    products = np.einsum("nd,nd->n", a, b)
+    squares_a = np.einsum("nd,nd->n", a, a)
+    squares_b = np.einsum("nd,nd->n", b, b)
+    norms = np.sqrt(squares_a * squares_b)
     result = np.zeros(len(a))
-    np.divide(np.einsum("nd,nd->n", a, b), norms, out=result, where=norms > 0)
+    np.divide(products, norms, out=result, where=norms > 0)
     return result
 
 
 def spearman(scores: Floats, gold: Floats) -> float:
-    """Return Spearman's rank correlation of (n,) similarities with (n,) gold scores, with mid-ranks
-    for ties.
+    """Return Spearman's rank correlation of (n,) similarities with (n,) gold scores.
 
-    An undefined correlation (a constant, a NaN) is 0.
+    Ties have mid-ranks. An undefined correlation (a constant, a NaN) is 0.
     """
     if np.isnan(scores).any() or np.isnan(gold).any():
         return 0.0
@@ -49,11 +50,10 @@ def spearman(scores: Floats, gold: Floats) -> float:
 def bootstrap_intervals(
     scores: Floats, gold: Floats, *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> list[tuple[float, float]]:
-    """Return the 95% percentile interval of the Spearman correlation of each of k rows (k, n) with
-    gold scores (n,).
+    """Return the 95% interval of the Spearman correlation of each row (k, n) with gold (n,).
 
-    The n pairs are drawn with replacement, once for all rows (Efron and Tibshirani 1993, section
-    13.3); equal seeds draw equal pairs for equal n.
+    It is the percentile interval of a bootstrap. The n pairs are drawn with replacement, once for
+    all rows (Efron and Tibshirani 1993, section 13.3); equal seeds draw equal pairs for equal n.
     """
     return [interval(row) for row in _draws(scores, gold, resamples, seed)]
 
@@ -65,12 +65,9 @@ def average_intervals(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> list[tuple[float, float]]:
-    """Return the 95% percentile interval of the mean of each system's Spearman correlations on t
-    tasks.
-    """
-    return [
-        interval(row) for row in resampled_averages(scores, gold, resamples=resamples, seed=seed)
-    ]
+    """Return the 95% interval of the mean of each system's Spearman correlations on t tasks."""
+    averages = resampled_averages(scores, gold, resamples=resamples, seed=seed)
+    return [interval(row) for row in averages]
 
 
 def resampled_averages(
@@ -80,24 +77,23 @@ def resampled_averages(
     resamples: int = RESAMPLES,
     seed: int = SEED,
 ) -> NDArray[np.float64]:
-    """Return the mean of each system's Spearman correlations on t tasks in each resample, (k,
-    resamples).
+    """Return each system's mean Spearman correlation on t tasks in each resample, (k, resamples).
 
     Task i has similarities (k, n) of k systems and gold scores (n,). Its pairs are drawn by ``seed
     + i``, the same for all systems: the tasks are independent samples.
     """
-    draws = [
-        _draws(rows, of, resamples, seed + i)
-        for i, (rows, of) in enumerate(zip(scores, gold, strict=True))
-    ]
+    draws = []
+    for i, (task_scores, task_gold) in enumerate(zip(scores, gold, strict=True)):
+        draws.append(_draws(task_scores, task_gold, resamples, seed + i))
     averages: NDArray[np.float64] = np.mean(draws, axis=0)
     return averages
 
 
 def resampled_mean(values: NDArray[np.float64], seed: int = SEED) -> NDArray[np.float64]:
     """Return the mean of n values in each resample; lists of n values are drawn in pairs."""
-    counts = resample_counts(len(values), RESAMPLES, seed)
-    return np.concatenate([values @ chunk for chunk in counts]) / len(values)
+    chunks = resample_counts(len(values), RESAMPLES, seed)
+    sums = np.concatenate([values @ counts for counts in chunks])
+    return sums / len(values)
 
 
 def resampled_mean_of_means(tasks: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -111,47 +107,47 @@ def resampled_mean_of_means(tasks: Sequence[NDArray[np.float64]]) -> NDArray[np.
 
 
 def two_sided(differences: NDArray[np.float64]) -> float:
-    """Return the two-sided p-value of a difference from its resamples, in which both systems have
-    the same draws.
+    """Return the two-sided p-value of a difference from its resamples.
 
-    It is twice the share of resamples whose difference lies on the other side of 0 (or on it),
-    counting one resample more than was drawn. If none lies there, the normal distribution of their
-    mean and deviation says how small it is.
+    Both systems have the same draws in a resample. The p-value is twice the share of resamples
+    whose difference lies on the other side of 0 (or on it), counting one resample more than was
+    drawn. If none lies there, the normal distribution of their mean and deviation says how small it
+    is.
     """
-    smaller = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    p_value, deviation = (
-        min(1.0, 2 * (smaller + 1) / (len(differences) + 1)),
-        float(differences.std()),
-    )
+    not_above = int((differences <= 0).sum())
+    not_below = int((differences >= 0).sum())
+    smaller = min(not_above, not_below)
+    p_value = min(1.0, 2 * (smaller + 1) / (len(differences) + 1))
+    deviation = float(differences.std())
     if smaller or not deviation:
         return p_value
-    return min(p_value, math.erfc(abs(float(differences.mean())) / deviation / math.sqrt(2)))
+    deviations_from_zero = abs(float(differences.mean())) / deviation
+    return min(p_value, math.erfc(deviations_from_zero / math.sqrt(2)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number (Holm, 1979): of m the i-th smallest times m - i +
-    1, rising.
+    """Return p-values corrected for their number (Holm, 1979).
+
+    The i-th smallest of m is multiplied by m - i + 1. None is below a smaller one or above 1.
     """
     order = np.argsort(p_values, kind="stable")
-    steps = np.asarray(p_values, np.float64)[order] * np.arange(len(p_values), 0, -1)
+    ascending = np.asarray(p_values, np.float64)[order]
+    multiplied = ascending * np.arange(len(p_values), 0, -1)
+    rising = np.maximum.accumulate(multiplied)
     corrected = np.empty(len(p_values))
-    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    corrected[order] = np.minimum(rising, 1)
     return [float(value) for value in corrected]
 
 
 def resample_counts(size: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
-    """Yield (size, r) counts, in chunks of r resamples: how often each of ``size`` pairs was
-    drawn.
-    """
+    """Yield how often each of ``size`` pairs was drawn: (size, r) counts of r resamples each."""
     generator = np.random.default_rng(seed)
     for start in range(0, resamples, _CHUNK):
         width = min(_CHUNK, resamples - start)
-        cells = generator.integers(0, size, size=(size, width)) * width + np.arange(width)
-        yield (
-            np.bincount(cells.ravel(), minlength=size * width)
-            .reshape(size, width)
-            .astype(np.float64)
-        )
+        drawn = generator.integers(0, size, size=(size, width))
+        cells = drawn * width + np.arange(width)
+        counts = np.bincount(cells.ravel(), minlength=size * width)
+        yield counts.reshape(size, width).astype(np.float64)
 
 
 class ResampledRanks:
@@ -176,15 +172,17 @@ class ResampledRanks:
 
     def group_sums(self, ordered: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum (n, r) values, sorted like ``order``, inside each tie group: (groups, r)."""
-        return np.add.reduceat(ordered, self._starts, axis=0) if self._tied else ordered
+        if not self._tied:
+            return ordered
+        return np.add.reduceat(ordered, self._starts, axis=0)
 
     def ranks(
         self, ordered_counts: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return twice the centred mid-rank of each tie group (groups, r), and the sum of its
-        squares over draws (r,).
+        """Return twice the centred mid-rank of each tie group (groups, r), and its sum of squares.
 
-        ``ordered_counts`` (n, r) are those of the values in the order of ``order``.
+        The squares are summed over the draws, (r,). ``ordered_counts`` (n, r)
+        are those of the values in the order of ``order``.
         """
         drawn = self.group_sums(ordered_counts)
         ranks = np.cumsum(drawn, axis=0)
@@ -192,15 +190,14 @@ class ResampledRanks:
         ranks *= 2
         ranks -= drawn
         ranks -= total
-        return ranks, np.einsum("gr,gr,gr->r", drawn, ranks, ranks)
+        squares = np.einsum("gr,gr,gr->r", drawn, ranks, ranks)
+        return ranks, squares
 
 
 def resampled_spearman(
     scores: list[ResampledRanks], gold: ResampledRanks, counts: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return Spearman's correlation of each of k score lists with gold in each of r resamples: (k,
-    r).
-    """
+    """Return Spearman's correlation of k score lists with gold in each of r resamples, (k, r)."""
     result = np.zeros((len(scores), counts.shape[1]))
     by_gold = counts[gold.order]
     gold_ranks, gold_squares = gold.ranks(by_gold)
@@ -216,15 +213,16 @@ def resampled_spearman(
 
 def _draws(scores: Floats, gold: Floats, resamples: int, seed: int) -> NDArray[np.float64]:
     """Return the correlation of each row of (k, n) scores in each resample: (k, resamples)."""
-    rows, gold_ranks = [ResampledRanks(row) for row in scores], ResampledRanks(gold)
-    chunks = resample_counts(len(gold), resamples, seed)
-    return np.concatenate(
-        [resampled_spearman(rows, gold_ranks, counts) for counts in chunks], axis=1
-    )
+    score_ranks = [ResampledRanks(row) for row in scores]
+    gold_ranks = ResampledRanks(gold)
+    correlations = []
+    for counts in resample_counts(len(gold), resamples, seed):
+        correlations.append(resampled_spearman(score_ranks, gold_ranks, counts))
+    return np.concatenate(correlations, axis=1)
 
 
 def interval(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the 95% percentile interval of resampled figures."""
+    """Return the 95% percentile interval of resampled scores."""
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
 
@@ -238,44 +236,52 @@ _AT_ONCE = 256  #: queries compared with all documents at a time
 def nearest(
     queries: NDArray[np.floating], documents: NDArray[np.floating], depth: int
 ) -> NDArray[np.int64]:
-    """Return the numbers of the documents (m, d) nearest to each query (n, d) by cosine, (n,
-    depth), nearest first.
+    """Return the numbers of the documents nearest to each query by cosine, nearest first.
 
+    Queries are (n, d), documents (m, d), the result is (n, depth).
     The earlier of equally near documents comes first. With fewer than ``depth`` documents all are
     returned.
     """
-    scaled, depth = _directions(documents), min(depth, len(documents))
-    rows = []
+    depth = min(depth, len(documents))
+    unit_documents = _directions(documents)
+    ranked = []
     for start in range(0, len(queries), _AT_ONCE):
-        cosines = _directions(queries[start : start + _AT_ONCE]) @ scaled.T
-        best = np.sort(np.argpartition(-cosines, depth - 1, axis=1)[:, :depth], axis=1)
-        order = np.argsort(-np.take_along_axis(cosines, best, axis=1), axis=1, kind="stable")
-        rows.append(np.take_along_axis(best, order, axis=1))
-    return np.concatenate(rows)
+        unit_queries = _directions(queries[start : start + _AT_ONCE])
+        cosines = unit_queries @ unit_documents.T
+        nearest_in_any_order = np.argpartition(-cosines, depth - 1, axis=1)[:, :depth]
+        # in the documents' order, which the stable sort keeps among equal cosines
+        candidates = np.sort(nearest_in_any_order, axis=1)
+        candidate_cosines = np.take_along_axis(cosines, candidates, axis=1)
+        order = np.argsort(-candidate_cosines, axis=1, kind="stable")
+        ranked.append(np.take_along_axis(candidates, order, axis=1))
+    return np.concatenate(ranked)
 
 
 def ndcg(ranked: NDArray[np.int64], grades: Grades, depth: int = 10) -> NDArray[np.float64]:
-    """Return each query's normalised discounted cumulative gain, (n,): the grade over log2(rank +
-    1), as trec_eval.
+    """Return each query's normalised discounted cumulative gain (n,), as trec_eval.
 
-    Source: Jaervelin and Kekaelaeinen 2002; the gain is the grade itself, and the ideal order is of
-    all graded documents.
+    Source: Jaervelin and Kekaelaeinen 2002; the gain is the grade itself, its discount is log2(rank
+    + 1), and the ideal order is of all graded documents.
     """
     discounts = 1 / np.log2(np.arange(2, depth + 2))
     result = np.zeros(len(ranked))
-    for number, (row, of_query) in enumerate(zip(ranked[:, :depth].tolist(), grades, strict=True)):
-        ideal = np.sort(list(of_query.values()))[::-1][:depth]
+    nearest_documents = ranked[:, :depth].tolist()
+    for number, (row, of_query) in enumerate(zip(nearest_documents, grades, strict=True)):
         gains = np.array([of_query.get(document, 0.0) for document in row])
-        result[number] = gains @ discounts[: len(gains)] / (ideal @ discounts[: len(ideal)])
+        ideal_gains = np.sort(list(of_query.values()))[::-1][:depth]
+        reached = gains @ discounts[: len(gains)]
+        ideal = ideal_gains @ discounts[: len(ideal_gains)]
+        result[number] = reached / ideal
     return result
 
 
 def recall(ranked: NDArray[np.int64], grades: Grades, depth: int) -> NDArray[np.float64]:
-    """Return the share of each query's graded documents that are among its nearest ``depth``,
-    (n,).
-    """
-    rows = zip(ranked[:, :depth].tolist(), grades, strict=True)
-    return np.array([len(of_query.keys() & set(row)) / len(of_query) for row, of_query in rows])
+    """Return the share of each query's graded documents among its nearest ``depth``, (n,)."""
+    shares = []
+    for row, of_query in zip(ranked[:, :depth].tolist(), grades, strict=True):
+        found = of_query.keys() & set(row)
+        shares.append(len(found) / len(of_query))
+    return np.array(shares)
 
 
 def _directions(vectors: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from promptcli.data.dialect import CELLS, ID, TEXT, Fields, format_of, split_columns
+from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice, format_of, split_columns
 from promptcli.data.files import check_file, open_file, open_text
 from promptcli.data.rows import Cells, cells_array, open_rows
 from promptcli.data.vectors import readable
@@ -40,7 +40,7 @@ class Reader:
     tables.
     """
 
-    def __init__(self, rows: str, opener: "Callable[[], Encoder]", fields: Fields) -> None:
+    def __init__(self, rows: str, opener: "Callable[[], Encoder]", fields: ColumnChoice) -> None:
         if rows not in WAYS:
             raise unknown("rows", rows, WAYS)
         self._rows, self._opener, self._fields = rows, opener, fields

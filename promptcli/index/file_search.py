@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from promptcli.data.dialect import CELLS, TEXT, Fields
+from promptcli.data.dialect import CELLS, TEXT, ColumnChoice
 from promptcli.data.files import skipped_files
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.passages import Passage
@@ -95,7 +95,7 @@ def search(
     documents = encoder.in_role("document", report=True)
     asked = unit(encoder.in_role("query", report=True).encode([query]))[0]
     splitter = Splitter(documents) if split else None
-    reader = Reader(rows, lambda: documents, Fields(remedy="", cells=condition is not None))
+    reader = Reader(rows, lambda: documents, ColumnChoice(remedy="", cells=condition is not None))
     candidates, best, count = _candidates(reader, named, unreadable, condition), list[Line](), 0
     with working("search", None) as advance:
         while window := list(itertools.islice(candidates, _WINDOW)):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from promptcli.data.dialect import Fields
+from promptcli.data.dialect import ColumnChoice
 from promptcli.data.given import note_no_file
 from promptcli.embedding.passages import LINES
 from promptcli.errors import UsageError, counted
@@ -77,7 +77,7 @@ def build_index(
     from promptcli.index import inputs
 
     folder, room = Path(folder), size_of(memory)
-    files = inputs.RowFiles(file, Fields(text_field, id_field), folder, split, rows)
+    files = inputs.RowFiles(file, ColumnChoice(text_field, id_field), folder, split, rows)
     if split and files.are_vectors:
         raise UsageError(f"`split` is for sentences, and {file} holds vectors; give it to `embed`")
     if lexical:
@@ -134,7 +134,9 @@ def add_to_index(
     if origin.lexical:
         load_library()
     read = origin.reading or Reading(LINES)
-    fields = Fields(text_field, id_field, text_before=read.text_field, id_before=read.id_field)
+    fields = ColumnChoice(
+        text_field, id_field, text_before=read.text_field, id_before=read.id_field
+    )
     files = inputs.RowFiles(file, fields, folder, origin.split, read.rows)
     repeats = None if allow_duplicates else Repeats(stored.load(folder).index)
     rows: Rows
@@ -321,5 +323,5 @@ def size_of(text: str | int) -> int:
 def _read_ids(path: str | Path) -> list[str]:
     from promptcli.data.rows import open_rows
 
-    with open_rows(path, Fields(remedy=""), skip_blank=True) as source:
+    with open_rows(path, ColumnChoice(remedy=""), skip_blank=True) as source:
         return list(source.texts())

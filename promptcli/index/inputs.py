@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from promptcli.data.dialect import CELLS, ID, TEXT, Fields
+from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice
 from promptcli.data.files import STANDARD
 from promptcli.data.given import check_encodable
 from promptcli.data.rows import BATCH, Batch, cells_array, open_rows, windows
@@ -70,7 +70,7 @@ class RowFiles:
     """The file that the rows of an index come from: sentences as for ``embed``, or vectors."""
 
     given: str | Path | BinaryIO
-    fields: Fields
+    fields: ColumnChoice
     near: Path  #: encoded rows wait on its disk
     split: bool = False
     rows: str = AUTO  #: of a text, one of ``passages.WAYS``
@@ -281,7 +281,7 @@ def open_queries(
             f"{path} holds vectors, and queries are sentences; give the file that they were made"
             " from"
         )
-    with open_rows(path, Fields(text_field), stdin=stdin) as source:
+    with open_rows(path, ColumnChoice(text_field), stdin=stdin) as source:
         yield (
             window.column("text").to_pylist()
             for window in windows(source, _WINDOW, WINDOW_CHARACTERS)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from promptcli.data.dialect import CELLS, ID, NONE, TEXT, Fields, split_columns
+from promptcli.data.dialect import CELLS, ID, NONE, TEXT, ColumnChoice, split_columns
 from promptcli.data.files import skipped_files, state_of
 from promptcli.data.given import is_unicode
 from promptcli.data.rows import BATCH, Batch, Cells, cells_array
@@ -242,7 +242,7 @@ class _Work:
 
     def _read(self, files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
         unreadable, target = list[str](), real_path(folder)
-        fields = Fields(self.reading.text_field, self.reading.id_field, remedy="", cells=True)
+        fields = ColumnChoice(self.reading.text_field, self.reading.id_field, remedy="", cells=True)
         reader = Reader(self.reading.rows, lambda: self.encoder().in_role("document"), fields)
         for file, in_folder in find_files(files).items():
             path = split_columns(file)[0]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtype, train_vocabulary
-from promptcli.data.dialect import Fields
+from promptcli.data.dialect import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError, one_line
 from promptcli.notes import working
@@ -36,7 +36,7 @@ class CorpusFile:
     unrelated: bool = False  #: its lines are in no order
 
     def lines(self) -> Iterator[str]:
-        with open_rows(self.path, Fields(remedy=""), skip_blank=True) as rows:
+        with open_rows(self.path, ColumnChoice(remedy=""), skip_blank=True) as rows:
             yield from rows.texts()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from promptcli.backbones.backbone import Backbone
 from promptcli.data import demo
-from promptcli.data.dialect import Fields
+from promptcli.data.dialect import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
@@ -109,7 +109,7 @@ def draw(templates: Sequence[str], limit: int, seed: int, always: Sequence[str] 
 
 def read_candidates(path: Path) -> list[str]:
     """Read a file with one template a line; return each text once, in its order."""
-    with open_rows(path, Fields(remedy=""), skip_blank=True) as lines:
+    with open_rows(path, ColumnChoice(remedy=""), skip_blank=True) as lines:
         texts = [line.strip() for line in lines.texts()]
     for number, text in enumerate(texts, 1):
         try:

@@ -19,7 +19,7 @@ from promptcli.data.dialect import (
     PAIRS,
     SENTENCES,
     TRIPLETS,
-    Fields,
+    ColumnChoice,
 )
 from promptcli.data.files import STANDARD
 from promptcli.data.rows import count_input, open_rows, read_range
@@ -193,7 +193,7 @@ def test_what_is_meant_is_read_and_every_guess_is_told(
     assert (guess in message and message.startswith(str(path))) if guess else message == ""
     # a second walk: the same rows, and nothing is told twice
     if not name.endswith((".bz2", ".xz", ".zst")):
-        file = count_input(str(path), Fields())
+        file = count_input(str(path), ColumnChoice())
         told()
         rows = [
             row["text"]
@@ -292,7 +292,7 @@ def test_roles_of_columns_by_their_names(header, layout, kind, tmp_path, told):
         path = write(tmp_path, "a.jsonl", json.dumps(dict(zip(names, row, strict=False))))
     else:
         path = write(tmp_path, "a.csv", f"{header}\n{','.join(row[: len(names)])}\n")
-    with open_rows(path, Fields(layouts=(layout,))) as rows:
+    with open_rows(path, ColumnChoice(layouts=(layout,))) as rows:
         assert dict(rows.columns) == dict(zip(layout, names, strict=True))
         assert list(rows.tuples()) == [row[: len(names)]]
     assert f"{names[1]} as {layout[1]}" in told()
@@ -309,7 +309,7 @@ def test_judged_pairs_are_not_taken_for_positives(header, tmp_path):
         pytest.raises(
             UsageError, match=r'a\.csv:.*,.*" for sent0, sent1 or ".*a\.csv:.*" for text; columns: '
         ),
-        open_rows(path, Fields(layouts=(TRIPLETS, PAIRS, SENTENCES), remedy="")),
+        open_rows(path, ColumnChoice(layouts=(TRIPLETS, PAIRS, SENTENCES), remedy="")),
     ):
         pass
 
@@ -318,8 +318,8 @@ def test_judged_pairs_are_not_taken_for_positives(header, tmp_path):
 def test_sts_b_as_distributed(name, tmp_path):
     path = write(tmp_path, name, "\n".join(STSB))
     for fields in (
-        Fields(layouts=(GRADED_PAIRS,)),
-        Fields(layouts=(GRADED_PAIRS,), named=("6", "7", "5")),
+        ColumnChoice(layouts=(GRADED_PAIRS,)),
+        ColumnChoice(layouts=(GRADED_PAIRS,), named=("6", "7", "5")),
     ):
         with open_rows(path, fields) as rows:
             assert next(rows.tuples()) == (
@@ -333,7 +333,7 @@ def test_graded_pairs_without_a_header(tmp_path, told):
     path = write(
         tmp_path, "a.csv", "A cat sleeps.;A cat is asleep.;4,5\nIt rains.;It is dry.;0,5\n"
     )
-    with open_rows(path, Fields(layouts=(GRADED_PAIRS,))) as rows:
+    with open_rows(path, ColumnChoice(layouts=(GRADED_PAIRS,))) as rows:
         assert list(rows.tuples()) == [
             ("A cat sleeps.", "A cat is asleep.", "4,5"),
             ("It rains.", "It is dry.", "0,5"),
@@ -347,7 +347,7 @@ def test_columns_of_one_name_are_kept_or_refused(tmp_path, caplog):
         "twice.csv",
         "id,text,tag,tag.1,tag\n1,A ferry.,boat,no,left\n2,A baker.,food,yes,right\n",
     )
-    with caplog.at_level("INFO", "promptcli"), open_rows(path, Fields(cells=True)) as rows:
+    with caplog.at_level("INFO", "promptcli"), open_rows(path, ColumnChoice(cells=True)) as rows:
         [batch] = rows
     assert batch.column(CELLS).to_pylist()[0] == [
         ("tag", "boat"),
@@ -356,7 +356,7 @@ def test_columns_of_one_name_are_kept_or_refused(tmp_path, caplog):
     ]
     assert "several columns have one name; the further ones are called tag.2" in caplog.text
     path = write(tmp_path, "texts.csv", "id,text,text\n1,A ferry.,x\n2,A baker.,y\n")
-    for fields in (Fields(), Fields(text="text")):
+    for fields in (ColumnChoice(), ColumnChoice(text="text")):
         with pytest.raises(
             UsageError,
             match=r"several columns are named 'text'; .* number of one; columns: id, text, text.1",
@@ -368,12 +368,12 @@ def test_columns_of_one_name_are_kept_or_refused(tmp_path, caplog):
         ("3", ["x", "y"]),
         ("text.1", ["x", "y"]),
     ):
-        with open_rows(path, Fields(text=given)) as rows:
+        with open_rows(path, ColumnChoice(text=given)) as rows:
             assert list(rows.texts()) == expected
     path = write(tmp_path, "scores.csv", "sentence1,sentence2,score,score\na b,c d,1,2\n")
     with (
         pytest.raises(UsageError, match="several columns are named 'score'"),
-        open_rows(path, Fields(layouts=(GRADED_PAIRS,))),
+        open_rows(path, ColumnChoice(layouts=(GRADED_PAIRS,))),
     ):
         pass
     twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from promptcli.data.dialect import Fields
+from promptcli.data.dialect import ColumnChoice
 from promptcli.data.files import find_inputs, needs_network
 from promptcli.data.rows import check_same, count_input, has_text_ids, open_rows, read_range
 from promptcli.errors import NotFoundError, UsageError
@@ -66,7 +66,7 @@ def test_every_range_is_that_of_the_walk_over_all(tmp_path, suffix, one, two, da
     wanted = [
         text for path, texts in zip(paths, (one, two), strict=True) for text in write(path, texts)
     ]
-    files = [count_input(str(path), Fields()) for path in paths]
+    files = [count_input(str(path), ColumnChoice()) for path in paths]
     with open_rows(paths[0]) as rows:
         assert list(rows.texts()) == wanted[: files[0].rows]
     assert sum(file.rows for file in files) == len(wanted)
@@ -78,14 +78,14 @@ def test_every_range_is_that_of_the_walk_over_all(tmp_path, suffix, one, two, da
 def test_ids_of_a_column_and_blank_lines(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('\n{"id": 7, "text": "one"}\n{"id": "x", "text": ""}\n\n\n')
-    file = count_input(str(path), Fields())
+    file = count_input(str(path), ColumnChoice())
     assert has_text_ids([file])
     assert [identifier for identifier, _ in read_rows([file], 0, 5)] == ["", "7", "x", "", ""]
     # no object in what is read
     assert [identifier for identifier, _ in read_rows([file], 4, 5)] == [""]
     (tmp_path / "b.txt").write_text("one\n")
     with pytest.raises(UsageError, match=r"a\.jsonl has ids \(column 'id'\) and .*b\.txt has none"):
-        has_text_ids([file, count_input(str(tmp_path / "b.txt"), Fields())])
+        has_text_ids([file, count_input(str(tmp_path / "b.txt"), ColumnChoice())])
 
 
 def test_what_names_stand_for(tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ def test_what_names_stand_for(tmp_path, monkeypatch):
 def test_a_changed_file_is_found_and_a_copied_one_is_not_blamed(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("one\ntwo\n")
-    file = count_input(str(path), Fields())
+    file = count_input(str(path), ColumnChoice())
     os.utime(path, ns=(1, 1))
     assert check_same([file], [str(path)], "it")[0].sha256 == file.sha256
     path.write_text("one\ntwx\n")
@@ -125,7 +125,7 @@ def test_file_systems_of_fsspec():
         file.write(b"one\ntwo\n")
     names = find_inputs(["memory://shards/*.txt"])
     assert names == ["memory://shards/a.txt"] and needs_network(names) is None
-    assert read_rows([count_input(names[0], Fields())], 1, 2) == [(1, "two")]
+    assert read_rows([count_input(names[0], ColumnChoice())], 1, 2) == [(1, "two")]
     with pytest.raises(NotFoundError, match="no such file"):
         find_inputs(["memory://shards/b.txt"])
     with pytest.raises(NotFoundError, match="nowhere"):

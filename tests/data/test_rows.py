@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from promptcli.data import files, rows
-from promptcli.data.dialect import Fields
+from promptcli.data.dialect import ColumnChoice
 from promptcli.data.files import STANDARD
 from promptcli.data.rows import open_rows, windows
 from promptcli.errors import NotFoundError, PromptcliError
@@ -262,5 +262,5 @@ def test_one_column_may_be_id_and_text(name, content, tmp_path):
         if content
         else parquet(tmp_path, {"name": ["one"], "x": [1]})
     )
-    with open_rows(path, Fields("name", "name")) as rows:
+    with open_rows(path, ColumnChoice("name", "name")) as rows:
         assert [batch.to_pylist() for batch in rows] == [[{"text": "one", "id": "one"}]]

@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
-from promptcli.data.dialect import Fields
+from promptcli.data.dialect import ColumnChoice
 from promptcli.data.vectors.formats import Block
 from promptcli.embedding import writing
 from promptcli.errors import UsageError
@@ -128,7 +128,7 @@ def test_sentences_wait_on_the_disk_and_not_in_memory(named, tmp_path, small_blo
         {"text": text, **({"id": id} if named else {})} for text, id in zip(texts, ids, strict=True)
     ]
     stdin = io.BytesIO("".join(f"{json.dumps(record)}\n" for record in records).encode())
-    files = RowFiles(stdin, Fields("text", "id" if named else None), tmp_path / "index")
+    files = RowFiles(stdin, ColumnChoice("text", "id" if named else None), tmp_path / "index")
     stored, *_ = files.encode(lambda: encoder)
     assert not list(tmp_path.iterdir()), "the file has no name"
     assert stored.shape == (150, 8)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import promptcli as pc
-from promptcli.data.dialect import Fields
+from promptcli.data.dialect import ColumnChoice
 from promptcli.data.rows import cells_array, open_rows
 from promptcli.errors import UsageError
 from promptcli.index.rows import ArrayRows
@@ -317,7 +317,7 @@ def test_dates_of_every_format_have_the_same_answers(name, tmp_path):
         end = "T00:00:00.000" if name.endswith("jsonl") else ""
         rows = [(row["text"], row["day"] + end) for row in table.to_pylist()]
         write_table(tmp_path / name, ("text", "day"), rows)
-    with open_rows(tmp_path / name, Fields(cells=True)) as rows:
+    with open_rows(tmp_path / name, ColumnChoice(cells=True)) as rows:
         labels = pa.Table.from_batches(list(rows))
     for condition, expected in (
         ('day = "2024-05-01"', [0]),

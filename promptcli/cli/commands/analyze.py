@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from promptcli.analysis import analyze as library
-from promptcli.analysis.analyze import ANALYSES
+from promptcli import analysis as library
+from promptcli.analysis import ANALYSES
 from promptcli.cli import pictures
 from promptcli.cli.console import note, out, result_json, result_table, terminal_width
 from promptcli.cli.options import (

@@ -12,7 +12,7 @@ from promptcli.cli.options import RECIPE, Changes, Json, choice_of
 from promptcli.cli.result_files import FORMATS, check_format, write_results
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import counted, if_interrupted
-from promptcli.evaluation import evaluate as library
+from promptcli.evaluation import evaluate
 from promptcli.recipe import RECIPES, Choice
 from promptcli.settings import PAPER
 
@@ -26,7 +26,7 @@ _NEUTRAL = {"backbone", "max_length"}
 
 
 @command_of(
-    library.evaluate,
+    evaluate,
     flags={
         "models": Flag(
             "[MODEL]...",

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from promptcli.data.dialect import Fields
+from promptcli.data.dialect import ColumnChoice
 from promptcli.data.given import is_unicode
 from promptcli.data.rows import InputFile, check_same, count_input, has_text_ids, open_parquet
 from promptcli.data.vectors import EmbedReport, EmbedSettings, Manifest, names_apart
@@ -158,7 +158,7 @@ def counted_inputs(
     )
     if held and MANIFEST not in held:  # else another process has just begun it
         raise UsageError(f"{folder} holds other files (no {MANIFEST}); give a new folder")
-    fields = Fields(settings.text_field, settings.id_field)
+    fields = ColumnChoice(settings.text_field, settings.id_field)
     inputs = [count_input(name, fields) for name in names]
     has_text_ids(inputs)
     rows = sum(file.rows for file in inputs)
