@@ -6,8 +6,10 @@ import asyncio
 import errno
 import os
 import resource
+import select
 import socket
 import threading
+from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -52,11 +54,9 @@ class Connections(ServerState):
         """
         if len(self.connections) <= self.most:
             return
-        connected = [each for each in self._ours() if not each.transport.is_closing()]
-        if len(connected) <= self.most:
+        if len(self._connected()) <= self.most:
             return
-        waiting = [each for each in connected if each.waiting]
-        min(waiting, key=lambda each: each.since, default=new).transport.abort()
+        min(self.waiting(), key=lambda each: each.since, default=new).transport.abort()
         self.warn(f"{self.most:,} connections are open, the most there may be")
 
     def warn(self, why: str) -> None:
@@ -76,6 +76,13 @@ class Connections(ServerState):
             for connection in self._ours():
                 connection.close_if_late()
 
+    def waiting(self) -> "list[Connection]":
+        """Return the connections without a request in work."""
+        return [each for each in self._connected() if each.waiting]
+
+    def _connected(self) -> "list[Connection]":
+        return [each for each in self._ours() if not each.transport.is_closing()]
+
     def _ours(self) -> "list[Connection]":
         return [each for each in self.connections if isinstance(each, Connection)]
 
@@ -88,11 +95,8 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.since = self.loop.time()  #: The connection, or the end of the last answer.
-        #: Bytes that the client has not taken, and when it last took some.
-        self._unsent, self._taken = (
-            0,
-            self.since,
-        )
+        self._unsent = 0  #: Bytes that the client has not taken.
+        self._taken = self.since  #: When it last took some.
 
     @property
     def waiting(self) -> bool:
@@ -138,6 +142,22 @@ class Server(uvicorn.Server):
             # asyncio has taken the number that it accepts at a time for this one, too
             listening.listen(_BACKLOG)
         self._tidying = asyncio.create_task(self._connections.tidy())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept the connections and read the requests that have come before, then close."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _CLOSING_SECONDS
+        while self._has_unread(sockets or ()) and loop.time() < until and not self.force_exit:
+            await asyncio.sleep(0)  # the loop accepts and reads
+        await super().shutdown(sockets)
+
+    def _has_unread(self, listening: Iterable[socket.socket]) -> bool:
+        poll = select.poll()
+        for each in listening:
+            poll.register(each, select.POLLIN)
+        for connection in self._connections.waiting():
+            poll.register(connection.transport.get_extra_info("socket"), select.POLLIN)
+        return bool(poll.poll(0))
 
     def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if getattr(context.get("exception"), "errno", None) in (errno.EMFILE, errno.ENFILE):

@@ -193,6 +193,29 @@ def test_a_full_table_of_descriptors_is_one_line_in_the_log(encoder, caplog):
     assert len(caplog.messages) == 1 and "descriptors" in caplog.text
 
 
+def test_what_has_been_sent_before_the_end_is_answered(encoder):
+    clients = [socket.socket() for _ in range(3 * serving._AT_A_TIME)]
+
+    async def ask():
+        service = Service({"tiny": encoder})
+        listening = socket.create_server(("127.0.0.1", 0))
+        server = make_server(make_app(service), service)
+        server.config.load()
+        server.lifespan = server.config.lifespan_class(server.config)
+        await server.startup([listening])
+        for client in clients:  # no step of the loop between these and the end
+            client.connect(listening.getsockname())
+            client.sendall(GET)
+        await server.shutdown([listening])
+
+    asyncio.run(ask())
+    answers = []
+    for client in clients:
+        with client:
+            answers.append(client.recv(12))
+    assert answers == [b"HTTP/1.1 200"] * len(clients)
+
+
 def test_a_server_ends_whatever_its_threads_compute(encoder, monkeypatch):
     monkeypatch.setattr(serving, "DRAIN_SECONDS", 0)
     service, go = Service({"tiny": encoder}), threading.Event()
