@@ -6,6 +6,7 @@ diagonals and TF-IDF).
 """
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,8 +39,7 @@ class Correlation:
 
 
 def tfidf_weights(row: Sequence[int], idf: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the TF-IDF weight of each of a sentence's t token ids, (t,), by the idf (v,) of
-    ``fit_idf``.
+    """Return the TF-IDF weight of each of a sentence's t token ids, (t,), by idf (v,).
 
     The raw count times idf, the sentence's vector over its distinct terms scaled to length 1:
     gensim's defaults, used for the published weights. Special tokens, in every sentence, weigh 0.
@@ -83,7 +83,8 @@ def corpus_idf(encoder: Encoder, corpus: Sequence[str]) -> NDArray[np.float32]:
 def tokenize(encoder: Encoder, sentence: str) -> list[int]:
     """Return the t token ids of a sentence, the special token at either end included."""
     inputs = encoder.inputs([sentence])
-    backbone, ids = encoder.backbone, inputs.rows[0]
+    backbone = encoder.backbone
+    ids = inputs.rows[0]
     if inputs.truncated[0]:
         count = len(backbone.tokenizer.encode(encoder.pieces([sentence]))[0])
         raise UsageError(
@@ -118,13 +119,16 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
     pooling = f"last/ditto:{head}" if head else "last/ditto"
     encoder = Encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
     name = encoder.pooling.weights.spec.removeprefix("ditto:")
-    layer, number = (int(part) - 1 for part in name.split("-"))
+    layer_from_1, head_from_1 = name.split("-")
+    layer = int(layer_from_1) - 1
+    number = int(head_from_1) - 1
     ids = tokenize(encoder, sentence)
     batch = make_batch([ids], None, backbone.tokenizer.pad, backbone.device, len(ids))
     with torch.inference_mode():
-        matrices = backbone.run(batch, Needs(matrices=frozenset({layer}))).matrices[layer]
+        states = backbone.run(batch, Needs(matrices=frozenset({layer})))
+    matrix = states.matrices[layer][0, number]
     tokens = [backbone.tokenizer.text(token) for token in ids]
-    return Attention(name, tokens, matrices[0, number].double().cpu().numpy())
+    return Attention(name, tokens, matrix.double().cpu().numpy())
 
 
 # Perturbed masking (Ditto, section 2.3 and appendix A.1): F_ij, the impact of j on i, is the
@@ -199,10 +203,12 @@ def _impact(backbone: Backbone, row: Tensor, advance: Advance) -> Tensor:
             i, j = chunk.T
             lines = torch.arange(len(chunk), device=backbone.device)
             ids = row.repeat(len(chunk), 1)
-            ids[lines, 1 + i] = ids[lines, 1 + j] = mask
+            ids[lines, 1 + i] = mask
+            ids[lines, 1 + j] = mask
             batch = Batch(ids, torch.full((len(chunk),), len(row), device=backbone.device))
             states = backbone.run(batch, needs).layers[backbone.n_layers].double()
-            at_i, at_j = states[lines, 1 + i], states[lines, 1 + j]
+            at_i = states[lines, 1 + i]
+            at_j = states[lines, 1 + j]
             singles = max(0, min(len(chunk), count - done))
             alone[done : done + singles] = at_i[:singles]
             matrix[i, j] = (alone[i] - at_i).norm(dim=1)
@@ -215,15 +221,15 @@ def _impact(backbone: Backbone, row: Tensor, advance: Advance) -> Tensor:
 def compare_with_tfidf(
     backbone: Backbone, sentences: Sequence[str], corpus: Sequence[str], first: int | None = None
 ) -> ImpactStudy:
-    """Correlate the impacts of tokens (column means of F) with their TF-IDF weights over the first
-    sentences.
+    """Correlate the impacts of tokens (column means of F) with their TF-IDF weights.
 
-    The paper does not say how it pools: both the correlation over all tokens and the mean over
-    sentences are returned. Empty and too long sentences are left out; idf is counted on ``corpus``,
-    with the backbone's tokens.
+    ``first`` is how many sentences are used. The paper does not say how it pools: both the
+    correlation over all tokens and the mean over sentences are returned. Empty and too long
+    sentences are left out; idf is counted on ``corpus``, with the backbone's tokens.
     """
     check_mask(backbone)
-    encoder, sentences = plain_encoder(backbone), sentences[:first]
+    sentences = sentences[:first]
+    encoder = plain_encoder(backbone)
     idf = corpus_idf(encoder, corpus)
     rows: list[list[int]] = []
     for sentence in sentences:
@@ -231,10 +237,11 @@ def compare_with_tfidf(
             rows.append(tokenize(encoder, sentence))
     if not rows:
         raise UsageError("the text has no usable sentence; give a file with one sentence a line")
-    if left_out := len(sentences) - len(rows):
+    left_out = len(sentences) - len(rows)
+    if left_out:
         note(f"{left_out:,} sentences are left out: empty, or longer than the longest input")
     lengths = [len(row) for row in rows]
-    ids = torch.tensor([token for row in rows for token in row], device=backbone.device)
+    ids = torch.tensor(list(itertools.chain.from_iterable(rows)), device=backbone.device)
     columns = []
     with working("impact", len(rows)) as advance:
         for row in torch.split(ids, lengths):

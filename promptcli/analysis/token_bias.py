@@ -59,9 +59,11 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
     if states not in STATES:
         raise unknown("states", states, STATES)
     rows = backbone.token_rows if states == "static" else backbone.head.rows
-    texts = {token: text for token, text in backbone.tokenizer.items().items() if token < len(rows)}
-    for special in backbone.tokenizer.specials:
-        texts.pop(special, None)
+    specials = set(backbone.tokenizer.specials)
+    texts = {}
+    for token, text in backbone.tokenizer.items().items():
+        if token < len(rows) and token not in specials:
+            texts[token] = text
     ids = np.fromiter(texts, np.int64, len(texts))
     counts = _count(backbone, corpus)[ids]
     points, variance = project(rows.detach().float().cpu().numpy()[ids])
@@ -87,10 +89,9 @@ def token_bias(backbone: Backbone, corpus: Sequence[str], *, states: str = "stat
 
 
 def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[float, float]]:
-    """Return rows (k, d) on their first two principal components, (k, 2), and the share of variance
-    on either.
+    """Return rows (k, d) on their first two principal components, and their shares of variance.
 
-    The sign of a component is free; here its largest entry is positive.
+    Positions are (k, 2). The sign of a component is free; here its largest entry is positive.
     """
     mean = rows.mean(0, dtype=np.float64)
     covariance = np.zeros((rows.shape[1], rows.shape[1]))
@@ -99,14 +100,17 @@ def project(rows: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[floa
         covariance += centred.T @ centred
     values, vectors = np.linalg.eigh(covariance)
     axes = vectors[:, [-1, -2]]
-    axes *= np.sign(axes[np.abs(axes).argmax(0), [0, 1]])
+    largest_entries = axes[np.abs(axes).argmax(0), [0, 1]]
+    axes *= np.sign(largest_entries)
     first, second = (values[[-1, -2]] / values.sum()).tolist()
-    return rows @ axes - mean @ axes, (first, second)
+    points = rows @ axes - mean @ axes
+    return points, (first, second)
 
 
 def continues_word(tokens: PieceTokenizer, texts: Sequence[str]) -> list[bool]:
-    """Return whether each item continues a word: with ``##`` (word pieces), without ``Ġ`` or ``▁``
-    (other kinds).
+    """Return whether each item continues a word.
+
+    It then has ``##`` (word pieces), or lacks ``Ġ`` or ``▁`` (other kinds).
     """
     if tokens.byte_level:
         return ["Ġ" not in text for text in texts]
@@ -142,9 +146,7 @@ def _bands(counts: NDArray[np.int64]) -> NDArray[np.str_]:
 
 
 def _between(points: NDArray[np.float64], named: NDArray[np.str_]) -> float:
-    """Return the share of the points' squared distances from their mean that the groups' means
-    explain.
-    """
+    """Return the share of the points' variance that lies between the groups' means."""
     mean = points.mean(0)
     total = np.square(points - mean).sum()
     explained = 0.0

@@ -499,10 +499,8 @@ def _plain(
 
 def _quoted(lines: Iterator[str], dialect: Dialect, name: str) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(LONGEST_LINE)  # the module's own limit is 128 KiB
-    reader, number = (
-        csv.reader(lines, delimiter=dialect.delimiter, strict=True),
-        dialect.skipped + 1,
-    )
+    reader = csv.reader(lines, delimiter=dialect.delimiter, strict=True)
+    number = dialect.skipped + 1
     try:
         for row in reader:
             yield number, row
@@ -519,47 +517,59 @@ def _hint(dialect: Dialect) -> str:
 
 def _titled(row: dict[str, Any]) -> Any:
     """Return the title and the text of a document, as BEIR joins them."""
-    texts = [row.get("title"), row.get(TEXT)]
-    return (
-        " ".join(filter(None, texts)) if all(isinstance(text, str) for text in texts) else texts[1]
-    )
+    title = row.get("title")
+    text = row.get(TEXT)
+    if not isinstance(title, str) or not isinstance(text, str):
+        return text
+    return " ".join(part for part in (title, text) if part)
 
 
 def _parquet(
     file: Any, columns: Columns, with_cells: bool, name: str, start: int
 ) -> Iterator[Batch]:
     """Yield the rows of a Parquet file, column by column, from row ``start`` on."""
-    others = [
-        column
-        for column in file.schema_arrow.names
-        if with_cells and column not in columns.values()
-    ]
-    sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    group = sum(end <= start for end in itertools.accumulate(sizes))  # the first one that is read
-    row, groups, read = (
-        sum(sizes[:group]),
-        list(range(group, len(sizes))),
-        [*{*columns.values()}, *others],
-    )
-    for batch in windows(
-        _few_rows(file, name, columns=read, row_groups=groups), BATCH, _CHARACTERS
-    ):
+    others: list[str] = []
+    if with_cells:
+        chosen = set(columns.values())
+        others = [column for column in file.schema_arrow.names if column not in chosen]
+    groups, row = _groups_from(file, start)
+    read = [*set(columns.values()), *others]
+    few_rows = _few_rows(file, name, columns=read, row_groups=groups)
+    for batch in windows(few_rows, BATCH, _CHARACTERS):
         wanted = batch.slice(max(start - row, 0))
         row += len(batch)
-        cells = [values_of(wanted, column, name) for column in (*columns.values(), *others)]
+        values = [values_of(wanted, column, name) for column in columns.values()]
         if with_cells:
-            rows = zip(*cells[len(columns) :], strict=True) if others else [()] * len(wanted)
-            cells[len(columns) :] = [[dict(zip(others, values, strict=True)) for values in rows]]
-        yield _batch(columns, cells, name, "row", range(row - len(wanted) + 1, row + 1))
+            values.append(_other_cells(wanted, others, name))
+        yield _batch(columns, values, name, "row", range(row - len(wanted) + 1, row + 1))
+
+
+def _groups_from(file: Any, start: int) -> tuple[list[int], int]:
+    """Return the row groups from that of row ``start`` on, and the number of their first row."""
+    first_row = 0
+    for group in range(file.num_row_groups):
+        end = first_row + file.metadata.row_group(group).num_rows
+        if end > start:
+            return list(range(group, file.num_row_groups)), first_row
+        first_row = end
+    return [], first_row
+
+
+def _other_cells(batch: Batch, columns: Sequence[str], name: str) -> list[dict[str, Any]]:
+    """Return the cells of each row by their columns."""
+    if not columns:
+        return [{} for _ in range(len(batch))]
+    values = [values_of(batch, column, name) for column in columns]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
 def _few_rows(file: Any, name: str, **options: Any) -> Iterator[Batch]:
-    """Yield few rows at a time, of long texts a single one: a dictionary makes many long ones of a
-    small file.
+    """Yield few rows at a time, of long texts a single one.
 
-    The options are those of ``iter_batches``.
+    A dictionary makes many long texts of a small file. The options are those of ``iter_batches``.
     """
-    unpacked, packed = 0, _size_of(file)
+    unpacked = 0
+    packed = _size_of(file)
     for batch in read_batches(file, _FEW, **options):
         pieces = [batch]
         if batch.nbytes > _CHARACTERS:
@@ -571,53 +581,52 @@ def _few_rows(file: Any, name: str, **options: Any) -> Iterator[Batch]:
 
 
 def _without_dictionaries(batch: Batch) -> Batch:
-    """Return a batch with the values themselves where Arrow has numbers of values in a
-    dictionary.
-    """
+    """Return a batch with values where Arrow has their numbers in a dictionary."""
     import pyarrow as pa
 
     if not any(map(pa.types.is_dictionary, batch.schema.types)):
         return batch
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        columns[name] = (
-            column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        )
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        columns[name] = column
     return pa.record_batch(columns)
 
 
 def _batches(rows: _Numbered, columns: Columns, with_cells: bool, name: str) -> Iterator[Batch]:
     """Yield the chosen columns of rows, and the others as cells."""
     in_file = list(columns.values())  # one column may have two roles: id and text
-    numbers, cells, size = list[int](), list[list[Any]](), 0
+    numbers: list[int] = []
+    cells: list[list[Any]] = []
+    size = 0
     for number, row in rows:
         if row is None:
             values: list[Any] = [""] * len(in_file)
         else:
             values = [row.get(column) for column in in_file]
             if None in values:
-                lacking = [
-                    column
-                    for role, column in columns.items()
-                    if not is_optional(role) and column not in row
-                ]
-                if lacking:
-                    raise UsageError(
-                        f"{name}: line {number}: no field {lacking[0]!r}; its fields:"
-                        f" {', '.join(row)}"
-                    )
+                _check_fields(row, columns, f"{name}: line {number}")
         if with_cells:
-            values.append(
-                {column: value for column, value in (row or {}).items() if column not in in_file}
-            )
+            fields = row or {}
+            values.append({key: value for key, value in fields.items() if key not in in_file})
         numbers.append(number)
         cells.append(values)
         size += sum(map(len, map(str, values)))
         if len(cells) == BATCH or size >= _CHARACTERS:
             yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
-            numbers, cells, size = [], [], 0
+            numbers = []
+            cells = []
+            size = 0
     if cells:
         yield _batch(columns, list(zip(*cells, strict=True)), name, "line", numbers)
+
+
+def _check_fields(row: Mapping[str, Any], columns: Columns, where: str) -> None:
+    """Refuse a row that lacks a field other than a hard negative."""
+    for role, column in columns.items():
+        if column not in row and not is_optional(role):
+            raise UsageError(f"{where}: no field {column!r}; its fields: {', '.join(row)}")
 
 
 def _batch(

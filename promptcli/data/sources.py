@@ -124,25 +124,30 @@ def join_examples(sources: Sequence[TrainingExamples], names: Sequence[str]) -> 
     """
     if len(sources) == 1:
         return sources[0]
-    layouts = {
-        source.layout: name for source, name in zip(reversed(sources), reversed(names), strict=True)
-    }
+    # layout -> the first source with it, the last layout first
+    layouts = {}
+    for source, name in zip(reversed(sources), reversed(names), strict=True):
+        layouts[source.layout] = name
     if len(layouts) > 1 and not set(layouts) <= {PAIRS, TRIPLETS}:
-        columns = "; ".join(
-            f"{name}: {', '.join(layout or ()) or 'sentences'}" for layout, name in layouts.items()
-        )
+        listed = []
+        for layout, name in layouts.items():
+            listed.append(f"{name}: {', '.join(layout or ()) or 'sentences'}")
         raise UsageError(
-            f"data of one run have the same columns, or are pairs and triplets; {columns}"
+            f"data of one run have the same columns, or are pairs and triplets; {'; '.join(listed)}"
         )
     layout = max(layouts, key=lambda layout: len(layout or ()))
     width = max(len(source.columns) for source in sources)
-    wide = [
-        (*source.columns, *[[""] * len(source)] * (width - len(source.columns)))
-        for source in sources
-    ]
+    columns: list[list[str]] = [[] for _ in range(width)]
+    for source in sources:
+        for place, column in enumerate(columns):
+            if place < len(source.columns):
+                column.extend(source.columns[place])
+            else:  # a pair has no hard negative
+                column.extend([""] * len(source))
+    digests = "".join(source.sha256 for source in sources)
     return TrainingExamples(
-        tuple(list(itertools.chain(*column)) for column in zip(*wide, strict=True)),
-        hashlib.sha256("".join(source.sha256 for source in sources).encode()).hexdigest(),
+        tuple(columns),
+        hashlib.sha256(digests.encode()).hexdigest(),
         sum(source.blank for source in sources),
         layout,
         sum(source.unlabelled for source in sources),
@@ -182,37 +187,52 @@ def examples_of(
         ['An animal moves.', 'He is not awake.']
     """
     if hasattr(data, "column_names"):
-        table, name = {column: data[column] for column in data.column_names}, "the data set"
+        name = "the data set"
+        table = {column: data[column] for column in data.column_names}
     else:
-        items, name = check_rows(data, "examples"), "the list"
+        name = "the list"
+        items = check_rows(data, "examples")
         if not items:
             raise UsageError("the list has no sentence to train on")
         if isinstance(items[0], dict):
-            keys = dict.fromkeys(key for item in items for key in item)
-            table = {column: [item.get(column, "") for item in items] for column in keys}
+            table = _table_of_dictionaries(items)
         else:
-            rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
-            # pairs and triplets may be mixed
-            width = max(map(len, rows)) if len(rows[0]) > 1 else 1
-            columns = layout_of_width(layouts, width) or (TEXT,)
-            table = {
-                column: [row[place] if place < len(row) else None for row in rows]
-                for place, column in enumerate(columns)
-            }
-    names = ColumnChoice(layouts=tuple(layouts), remedy="rename them").choose(list(table), name)
-    names.pop(ID, None)
-    cells = [table[column] for column in names.values()]
+            table = _table_of_tuples(items, layouts)
+    choice = ColumnChoice(layouts=tuple(layouts), remedy="rename them")
+    columns = choice.choose(list(table), name)
+    columns.pop(ID, None)
+    cells = [table[column] for column in columns.values()]
+    numbers = range(1, len(cells[0]) + 1)
     try:
-        texts = list(
-            zip(
-                *column_texts(names, cells, "row", range(1, len(cells[0]) + 1)).values(),
-                strict=True,
-            )
-        )
+        texts_of = column_texts(columns, cells, "row", numbers)
+        rows = list(zip(*texts_of.values(), strict=True))
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
-    digest = hashlib.sha256("\0".join("\0".join(row) for row in texts).encode()).hexdigest()
-    return _examples(texts, _layout_of(names), name, lambda: digest)
+    all_texts = "\0".join("\0".join(row) for row in rows)
+    digest = hashlib.sha256(all_texts.encode()).hexdigest()
+    return _examples(rows, _layout_of(columns), name, lambda: digest)
+
+
+def _table_of_dictionaries(items: Sequence[Any]) -> dict[str, list[Any]]:
+    """Return the values of all keys, column by column; an item that lacks one has no text there."""
+    keys: dict[str, None] = {}
+    for item in items:
+        keys.update(dict.fromkeys(item))
+    return {key: [item.get(key, "") for item in items] for key in keys}
+
+
+def _table_of_tuples(
+    items: Sequence[Any], layouts: Sequence[tuple[str, ...]]
+) -> dict[str, list[Any]]:
+    """Return the columns of tuples by the layout of as many; pairs and triplets may be mixed."""
+    rows = [item if isinstance(item, tuple | list) else (item,) for item in items]
+    width = 1
+    if len(rows[0]) > 1:
+        width = max(len(row) for row in rows)
+    table = {}
+    for place, column in enumerate(layout_of_width(layouts, width) or (TEXT,)):
+        table[column] = [row[place] if place < len(row) else None for row in rows]
+    return table
 
 
 def _layout_of(columns: Mapping[str, str]) -> tuple[str, ...]:

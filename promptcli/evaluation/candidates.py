@@ -197,19 +197,21 @@ def _note_figure(score: Score) -> None:
 def _groups(
     opened: Mapping[Label, Opened], tasks: Sequence[AnyTask]
 ) -> list[tuple[int, list[_Reader]]]:
+    """Return the number of each task with the encoders that have the same model input for it."""
     groups: dict[tuple[int, tuple[object, ...]], list[_Reader]] = {}
+    has_transfer = any(isinstance(task, TransferTask) for task in tasks)
     for label, (candidate, encoder) in opened.items():
-        reader = of_transfer = _Reader(label, label, encoder)
-        if candidate.transfer is not None and any(isinstance(task, TransferTask) for task in tasks):
+        reader = _Reader(label, label, encoder)
+        of_transfer = reader
+        if candidate.transfer is not None and has_transfer:
             name = recipe_name(candidate.transfer)
             note(f"{label.model}: transfer tasks use its recipe for them, {name}")
             other = Encoder(candidate.transfer, encoder.backbone, encoder.tensors())
             of_transfer = replace(reader, label=replace(label, recipe=name), encoder=other)
         for number, task in enumerate(tasks):
             suited = of_transfer if isinstance(task, TransferTask) else reader
-            inputs = tuple(
-                member.input_key for member in suited.encoder.members or [suited.encoder]
-            )
+            members = suited.encoder.members or [suited.encoder]
+            inputs = tuple(member.input_key for member in members)
             groups.setdefault((number, inputs), []).append(suited)
     return [(number, readers) for (number, _), readers in groups.items()]
 
@@ -222,15 +224,15 @@ def _scored(
     *,
     strict: bool,
 ) -> dict[Label, Score | PromptcliError]:
-    """Return the scores of encoders with the same model input, or the reason by itself of each that
-    has none.
+    """Return the scores of encoders with the same model input.
+
+    If one fails, they are scored one by one, and the error is returned for each that fails.
     """
+    encoders = [reader.encoder for reader in readers]
+    labels = [reader.label for reader in readers]
     try:
-        encoders, labels = (
-            [reader.encoder for reader in readers],
-            [reader.label for reader in readers],
-        )
-        scores = score_vectors(embed_tasks(encoders, [task], labels, advance), [task], settings)
+        embedded = embed_tasks(encoders, [task], labels, advance)
+        scores = score_vectors(embedded, [task], settings)
         return {reader.row: score for reader, score in zip(readers, scores, strict=True)}
     except PromptcliError as error:
         if strict:

@@ -89,10 +89,10 @@ class Cache:
         return path
 
     def _path(self, key: Mapping[str, Any], suffix: str) -> Path:
-        line = json.dumps(
-            {"promptcli": promptcli.__version__, **key}, sort_keys=True, ensure_ascii=False
-        )
-        return self._folder / f"{hashlib.sha256(line.encode()).hexdigest()[:32]}{suffix}"
+        with_version = {"promptcli": promptcli.__version__, **key}
+        line = json.dumps(with_version, sort_keys=True, ensure_ascii=False)
+        digest = hashlib.sha256(line.encode()).hexdigest()
+        return self._folder / f"{digest[:32]}{suffix}"
 
 
 class CosineTable:
@@ -102,11 +102,13 @@ class CosineTable:
     """
 
     def __init__(self, path: Path, heading: str, *, kept: bool = True) -> None:
-        self._path, self._heading, self._kept = path, heading, kept
+        self._path = path
+        self._heading = heading
+        self._kept = kept
         self._rows: dict[tuple[str, str], list[float]] = {}
-        lines = (
-            path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
-        )
+        lines: list[str] = []
+        if path.exists():
+            lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
         for line in lines:
             with contextlib.suppress(ValueError, KeyError):  # also the heading, empty lines
                 row = json.loads(line)

@@ -214,14 +214,20 @@ def _digits(vectors: NDArray[Any]) -> list[str]:
 
 def _read_parquet(path: Path) -> Content:
     rows = ParquetRows([path])
-    matrix, ids, texts = np.empty(rows.shape, np.float32), list[Sequence[int | str]](), list[str]()
+    matrix = np.empty(rows.shape, np.float32)
+    ids: list[Sequence[int | str]] = []
+    texts: list[str] = []
     for block in rows.blocks():
         matrix[block.row : block.row + len(block.vectors)] = block.vectors
         ids.append(block.ids)
-        texts += block.texts or ()
+        texts.extend(block.texts or ())
+    all_texts = texts if rows.has_texts else None
     if all(isinstance(numbers, range) for numbers in ids):
-        return range(len(matrix)), texts if rows.has_texts else None, matrix
-    return [str(name) for names in ids for name in names], texts if rows.has_texts else None, matrix
+        return range(len(matrix)), all_texts, matrix
+    names: list[str] = []
+    for of_block in ids:
+        names.extend(str(name) for name in of_block)
+    return names, all_texts, matrix
 
 
 class Block(NamedTuple):
@@ -232,9 +238,8 @@ class Block(NamedTuple):
     texts: Sequence[str] | None  #: None if the file has none
     row: int = 0  #: number of the first row
     cells: Any = None  #: the other columns, an Arrow array of maps; None if the file has none
-    blank: NDArray[np.bool_] | None = (
-        None  #: which rows had a blank text, if they have no texts but that is known
-    )
+    #: which rows had a blank text, if they have no texts but that is known
+    blank: NDArray[np.bool_] | None = None
 
 
 class _Group(NamedTuple):
@@ -293,26 +298,27 @@ class ParquetRows:
             yield from self._read(group, rows)
 
     def sample(self, count: int) -> tuple[NDArray[np.int64], Floats]:
-        """Return up to ``count`` random rows, their numbers and vectors (m, d), from row groups
-        drawn at random.
-        """
-        count, random = min(count, self.shape[0]), np.random.default_rng(0)
+        """Return the numbers and vectors (m, d) of up to ``count`` random rows of random groups."""
+        count = min(count, self.shape[0])
+        random = np.random.default_rng(0)
         groups: list[_Group] = []
         for place in random.permutation(len(self._groups)).tolist():
             groups.append(self._groups[place])
-            if sum(group.rows for group in groups) >= _SPARSE * count and len(groups) >= _GROUPS:
+            drawn_rows = sum(group.rows for group in groups)
+            if drawn_rows >= _SPARSE * count and len(groups) >= _GROUPS:
                 break
         groups.sort(key=lambda group: group.start)
-        numbers = np.concatenate(
-            [np.arange(group.start, group.start + group.rows) for group in groups]
-        )
-        rows = np.sort(random.choice(numbers, count, replace=False)).astype(np.int64)
+        numbers = [np.arange(group.start, group.start + group.rows) for group in groups]
+        rows = np.sort(random.choice(np.concatenate(numbers), count, replace=False))
+        rows = rows.astype(np.int64)
         drawn = []
         for group in groups:
-            if np.searchsorted(rows, group.start) < np.searchsorted(rows, group.start + group.rows):
-                for block in self._read(group, BLOCK):
-                    inside = (rows >= block.row) & (rows < block.row + len(block.vectors))
-                    drawn.append(block.vectors[rows[inside] - block.row])
+            in_group = (rows >= group.start) & (rows < group.start + group.rows)
+            if not in_group.any():
+                continue
+            for block in self._read(group, BLOCK):
+                inside = (rows >= block.row) & (rows < block.row + len(block.vectors))
+                drawn.append(block.vectors[rows[inside] - block.row])
         return rows, np.concatenate(drawn)
 
     def _open(self, path: Path) -> AbstractContextManager[Any]:

@@ -17,7 +17,8 @@ from promptcli.errors import UsageError, look_up
 #: Rows on which a loss is measured.
 SAMPLE = 2000
 #: Neighbours that count, and the difference of cosines below which any of several will do.
-_NEIGHBOURS, _EQUAL = 10, 1e-6
+_NEIGHBOURS = 10
+_EQUAL = 1e-6
 
 
 def ranges_of(vectors: Floats) -> Floats:
@@ -47,9 +48,8 @@ def _buckets(vectors: Floats, ranges: Floats) -> NDArray[Any]:
 
 
 def _middles(stored: NDArray[Any], ranges: Floats) -> Floats:
-    middles: Floats = np.minimum(
-        ranges[0] + (stored.astype(np.float32) + 128.5) * _steps(ranges), ranges[1]
-    )
+    buckets = stored.astype(np.float32) + 128.5
+    middles: Floats = np.minimum(ranges[0] + buckets * _steps(ranges), ranges[1])
     return middles
 
 
@@ -58,7 +58,18 @@ def _bits(vectors: Floats, ranges: Floats) -> NDArray[Any]:
 
 
 def _signs(stored: NDArray[Any], ranges: Floats) -> Floats:
-    return np.unpackbits(stored, axis=1, count=ranges.shape[1]).astype(np.float32) * 2 - 1
+    bits = np.unpackbits(stored, axis=1, count=ranges.shape[1])
+    return bits.astype(np.float32) * 2 - 1
+
+
+def _signed_bits(vectors: Floats, ranges: Floats) -> NDArray[Any]:
+    """Return the bytes of ``_bits`` less 128, as int8."""
+    stored: NDArray[Any] = _bits(vectors, ranges).view(np.int8) ^ np.int8(-128)
+    return stored
+
+
+def _signs_of_signed(stored: NDArray[Any], ranges: Floats) -> Floats:
+    return _signs((stored ^ np.int8(-128)).view(np.uint8), ranges)
 
 
 @dataclass(frozen=True)
@@ -79,14 +90,7 @@ PRECISIONS: dict[str, Precision] = {
     "float32": Precision(np.float32, lambda vectors, _: vectors, lambda stored, _: stored),
     "float16": Precision(np.float16, _halves, lambda stored, _: stored.astype(np.float32)),
     "int8": Precision(np.int8, _buckets, _middles, ranged=True),
-    "binary": Precision(
-        np.int8,
-        lambda vectors, ranges: (
-            _bits(vectors, ranges).view(np.int8) ^ np.int8(-128)
-        ),  # less 128, in a byte
-        lambda stored, ranges: _signs((stored ^ np.int8(-128)).view(np.uint8), ranges),
-        packed=True,
-    ),
+    "binary": Precision(np.int8, _signed_bits, _signs_of_signed, packed=True),
     "ubinary": Precision(np.uint8, _bits, _signs, packed=True),
 }
 
@@ -102,9 +106,7 @@ class Quantized:
     ranges: Floats
 
     def restore(self) -> Floats:
-        """Return the vectors (n, d) float32: of ``int8`` the middle of each bucket, of bits -1 and
-        1.
-        """
+        """Return vectors (n, d) float32: of ``int8`` the middles of buckets, of bits -1 and 1."""
         return PRECISIONS[self.precision].restore(self.matrix, self.ranges)
 
 
@@ -171,9 +173,8 @@ class Measured:
         quantized = quantize(vectors, self.precision, self.ranges)
         if self.ranges is None:
             self.ranges = quantized.ranges
-            self._rows = vectors[
-                np.sort(np.random.default_rng(0).permutation(len(vectors))[:SAMPLE])
-            ]
+            shuffled = np.random.default_rng(0).permutation(len(vectors))
+            self._rows = vectors[np.sort(shuffled[:SAMPLE])]
         return quantized.matrix
 
     def loss(self) -> Loss | None:
@@ -185,19 +186,22 @@ class Measured:
 
 
 def recall(before: Floats, after: Floats) -> float:
-    """Return the share of each row's 10 nearest other rows (n, d) by cosine that are so after a
-    change.
-    """
-    before, after = unit(before), unit(after)
-    wanted, hits = min(_NEIGHBOURS, len(before) - 1), 0
+    """Return the share of each row's 10 nearest other rows (n, d) by cosine that a change keeps."""
+    before = unit(before)
+    after = unit(after)
+    wanted = min(_NEIGHBOURS, len(before) - 1)
+    hits = 0
     for start in range(0, len(before), 512):
         block = slice(start, start + 512)
-        true, restored = before[block] @ before.T, after[block] @ after.T
-        diagonal = np.arange(len(true)), np.arange(start, start + len(true))
-        true[diagonal] = restored[diagonal] = -np.inf
+        true = before[block] @ before.T
+        restored = after[block] @ after.T
+        itself = (np.arange(len(true)), np.arange(start, start + len(true)))
+        true[itself] = -np.inf
+        restored[itself] = -np.inf
         last = np.partition(true, -wanted, axis=1)[:, -wanted, None]
         nearest = np.argpartition(restored, -wanted, axis=1)[:, -wanted:]
-        hits += int(np.count_nonzero(np.take_along_axis(true, nearest, axis=1) >= last - _EQUAL))
+        true_of_nearest = np.take_along_axis(true, nearest, axis=1)
+        hits += int(np.count_nonzero(true_of_nearest >= last - _EQUAL))
     return hits / (wanted * len(before))
 
 
