@@ -18,9 +18,8 @@ class NamedTemplate:
 
     text: str  #: with [X] and [MASK]
     source: str  #: paper and table, or what it is for
-    score: float | None = (
-        None  #: published STS-B development Spearman x 100 of bert-base-uncased without training
-    )
+    #: published STS-B development Spearman x 100 of bert-base-uncased without training
+    score: float | None = None
     #: texts of single models, by last part of name
     models: Mapping[str, str] = field(default_factory=dict)
 

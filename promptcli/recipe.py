@@ -208,9 +208,8 @@ class Choice:
     changes: Mapping[str, Any] = field(default_factory=dict)  #: field of the recipe -> value
     backbone: str = BARE.backbone  #: of recipes that name none
     device: str = "auto"
-    dtype: str | None = (
-        None  #: None: by the work, float32 for figures and ``auto`` for bulk encoding
-    )
+    #: None: by the work, float32 for figures and ``auto`` for bulk encoding
+    dtype: str | None = None
     backend: str = "torch"
     dim: int | None = None  #: first numbers of the vectors, of a model trained for it; None: all
 

@@ -40,9 +40,8 @@ class SeamCall:
     calls: int = 0  #: layers that have come by
     prepending: Prepending | None = None
     contrast: Contrast | None = None
-    lasts: Tensor | None = (
-        None  #: (n,) positions of the last tokens, for ``prepending`` and ``contrast``
-    )
+    #: (n,) positions of the last tokens, for ``prepending`` and ``contrast``
+    lasts: Tensor | None = None
     mixture_layers: Collection[int] = ()  #: layers (0-based) whose mixture of the heads is wanted
     #: Layer -> (n, t, h d/h), what goes into the output projection, or (n, 1, h d/h) at ``slots``;
     #: filled.

@@ -48,9 +48,8 @@ class Contrast:
     layer: int  #: 0-based
     factor: float  #: C
     norm: bool  #: keep the mixture's length
-    other: (
-        Tensor  #: (n, h d/h) B, the mixtures at the same layer and place under the auxiliary prompt
-    )
+    #: (n, h d/h) B, the mixtures at the same layer and place under the auxiliary prompt
+    other: Tensor
 
     def __call__(self, mixed: Tensor) -> Tensor:
         """Return C (A - B), times |A| / |A - B| with ``norm``, from A (n, h d/h)."""
@@ -72,9 +71,8 @@ class Batch:
     mask_slots: Tensor | None = (
         None  #: (n, k) positions of the template's masks, or None if it has none
     )
-    positions: Tensor | None = (
-        None  #: (n, t) or (1, t) positions counted from 0, or None for 0..t-1
-    )
+    #: (n, t) or (1, t) positions counted from 0, or None for 0..t-1
+    positions: Tensor | None = None
     raw_positions: bool = False  #: the family's own offset is not added to ``positions``
     #: Per layer learned keys and values, each (h, p, d/h) or (n, h, p, d/h); positions start after
     #: them.
@@ -186,6 +184,5 @@ class HiddenStates:
     #: Layer (0-based) -> (n, t, d) float32, the attention block's output after its projection,
     #: before the residual.
     attended: dict[int, Tensor] = field(default_factory=dict)
-    slot: int | None = (
-        None  #: where set, layers and ``attended`` hold that one position only: (n, 1, d)
-    )
+    #: where set, layers and ``attended`` hold that one position only: (n, 1, d)
+    slot: int | None = None

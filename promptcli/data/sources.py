@@ -68,9 +68,8 @@ class TrainingExamples:
     columns: tuple[list[str], ...]
     sha256: str  #: the file's; a list's or data set's is that of its texts
     blank: int = 0  #: rows left out because a text other than a hard negative is empty
-    layout: tuple[str, ...] | None = (
-        None  #: names of the columns, of one hard negative; empty for sentences alone
-    )
+    #: names of the columns, of one hard negative; empty for sentences alone
+    layout: tuple[str, ...] | None = None
     unlabelled: int = 0  #: rows left out because they have no label
     untokenised: tuple[
         str, ...

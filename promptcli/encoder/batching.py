@@ -16,15 +16,12 @@ from promptcli.errors import OutOfMemoryError, is_out_of_memory
 from promptcli.notes import note
 
 TOKEN_BUDGET = 4096  #: padded tokens a batch may hold on a processor: more do not fit its caches
-_GPU_TOKENS = (
-    65536  #: the same on a GPU with memory to spare: less leaves it waiting for the next batch
-)
-_NUMBERS_A_COLUMN = (
-    64  #: float32 numbers for each token and column while a layer runs: inner states, a reserve
-)
-_EXACT_LENGTHS = (
-    48  #: above this length every eighth one is a shape, below it each: long sentences are few
-)
+#: the same on a GPU with memory to spare: less leaves it waiting for the next batch
+_GPU_TOKENS = 65536
+#: float32 numbers for each token and column while a layer runs: inner states, a reserve
+_NUMBERS_A_COLUMN = 64
+#: above this length every eighth one is a shape, below it each: long sentences are few
+_EXACT_LENGTHS = 48
 _MANY_BATCHES = 16  #: with at least this many batches, the last one is filled up too
 
 Progress = Callable[[int], None]

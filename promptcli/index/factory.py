@@ -50,9 +50,8 @@ class Effort:
 
     nprobe: int | None = None  #: Lists of an inverted file (IVF) to read.
     ef: int | None = None  #: Candidates that a graph (HNSW) keeps.
-    factor: float | None = (
-        None  #: Candidates compared again in finer precision, for each of 10 answers.
-    )
+    #: Candidates compared again in finer precision, for each of 10 answers.
+    factor: float | None = None
 
 
 @dataclass(frozen=True)

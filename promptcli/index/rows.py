@@ -26,9 +26,8 @@ class Hit(NamedTuple):
     id: int | str
     text: str | None
     score: float
-    columns: dict[str, str | float | bool] | None = (
-        None  #: None in an index without further columns
-    )
+    #: None in an index without further columns
+    columns: dict[str, str | float | bool] | None = None
 
 
 @dataclass(frozen=True)

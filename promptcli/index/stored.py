@@ -91,9 +91,8 @@ class Reading:
 
     rows: str  #: Of texts, one of ``passages.WAYS``.
     text_field: str | None = None  #: Column of the sentence in tables.
-    id_field: str | None = (
-        None  #: Column of the id; ``-`` for row numbers; None: ``id``, if there is one.
-    )
+    #: Column of the id; ``-`` for row numbers; None: ``id``, if there is one.
+    id_field: str | None = None
 
 
 @dataclass
@@ -105,9 +104,8 @@ class StoredIndex:
     created: str
     synced: bool = False  #: Whether its rows are those of files, see ``sync``.
     odd: Sequence[str] = ()  #: Columns that a note has named as texts for few of their cells.
-    reading: Reading | None = (
-        None  #: None: it is older than passages, and has the lines of texts as rows.
-    )
+    #: None: it is older than passages, and has the lines of texts as rows.
+    reading: Reading | None = None
     folder: Path | None = None  #: Where it was read; None if it was made in memory.
     stamp: Stamp | None = None  #: Of the folder then.
 

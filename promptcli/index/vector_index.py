@@ -127,18 +127,16 @@ class VectorIndex:
         masked = np.zeros(sum(map(len, segments)), bool)
         masked[[] if deleted is None else deleted] = True
         self._set_segments(segments, masked)
-        self.outdated_words: str | None = (
-            None  #: A line for who searches words that must be counted again.
-        )
+        #: A line for who searches words that must be counted again.
+        self.outdated_words: str | None = None
         self.empty = empty  #: FAISS's index, trained, without rows.
         self.factory = factory  #: FAISS's description of the index.
         self.recall = recall  #: recall@10 as measured at the build; None for an exact index.
         self.effort = effort  #: The default effort of a search.
         #: The number of the next row without an id.
         self.numbered = len(masked) if numbered is None else numbered
-        self.store: Store = (
-            _in_memory  #: Writes a segment that is complete, and returns it as read from the disk.
-        )
+        #: Writes a segment that is complete, and returns it as read from the disk.
+        self.store: Store = _in_memory
         self.memory: int | None = None  #: Bytes that the process may take; None: no limit.
 
     @classmethod

@@ -43,9 +43,8 @@ class Entry:
     provenance: dict[str, Any] = field(default_factory=dict)
     #: Figures measured with it, JSON-ready.
     scores: list[dict[str, Any]] = field(default_factory=list)
-    transfer: Recipe | None = (
-        None  #: Recipe for transfer tasks if it differs (PromptBERT, supervised).
-    )
+    #: Recipe for transfer tasks if it differs (PromptBERT, supervised).
+    transfer: Recipe | None = None
     prompts: Prompts = field(default_factory=Prompts)  #: Texts in front of a sentence, by name.
     created: str = field(default="", compare=False)  #: UTC, ISO form; empty outside the registry.
     promptcli: str = field(default="", compare=False)  #: Version that wrote it.

@@ -33,9 +33,8 @@ from promptcli.settings import BARE, program_folder
 
 Model = Encoder | Entry | Recipe | Choice | str | Path  #: an encoder, or what ``load`` takes
 DEFAULT = "mini"  #: the entry if nothing is chosen
-_MISTYPED = (
-    0.75  #: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
-)
+#: likeness (difflib) from which a word is a known name, mistyped; the hub is not asked
+_MISTYPED = 0.75
 #: a head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``
 _HEAD = re.compile(r"([\w-]+/)?ditto:\d+-\d+")
 #: Fields that fitted numbers depend on. If no model is chosen, a change of these starts from the

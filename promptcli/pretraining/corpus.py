@@ -46,9 +46,8 @@ class Corpus:
 
     tokens: np.ndarray  #: (t,) ids of all lines, one after the other; on the disk
     ends: np.ndarray  #: (lines,) where each line ends
-    unrelated_from: (
-        int  #: number of the first line of the files of unrelated lines, which come last
-    )
+    #: number of the first line of the files of unrelated lines, which come last
+    unrelated_from: int
     pieces: tuple[str, ...] = ()  #: the vocabulary's items by id
     templates: tuple[Template, ...] = ()
 

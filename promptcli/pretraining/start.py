@@ -29,9 +29,8 @@ from promptcli.storage.files import atomic_path, sha256
 from promptcli.storage.tensors import load_tensors
 
 _WINDOW = 5  # tokens to each side; a pair d apart counts 1/d
-_SMOOTHING = (
-    0.75  # of context counts, so that rare contexts do not rule (Levy, Goldberg and Dagan 2015)
-)
+# of context counts, so that rare contexts do not rule (Levy, Goldberg and Dagan 2015)
+_SMOOTHING = 0.75
 _SLICE = 4_000_000  # tokens counted at a time
 _SPREAD = 0.04  # standard deviation of the start vectors
 _WAVELENGTH = 10_000.0  # of the slowest pair, in units of 2 pi tokens

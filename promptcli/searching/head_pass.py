@@ -24,9 +24,8 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling import STATES, States
 from promptcli.notes import working
 
-_PAIRS_AT_ONCE = (
-    64  #: pairs whose tokens are multiplied at a time; bounds memory, changes no figure
-)
+#: pairs whose tokens are multiplied at a time; bounds memory, changes no figure
+_PAIRS_AT_ONCE = 64
 #: decimals kept of a cosine: far below what float32 states decide, so that pairs of equal inputs
 #: tie
 _DECIMALS = 12

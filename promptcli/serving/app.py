@@ -74,9 +74,8 @@ class EmbeddingsRequest(msgspec.Struct):
     model: str
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
-    input_type: str | None = (
-        None  #: query, document or another prompt of the model; None: its default
-    )
+    #: query, document or another prompt of the model; None: its default
+    input_type: str | None = None
 
 
 class SearchRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -216,9 +215,8 @@ class _Asked:
     body: SearchRequest
     queries: list[str]
     vectors: Floats | None  #: of the queries; None: they are ranked by words alone
-    allowed: Mask | None = (
-        None  #: rows that fulfil the condition; None: it has not been read, or there is none
-    )
+    #: rows that fulfil the condition; None: it has not been read, or there is none
+    allowed: Mask | None = None
 
     def results(self, start: int, room: int, go_on: Callable[[], None]) -> list[bytes]:
         """Return results of the next queries as JSON; no more are made once they have more than

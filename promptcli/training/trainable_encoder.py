@@ -94,9 +94,8 @@ class TrainableEncoder(nn.Module):
         for name, start in starts.items():
             self._learned[name.replace(".", "/")] = nn.Parameter(start.float())
         self.head = _head(method.head(family, settings), backbone, generator)
-        self.mlm_head: MLMHead | None = (
-            None  #: starts as the pre-trained one, not tied to the word embeddings
-        )
+        #: starts as the pre-trained one, not tied to the word embeddings
+        self.mlm_head: MLMHead | None = None
         if isinstance(settings, MaskedLMSettings) and settings.mlm_weight:
             if backbone.tokenizer.mask is None:
                 raise UsageError(

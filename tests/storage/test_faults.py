@@ -30,9 +30,8 @@ def test_a_flipped_byte_of_a_part_is_found_before_its_rows_are_used(run):
     path = Path("out", part_name(1, 2))
     chunk = pq.ParquetFile(path).metadata.row_group(0).column(2)
     data = bytearray(path.read_bytes())
-    data[chunk.data_page_offset + chunk.total_compressed_size - 5] ^= (
-        64  # in the last vector: the file can be read
-    )
+    # in the last vector: the file can be read
+    data[chunk.data_page_offset + chunk.total_compressed_size - 5] ^= 64
     path.write_bytes(data)
     refused(run("index", "build", "out", "-o", "ix"), 4, path.name)
     assert not Path("ix").exists()

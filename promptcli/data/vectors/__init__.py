@@ -42,9 +42,8 @@ class EmbedReport:
     zero: int  #: not empty, but with a vector of zeros: all tokens are unknown
     truncated: int  #: cut to the maximum length
     loss: Loss | None = None
-    ranges: list[list[float]] | None = (
-        None  #: (2, d): minimum and maximum of each dimension, by which int8 is read
-    )
+    #: (2, d): minimum and maximum of each dimension, by which int8 is read
+    ranges: list[list[float]] | None = None
     blank_rows: list[list[int]] | None = None  #: runs (start, stop) of blank rows; None: not known
 
 

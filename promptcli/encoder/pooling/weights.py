@@ -22,9 +22,8 @@ class Weights(ABC):
     spec: str  #: name and argument in full, as a recipe writes them
     needs = Needs()  #: backbone outputs that the weights read (diagonals, or one slot)
     rewriting: str | None = None  #: name of the rewriting step, if sentences are rewritten
-    averaged: slice | None = (
-        None  #: the tokens of an input that get equal weights; None for any other weights
-    )
+    #: the tokens of an input that get equal weights; None for any other weights
+    averaged: slice | None = None
 
     def __init__(self, context: BuildContext) -> None:
         context.no_argument(f"weights {self.spec!r} take")

@@ -93,9 +93,8 @@ class Method:
     mlm_decay: float = 1.0  #: factor of the masked-LM loss's weight every 100 steps
     training_pooling: str | None = None  #: of the sentence vector in training, if it differs
     untrained_pooling: str | None = None  #: of the untrained encoder, if pooling itself is learned
-    needs_pooling: str | None = (
-        None  #: the only pooling that its objective can train, if there is one only
-    )
+    #: the only pooling that its objective can train, if there is one only
+    needs_pooling: str | None = None
 
     def settings(self, backbone: str, width: int) -> TrainingSettings:
         """Return the settings for a backbone of that width: its published ones, a small one's, or
