@@ -2,8 +2,9 @@
 padding.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,7 +40,9 @@ class ProgressShare:
     """Turns progress in distinct rows of all groups into progress in sentences."""
 
     def __init__(self, progress: Progress, sentences: int, rows: int) -> None:
-        self._progress, self._sentences, self._rows = progress, sentences, rows
+        self._progress = progress
+        self._sentences = sentences
+        self._rows = rows
         self._done = 0
 
     def __call__(self, rows: int) -> None:
@@ -95,7 +98,9 @@ def plan_batches(
         rows = max(1, token_budget // padded_length(longest))
         rows = min(rows, most or rows)
         batch = order[start : start + rows]
-        yield np.resize(batch, rows) if batches >= _MANY_BATCHES else batch
+        if batches >= _MANY_BATCHES:
+            batch = np.resize(batch, rows)
+        yield batch
         start += rows
         batches += 1
 
@@ -116,7 +121,8 @@ class BatchSplitter:
     """
 
     def __init__(self, lengths: np.ndarray, device: torch.device) -> None:
-        self._lengths, self._device = lengths, device
+        self._lengths = lengths
+        self._device = device
         self._tokens: int | None = None  # that a batch may hold since memory ran out
 
     def run(
@@ -152,9 +158,9 @@ def to_device(numbers: np.ndarray, device: torch.device) -> torch.Tensor:
     tensor = torch.from_numpy(numbers)
     if device.type == "cpu":
         return tensor
-    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(
-        device, non_blocking=device.type == "cuda"
-    )
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def begin_fetch(tensors: Mapping[Key, torch.Tensor]) -> Callable[[], dict[Key, np.ndarray]]:
@@ -210,7 +216,9 @@ def padded_length(longest: int) -> int:
     """Return the length that a batch is padded to: the longest input's, a multiple of 8 for long
     ones.
     """
-    return longest if longest <= _EXACT_LENGTHS else -(-longest // 8) * 8
+    if longest <= _EXACT_LENGTHS:
+        return longest
+    return math.ceil(longest / 8) * 8
 
 
 def make_batch(
@@ -233,16 +241,19 @@ def make_batch(
         ids = np.full((len(rows), longest), pad, dtype=np.int64)
         for line, row in zip(ids, rows, strict=True):
             line[: len(row)] = row
-    most = max(map(len, mask_slots), default=0) if mask_slots else 0
-    masks = np.array(
-        [row + row[-1:] * (most - len(row)) for row in mask_slots or []], dtype=np.int64
-    )
-    arrays = [ids, lengths, masks] if most else [ids, lengths]
+    arrays = [ids, lengths]
+    most = max(map(len, mask_slots or []), default=0)
+    if mask_slots and most:
+        filled = [row + row[-1:] * (most - len(row)) for row in mask_slots]
+        arrays.append(np.array(filled, dtype=np.int64))
     # one copy for all of them
     flat = to_device(np.concatenate([array.ravel() for array in arrays]), device)
     pieces = torch.split_with_sizes(flat, [array.size for array in arrays])
     sent = [piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
-    return Batch(sent[0], sent[1], sent[2] if most else None, counts=lengths, rows=ids)
+    batch = Batch(sent[0], sent[1], counts=lengths, rows=ids)
+    if most:
+        batch = replace(batch, masks=sent[2])
+    return batch
 
 
 def average_rows(bags: Sequence[bytes], matrix: torch.Tensor) -> torch.Tensor:
@@ -257,9 +268,9 @@ def average_rows(bags: Sequence[bytes], matrix: torch.Tensor) -> torch.Tensor:
     place = np.empty(len(matrix), dtype=np.int32)  # with 64 bits the sums take twice the time
     place[used] = np.arange(len(used))
     starts = (lengths.cumsum() - lengths).astype(np.int32)
-    numbers, offsets, rows = (
-        to_device(array, matrix.device) for array in (place[flat], starts, used)
-    )
+    table = matrix[to_device(used, matrix.device)].float()
+    places = to_device(place[flat], matrix.device)
+    offsets = to_device(starts, matrix.device)
     # "mean" is far slower
-    sums = torch.nn.functional.embedding_bag(numbers, matrix[rows].float(), offsets, mode="sum")
+    sums = torch.nn.functional.embedding_bag(places, table, offsets, mode="sum")
     return sums / to_device(lengths.clip(1), matrix.device)[:, None]

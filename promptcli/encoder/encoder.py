@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -89,12 +90,13 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             )
             for number, prompt in enumerate(prompts_of_mean(recipe.prompt))
         ]
-        first = (
-            self.members[0].prompt
-            if self.members
-            else build_prompt(recipe.prompt, backbone, tensors)
-        )
-        self.prompt: Prompt = first
+        self.prompt: Prompt
+        if self.members:
+            self.prompt = self.members[0].prompt
+            prompt_spec = mean_of([member.prompt.spec for member in self.members])
+        else:
+            self.prompt = build_prompt(recipe.prompt, backbone, tensors)
+            prompt_spec = self.prompt.spec
         self.template = self.prompt.template
         self.pooling: Pooling = build_pooling(recipe.pooling, backbone, tensors)
         self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
@@ -117,25 +119,22 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             )
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
-            prompt=(
-                mean_of([member.prompt.spec for member in self.members])
-                if self.members
-                else self.prompt.spec
-            ),
+            prompt=prompt_spec,
             pooling=self.pooling.spec,
             transforms=tuple(transform.spec for transform in self.transforms),
         ).explicit()
         #: The steps after pooling, by name; denoising is subtracted after the step of its name.
-        self.stages: list[Stage] = [
-            ("hidden", lambda vectors: vectors),
-            *(stage for transform in self.transforms for stage in transform.stages),
-        ]
+        self.stages: list[Stage] = [("hidden", lambda vectors: vectors)]
+        for transform in self.transforms:
+            self.stages += transform.stages
         #: h_hat by sentence length, kept between calls.
         self.biases = Biases(
             self.template, backbone, self.prompt, self.pooling, self.stages, self.denoising
         )
         #: Computes batches instead of the backbone.
-        self.graph: Graph | None = graphs[0] if graphs and not self.members else None
+        self.graph: Graph | None = None
+        if graphs and not self.members:
+            self.graph = graphs[0]
         self._check()
 
     def _check(self) -> None:
@@ -145,7 +144,9 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             _check_words_only(self.recipe, table=self.backbone.provenance.family == TABLE)
         masks = len(self.template.masks)
         if (self.pooling.needs.slot or 0) > masks:
-            has = f"has only {masks}; give mask:1 to mask:{masks}" if masks else f"has no {MASK}"
+            has = f"has no {MASK}"
+            if masks:
+                has = f"has only {masks}; give mask:1 to mask:{masks}"
             raise UsageError(
                 f"pooling {self.pooling.spec!r} reads the mask, but template {self.template.text!r}"
                 f" {has}"
@@ -277,29 +278,31 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
                 f"batch_size {batch_size} is not allowed; give at least 1, or leave it out"
             )
         texts = check_texts(sentences)
-        encoder = self if device is None else self.to(device)
-        if prompt is not None or prompt_name is not None:
-            if prompt is None and prompt_name not in self.prompts:
-                raise unknown(
-                    "prompt_name",
-                    str(prompt_name),
-                    self.prompts or ["none: this model has no prompts"],
-                )
-            encoder = encoder.prompted(self.prompts[str(prompt_name)] if prompt is None else prompt)
-        with (
-            _progress_bar(len(texts), progress)
-            if show_progress_bar
-            else contextlib.nullcontext(progress)
-        ) as advance:
-            encoded = encoder.encode_report(texts, progress=advance, most=batch_size).vectors[
-                :, :truncate_dim
-            ]
-        vectors: Any = unit(encoded) if normalize_embeddings else encoded
+        encoder = self
+        if device is not None:
+            encoder = self.to(device)
+        if prompt is None and prompt_name is not None:
+            if prompt_name not in self.prompts:
+                valid = self.prompts or ["none: this model has no prompts"]
+                raise unknown("prompt_name", str(prompt_name), valid)
+            prompt = self.prompts[prompt_name]
+        if prompt is not None:
+            encoder = encoder.prompted(prompt)
+        advancing: AbstractContextManager[Progress] = contextlib.nullcontext(progress)
+        if show_progress_bar:
+            advancing = _progress_bar(len(texts), progress)
+        with advancing as advance:
+            encoded = encoder.encode_report(texts, progress=advance, most=batch_size)
+        vectors: Any = encoded.vectors[:, :truncate_dim]
+        if normalize_embeddings:
+            vectors = unit(vectors)
         if convert_to_tensor or not convert_to_numpy:
             vectors = torch.from_numpy(vectors).to(self.device)
-            vectors = vectors if convert_to_tensor else list(vectors)
-        result: np.ndarray | Tensor = vectors[0] if isinstance(sentences, str) else vectors
-        return result
+        if not convert_to_tensor and not convert_to_numpy:
+            vectors = list(vectors)
+        if isinstance(sentences, str):
+            vectors = vectors[0]
+        return vectors  # type: ignore[no-any-return]
 
     def encode_report(
         self, sentences: Sequence[str], *, progress: Progress = silent, most: int | None = None
@@ -346,9 +349,10 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             self.pooling.weights,
             *self.transforms,
         ]
-        return {
-            name: tensor for owner in owners for name, tensor in owner.tensors().items()
-        } | self._tuned
+        tensors = dict[str, Tensor]()
+        for owner in owners:
+            tensors |= owner.tensors()
+        return tensors | self._tuned
 
     @property
     def prompts(self) -> Mapping[str, str]:
@@ -374,7 +378,9 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         if report and (text or self.texts.text):
             texts = {"query": "queries", "document": "documents"}.get(role, "texts")
             note(f"{texts} begin with the model's prompt {name!r}: {text!r}")
-        return self if text == self.texts.text else self.prompted(text)
+        if text == self.texts.text:
+            return self
+        return self.prompted(text)
 
     def prompted(self, text: str) -> "Encoder":
         """Return an encoder that puts this text in front of every sentence instead of the default
@@ -382,7 +388,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
         In a template the text becomes the beginning of the sentence.
         """
-        text = lower(text) if self.recipe.text_rule == "lower" else text
+        if self.recipe.text_rule == "lower":
+            text = lower(text)
         default = self.texts.text + SLOT
         if type(self.prompt) is not Prompt or self.members or default not in self.recipe.prompt:
             raise UsageError(
@@ -390,7 +397,9 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             )
         if any(mark in text for mark in (SLOT, MASK)):
             raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
-        pooling = self.recipe.pooling if self.texts.counted else self._without_text(text)
+        pooling = self.recipe.pooling
+        if not self.texts.counted:
+            pooling = self._without_text(text)
         recipe = self.recipe.replace(
             prompt=self.recipe.prompt.replace(default, text + SLOT), pooling=pooling
         )
@@ -399,17 +408,9 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         graphs = [self.graph] if self.graph else []
         encoder = Encoder(recipe, self.backbone, self.tensors(), prompts=prompts, graphs=graphs)
         encoder.name = self.name
-        # what the graph knows of the template
-        fixed = (
-            self.pooling.spec,
-            self.template.masks,
-            "none",
-        )
-        if self.graph and fixed != (
-            encoder.pooling.spec,
-            encoder.template.masks,
-            self.denoising.place,
-        ):
+        known = (self.pooling.spec, self.template.masks, "none")  # to the graph, of the template
+        wanted = (encoder.pooling.spec, encoder.template.masks, self.denoising.place)
+        if self.graph and wanted != known:
             backend = self.graph.provenance["backend"]
             raise UsageError(
                 f"the graph of backend {backend} was made for another prompt than {text!r}; give"
@@ -424,9 +425,11 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         tokens = self.backbone.tokenizer
         states, _, weights = self.recipe.pooling.partition("/")
         plain = [spec.rpartition(";")[2] for spec in weights.split("+")]
-        blank = " " if tokens.start_blank and text else ""
-        count = len(tokens.start) + len(tokens.encode([blank + text])[0]) if text else 0
-        return f"{states}/" + "+".join(f"from:{count};{spec}" if count else spec for spec in plain)
+        if not text:
+            return f"{states}/" + "+".join(plain)
+        blank = " " if tokens.start_blank else ""
+        count = len(tokens.start) + len(tokens.encode([blank + text])[0])
+        return f"{states}/" + "+".join(f"from:{count};{spec}" for spec in plain)
 
     @functools.cached_property
     def tokenizer(self) -> Any:
@@ -437,17 +440,22 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         """Return the backbone, how sentences are read, the width and the device."""
         recipe = self.recipe
         after = "".join(f", {transform}" for transform in recipe.transforms)
-        denoised = "" if recipe.denoise == "none" else f", denoise {recipe.denoise}"
-        read = f"{recipe.prompt!r}, {recipe.pooling}{after}{denoised}"
+        if recipe.denoise != "none":
+            after += f", denoise {recipe.denoise}"
+        read = f"{recipe.prompt!r}, {recipe.pooling}{after}"
         return f"Encoder({recipe.backbone!r}, {read}, {self.width} dimensions, on {self.device})"
 
     @property
     def provenance(self) -> dict[str, Any]:
         """Where the backbone came from, and the precision it runs in; JSON-ready."""
         graph = (self.members or [self])[0].graph
-        dtype = TF32 if self.backbone.tf32 else str(self.backbone.dtype).removeprefix("torch.")
-        by = {"dtype": dtype} if graph is None else graph.provenance
-        return {**vars(self.backbone.provenance), **by}
+        provenance = vars(self.backbone.provenance)
+        if graph is not None:
+            return {**provenance, **graph.provenance}
+        dtype = str(self.backbone.dtype).removeprefix("torch.")
+        if self.backbone.tf32:
+            dtype = TF32
+        return {**provenance, "dtype": dtype}
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -490,12 +498,13 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         Texts are cut to ``LONGEST_TEXT`` first, since a tokenizer takes many times the memory of a
         text.
         """
-        sentences = [
-            text if len(text) <= LONGEST_TEXT else text.strip()[:LONGEST_TEXT] for text in sentences
-        ]
-        return self.template.pieces(
-            sentences, bool(self.recipe.period), text_rule(self.recipe.text_rule)
-        )
+        cut = []
+        for text in sentences:
+            if len(text) > LONGEST_TEXT:
+                text = text.strip()[:LONGEST_TEXT]
+            cut.append(text)
+        rule = text_rule(self.recipe.text_rule)
+        return self.template.pieces(cut, bool(self.recipe.period), rule)
 
     def run(self, batch: Batch, needs: Needs) -> HiddenStates:
         return self.backbone.run(self.prompt.attach(batch), needs)
@@ -588,7 +597,8 @@ def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
     )
     if table:
         allowed = allowed.replace(prompt=recipe.prompt, period=recipe.period)
-    fields, possible = recipe.explicit().to_dict(), allowed.explicit().to_dict()
+    fields = recipe.explicit().to_dict()
+    possible = allowed.explicit().to_dict()
     if fields != possible:
         shown = ", ".join(
             f"{key} {value!r}" for key, value in fields.items() if value != possible.get(key)

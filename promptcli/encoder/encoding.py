@@ -224,7 +224,9 @@ class _Group:
                 self._averaging[number] = table
             else:
                 self._deep[number] = encoder
-            self._biases[number] = encoder.biases.emptied() if fresh_biases else encoder.biases
+            self._biases[number] = encoder.biases
+            if fresh_biases:
+                self._biases[number] = encoder.biases.emptied()
         if self._deep:
             needs = [encoder.pooling.needs for encoder in self._deep.values()]
             self._needs = functools.reduce(operator.or_, needs)
@@ -274,22 +276,27 @@ class _Group:
     def _batches(self, rows: list[list[int]], lengths: np.ndarray) -> Batches:
         """Return the batches; they are computed as the result is iterated over."""
         first = self._first
-        shared = None if first.graph else first.shared_tokens(self._needs, lengths)
+        shared = None
         if first.graph is None:
+            shared = first.shared_tokens(self._needs, lengths)
             self._prepare_biases(lengths)
-        if first.graph or first.backbone.reentrant:
-            streams, budget = STREAMS, STREAM_TOKENS
-        elif (
-            first.backbone.causal and first.device.type == "cpu"
-        ):  # in one stream, whose threads share the batch
-            streams, budget = 1, min(TOKEN_BUDGET, STREAM_TOKENS * torch.get_num_threads())
-        else:
-            streams, budget = 1, token_budget(first.device, first.backbone.token_rows.size(1))
-        computed_lengths = lengths if shared is None else lengths - shared.length
+        streams, budget = self._streams_and_budget()
+        computed_lengths = lengths
+        if shared is not None:
+            computed_lengths = lengths - shared.length
         batches = list(plan_batches(computed_lengths, token_budget=budget, most=self._most))
         splitter = BatchSplitter(lengths, first.device)
         compute = functools.partial(self._compute, rows, shared)
         return map_in_threads(functools.partial(splitter.run, compute), batches, most=streams)
+
+    def _streams_and_budget(self) -> tuple[int, int]:
+        """Return how many batches are computed at a time, and the tokens of each."""
+        backbone = self._first.backbone
+        if self._first.graph or backbone.reentrant:
+            return STREAMS, STREAM_TOKENS
+        if backbone.causal and backbone.device.type == "cpu":  # the threads share the batch
+            return 1, min(TOKEN_BUDGET, STREAM_TOKENS * torch.get_num_threads())
+        return 1, token_budget(backbone.device, backbone.token_rows.size(1))
 
     def _prepare_biases(self, lengths: np.ndarray) -> None:
         """Compute the biases of all sentence lengths at once, so that no order of batches shows in

@@ -62,14 +62,13 @@ def _first_last(context: BuildContext) -> States:
             f"states 'first-last:{argument}' are not known; valid: first-last, first-last:0,"
             " first-last:1"
         )
-    first, last = int(argument), context.backbone.n_layers
     if context.backbone.last_width != context.backbone.width:
         widths = (
             f"{context.backbone.width} dimensions in its layers, {context.backbone.last_width}"
             " after the last one"
         )
         raise UsageError(f"states 'first-last' have no mean: {widths}; take last or layer-K")
-    return _mean_of(first, last)
+    return _mean_of(int(argument), context.backbone.n_layers)
 
 
 def _mean_of(first: int, second: int) -> States:
@@ -83,12 +82,13 @@ def _layer(context: BuildContext) -> States:
     """Read one layer: ``layer-0`` the embedding layer, ``layer-L`` the last one, from the end
     ``layer--1``.
     """
-    argument, n_layers = context.argument or "", context.backbone.n_layers
-    number = int(argument) if re.fullmatch(r"-?\d+", argument, re.ASCII) else n_layers + 1
-    if not -n_layers - 1 <= number <= n_layers:
-        valid = f"layer-0 to layer-{n_layers}, or from the end layer--1 to layer--{n_layers + 1}"
+    argument = context.argument or ""
+    count = context.backbone.n_layers + 1  # the embedding layer included
+    is_number = re.fullmatch(r"-?\d+", argument, re.ASCII)
+    if not is_number or not -count <= int(argument) < count:
+        valid = f"layer-0 to layer-{count - 1}, or from the end layer--1 to layer--{count}"
         raise UsageError(f"states 'layer-{argument}' do not exist; valid: {valid}")
-    return _of_layer(number if number >= 0 else n_layers + 1 + number)
+    return _of_layer(int(argument) % count)
 
 
 def _of_layer(layer: int) -> States:
@@ -101,9 +101,12 @@ def _attention(context: BuildContext) -> States:
 
     ``attention:A-B`` takes the layers A to B, 1-based as in ``layer-K``; without them all.
     """
-    backbone, argument = context.backbone, context.argument or f"1-{context.backbone.n_layers}"
+    backbone = context.backbone
+    argument = context.argument or f"1-{backbone.n_layers}"
+    first = last = 0  # which do not exist
     match = re.fullmatch(r"(\d+)-(\d+)", argument, re.ASCII)
-    first, last = (int(number) for number in match.groups()) if match else (0, 0)
+    if match:
+        first, last = map(int, match.groups())
     if not 1 <= first <= last <= backbone.n_layers:
         valid = (
             f"its {backbone.n_layers} layers; give attention:A-B with 1 <= A <= B <="
@@ -183,13 +186,12 @@ def build_pooling(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) 
         states_spec = states_spec.replace("-", ":", 1)
     states_name, states_argument = split_spec(states_spec)
     if states_name not in STATES:
-        raise unknown(
-            "states of pooling",
-            states_name,
-            [name if name != "layer" else "layer-K" for name in STATES],
-        )
+        valid = [name.replace("layer", "layer-K") for name in STATES]
+        raise unknown("states of pooling", states_name, valid)
     joined = [_build_weights(spec, backbone, tensors) for spec in weights_spec.split("+")]
-    weights = joined[0] if len(joined) == 1 else Joined(joined)
+    weights = joined[0]
+    if len(joined) > 1:
+        weights = Joined(joined)
     context = BuildContext(states_argument, backbone, tensors)
     if states_name not in ("first-last", "layer", "attention"):
         context.no_argument(f"states {states_name!r} take")

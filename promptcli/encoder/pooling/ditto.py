@@ -40,8 +40,10 @@ class Ditto(Weights):
                 f"no head is known for backbone {backbone.name!r}: {search}; or give"
                 " ditto:LAYER-HEAD"
             )
+        layer = head = 0  # which do not exist
         match = re.fullmatch(r"(\d+)-(\d+)", name)
-        layer, head = (int(number) for number in match.groups()) if match else (0, 0)
+        if match:
+            layer, head = map(int, match.groups())
         if not (1 <= layer <= backbone.n_layers and 1 <= head <= backbone.n_heads):
             last = f"{backbone.n_layers}-{backbone.n_heads}"
             raise UsageError(
@@ -50,7 +52,8 @@ class Ditto(Weights):
             )
         backbone.require_seam("Ditto")
         self.spec = f"ditto:{layer}-{head}"
-        self._layer, self._head = layer - 1, head - 1
+        self._layer = layer - 1
+        self._head = head - 1
         self.needs = Needs(diagonals=frozenset({self._layer}))
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:

@@ -21,7 +21,9 @@ from promptcli.errors import UsageError, unknown
 
 TENSOR = "tfidf.idf"  #: each piece's idf, (v,)
 #: The words' pieces one after the other, the number of each word's pieces, and each word's idf.
-PIECES, LENGTHS, IDF = "tfidf.word_pieces", "tfidf.word_lengths", "tfidf.word_idf"
+PIECES = "tfidf.word_pieces"
+LENGTHS = "tfidf.word_lengths"
+IDF = "tfidf.word_idf"
 
 _CONTINUES = "##"  # WordPiece: before a piece that goes on with a word
 _BLANKS = ("Ġ", "▁")  # byte-level BPE, SentencePiece: before a piece that followed a space
@@ -32,13 +34,12 @@ Word = tuple[int, ...]
 
 def choose_granularity(context: BuildContext) -> Weights:
     """Return the weights of pieces, or those of words for ``tfidf:word``."""
-    if context.argument not in (None, "word"):
-        raise unknown(
-            "granularity of 'tfidf'",
-            str(context.argument),
-            ["word", "or none, which means word pieces"],
-        )
-    return WordTfIdf(context) if context.argument else TfIdf(context)
+    if context.argument is None:
+        return TfIdf(context)
+    if context.argument == "word":
+        return WordTfIdf(context)
+    valid = ["word", "or none, which means word pieces"]
+    raise unknown("granularity of 'tfidf'", context.argument, valid)
 
 
 class TfIdf(Weights):

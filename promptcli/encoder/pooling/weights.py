@@ -60,7 +60,9 @@ class Average(Weights):
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         lengths = batch.lengths.unsqueeze(1)
         total = weighted_sum(batch.real().to(states.dtype), states)
-        return total / (lengths.sqrt() if self.root else lengths)
+        if self.root:
+            return total / lengths.sqrt()
+        return total / lengths
 
 
 class Maximum(Weights):
@@ -75,7 +77,9 @@ class Maximum(Weights):
 class SquareRoot(Average):
     """``sqrt``: w_t = 1/sqrt(T)."""
 
-    spec, averaged, root = "sqrt", None, True
+    spec = "sqrt"
+    averaged = None
+    root = True
 
 
 class Weighted(Weights):
@@ -101,7 +105,8 @@ class From(Weights):
                 "weights 'weighted' (weightedmean) with include_prompt false are not read"
             )
         self.spec = f"from:{first};{weights.spec}"
-        self._first, self._weights = first, weights
+        self._first = first
+        self._weights = weights
 
     def pool(self, states: Tensor, batch: Batch, hidden: HiddenStates) -> Tensor:
         lengths = batch.host_lengths() - self._first

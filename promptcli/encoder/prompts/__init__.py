@@ -64,7 +64,9 @@ def prompts_of_mean(spec: str) -> list[str]:
 
     None for another.
     """
-    return spec.removeprefix(_MEAN).split(_BETWEEN) if spec.startswith(_MEAN) else []
+    if not spec.startswith(_MEAN):
+        return []
+    return spec.removeprefix(_MEAN).split(_BETWEEN)
 
 
 def mean_of(specs: Sequence[str]) -> str:

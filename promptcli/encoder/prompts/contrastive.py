@@ -54,23 +54,28 @@ class Contrastive(Prompt):
                 "the auxiliary of prompt 'contrastive' is a contrastive prompt itself; give a"
                 " template"
             )
-        self.template, self.shared = self._main.template, self._main.shared
+        self.template = self._main.template
+        self.shared = self._main.shared
         if self.template.touching != self._auxiliary.template.touching:
             both = f"{self.template.text!r} and {self._auxiliary.template.text!r}"
             raise UsageError(
                 f"templates {both} have different characters right around {SLOT}; give both the"
                 " same"
             )
-        known = KNOWN_SETTINGS.get(
-            last_part(backbone.name), (round(_SHARE * backbone.n_layers), _FACTOR)
-        )
-        layer, factor = known if match[1] is None else (int(match[1]), float(match[2]))
+        if match[1] is not None:
+            layer = int(match[1])
+            factor = float(match[2])
+        else:
+            usual = (round(_SHARE * backbone.n_layers), _FACTOR)
+            layer, factor = KNOWN_SETTINGS.get(last_part(backbone.name), usual)
         if layer >= backbone.n_layers:
             raise UsageError(
                 f"contrastive:{layer} does not exist; {backbone.name!r} has 0 to"
                 f" {backbone.n_layers - 1}"
             )
-        self.layer, self.factor, self.norm = layer, factor, match[3] is not None
+        self.layer = layer
+        self.factor = factor
+        self.norm = match[3] is not None
         self.spec = self.changed(layer, factor)
         self._backbone = backbone
 
@@ -98,15 +103,16 @@ class Contrastive(Prompt):
         )
 
     def _auxiliary_batch(self, batch: Batch) -> Batch:
-        backbone, own, other = self._backbone, self.template, self._auxiliary.template
-        begin, end = len(own.prefix), len(own.suffix)
+        """Return the batch's sentences in the auxiliary template."""
+        backbone = self._backbone
+        own = self.template
+        other = self._auxiliary.template
         limit = backbone.max_tokens - len(other.prefix) - len(other.suffix)
-        rows = [
-            [*other.prefix, *row[begin : count - end][:limit], *other.suffix]
-            for row, count in zip(
-                batch.host_ids().tolist(), batch.host_lengths().tolist(), strict=True
-            )
-        ]
+        counts = batch.host_lengths().tolist()
+        rows = []
+        for row, count in zip(batch.host_ids().tolist(), counts, strict=True):
+            sentence = row[len(own.prefix) : count - len(own.suffix)][:limit]
+            rows.append([*other.prefix, *sentence, *other.suffix])
         made = make_batch(rows, None, backbone.tokenizer.pad, backbone.device, backbone.max_tokens)
         if len(rows) > 1 and not torch.is_grad_enabled() and backbone.sees_all(made.ids.size(1)):
             made = replace(made, shared=self._shared_tokens)

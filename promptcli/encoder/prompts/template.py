@@ -51,41 +51,47 @@ class Template:
         touching = _last_word(before.split(MASK)[-1])
         self._after = _first_word(after.split(MASK)[0])
         if tokenizer.splits_punctuation:  # only letters join
-            touching = "" if _is_punctuation(touching[-1:]) else touching
-            self._after = "" if _is_punctuation(self._after[:1]) else self._after
+            if _is_punctuation(touching[-1:]):
+                touching = ""
+            if _is_punctuation(self._after[:1]):
+                self._after = ""
         before = before.removesuffix(touching)
         white = before[len(before.rstrip()) :]
-        begins = (
-            tokenizer.segment_blank
-            if before.endswith(MASK)
-            else not before.strip() and tokenizer.start_blank
-        )
+        if before.endswith(MASK):
+            adds_blank = tokenizer.segment_blank
+        else:
+            adds_blank = tokenizer.start_blank and not before.strip()
         # by the tokenizer, to a text that begins with none
-        self._added = " " if begins and white[:1] != " " else ""
+        self._added = " " if adds_blank and white[:1] != " " else ""
         self._before = self._added + white + touching
         #: Ids before the sentence's piece, first special token included.
         self.prefix = [
             *tokenizer.start,
             *self._side(before, starts_input=True, keep_blank=placeholder),
         ]
-        self.placeholder = len(self.prefix) if placeholder else None  #: its position
-        self.prefix += [tokenizer.pad] * placeholder
+        self.placeholder: int | None = None  #: its position
+        if placeholder:
+            self.placeholder = len(self.prefix)
+            self.prefix.append(tokenizer.pad)
         #: Ids after the sentence's piece, last special token included.
         self.suffix = [
             *self._side(after.removeprefix(self._after), starts_input=False),
             *tokenizer.end,
         ]
-        self._before_ids = tokenizer.encode([self._before])[0] if touching else []
-        self._after_ids = tokenizer.encode([self._after])[0] if self._after else []
+        self._before_ids: list[int] = []
+        if touching:
+            self._before_ids = tokenizer.encode([self._before])[0]
+        self._after_ids: list[int] = []
+        if self._after:
+            self._after_ids = tokenizer.encode([self._after])[0]
         self.left = [*self.prefix, *self._before_ids]  #: ids before [X], without any sentence
         self.right = [*self._after_ids, *self.suffix]  #: ids after [X]
         #: Positions of the masks, in order: those before [X] from the start, those after it from
         #: the end (-1 the last).
-        self.masks = [
-            place
-            for place, token in enumerate(self.prefix)
-            if MASK in before and token == tokenizer.mask
-        ]
+        self.masks: list[int] = []
+        if MASK in before:
+            places = range(len(self.prefix))
+            self.masks += [place for place in places if self.prefix[place] == tokenizer.mask]
         if MASK in after:
             places = range(-len(self.suffix), 0)
             self.masks += [place for place in places if self.suffix[place] == tokenizer.mask]
@@ -120,11 +126,15 @@ class Template:
         rule = rule or PLAIN
         pieces = []
         for sentence in sentences:
-            text = sentence.strip() if rule.strips else sentence
+            text = sentence
+            if rule.strips:
+                text = text.strip()
             if period:
                 text = with_period(text)
             text = rule.change(text) + self._after
-            pieces.append(text if self._needs_no_blank(text) else self._before + text)
+            if not self._needs_no_blank(text):
+                text = self._before + text
+            pieces.append(text)
         return pieces
 
     def _needs_no_blank(self, text: str) -> bool:
@@ -149,8 +159,10 @@ class Template:
         Cut the sentence, never the template.
         """
         self.check_room(max_length)
-        prefix, suffix = pack(self.prefix), pack(self.suffix)
-        before, after = pack(self._before_ids), pack(self._after_ids)
+        prefix = pack(self.prefix)
+        suffix = pack(self.suffix)
+        before = pack(self._before_ids)
+        after = pack(self._after_ids)
         # if neither tokenizer nor template adds a token, an empty sentence has none: it becomes one
         # of padding
         padding = pack([self._tokenizer.pad])
@@ -175,19 +187,19 @@ class Template:
             if number:
                 assert self._tokenizer.mask is not None
                 ids.append(self._tokenizer.mask)
-            added = (
-                self._tokenizer.segment_blank
-                if number
-                else starts_input and self._tokenizer.start_blank
-            )
-            before_mask = number < len(segments) - 1
+                adds_blank = self._tokenizer.segment_blank
+            else:
+                adds_blank = starts_input and self._tokenizer.start_blank
             # the space before the sentence belongs to it; one before the mask to the mask token, if
             # it takes one
-            keep = not self._tokenizer.mask_takes_blank if before_mask else keep_blank
-            words = segment if keep else segment.rstrip()
-            if words:
-                blank = " " if added and not words[0].isspace() else ""
-                ids += self._tokenizer.encode([blank + words])[0]
+            keeps = keep_blank
+            if number < len(segments) - 1:  # before a mask
+                keeps = not self._tokenizer.mask_takes_blank
+            if not keeps:
+                segment = segment.rstrip()
+            if segment:
+                blank = " " if adds_blank and not segment[0].isspace() else ""
+                ids += self._tokenizer.encode([blank + segment])[0]
         return ids
 
 
@@ -243,12 +255,16 @@ def with_period(text: str) -> str:
         return text + "."
     if text.endswith(_STOPS):
         return text
-    letter = next((sign for sign in reversed(text) if sign.isalpha()), "")
-    script = unicodedata.name(letter, "").partition(" ")[0] if letter else ""
+    letter = next((sign for sign in reversed(text) if sign.isalpha()), None)
+    if letter is None:
+        return text + "."
+    script = unicodedata.name(letter, "").partition(" ")[0]
     if script not in STOPS:
         return text + "."
     closing = (*_CLOSING, *_FURTHER.get(script, ()), *_FURTHER.get(STOPS[script], ()))
-    return text if text.endswith(closing) else text + STOPS[script]
+    if text.endswith(closing):
+        return text
+    return text + STOPS[script]
 
 
 def _prompteol(sentence: str) -> str:
@@ -256,17 +272,23 @@ def _prompteol(sentence: str) -> str:
     evaluation code).
     """
     quoted = sentence.replace('"', "'")
-    return quoted[:-1] + "." if quoted.endswith("?") else quoted
+    if quoted.endswith("?"):
+        return quoted[:-1] + "."
+    return quoted
 
 
 def _last_word(text: str) -> str:
     """Return the characters after the last white space."""
-    return text.split()[-1] if text and not text[-1].isspace() else ""
+    if not text or text[-1].isspace():
+        return ""
+    return text.split()[-1]
 
 
 def _first_word(text: str) -> str:
     """Return the characters before the first white space."""
-    return text.split(maxsplit=1)[0] if text and not text[0].isspace() else ""
+    if not text or text[0].isspace():
+        return ""
+    return text.split(maxsplit=1)[0]
 
 
 _TYPED_SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK|MASK)\])")
@@ -277,9 +299,10 @@ def lower(text: str) -> str:
 
     A typed special token stays one, as with a tokenizer that lower-cases.
     """
-    return "".join(
-        part if _TYPED_SPECIAL.match(part) else part.lower() for part in _TYPED_SPECIAL.split(text)
-    )
+    parts = _TYPED_SPECIAL.split(text)
+    for number in range(0, len(parts), 2):  # the others are the special tokens
+        parts[number] = parts[number].lower()
+    return "".join(parts)
 
 
 @dataclass(frozen=True)
