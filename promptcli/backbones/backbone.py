@@ -84,7 +84,9 @@ class Backbone:
         self.folder = folder  #: where its files are
         self._tensor_names = tensor_names
         self._padding: int = model.config.pad_token_id or 0  #: id, by the configuration
-        self._position_offset = self._padding + 1 if self.family.pads_before_positions else 0
+        self._position_offset = 0
+        if self.family.pads_before_positions:
+            self._position_offset = self._padding + 1
         #: Longest input in tokens, specials included.
         self.max_tokens: int = model.config.max_position_embeddings - self._position_offset
         if self.causal:
@@ -170,23 +172,26 @@ class Backbone:
         earlier layers come without a norm.
         """
         batch = without_shared(batch)
-        static = self._embeddings(batch).float() if needs.static else None
-        decoder = self.head.rows[batch.ids].float() if needs.decoder else None
+        static = decoder = None
+        if needs.static:
+            static = self._embeddings(batch).float()
+        if needs.decoder:
+            decoder = self.head.rows[batch.ids].float()
         attention = needs.diagonals | needs.matrices | needs.attended
         if not needs.layers and not attention:
             return HiddenStates(static=static, decoder=decoder)
-        places = (
-            slot_positions(batch, needs.slot)
-            if needs.slot is not None and _reads_slot_only(needs)
-            else None
-        )
+        places = lasts = None
+        if needs.slot is not None and _reads_slot_only(needs):
+            places = slot_positions(batch, needs.slot)
+        if batch.prepending or batch.contrast:
+            lasts = slot_positions(batch, LAST)
         seam = SeamCall(
             prefix=batch.prefix,
             diagonal_layers=needs.diagonals,
             matrix_layers=needs.matrices,
             prepending=batch.prepending,
             contrast=batch.contrast,
-            lasts=slot_positions(batch, LAST) if batch.prepending or batch.contrast else None,
+            lasts=lasts,
             mixture_layers=needs.attended,
             slots=places,
             stop=None if needs.layers else max(attention),
@@ -195,28 +200,28 @@ class Backbone:
         if attention - (seam.diagonals.keys() | seam.matrices.keys() | seam.mixtures.keys()):
             self.require_seam("Ditto" if needs.diagonals else "an attention matrix")
 
-        def read(layer: int) -> Tensor:
-            states: Tensor = (
-                output.last_hidden_state if layer == self.n_layers else output.hidden_states[layer]
-            )
+        layers = {}
+        for layer in needs.layers:
+            if layer == self.n_layers:
+                states = output.last_hidden_state
+            else:
+                states = output.hidden_states[layer]
             # the last layer of our own BERT may be at the slot alone
             if places is not None and states.size(1) > 1:
-                states = states[torch.arange(len(places), device=places.device), places].unsqueeze(
-                    1
-                )
-            return states.float()
-
+                rows = torch.arange(len(places), device=places.device)
+                states = states[rows, places].unsqueeze(1)
+            layers[layer] = states.float()
+        attended = {}
+        for layer, mixed in seam.mixtures.items():
+            attended[layer] = self.projection(layer)(mixed).float()
         return HiddenStates(
-            {layer: read(layer) for layer in needs.layers},
+            layers,
             static,
             decoder,
             seam.diagonals,
             seam.matrices,
-            {
-                layer: self.projection(layer)(mixed).float()
-                for layer, mixed in seam.mixtures.items()
-            },
-            None if places is None else needs.slot,
+            attended,
+            slot=needs.slot if places is not None else None,
         )
 
     def mixture(self, batch: Batch, layer: int) -> Tensor:
@@ -238,20 +243,22 @@ class Backbone:
 
     def _pass(self, batch: Batch, needs: Needs, seam: SeamCall) -> Any:
         """Run the model on a batch without shared tokens; None if the seam ended the pass early."""
-        options: dict[str, Any] = {"seam": seam} if self.family.seam else {}
-        if (
-            seam.slots is not None
-            and needs.layers == {self.n_layers}
-            and isinstance(self.model, BertModel)
-        ):
-            options["slots"] = None if needs.attended else seam.slots
+        options: dict[str, Any] = {}
+        if self.family.seam:
+            options["seam"] = seam
+        last_only = needs.layers == {self.n_layers} and not needs.attended
+        if last_only and isinstance(self.model, BertModel):
+            options["slots"] = seam.slots
         # causal models take positions with gaps for several texts in a row, unless there is a mask;
         # on a GPU they would wait for it to look for gaps
-        masked = batch.padded or (
+        mask = None
+        if batch.padded or (
             self.causal and (batch.positions is not None or self.device.type == "cuda")
-        )
+        ):
+            mask = batch.real().long()
         with contextlib.ExitStack() as stack, contextlib.suppress(Stopped):
-            if (change := batch.augment) is not None:
+            change = batch.augment
+            if change is not None:
                 stack.enter_context(
                     self._embedding_layer.register_forward_hook(lambda *given: change(given[2]))
                 )
@@ -259,7 +266,7 @@ class Backbone:
                 stack.enter_context(tf32_products())
             return self.model(
                 **self._tokens_of(batch),
-                attention_mask=batch.real().long() if masked else None,
+                attention_mask=mask,
                 position_ids=self._positions(batch),
                 output_hidden_states=not needs.layers <= {self.n_layers},
                 **options,
@@ -323,32 +330,37 @@ class Backbone:
         if batch.prefix is not None:
             # as the code of DCPCSE, and peft, count them
             positions = positions + batch.prefix[0][0].size(-2)
-        return positions if batch.raw_positions else positions + self._position_offset
+        if batch.raw_positions:
+            return positions
+        return positions + self._position_offset
 
     def _positions_of_others(self, batch: Batch) -> Tensor:
         """Return the positions of tokens among which padding was typed, which RoBERTa does not
         count (n, t).
         """
         others = (batch.ids != self._padding).long()
-        before = 0 if batch.prefix is None else batch.prefix[0][0].size(-2)
+        before = 0
+        if batch.prefix is not None:
+            before = batch.prefix[0][0].size(-2)
         return (others.cumsum(dim=1) + before) * others + self._padding
 
     def _tokens_of(self, batch: Batch) -> dict[str, Tensor]:
         if batch.soft is None:
             return {"input_ids": batch.ids}
+        embedded = self._embeddings(batch)
         # Gemma's own look-up multiplies by it
         scale = getattr(self.model.get_input_embeddings(), "embed_scale", None)
-        embedded = self._embeddings(batch)
-        return {"inputs_embeds": embedded if scale is None else embedded * scale.to(embedded.dtype)}
+        if scale is not None:
+            embedded = embedded * scale.to(embedded.dtype)
+        return {"inputs_embeds": embedded}
 
     def _embeddings(self, batch: Batch) -> Tensor:
         rows = self.token_rows[batch.ids]
         if batch.soft is None:
             return rows
         lines = torch.arange(batch.ids.size(0), device=batch.ids.device).unsqueeze(1)
-        return rows.index_put(
-            (lines, batch.soft.slots), batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1)
-        )
+        vectors = batch.soft.vectors.to(rows.dtype).expand(len(lines), -1, -1)
+        return rows.index_put((lines, batch.soft.slots), vectors)
 
     def require_seam(self, wanted: str) -> None:
         """Prove, at first need, that the attention seam computes what the model computes."""

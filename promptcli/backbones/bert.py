@@ -138,9 +138,9 @@ class _SelfAttention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.n_heads = config.num_attention_heads
-        self.query, self.key, self.value = (
-            nn.Linear(config.hidden_size, config.hidden_size) for _ in range(3)
-        )
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
 
     def by_heads(self, states: Tensor) -> Tensor:
@@ -153,7 +153,8 @@ class _SelfAttention(nn.Module):
         """Return the heads' mixtures, (n, t, d), or at the slots alone, (n, 1, d): one query, keys
         of every token.
         """
-        keys, values = self.by_heads(self.key(hidden)), self.by_heads(self.value(hidden))
+        keys = self.by_heads(self.key(hidden))
+        values = self.by_heads(self.value(hidden))
         probability = self.dropout.p if self.training else 0.0
         if slots is None:
             queries = self.by_heads(self.query(hidden))
@@ -163,7 +164,8 @@ class _SelfAttention(nn.Module):
         if seam is not None and seam.prefix is not None:
             keys, values, mask = with_prefix(seam.prefix[-1], keys, values, mask)
         scale = queries.size(-1) ** -0.5
-        return attend(queries, keys, values, mask, probability, scale).transpose(1, 2).flatten(2)
+        mixed = attend(queries, keys, values, mask, probability, scale)
+        return mixed.transpose(1, 2).flatten(2)
 
 
 class _Residual(nn.Module):
@@ -184,7 +186,8 @@ class _Residual(nn.Module):
 class _Layer(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        width, inner = config.hidden_size, config.intermediate_size
+        width = config.hidden_size
+        inner = config.intermediate_size
         self.attention = nn.ModuleDict(
             {"self": _SelfAttention(config), "output": _Residual(width, config)}
         )
@@ -200,10 +203,11 @@ class _Layer(nn.Module):
         slots: Tensor | None = None,
     ) -> Tensor:
         mixed = self.attention["self"](hidden, mask, seam, slots)
-        attended = self.attention["output"](mixed, hidden if slots is None else _at(hidden, slots))
-        output: Tensor = self.output(
-            self.activation(self.intermediate["dense"](attended)), attended
-        )
+        if slots is not None:
+            hidden = _at(hidden, slots)
+        attended = self.attention["output"](mixed, hidden)
+        inner = self.activation(self.intermediate["dense"](attended))
+        output: Tensor = self.output(inner, attended)
         return output
 
 
@@ -219,18 +223,19 @@ class BertModel(nn.Module):
         self.config = config
         assert family.plan is not None
         self.base_model_prefix = family.plan.prefix
-        self._first_position = config.pad_token_id + 1 if family.pads_before_positions else 0
+        self._first_position = 0
+        if family.pads_before_positions:
+            self._first_position = config.pad_token_id + 1
         self.embeddings = _Embeddings(config, family)
         if config.embedding_size not in (0, config.hidden_size):
             self.embeddings_project = nn.Linear(config.embedding_size, config.hidden_size)
         self.encoder = nn.ModuleDict(
             {"layer": nn.ModuleList(_Layer(config) for _ in range(config.num_hidden_layers))}
         )
-        self.pooler = (
-            nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.hidden_size)})
-            if pooler
-            else None
-        )
+        self.pooler: nn.ModuleDict | None = None
+        if pooler:
+            dense = nn.Linear(config.hidden_size, config.hidden_size)
+            self.pooler = nn.ModuleDict({"dense": dense})
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embeddings.word_embeddings
@@ -250,25 +255,29 @@ class BertModel(nn.Module):
         The mask (n, t) is None without padding, positions are (n or 1, t); at ``slots`` (n,), one
         position of each sentence, only the last layer is computed.
         """
-        words = (
-            self.embeddings.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
-        )
+        if inputs_embeds is None:
+            inputs_embeds = self.embeddings.word_embeddings(input_ids)
         if position_ids is None:
-            position_ids = (
-                torch.arange(words.size(1), device=words.device).unsqueeze(0) + self._first_position
-            )
-        hidden = self.embeddings(words, position_ids)
+            places = torch.arange(inputs_embeds.size(1), device=inputs_embeds.device)
+            position_ids = places.unsqueeze(0) + self._first_position
+        hidden = self.embeddings(inputs_embeds, position_ids)
         if hasattr(self, "embeddings_project"):
             hidden = self.embeddings_project(hidden)
-        mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
-        outputs = [hidden] if output_hidden_states else []
+        mask = None
+        if attention_mask is not None:
+            mask = attention_mask.bool()[:, None, None, :]
+        outputs = []
+        if output_hidden_states:
+            outputs.append(hidden)
         *layers, last = self.encoder["layer"].children()
         for layer in layers:
             hidden = layer(hidden, mask, seam)
             if output_hidden_states:
                 outputs.append(hidden)
         hidden = last(hidden, mask, seam, slots)
-        return BertOutput(hidden, (*outputs, hidden) if output_hidden_states else ())
+        if not output_hidden_states:
+            return BertOutput(hidden, ())
+        return BertOutput(hidden, (*outputs, hidden))
 
 
 def _at(hidden: Tensor, slots: Tensor) -> Tensor:
@@ -285,13 +294,15 @@ def load_bert(
         model = BertModel(config, family, pooler=pooler)
     wanted = model.state_dict()
     tensors: dict[str, Tensor] = {}
-    unexpected, mismatched = [], []
+    unexpected = []
+    mismatched = []
     for path in files:
         with safe_open(path, framework="pt") as file:
             for stored in file.keys():
                 name = stored.removeprefix(f"{model.base_model_prefix}.")
                 for old, new in _OLD_NAMES.items():
-                    name = name.removesuffix(old) + new if name.endswith(old) else name
+                    if name.endswith(old):
+                        name = name.removesuffix(old) + new
                 if name not in wanted:
                     unexpected.append(stored)
                 elif (shape := file.get_slice(stored).get_shape()) != list(wanted[name].shape):

@@ -6,6 +6,7 @@ many ways on a faulty one. Here the former is refused and the latter becomes one
 """
 
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -140,10 +141,16 @@ def load_model(kind: Any, folder: Path, **options: Any) -> tuple[Any, dict[str, 
 def reason(error: BaseException) -> str:
     """Return a library's message as one line, cut."""
     text = one_line(error)
-    if not text or isinstance(error, _FAULTS):
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    text = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return text if len(text) <= _CUT else f"{text[: _CUT - 3]}..."
+    if not text:
+        text = type(error).__name__
+    elif isinstance(error, _FAULTS):
+        text = f"{type(error).__name__}: {text}"
+    for letter in set(text):
+        if not letter.isprintable():
+            text = text.replace(letter, "?")
+    if len(text) > _CUT:
+        text = f"{text[: _CUT - 3]}..."
+    return text
 
 
 def read_config(what: str, folder: Path) -> dict[str, Any]:
@@ -223,9 +230,10 @@ def named_inside(what: str, folder: Path, name: str, file: str) -> Path:
 
 def check_regular_files(what: str, folder: Path, patterns: Sequence[str]) -> None:
     """Refuse a folder in which a file to be read is a pipe or a device, which may never end."""
-    for path in (path for pattern in patterns for path in folder.glob(pattern)):
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise UsageError(f"{path.name} of {what} is a pipe or a device; put a file there")
+    for pattern in patterns:
+        for path in folder.glob(pattern):
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise UsageError(f"{path.name} of {what} is a pipe or a device; put a file there")
 
 
 def json_field(path: Path, field: str) -> Any:
@@ -234,7 +242,9 @@ def json_field(path: Path, field: str) -> Any:
         content = json.loads(path.read_bytes())
     except (ValueError, OSError, RecursionError):  # said by whoever needs the file
         return None
-    return content.get(field) if isinstance(content, dict) else None
+    if not isinstance(content, dict):
+        return None
+    return content.get(field)
 
 
 def tensor_names(path: Path) -> frozenset[str]:
@@ -279,16 +289,16 @@ def check_files(what: str, weights: Sequence[Path], config: Mapping[str, Any]) -
         raise UsageError(
             f"config.json of {what} has pad_token_id {pad}; its ids go from 0 to {rows - 1}"
         )
-    sides = {side for shape in shapes.values() for side in shape}
+    sides = set(itertools.chain.from_iterable(shapes.values()))
     for field, most in _MOST.items():
         value = config.get(field)
-        if isinstance(value, int) and (value not in sides if most is None else value > most):
-            why = (
-                "and none of its tensors has that size"
-                if most is None
-                else "which no model of its family has"
-            )
-            raise UsageError(f"config.json of {what} has {field} {value}, {why}")
+        if not isinstance(value, int):
+            continue
+        has = f"config.json of {what} has {field} {value}"
+        if most is None and value not in sides:
+            raise UsageError(f"{has}, and none of its tensors has that size")
+        if most is not None and value > most:
+            raise UsageError(f"{has}, which no model of its family has")
     return frozenset(shapes)
 
 
@@ -343,7 +353,8 @@ def check_vocabulary(what: str, folder: Path, tokenizer: PieceTokenizer, rows: i
     """Compare the tokenizer with the table of v embeddings, ``rows``, and with its folder's own
     files.
     """
-    size, highest = tokenizer.size, tokenizer.highest
+    size = tokenizer.size
+    highest = tokenizer.highest
     if highest >= rows:
         last = f"{highest} ({shown(tokenizer.text(highest))}): they are not of one model"
         raise UsageError(

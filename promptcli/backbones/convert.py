@@ -18,15 +18,13 @@ def convert_apart(file: Path, target: Path) -> None:
     command = python_command("promptcli.backbones.convert", str(file), str(target))
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST, check=False)
-        reason = (
-            ""
-            if ran.returncode == 0
-            else next(iter(ran.stderr.strip().splitlines()[-1:]), "no reason given")
-        )
     except subprocess.TimeoutExpired:
         reason = f"it took longer than {_LONGEST} s"
-    if reason:
-        raise UsageError(f"{file} was not converted, and nothing in it was run: {reason[:200]}")
+    else:
+        if ran.returncode == 0:
+            return
+        *_, reason = ["no reason given", *ran.stderr.strip().splitlines()]
+    raise UsageError(f"{file} was not converted, and nothing in it was run: {reason[:200]}")
 
 
 def _convert(pickle: Path, target: Path) -> None:

@@ -31,13 +31,13 @@ def choose_device(name: str) -> str:
     if name == "auto":
         return next(kind for kind, usable in available.items() if usable)
     kind, colon, number = name.partition(":")
-    if kind not in available or (
-        colon and not (kind == "cuda" and re.fullmatch("[0-9]{1,3}", number))
-    ):
-        raise unknown(
-            "device", name, ["auto", *(kind for kind, usable in available.items() if usable)]
-        )
-    count = torch.cuda.device_count() if kind == "cuda" else int(available[kind])
+    is_numbered = kind == "cuda" and re.fullmatch("[0-9]{1,3}", number)
+    if kind not in available or (colon and not is_numbered):
+        usable = [kind for kind in available if available[kind]]
+        raise unknown("device", name, ["auto", *usable])
+    count = int(available[kind])
+    if kind == "cuda":
+        count = torch.cuda.device_count()
     if not available[kind] or int(number or 0) >= count:
         raise UsageError(
             f"device {name!r} is not available: this machine has {count} of its kind; give auto"
@@ -57,7 +57,9 @@ def weights_dtype(name: str, device: str) -> torch.dtype | None:
                 f"dtype {TF32} is a GPU's way to multiply, and the device is {device}; give float32"
             )
         return torch.float32
-    return None if name == "stored" else choose_dtype(name, device)
+    if name == "stored":
+        return None
+    return choose_dtype(name, device)
 
 
 @contextlib.contextmanager

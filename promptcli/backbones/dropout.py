@@ -8,11 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 # integers as wide as a number, by its bytes
-_WHOLE = {
-    2: torch.int16,
-    4: torch.int32,
-    8: torch.int64,
-}
+_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _LEVELS = 2**16  # sixteen random bits a number: the probability is right to 1/131,072
 
 
@@ -23,26 +19,31 @@ class FastDropout(nn.Dropout):
         """Return the input with each number dropped with probability p, the others scaled by 1 / (1
         - p).
         """
-        return dropout(input, self.p) if self.training else input
+        if not self.training:
+            return input
+        return dropout(input, self.p)
 
 
 def dropout(numbers: Tensor, probability: float, before: Tensor | None = None) -> Tensor:
     """Return ``numbers`` with dropout, plus ``before``."""
     if probability and numbers.device.type == "cpu":
-        kept, scale = _keep(numbers.shape, probability), 1 / (1 - probability)
+        kept = _keep(numbers.shape, probability)
+        scale = 1 / (1 - probability)
         masked: Tensor = _Masked.apply(numbers, kept, scale, before)  # type: ignore[no-untyped-call]
         return masked
-    dropped = functional.dropout(numbers, probability) if probability else numbers
-    return dropped if before is None else dropped + before
+    if probability:
+        numbers = functional.dropout(numbers, probability)
+    if before is not None:
+        numbers = numbers + before
+    return numbers
 
 
 def dropped_copies(numbers: Tensor, count: int, probability: float) -> Tensor:
     """Return ``count`` copies (L, count, ...) of numbers (L, ...), each with its own dropout."""
-    on_cpu = numbers.device.type == "cpu"
-    copied = (numbers / (1 - probability) if on_cpu else numbers).unsqueeze(1)
-    copies = copied.expand(-1, count, *(-1 for _ in numbers.shape[1:]))
-    if not on_cpu:
-        return functional.dropout(copies, probability)
+    shape = (-1, count, *(-1 for _ in numbers.shape[1:]))
+    if numbers.device.type != "cpu":
+        return functional.dropout(numbers.unsqueeze(1).expand(shape), probability)
+    copies = (numbers / (1 - probability)).unsqueeze(1).expand(shape)
     dropped: Tensor = _Masked.apply(copies, _keep(copies.shape, probability), 1, None)  # type: ignore[no-untyped-call]
     return dropped
 
@@ -58,7 +59,9 @@ class _Masked(torch.autograd.Function):
         ctx: Any, numbers: Tensor, kept: Tensor, scale: float, before: Tensor | None
     ) -> Tensor:
         ctx.save_for_backward(kept)
-        ctx.scale, ctx.dtype, ctx.added = scale, numbers.dtype, before is not None
+        ctx.scale = scale
+        ctx.dtype = numbers.dtype
+        ctx.added = before is not None
         if before is None:
             return _scaled(numbers, kept, scale)
         return torch.add(before, _zeroed(numbers, _bits(kept, numbers)), alpha=scale)
@@ -67,7 +70,9 @@ class _Masked(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, Tensor | None]:
         (kept,) = ctx.saved_tensors
         scaled = _scaled(gradients[0], kept, ctx.scale).to(ctx.dtype)  # rounded once
-        return scaled, None, None, gradients[0] if ctx.added else None
+        if not ctx.added:
+            return scaled, None, None, None
+        return scaled, None, None, gradients[0]
 
 
 def dropped_product(weights: Tensor, values: Tensor, probability: float) -> Tensor:
@@ -97,7 +102,8 @@ class _MaskedProduct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         weights, values, kept = ctx.saved_tensors
-        gradient, bits = gradients[0] * ctx.scale, _bits(kept, weights)
+        gradient = gradients[0] * ctx.scale
+        bits = _bits(kept, weights)
         of_weights = _zero(gradient @ values.transpose(-1, -2), bits)
         return of_weights, _zeroed(weights, bits).transpose(-1, -2) @ gradient, None, None
 
@@ -124,11 +130,10 @@ def _zero(numbers: Tensor, bits: Tensor) -> Tensor:
 
 def _scaled(numbers: Tensor, kept: Tensor, scale: float) -> Tensor:
     """Return numbers x kept x scale; a scale of 1 costs no pass over them."""
-    return (
-        _zeroed(numbers, _bits(kept, numbers))
-        if scale == 1
-        else _zero(numbers.mul(scale), _bits(kept, numbers))
-    )
+    bits = _bits(kept, numbers)
+    if scale == 1:
+        return _zeroed(numbers, bits)
+    return _zero(numbers.mul(scale), bits)
 
 
 def _keep(shape: torch.Size, probability: float) -> Tensor:

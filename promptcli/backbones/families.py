@@ -118,4 +118,6 @@ def family_of(config: Mapping[str, Any]) -> str | None:
     family = config.get("model_type")
     if not isinstance(family, str):
         return None
-    return f"{family}-bidirectional" if config.get("use_bidirectional_attention") else family
+    if config.get("use_bidirectional_attention"):
+        return f"{family}-bidirectional"
+    return family

@@ -46,9 +46,9 @@ class MLMHead(nn.Module):
     def to_logits(self, hidden: Tensor) -> Tensor:
         """Return decoder(T(h)) with its bias, (n, v) float32."""
         logits: Tensor = self.decoder(hidden.to(self._dtype)).float()
-        return (
-            logits if self._softcap is None else self._softcap * torch.tanh(logits / self._softcap)
-        )
+        if self._softcap is not None:
+            logits = self._softcap * torch.tanh(logits / self._softcap)
+        return logits
 
     @property
     def rows(self) -> Tensor:
@@ -83,12 +83,14 @@ def load_head(folder: Path, name: str, family: str, tensor_names: frozenset[str]
         ],
     )
     try:
-        steps = [nn.GELU() if step == GELU else model.get_submodule(step) for step in row.transform]
-        head = (
-            MLMHead(nn.Sequential(*steps), model.get_submodule(row.decoder))
-            .eval()
-            .requires_grad_(False)
-        )
+        steps = []
+        for step in row.transform:
+            if step == GELU:
+                steps.append(nn.GELU())
+            else:
+                steps.append(model.get_submodule(step))
+        head = MLMHead(nn.Sequential(*steps), model.get_submodule(row.decoder))
+        head.eval().requires_grad_(False)
     except AttributeError:  # DeBERTa's newer checkpoints are laid out otherwise
         raise lacking from None
     check_finite(what, head)

@@ -50,5 +50,8 @@ def portable_name(name: str) -> str:
     """
     if words_only(name):
         path = Path(name.removeprefix(_WORD_VECTORS))
-        return f"{_WORD_VECTORS}{path.resolve()}" if path.is_file() else name
-    return str(Path(name).resolve()) if Path(name).is_dir() else name
+        if path.is_file():
+            return f"{_WORD_VECTORS}{path.resolve()}"
+    elif Path(name).is_dir():
+        return str(Path(name).resolve())
+    return name

@@ -20,10 +20,12 @@ from promptcli.storage.tensors import load_tensors
 
 PREFIX_TUNING = "PREFIX_TUNING"  #: peft's name for keys and values in front of every layer's own
 _IN_THE_INPUT = ("PROMPT_TUNING", "P_TUNING", "MULTITASK_PROMPT_TUNING", "CPT", "ADAPTION_PROMPT")
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
 ALPHA = "lora_alpha"
 _HINT = "save it again (peft: save_pretrained)"
-_DOWN, _UP = ".lora_A.default.weight", ".lora_B.default.weight"
+_DOWN = ".lora_A.default.weight"
+_UP = ".lora_B.default.weight"
 #: Fields of an adapter's configuration -> what a plain LoRA has there; others are other formulas.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
@@ -79,7 +81,9 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
     """Add an adapter to the weights of the model that it was trained on, in place."""
     alpha = float(tensors[ALPHA])
     parts = {name.removesuffix(_DOWN) for name in tensors if name.endswith(_DOWN)}
-    known = {ALPHA, *(name + end for name in parts for end in (_DOWN, _UP))}
+    known = {ALPHA}
+    for name in parts:
+        known |= {name + _DOWN, name + _UP}
     modules = dict(model.named_modules())
     for name in sorted(known ^ set(tensors)) or sorted(parts - modules.keys()):
         raise UsageError(
@@ -87,11 +91,9 @@ def merge_lora(what: str, model: Any, tensors: Mapping[str, Tensor]) -> None:
         )
     with torch.no_grad():
         for name in sorted(parts):
-            weight, down, up = (
-                modules[name].weight,
-                tensors[name + _DOWN].float(),
-                tensors[name + _UP].float(),
-            )
+            weight = modules[name].weight
+            down = tensors[name + _DOWN].float()
+            up = tensors[name + _UP].float()
             if up.dim() != 2 or down.dim() != 2 or up.size(1) != len(down):
                 raise UsageError(
                     f"{what} has tensors of {name} that are not (out, r) and (r, in); {_HINT}"

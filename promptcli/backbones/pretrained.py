@@ -91,9 +91,15 @@ def load_pretrained(
         checking.check_folder(what, folder, config)
         names = checking.check_files(what, weights, config)
         causal = FAMILIES[family].causal
-        tokens = folder / OWN_TOKENIZER if (folder / OWN_TOKENIZER).is_dir() else folder
-        wordpiece = read_wordpiece(tokens, config) if family == "bert" else None
-        pieces = PieceTokenizer(wordpiece or checking.load_tokenizer(tokens), what, causal=causal)
+        tokens = folder / OWN_TOKENIZER
+        if not tokens.is_dir():
+            tokens = folder
+        tokenizer: Any = None
+        if family == "bert":
+            tokenizer = read_wordpiece(tokens, config)
+        if tokenizer is None:
+            tokenizer = checking.load_tokenizer(tokens)
+        pieces = PieceTokenizer(tokenizer, what, causal=causal)
         if causal and dtype is None:
             dtype = _stored_dtype(weights, device)
         if (plain := read_bert_config(family, config)) is not None:
@@ -221,11 +227,9 @@ def locate(
     try:
         return _snapshot(repository, wanted or None, files, one_of, local=False)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        why = (
-            "it cannot be reached"
-            if isinstance(error, LocalEntryNotFoundError)
-            else checking.reason(error)
-        )
+        why = checking.reason(error)
+        if isinstance(error, LocalEntryNotFoundError):
+            why = "it cannot be reached"
         raise NotFoundError(f"backbone {name!r} could not be fetched from the hub: {why}") from None
 
 
@@ -305,15 +309,17 @@ def weights_digest(folder: Path) -> str:
 
 def _known_as(folder: Path, digest: str) -> str:
     record = checking.json_field(folder / "promptcli.json", "backbone")
-    unchanged = isinstance(record, dict) and record.get("written") == digest
-    return str(record["weights"]) if unchanged else digest
+    if isinstance(record, dict) and record.get("written") == digest:
+        return str(record["weights"])
+    return digest
 
 
 def weight_files(what: str, folder: Path) -> list[Path]:
     """Return the safetensors files, in order; pickles are refused with the reason."""
     shards = checking.json_field(folder / _SHARDS, "weight_map")
-    for name in set(map(str, shards.values())) if isinstance(shards, dict) else ():
-        checking.named_inside(what, folder, name, _SHARDS)
+    if isinstance(shards, dict):
+        for name in set(map(str, shards.values())):
+            checking.named_inside(what, folder, name, _SHARDS)
     files = sorted(path for path in folder.glob("*.safetensors") if path.name != _NUMBERS)
     if files:
         return files
@@ -338,8 +344,11 @@ def _stored_dtype(weights: Sequence[Path], device: str) -> torch.dtype:
     for path in weights:
         with safe_open(path, framework="pt") as file:
             dtypes.update(file.get_slice(name).get_dtype() for name in file.keys())
-    stored = _DTYPES.get(dtypes.most_common(1)[0][0], torch.float32) if dtypes else torch.float32
-    return stored if computes(stored, device) else torch.float32
+    for name, _ in dtypes.most_common(1):
+        stored = _DTYPES.get(name, torch.float32)
+        if computes(stored, device):
+            return stored
+    return torch.float32
 
 
 def _load_body(
@@ -362,13 +371,12 @@ def _load_body(
 def check_probe(what: str, backbone: Backbone) -> None:
     """Compute two different texts; refuse a backbone that does not tell them apart."""
     tokenizer = backbone.tokenizer
-    first, second = (dict.fromkeys(ids) for ids in tokenizer.encode(PROBES))
-    specials = tokenizer.specials
-    pair = [
-        next((token for token in ids if token not in other and token not in specials), None)
-        for ids, other in ((first, second), (second, first))
-    ]
-    if None in pair:
+    first, second = tokenizer.encode(PROBES)
+    pair = []
+    for text, other in ((first, second), (second, first)):
+        shared = {*other, *tokenizer.specials}
+        pair += [token for token in text if token not in shared][:1]
+    if len(pair) < 2:
         raise UsageError(
             f"the vocabulary of {what} has no word of any script: different texts look the same"
             " to it"

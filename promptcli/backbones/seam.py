@@ -68,9 +68,10 @@ class SeamCall:
             changed = self.contrast(mixed[rows, self.lasts].flatten(1))
             mixed = mixed.index_put((rows, self.lasts), changed.view(-1, *mixed.shape[2:]))
         if layer in self.mixture_layers:
-            self.mixtures[layer] = (
-                mixed if self.slots is None else mixed[rows, self.slots].unsqueeze(1)
-            ).flatten(2)
+            wanted = mixed
+            if self.slots is not None:
+                wanted = mixed[rows, self.slots].unsqueeze(1)
+            self.mixtures[layer] = wanted.flatten(2)
         if layer == self.stop:
             raise Stopped
         return mixed
@@ -118,7 +119,8 @@ def _prepend(
     assert seam.lasts is not None
     rows = torch.arange(hidden.size(0), device=hidden.device)
     slots = torch.full_like(rows, seam.prepending.slot)
-    return (hidden.index_put((rows, slots), hidden[rows, seam.lasts]), *rest), options
+    replaced = hidden.index_put((rows, slots), hidden[rows, seam.lasts])
+    return (replaced, *rest), options
 
 
 def attention(
@@ -157,15 +159,18 @@ def attention(
         (n, t, h, d/h), and None instead of the attention matrix, which goes into the call if it is
         wanted.
     """
-    scale = query.size(-1) ** -0.5 if scaling is None else scaling
-    layer = seam.next_layer() if seam is not None else 0
+    scale = scaling
+    if scale is None:
+        scale = query.size(-1) ** -0.5
+    layer = 0
+    if seam is not None:
+        layer = seam.next_layer()
     length = query.size(2)
-    # under autocast rotary positions leave them in float32
-    query, key = (
-        query.to(value.dtype),
-        key.to(value.dtype),
-    )
-    causal = getattr(module, "is_causal", False) if is_causal is None else is_causal
+    query = query.to(value.dtype)  # under autocast rotary positions leave them in float32
+    key = key.to(value.dtype)
+    causal = is_causal
+    if causal is None:
+        causal = getattr(module, "is_causal", False)
     wants_diagonal = seam is not None and layer in seam.diagonal_layers
     plain = seam is None or not (
         wants_diagonal or seam.prefix is not None or layer in seam.matrix_layers
@@ -173,33 +178,34 @@ def attention(
     if seam is not None and seam.kept is not None:
         seam.kept.append((key, value))
     if attention_mask is None and causal and length > 1 and (not plain or dropout or softcap):
-        attention_mask = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()[
-            None, None
-        ]
+        seen = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
+        attention_mask = seen[None, None]
     if seam is not None and seam.prefix is not None:
         key, value, attention_mask = with_prefix(seam.prefix[layer], key, value, attention_mask)
     if key.size(1) < query.size(1):
-        key, value = (
-            part.repeat_interleave(query.size(1) // part.size(1), dim=1) for part in (key, value)
-        )
+        repeats = query.size(1) // key.size(1)
+        key = key.repeat_interleave(repeats, dim=1)
+        value = value.repeat_interleave(repeats, dim=1)
     if seam is not None and layer in seam.matrix_layers:
-        seam.matrices[layer] = kernels.scores(query, key, attention_mask, scale, softcap).softmax(
-            -1
-        )
+        scores = kernels.scores(query, key, attention_mask, scale, softcap)
+        seam.matrices[layer] = scores.softmax(-1)
     if seam is None or not wants_diagonal:
         only_causal = attention_mask is None and causal and length > 1
         output = attend(
             query, key, value, attention_mask, dropout, scale, softcap, causal=only_causal
         )
     else:
-        own = kernels.capped((query.float() * key[:, :, -length:].float()).sum(-1) * scale, softcap)
+        products = (query.float() * key[:, :, -length:].float()).sum(-1)
+        own = kernels.capped(products * scale, softcap)
         output, logsumexp = kernels.attention_with_logsumexp(
             query, key, value, attention_mask, scale, softcap
         )
         # a_ii = exp(q_i . k_i * scale) / sum_j exp(q_i . k_j * scale)
         seam.diagonals[layer] = (own - logsumexp).exp()
     mixed = output.transpose(1, 2).contiguous()
-    return (mixed if seam is None else seam.pass_on(layer, mixed)), None
+    if seam is not None:
+        mixed = seam.pass_on(layer, mixed)
+    return mixed, None
 
 
 def attend(
@@ -233,9 +239,8 @@ def with_prefix(
     n = key.size(0)
     keys, values = (part.expand(n, *part.shape[-3:]).to(key.dtype) for part in prefix)
     if mask is not None:
-        mask = functional.pad(
-            mask, (keys.size(-2), 0), value=True if mask.dtype == torch.bool else 0.0
-        )
+        attended = True if mask.dtype == torch.bool else 0.0
+        mask = functional.pad(mask, (keys.size(-2), 0), value=attended)
     return torch.cat([keys, key], -2), torch.cat([values, value], -2), mask
 
 

@@ -68,9 +68,8 @@ class Batch:
 
     ids: Tensor  #: (n, t) token ids
     lengths: Tensor  #: (n,) tokens of each input, specials and template included
-    mask_slots: Tensor | None = (
-        None  #: (n, k) positions of the template's masks, or None if it has none
-    )
+    #: (n, k) positions of the template's masks, or None if it has none
+    mask_slots: Tensor | None = None
     #: (n, t) or (1, t) positions counted from 0, or None for 0..t-1
     positions: Tensor | None = None
     raw_positions: bool = False  #: the family's own offset is not added to ``positions``
@@ -84,7 +83,7 @@ class Batch:
     augment: Callable[[Tensor], Tensor] | None = None  #: changes the embeddings (n, t, e)
     #: ``lengths`` in host memory, so that reading them waits for no device.
     counts: np.ndarray | None = field(default=None, compare=False)
-    #: ``ids`` in the processor's memory
+    #: ``ids`` in host memory.
     rows: np.ndarray | None = field(default=None, compare=False)
 
     @property
@@ -93,10 +92,16 @@ class Batch:
         return bool((self.host_lengths() != self.ids.size(1)).any())
 
     def host_lengths(self) -> np.ndarray:
-        return self.lengths.cpu().numpy() if self.counts is None else self.counts
+        """Return ``lengths`` in host memory."""
+        if self.counts is not None:
+            return self.counts
+        return self.lengths.cpu().numpy()
 
     def host_ids(self) -> np.ndarray:
-        return self.ids.cpu().numpy() if self.rows is None else self.rows
+        """Return ``ids`` in host memory."""
+        if self.rows is not None:
+            return self.rows
+        return self.ids.cpu().numpy()
 
     def real(self) -> Tensor:
         """Return the (n, t) mask of tokens that are not padding."""
@@ -111,19 +116,23 @@ def without_shared(batch: Batch) -> Batch:
     if batch.shared is None:
         return batch
     count = batch.shared.length
-    soft = batch.soft and replace(batch.soft, slots=batch.soft.slots - count)
-    prepending = batch.prepending and replace(batch.prepending, slot=batch.prepending.slot - count)
-    return replace(
+    rest = replace(
         batch,
         ids=batch.ids[:, count:],
         lengths=batch.lengths - count,
-        counts=None if batch.counts is None else batch.counts - count,
-        rows=None if batch.rows is None else batch.rows[:, count:],
         prefix=batch.shared.prefix,
-        soft=soft,
-        prepending=prepending,
         shared=None,
     )
+    if batch.counts is not None:
+        rest = replace(rest, counts=batch.counts - count)
+    if batch.rows is not None:
+        rest = replace(rest, rows=batch.rows[:, count:])
+    if batch.soft is not None:
+        rest = replace(rest, soft=replace(batch.soft, slots=batch.soft.slots - count))
+    if batch.prepending is not None:
+        slot = batch.prepending.slot - count
+        rest = replace(rest, prepending=replace(batch.prepending, slot=slot))
+    return rest
 
 
 def slot_positions(batch: Batch, slot: int) -> Tensor:
@@ -174,9 +183,8 @@ class HiddenStates:
     #: the last.
     layers: dict[int, Tensor] = field(default_factory=dict)
     static: Tensor | None = None  #: (n, t, d) raw word-embedding rows: not ``layers[0]``
-    decoder: Tensor | None = (
-        None  #: (n, t, d) rows of the masked-LM head's output matrix; the static ones if tied
-    )
+    #: (n, t, d) rows of the masked-LM head's output matrix; the static ones if tied
+    decoder: Tensor | None = None
     #: Layer (0-based) -> (n, h, t) float32, a_ii of the attention matrix (Ditto).
     diagonals: dict[int, Tensor] = field(default_factory=dict)
     #: Layer (0-based) -> (n, h, t, t) float32, a_ij: how much token i attends to token j.

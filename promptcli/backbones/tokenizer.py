@@ -31,7 +31,11 @@ from tokenizers.processors import TemplateProcessing
 from promptcli.errors import PromptcliError, UsageError, one_line
 from promptcli.storage.documents import parse_json, shown
 
-_UNK, _SEP, _PAD, _CLS, _MASK = "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"
+_UNK = "[UNK]"
+_SEP = "[SEP]"
+_PAD = "[PAD]"
+_CLS = "[CLS]"
+_MASK = "[MASK]"
 _SPECIALS = {
     "unk_token": _UNK,
     "sep_token": _SEP,
@@ -56,34 +60,30 @@ def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> SimpleNamespace |
     if (folder / "added_tokens.json").exists():
         return None
     try:
-        settings, definition = (
-            _object(folder / "tokenizer_config.json"),
-            _object(folder / "tokenizer.json"),
-        )
+        settings = _object(folder / "tokenizer_config.json")
+        definition = _object(folder / "tokenizer.json")
         tokens = [{**token, "id": None} for token in definition.get("added_tokens", ())]
-        tokens += [
-            {"id": None, **token} for token in settings.pop("added_tokens_decoder", {}).values()
-        ]
-        named = _object(folder / "special_tokens_map.json")
-        tokens += [
-            {"id": None, "special": True, **token}
-            for token in named.values()
-            if isinstance(token, dict)
-        ]
-        texts = {
-            name: token["content"] if isinstance(token, dict) else token
-            for name, token in named.items()
-        }
+        for token in settings.pop("added_tokens_decoder", {}).values():
+            tokens.append({"id": None, **token})
+        texts = {}
+        for name, token in _object(folder / "special_tokens_map.json").items():
+            if isinstance(token, dict):
+                tokens.append({"id": None, "special": True, **token})
+                token = token["content"]
+            texts[name] = token
         fields = [*settings.items(), *texts.items(), (_CLASS, config.get(_CLASS))]
         if definition.get("truncation") or definition.get("padding"):
             return None
         plain = {"id": None, "special": True, **dict.fromkeys(_FLAGS, False)}
         usual = [{**plain, "content": text} for text in _SPECIALS.values()]
-        if not all(token in usual for token in tokens) or not all(
-            _usual(*field) for field in fields
-        ):
+        if not all(token in usual for token in tokens):
             return None
-        vocabulary = definition["model"]["vocab"] if definition else _lines(folder / "vocab.txt")
+        if not all(_usual(*field) for field in fields):
+            return None
+        if definition:
+            vocabulary = definition["model"]["vocab"]
+        else:
+            vocabulary = _lines(folder / "vocab.txt")
         tokenizer = Tokenizer(WordPiece(vocabulary, unk_token=_UNK))
         ids: dict[str, Any] = {f"{name}_id": vocabulary[text] for name, text in _SPECIALS.items()}
     except (ValueError, LookupError, TypeError, AttributeError, OSError, OverflowError):
@@ -111,7 +111,9 @@ def read_wordpiece(folder: Path, config: Mapping[str, Any]) -> SimpleNamespace |
 
 
 def _object(path: Path) -> dict[str, Any]:
-    content = parse_json(path.read_bytes()) if path.exists() else {}
+    if not path.exists():
+        return {}
+    content = parse_json(path.read_bytes())
     if not isinstance(content, dict):
         raise ValueError(path)
     return content
@@ -192,9 +194,12 @@ class PieceTokenizer:
             )
         self.causal = causal
         #: Before and after every input: [CLS] and [SEP], or [BOS] and nothing.
-        self.start, self.end = (
-            (added_around(tokenizer)[0], ()) if causal else _cls_and_sep(tokenizer, owner)
-        )
+        self.start: tuple[int, ...]
+        self.end: tuple[int, ...] = ()
+        if causal:
+            self.start, _ = added_around(tokenizer)
+        else:
+            self.start, self.end = _cls_and_sep(tokenizer, owner)
         spare = (
             tokenizer.pad_token_id,
             tokenizer.sep_token_id,
@@ -205,8 +210,11 @@ class PieceTokenizer:
         self.pad: int = next(token for token in spare if token is not None)
         #: None if it has none (byte-level ones need none)
         self.unk: int | None = tokenizer.unk_token_id
-        self.mask: int | None = None if causal else tokenizer.mask_token_id  #: None if it has none
-        self.mask_text: str | None = None if causal else tokenizer.mask_token
+        self.mask: int | None = None  #: None if it has none
+        self.mask_text: str | None = None
+        if not causal:
+            self.mask = tokenizer.mask_token_id
+            self.mask_text = tokenizer.mask_token
         definition = json.loads(backend.to_str())
         #: An input that is too long loses its first tokens.
         self.cuts_left = getattr(tokenizer, "truncation_side", "right") == "left"
@@ -216,13 +224,11 @@ class PieceTokenizer:
             for token in definition["added_tokens"]
             if token["content"] == self.mask_text
         )
-        # id by text; SentencePiece's: pieces in the order of their ids
-        items: Any = definition["model"]["vocab"]
-        ids = (
-            {**items}
-            if isinstance(items, dict)
-            else {piece: number for number, (piece, _) in enumerate(items)}
-        )
+        vocabulary: Any = definition["model"]["vocab"]
+        if isinstance(vocabulary, dict):
+            ids = dict(vocabulary)
+        else:  # SentencePiece's: pieces with their scores, in the order of their ids
+            ids = {piece: number for number, (piece, _) in enumerate(vocabulary)}
         ids |= {token["content"]: token["id"] for token in definition["added_tokens"]}
         self.size = len(ids)  #: tokens of the vocabulary, added ones too
         self.highest: int = max(ids.values(), default=-1)  #: id
@@ -290,7 +296,8 @@ class PieceTokenizer:
         there. A piece that may spell an added token, such as ``[MASK]``, is not split.
         """
         if self._held > _KEPT_CHARACTERS:
-            self._words, self._held = {}, 0
+            self._words = {}
+            self._held = 0
         words = self._words  # another thread may begin a new one
         split = [
             [piece] if any(map(piece.__contains__, self._added)) else _WORDS.findall(piece)
@@ -428,11 +435,10 @@ def _typed_tokens(definition: Mapping[str, Any]) -> list[str]:
 def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if tokenizer.cls_token_id is not None and tokenizer.sep_token_id is not None:
         return (tokenizer.cls_token_id,), (tokenizer.sep_token_id,)
-    start, end = (
-        added_around(tokenizer)
-        if tokenizer.cls_token_id is tokenizer.sep_token_id is None
-        else ((), ())
-    )
+    start: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
+    if tokenizer.cls_token_id is tokenizer.sep_token_id is None:
+        start, end = added_around(tokenizer)
     if not start or not end:
         missing = "cls_token" if tokenizer.cls_token_id is None else "sep_token"
         raise UsageError(
@@ -443,7 +449,8 @@ def _cls_and_sep(tokenizer: Any, owner: str) -> tuple[tuple[int, ...], tuple[int
 
 def added_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the ids that a tokenizer of transformers puts before a text and after it."""
-    plain, full = (tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
+    full = tokenizer("a", add_special_tokens=True)["input_ids"]
     places = range(len(full) - len(plain) + 1)
     start = next(place for place in places if full[place : place + len(plain)] == plain)
     return tuple(full[:start]), tuple(full[start + len(plain) :])
@@ -465,17 +472,15 @@ def _prepending_no_blank(definition: dict[str, Any]) -> set[str]:
 
 def _splits_at_blanks(definition: Any) -> bool:
     """Whether this is BERT's own tokenizer: all it does to a text happens between spaces."""
-    parts = {
-        name: (definition.get(name) or {}).get("type")
-        for name in ("normalizer", "pre_tokenizer", "model")
-    }
-    return (
-        parts["normalizer"] in (None, "BertNormalizer")
-        and (parts["pre_tokenizer"], parts["model"]) == ("BertPreTokenizer", "WordPiece")
-        and not any(
-            " " in token["content"] or token["normalized"] for token in definition["added_tokens"]
-        )
-    )
+    parts = {}
+    for name in ("normalizer", "pre_tokenizer", "model"):
+        parts[name] = (definition.get(name) or {}).get("type")
+    if parts["normalizer"] not in (None, "BertNormalizer"):
+        return False
+    if parts["pre_tokenizer"] != "BertPreTokenizer" or parts["model"] != "WordPiece":
+        return False
+    added = definition["added_tokens"]
+    return not any(" " in token["content"] or token["normalized"] for token in added)
 
 
 def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:
@@ -494,14 +499,12 @@ def _leave_blanks_to_metaspace(definition: dict[str, Any]) -> None:
         return
     definition["pre_tokenizer"] = {**splitting, "pretokenizers": remaining}
     blanks = ((r"\s+$", ""), (r"\s+", " "))
-    replacing = [
-        {"type": "Replace", "pattern": {"Regex": old}, "content": new} for old, new in blanks
-    ]
-    normalizer = definition.get("normalizer")
-    definition["normalizer"] = {
-        "type": "Sequence",
-        "normalizers": [*([normalizer] if normalizer else []), *replacing],
-    }
+    normalizers = []
+    if definition.get("normalizer"):
+        normalizers.append(definition["normalizer"])
+    for old, new in blanks:
+        normalizers.append({"type": "Replace", "pattern": {"Regex": old}, "content": new})
+    definition["normalizer"] = {"type": "Sequence", "normalizers": normalizers}
 
 
 def adding_no_blank(pre_tokenizer: Any) -> set[str]:

@@ -60,11 +60,11 @@ class WordTokenizer(PieceTokenizer):
 
         ``[0]`` if a sentence has none.
         """
-        known = (
-            [self._row_of[word] for word in piece.lower().split() if word in self._row_of]
-            for piece in pieces
-        )
-        return [pack(ids or [_NOTHING]) for ids in known]
+        rows = []
+        for piece in pieces:
+            known = [self._row_of[word] for word in piece.lower().split() if word in self._row_of]
+            rows.append(pack(known or [_NOTHING]))
+        return rows
 
     def unknown_letters(self, texts: Sequence[str]) -> tuple[int, int]:
         """Return no letters: a sentence without a known word has a vector of zeros, which is
@@ -88,10 +88,12 @@ class TableTokenizer(WordTokenizer):
         self._tokenizer.no_padding()
         if longest is not None:
             self._tokenizer.enable_truncation(longest)
-        text = getattr(self._tokenizer.model, "unk_token", None) or parse_json(definition)[
-            "model"
-        ].get("unk_token")
-        self.unk = None if unknown or text is None else self._tokenizer.token_to_id(text)
+        text = getattr(self._tokenizer.model, "unk_token", None)
+        if text is None:
+            text = parse_json(definition)["model"].get("unk_token")
+        self.unk = None
+        if text is not None and not unknown:
+            self.unk = self._tokenizer.token_to_id(text)
 
     def packed(self, pieces: Sequence[str]) -> list[bytes]:
         """Return the ids of every sentence's tokens, packed, without those that have no row in the
@@ -99,10 +101,11 @@ class TableTokenizer(WordTokenizer):
         """
         with tokenizing():
             encoded = self._tokenizer.encode_batch_fast(list(pieces), add_special_tokens=False)
-        return [
-            pack([token for token in encoding.ids if token != self.unk] or [self.pad])
-            for encoding in encoded
-        ]
+        rows = []
+        for encoding in encoded:
+            known = [token for token in encoding.ids if token != self.unk]
+            rows.append(pack(known or [self.pad]))
+        return rows
 
 
 class WordVectors(Backbone):
@@ -145,9 +148,8 @@ def load_word_vectors(name: str, *, device: str = "cpu") -> WordVectors:
             "backbone 'glove:' names no file; give `backbone` glove:FILE, word vectors as text"
         )
     row_of, vectors = read_word_vectors(path)
-    count, width = len(vectors) - 1, vectors.shape[1]
     note(
-        f"{path.name}: {count:,} word vectors of {width:,} dimensions,"
+        f"{path.name}: {len(vectors) - 1:,} word vectors of {vectors.shape[1]:,} dimensions,"
         f" {vectors.nbytes / 2**20:,.1f} MiB in memory"
     )
     rows = torch.from_numpy(vectors).to(device)
@@ -165,7 +167,9 @@ def load_table(
 ) -> WordVectors:
     """Load the table of words in a folder; ``name`` and ``revision`` are recorded as its source."""
     what = f"the table of words {name!r}"
-    config = read_config(what, folder) if (folder / "config.json").is_file() else {}
+    config = {}
+    if (folder / "config.json").is_file():
+        config = read_config(what, folder)
     distilled = config.get("model_type") == "model2vec"
     with opening(what):
         stored = load_file(folder / TABLE_ROWS)
@@ -174,7 +178,9 @@ def load_table(
             rows = rows[stored["mapping"].long()]
         if "weights" in stored:
             rows = rows.float() * stored["weights"].float()[:, None]
-        longest = config.get("max_length", 512) if distilled else None
+        longest = None
+        if distilled:
+            longest = config.get("max_length", 512)
         tokenizer = TableTokenizer(
             folder / "tokenizer.json", len(rows), unknown=not distilled, longest=longest
         )
@@ -199,14 +205,20 @@ def read_word_vectors(path: Path) -> tuple[dict[str, int], np.ndarray]:
     width = rows = 0
     said: int | None = None  # words, by the header
     for number, line in enumerate(_lines(path), start=1):
-        place, line = f"{path}: line {number}", line.strip(_BLANKS)
-        if number == 1 and (header := re.fullmatch("([0-9]{1,18}) 0*([1-9][0-9]{0,17})", line)):
-            said, width = int(header[1]), int(header[2])
-            continue
-        word, *fields = line.rsplit(" ", width) if width else line.split(" ")
+        place = f"{path}: line {number}"
+        line = line.strip(_BLANKS)
+        if number == 1:
+            header = re.fullmatch("([0-9]{1,18}) 0*([1-9][0-9]{0,17})", line)
+            if header:
+                said = int(header[1])
+                width = int(header[2])
+                continue
+        word, *fields = line.rsplit(" ", width or -1)
+        count = len(fields)
         # numbers, if the first line, which sets the width, has lost some
         inside = word.split(" ")[1:]
-        count = len(fields) + (len(inside) if all(map(_NUMBER.fullmatch, inside)) else 0)
+        if all(map(_NUMBER.fullmatch, inside)):
+            count += len(inside)
         width = width or count
         if count != width or width < 1:
             raise UsageError(f"{place}: {count} numbers after a word, expected {width or 'some'}")

@@ -71,9 +71,8 @@ class Fields:
     ``--name/--no-name``.
     """
 
-    described: (
-        type  #: a field's metadata are its ``help``, ``names``, ``min``, ``max`` and ``panel``
-    )
+    #: a field's metadata are its ``help``, ``names``, ``min``, ``max`` and ``panel``
+    described: type
     panel: str | None = None  #: of the fields that name none
     #: field -> names of its option, if not ``--field``
     flags: Mapping[str, str] = field(default_factory=dict)

@@ -252,7 +252,7 @@ def make_batch(
     sent = [piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True)]
     batch = Batch(sent[0], sent[1], counts=lengths, rows=ids)
     if most:
-        batch = replace(batch, masks=sent[2])
+        batch = replace(batch, mask_slots=sent[2])
     return batch
 
 

@@ -61,11 +61,10 @@ class BuildContext:
         if name not in self.tensors:
             raise UsageError(f"{owner}: {hint}")
         tensor = self.tensors[name]
-        sides = [
-            side if wanted is None else wanted
-            for side, wanted in zip(tensor.shape, shape, strict=False)
-        ]
-        if tensor.dtype != dtype or tensor.dim() != len(shape) or list(tensor.shape) != sides:
+        fits = tensor.dtype == dtype and tensor.dim() == len(shape)
+        for side, wanted in zip(tensor.shape, shape, strict=False):
+            fits = fits and wanted in (None, side)
+        if not fits:
             raise UsageError(
                 f"{owner}, and the existing {name}, {_described(tensor)}, do not fit: {hint}"
             )
@@ -83,9 +82,11 @@ class BuildContext:
         }
         if not tensors:
             raise UsageError(f"{owner} is learned and its tensors are missing; train it first")
+        found = {name: _described(tensor) for name, tensor in tensors.items()}
+        fitting = {name: _described(tensor.float()) for name, tensor in wanted.items()}
         for name in sorted(tensors.keys() | wanted.keys()):
-            actual = _described(tensors[name]) if name in tensors else "missing"
-            expected = _described(wanted[name].float()) if name in wanted else "missing"
+            actual = found.get(name, "missing")
+            expected = fitting.get(name, "missing")
             if actual != expected:
                 shapes = (
                     f"{prefix}{name} is {actual}, here {expected}; take the backbone that they were"

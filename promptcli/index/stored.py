@@ -74,9 +74,8 @@ class Origin:
     model: str | None
     provenance: dict[str, Any]  #: Where the backbone came from, and the precision it ran in.
     prompts: Prompts = field(default_factory=Prompts)  #: The model's.
-    prompt: str | None = (
-        None  #: Name of the prompt that its rows begin with; None: the model's default.
-    )
+    #: Name of the prompt that its rows begin with; None: the model's default.
+    prompt: str | None = None
     name: str = ""  #: Of the model, as it was opened.
 
     @property

@@ -48,11 +48,12 @@ class TokenPrepending(Prompt):
         super().__init__(context)
         assert self.template.placeholder is not None
         start, stop, _ = _split(context.argument)
-        first, exit_ = KNOWN_LAYERS.get(
-            last_part(backbone.name), (1, max(2, round(_SHARE * backbone.n_layers)))
-        )
         if start is not None and stop is not None:
-            first, exit_ = int(start), int(stop)
+            first = int(start)
+            exit_ = int(stop)
+        else:
+            usual = (1, max(2, round(_SHARE * backbone.n_layers)))
+            first, exit_ = KNOWN_LAYERS.get(last_part(backbone.name), usual)
         if not 0 <= first < exit_ <= backbone.n_layers:
             allowed = (
                 f"0 <= START < EXIT <= {backbone.n_layers}, e.g. token-prepending:0-1:TEMPLATE"

@@ -15,7 +15,8 @@ from promptcli.encoder.context import BuildContext
 from promptcli.encoder.transforms.transform import Transform
 from promptcli.errors import UsageError
 
-LEVELS, STEPS = 3, 3
+LEVELS = 3
+STEPS = 3
 DIVISOR = 2**LEVELS  #: d is halved after each level but the last, and once more by the coupling
 _PREFIX = "flow."
 _WIDTH = 32  # of a coupling's two hidden layers
@@ -101,9 +102,9 @@ class Glow(nn.Module):
             raise UsageError(
                 f"transform 'flow' takes a width divisible by {DIVISOR}, and {d} is not; {before}"
             )
-        self.levels = nn.ModuleList(
-            nn.ModuleList(FlowStep(d >> level) for _ in range(STEPS)) for level in range(LEVELS)
-        )
+        self.levels = nn.ModuleList()
+        for level in range(LEVELS):
+            self.levels.append(nn.ModuleList(FlowStep(d >> level) for _ in range(STEPS)))
 
     def start(self, batch: Tensor, generator: torch.Generator) -> None:
         """Set what learning starts from: hidden layers N(0, 0.05), actnorms from one batch (n, d),

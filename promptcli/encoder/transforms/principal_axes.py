@@ -93,11 +93,13 @@ class AllButTheTop(FittedAxes):
     Without k, the paper's d / 100.
     """
 
-    names, side = ("all-but-the-top.mean", "all-but-the-top.axes"), 1
+    names = ("all-but-the-top.mean", "all-but-the-top.axes")
+    side = 1
 
     def read(self, context: BuildContext, stored: Tensor) -> tuple[str, Tensor, Tensor]:
         rows, d = stored.shape
-        k, most = context.count("all-but-the-top", default=max(1, round(d / 100))), min(rows, d - 1)
+        k = context.count("all-but-the-top", default=max(1, round(d / 100)))
+        most = min(rows, d - 1)
         if k is None or k > most:
             raise UsageError(
                 f"transform 'all-but-the-top:{k}' is not allowed; the fitted model has 1 to {most}"
@@ -124,11 +126,14 @@ class Spectral(FittedAxes):
         if columns not in (d, d - top - bottom):
             kept = f"the fitted model keeps {columns} of {d} axes: fit it again"
             raise UsageError(f"transform 'spectral:{top}-{bottom}' is not allowed; {kept}")
-        axes = stored[:, top : d - bottom] if columns == d else stored
+        axes = stored
+        if columns == d:
+            axes = stored[:, top : d - bottom]
         return f"spectral:{top}-{bottom}", axes, axes
 
 
-MEAN, MATRIX = "whitening.mean", "whitening.matrix"
+MEAN = "whitening.mean"
+MATRIX = "whitening.matrix"
 _FULL = 0.5  #: the exponent of the paper: unit variance in every direction
 
 
@@ -150,14 +155,16 @@ class Whitening(FittedAxes):
         match = re.fullmatch(
             r"([1-9]\d*|all)(?::(\d+(?:\.\d+)?|\.\d+))?", context.argument or "all", flags=re.ASCII
         )
-        exponent = float(match[2] or _FULL) if match else -1.0
-        if match is None or exponent > 1:
+        if match is None or float(match[2] or _FULL) > 1:
             allowed = (
                 "a whole number, e.g. whitening:200, and perhaps an exponent from 0 to 1,"
                 " whitening:all:0.25"
             )
             raise UsageError(f"transform {spec!r} is not allowed; give {allowed}")
-        k = None if match[1] == "all" else int(match[1])
+        exponent = float(match[2] or _FULL)
+        k = None
+        if match[1] != "all":
+            k = int(match[1])
         if k is not None and k > stored.size(1):
             raise UsageError(
                 f"transform {spec!r} is not allowed; the fitted matrix has {stored.size(1)} columns"
@@ -168,7 +175,9 @@ class Whitening(FittedAxes):
         matrix = kept * torch.linalg.vector_norm(kept, dim=0).pow(2 * exponent - 1)
         if exponent != _FULL:
             return f"whitening:{k or 'all'}:{exponent:g}", kept, matrix
-        return "whitening" if k is None else f"whitening:{k}", kept, matrix
+        if k is not None:
+            return f"whitening:{k}", kept, matrix
+        return "whitening", kept, matrix
 
     @staticmethod
     def of_axes(basis: Array, variances: Array) -> Array:
@@ -180,7 +189,9 @@ class Whitening(FittedAxes):
         return whitened
 
 
-fit_all_but_the_top, fit_spectral, fit_whitening = AllButTheTop.fit, Spectral.fit, Whitening.fit
+fit_all_but_the_top = AllButTheTop.fit
+fit_spectral = Spectral.fit
+fit_whitening = Whitening.fit
 #: V of each backbone in use: a search asks for it many times.
 _OUTPUT_AXES: WeakKeyDictionary[Backbone, Array] = WeakKeyDictionary()
 
@@ -202,9 +213,8 @@ class EmbedFilter(Transform):
         self.takes = len(axes)
         top, bottom = _ends("embed-filter", context.argument, self.takes)
         self.spec = f"embed-filter:{top}-{bottom}"
-        columns = torch.from_numpy(axes[:, top : self.takes - bottom].astype(np.float32)).to(
-            backbone.device
-        )
+        kept = axes[:, top : self.takes - bottom].astype(np.float32)
+        columns = torch.from_numpy(kept).to(backbone.device)
         self.stages = [("vector", lambda vectors: vectors @ columns)]
 
 
@@ -214,7 +224,8 @@ def _ends(name: str, argument: str | None, d: int) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)-(\d+)", argument, flags=re.ASCII)
     top = bottom = d
     if match:
-        top, bottom = int(match[1]), int(match[2])
+        top = int(match[1])
+        bottom = int(match[2])
     if top + bottom >= d:
         allowed = f"how many of {d} axes to drop at the top and the bottom, fewer than {d} together"
         example = f"{name}:{max(d // 16, 1)}-{d // 4}"

@@ -83,13 +83,11 @@ class Method:
     program: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "contrastive"  #: a name of ``training.objectives.OBJECTIVES``
     plain_transfer: bool = False  #: transfer tasks take the vectors before head and denoising
-    counts_specials: bool = (
-        True  #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
-    )
+    #: ``max_length`` counts [CLS] and [SEP]; else the sentence's own tokens only
+    counts_specials: bool = True
     text_rule: str | None = None  #: of the sentence's characters at test
-    period: bool | None = (
-        None  #: whether a missing period is added at test; None: the recipe's default
-    )
+    #: whether a missing period is added at test; None: the recipe's default
+    period: bool | None = None
     mlm_decay: float = 1.0  #: factor of the masked-LM loss's weight every 100 steps
     training_pooling: str | None = None  #: of the sentence vector in training, if it differs
     untrained_pooling: str | None = None  #: of the untrained encoder, if pooling itself is learned
