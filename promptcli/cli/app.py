@@ -28,7 +28,7 @@ from typer.core import TyperCommand, TyperGroup
 import promptcli
 from promptcli.cli.console import TYPED, progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime
-from promptcli.cli.signatures import expand
+from promptcli.cli.signatures import expand, is_expanded, prose
 from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
 from promptcli.notes import showing, without_network
@@ -70,14 +70,15 @@ class Command(TyperCommand):
         """Import the module and take the options of its function; return the module."""
         file, _, function = self.target.partition(".")
         module = importlib.import_module(f"promptcli.cli.commands.{file}")
+        called = getattr(module, function)
+        if is_expanded(called):
+            called = expand(called)
         app = typer.Typer(add_completion=False)
-        app.command(self.name)(expand(getattr(module, function)))
+        app.command(self.name, help=prose(called))(called)
         made = typer.main.get_command(app)
-        self.callback, self.help, self.params = (
-            made.callback,
-            made.help,
-            [*made.params, *_program_options()],
-        )
+        self.callback = made.callback
+        self.help = made.help
+        self.params = [*made.params, *_program_options()]
         return module
 
     def make_context(self, *args: Any, **options: Any) -> Any:

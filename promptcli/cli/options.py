@@ -63,7 +63,7 @@ Changes = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Fields:
+class SettingOptions:
     """A dataclass of settings as options: one for every field with a help text, or for some of them
     and ``--set``.
 
@@ -78,45 +78,52 @@ class Fields:
     flags: Mapping[str, str] = field(default_factory=dict)
     #: options take the fields' defaults; else None, so that ``changes`` knows what was given
     defaults: bool = False
-    only: Sequence[
-        str
-    ] = ()  #: the fields that have an option; the others are given by ``--set FIELD=VALUE``
+    #: the fields that have an option; the others are given by ``--set FIELD=VALUE``
+    only: Sequence[str] = ()
     rest: str | None = None  #: help of ``--set``; by default it names the others
 
     def options(self) -> Iterator[inspect.Parameter]:
         """Yield every option."""
         kinds = kinds_of(self.described)
-        for item in (
-            item for item in dataclasses.fields(self.described) if item.name in (self.only or kinds)
-        ):
-            about, hint = item.metadata, kinds[item.name]
+        for item in dataclasses.fields(self.described):
+            if item.name not in (self.only or kinds):
+                continue
+            about = item.metadata
             flag = Flag(
                 self.flags.get(item.name) or about.get("names", ""),
                 about.get("min"),
                 about.get("max"),
                 panel=about.get("panel", self.panel),
             )
-            annotation = list[get_args(hint)[0]] if get_origin(hint) is tuple else hint  # type: ignore[misc]
-            yield flag.option(
-                item.name, annotation, item.default if self.defaults else None, about["help"]
-            )
+            hint = kinds[item.name]
+            if get_origin(hint) is tuple:
+                hint = list[get_args(hint)[0]]  # type: ignore[misc]
+            default = item.default if self.defaults else None
+            yield flag.option(item.name, hint, default, about["help"])
         if self.only:
-            others = ", ".join(_written(name) for name in kinds if name not in self.only)
-            rest = self.rest or f"Another setting; repeatable: {others}"
+            rest = self.rest or f"Another setting; repeatable: {', '.join(self.others())}"
             yield Flag("--set", metavar="FIELD=VALUE", panel=self.panel).option(
                 "set", list[str], None, rest
             )
 
+    def others(self) -> list[str]:
+        """Return the fields that ``--set`` takes, as they are written."""
+        return [_written(name) for name in kinds_of(self.described) if name not in self.only]
+
     def changes(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
         """Return the fields that were given, lists as tuples."""
         kinds = kinds_of(self.described)
-        values = {
-            name: given[name] for name in self.only or kinds if given[name] not in (None, [], ())
-        }
-        pairs = [pair for pair in (self.only and given["set"]) or () if field_of(pair) not in but]
-        return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()} | parsed(
-            kinds, pairs
-        )
+        changes = dict[str, Any]()
+        for name in self.only or kinds:
+            value = given[name]
+            if isinstance(value, list):
+                value = tuple(value)
+            if value not in (None, ()):
+                changes[name] = value
+        pairs = []
+        if self.only:
+            pairs = [pair for pair in given["set"] or () if field_of(pair) not in but]
+        return changes | parsed(kinds, pairs)
 
     def read(self, given: Mapping[str, Any]) -> Any:
         """Return the object that the values of a command's options describe."""
@@ -131,30 +138,29 @@ def set_help(settings: Any, heading: str, *, leave_out: Sequence[str] = ()) -> S
     """Return what ``--set`` takes: the described fields of a dataclass object, with their
     values.
     """
-    fields = [
-        item
-        for item in dataclasses.fields(settings)
-        if "help" in item.metadata and item.name not in leave_out
-    ]
-    values = {item.name: value_typed(getattr(settings, item.name)) for item in fields}
-    return heading, [
-        (f"{_written(item.name)}={values[item.name]}", item.metadata["help"]) for item in fields
-    ]
+    rows = []
+    for item in dataclasses.fields(settings):
+        if "help" in item.metadata and item.name not in leave_out:
+            value = value_typed(getattr(settings, item.name))
+            rows.append((f"{_written(item.name)}={value}", item.metadata["help"]))
+    return heading, rows
 
 
 def value_typed(value: Any) -> str:
     """Return a setting's value in the form that is typed: ``true``, ``1e-05``."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def kinds_of(described: Any) -> dict[str, Any]:
     """Return the types of the described fields of a dataclass."""
     hints = get_type_hints(described)
-    return {
-        item.name: hints[item.name]
-        for item in dataclasses.fields(described)
-        if "help" in item.metadata
-    }
+    kinds = {}
+    for item in dataclasses.fields(described):
+        if "help" in item.metadata:
+            kinds[item.name] = hints[item.name]
+    return kinds
 
 
 def parsed(
@@ -176,9 +182,13 @@ def parsed(
         if name not in kinds:
             raise unknown("setting", written, map(_written, kinds))
         members = get_args(kinds[name]) or (kinds[name],)
-        read, takes = _READERS[next((member for member in members if member in _READERS), str)]
+        kind = next((member for member in members if member in _READERS), str)
+        read, takes = _READERS[kind]
         try:
-            fields[name] = [read(value) for value in text.split(",")] if many else read(text)
+            if many:
+                fields[name] = [read(value) for value in text.split(",")]
+            else:
+                fields[name] = read(text)
         except (KeyError, ValueError):
             raise UsageError(
                 f"{option} {written}: {text!r} is not allowed; it takes {takes}"
@@ -205,7 +215,7 @@ _READERS: dict[Any, tuple[Callable[[str], Any], str]] = {
 
 
 #: Changes of a recipe.
-RECIPE = Fields(
+RECIPE = SettingOptions(
     Recipe,
     panel="Model",
     flags={"transforms": "--transform"},
@@ -225,7 +235,7 @@ _DIM = (
 )
 
 
-class _ModelFields(Fields):
+class _ModelFields(SettingOptions):
     """Which encoder: its name, and changes of its recipe."""
 
     def options(self) -> Iterator[inspect.Parameter]:
@@ -234,34 +244,70 @@ class _ModelFields(Fields):
         yield Flag(min=1, panel=self.panel).option("dim", int, None, _DIM)
 
     def read(self, given: Mapping[str, Any]) -> Choice:
-        return dataclasses.replace(choice_of(given["model"], self.changes(given)), dim=given["dim"])
+        return choice_of(given["model"], self.changes(given), dim=given["dim"])
 
 
 MODEL = _ModelFields(**vars(RECIPE))
 
 
+def field_option(described: type, name: str, *flags: str, panel: str | None = None) -> Any:
+    """Return the option of a described field, in the signature of a command that is written out."""
+    about = next(item for item in dataclasses.fields(described) if item.name == name).metadata
+    return typer.Option(
+        *flags,
+        help=about["help"],
+        min=about.get("min"),
+        max=about.get("max"),
+        rich_help_panel=about.get("panel", panel),
+    )
+
+
+#: The same options for commands that are written out.
+Backbone = Annotated[str | None, field_option(Recipe, "backbone", panel="Model")]
+Prompt = Annotated[str | None, field_option(Recipe, "prompt", panel="Model")]
+PoolingSpec = Annotated[str | None, field_option(Recipe, "pooling", panel="Model")]
+Transforms = Annotated[
+    list[str] | None, field_option(Recipe, "transforms", "--transform", panel="Model")
+]
+RecipeFields = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help=RECIPE.rest, rich_help_panel="Model"),
+]
+ModelName = Annotated[
+    str | None, typer.Option("--model", "-m", help=_MODEL, rich_help_panel="Model")
+]
+Dim = Annotated[int | None, typer.Option(min=1, help=_DIM, rich_help_panel="Model")]
+
+
 def choice_of(
-    model: str | None, changes: Mapping[str, Any] | None = None, *, paper: bool = False
+    model: str | None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    dim: int | None = None,
+    paper: bool = False,
 ) -> Choice:
     """Return a model's name, changes of its recipe, and the command's device and dtype, as the
     library takes them.
     """
     runtime = RUNTIME.get()
     dtype = None if runtime.dtype == "auto" else runtime.dtype
-    return Choice(
-        model, changes or {}, default_backbone(paper=paper), runtime.device, dtype, runtime.backend
-    )
+    backbone = default_backbone(paper=paper)
+    return Choice(model, changes or {}, backbone, runtime.device, dtype, runtime.backend, dim=dim)
 
 
 def default_backbone(*, paper: bool = False) -> str:
     """Return the default backbone: the papers', or the one in the user's settings."""
-    return PAPER.backbone if paper else str(read_settings(os.environ)["backbone"].value)
+    if paper:
+        return PAPER.backbone
+    return str(read_settings(os.environ)["backbone"].value)
 
 
 def data_folder(given: Path | None) -> Path | None:
     """Return the SentEval folder: the one given, else the settings', else none."""
     stored = read_settings(os.environ)["data_dir"].value
-    return given or (expand_user(stored) if stored else None)
+    if given is None and stored:
+        return expand_user(stored)
+    return given
 
 
 _PANEL = "Options of every command"

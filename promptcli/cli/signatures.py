@@ -15,7 +15,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from promptcli.cli.options import MODEL, Fields, choice_of, data_folder
+from promptcli.cli.options import MODEL, SettingOptions, choice_of, data_folder
 from promptcli.cli.options import Flag as Flag  # for the commands
 from promptcli.recipe import Choice
 
@@ -25,7 +25,7 @@ _Reader = Callable[[Mapping[str, Any]], Any]
 
 
 #: A flag, or only its names; a group of options in place of the parameter; None: not offered.
-FlagRow = Flag | str | Fields | None
+FlagRow = Flag | str | SettingOptions | None
 #: Parameters that are given in the same way by every command; options of the program (``Runtime``)
 #: are not among them.
 _COMMON: dict[str, FlagRow] = {
@@ -53,31 +53,41 @@ def command_of(
     """
 
     def mark(show: Show) -> Show:
-        show.functions, show.flags = functions, flags or {}  # type: ignore[attr-defined]
+        show.functions = functions  # type: ignore[attr-defined]
+        show.flags = flags or {}  # type: ignore[attr-defined]
         return show
 
     return mark
+
+
+def is_expanded(command: Callable[..., None]) -> bool:
+    """Return whether a command is marked by ``command_of``; another has its options in its
+    signature.
+    """
+    return hasattr(command, "functions")
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command as Typer takes it: library functions and groups of settings are replaced by
     their options.
     """
-    flags, functions = _COMMON | getattr(command, "flags", {}), getattr(command, "functions", ())
-    options, reads = dict[str, inspect.Parameter](), dict[str, _Reader]()
-    waiting, hints = iter(functions), _hints(command)
+    flags = _COMMON | getattr(command, "flags", {})
+    functions = getattr(command, "functions", ())
+    options = dict[str, inspect.Parameter]()
+    reads = dict[str, _Reader]()
+    waiting = iter(functions)
+    hints = _hints(command)
     for name, parameter in inspect.signature(command).parameters.items():
         hint = hints[name]
         if (get_origin(hint) or hint) is functools.partial:
             added, reads[name] = _of_function(next(waiting), flags, first=not options)
         elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            group = Fields(hint, defaults=True)
-            added, reads[name] = list(group.options()), group.read
-        elif isinstance(fields := getattr(hint, "__metadata__", [None])[0], Fields):
-            added, reads[name] = (
-                list(fields.options()),
-                functools.partial(functools.partial, fields.changes),
-            )
+            group = SettingOptions(hint, defaults=True)
+            added = list(group.options())
+            reads[name] = group.read
+        elif isinstance(fields := getattr(hint, "__metadata__", [None])[0], SettingOptions):
+            added = list(fields.options())
+            reads[name] = functools.partial(functools.partial, fields.changes)
         else:
             added = [parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)]
             reads[name] = operator.itemgetter(name)
@@ -87,10 +97,8 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
     def call(**given: Any) -> None:
         return command(**{name: read(given) for name, read in reads.items()})
 
-    call.__name__, call.__doc__ = (
-        command.__name__,
-        prose(*(() if command.__doc__ is None else (command,)), *functions),
-    )
+    call.__name__ = command.__name__
+    call.__doc__ = prose(*functions) if command.__doc__ is None else prose(command)
     call.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
     call.__annotations__ = {option.name: option.annotation for option in options.values()}
     return call
@@ -100,21 +108,15 @@ def _of_function(
     function: Callable[..., Any], flags: Mapping[str, FlagRow], *, first: bool
 ) -> tuple[list[inspect.Parameter], _Reader]:
     """Return the options of a function, and what makes its partial application of their values."""
-    sentences, hints, parameters = (
-        arguments_of(function),
-        _hints(function),
-        inspect.signature(function).parameters,
-    )
-    options, reads = list[inspect.Parameter](), dict[str, _Reader]()
-    named = re.compile(rf"`({'|'.join(name for name in parameters if '_' in name) or '_'})`")
+    helps = help_of(function)
+    hints = _hints(function)
+    parameters = inspect.signature(function).parameters
+    options = list[inspect.Parameter]()
+    reads = dict[str, _Reader]()
     for name, parameter in parameters.items():
         if flags.get(name, "") is not None:
-            about = named.sub(
-                lambda match: f"`--{match[1].replace('_', '-')}`",
-                _for_users(sentences.get(name, "")),
-            )
             added, reads[name] = _of_parameter(
-                parameter, hints[name], flags.get(name), about, first=first
+                parameter, hints[name], flags.get(name), helps.get(name, ""), first=first
             )
             options += added
 
@@ -134,18 +136,18 @@ def _of_function(
 def _of_parameter(
     parameter: inspect.Parameter, hint: Any, row: FlagRow, sentence: str, *, first: bool
 ) -> tuple[list[inspect.Parameter], _Reader]:
-    settings = [
-        each for each in _members(hint) if isinstance(each, type) and dataclasses.is_dataclass(each)
-    ]
+    settings = [member for member in _members(hint) if _is_settings(member)]
     if row is None and _is_model(hint):
         row = MODEL
     elif row is None and settings:
-        row = Fields(settings[0], defaults=True)
-    if isinstance(row, Fields):
-        further = parameter.kind is inspect.Parameter.VAR_KEYWORD
-        return list(row.options()), row.changes if further else row.read
-    flag = row if isinstance(row, Flag) else Flag(row or "")
-    annotation, name = flag.type or _option_type(hint), parameter.name
+        row = SettingOptions(settings[0], defaults=True)
+    if isinstance(row, SettingOptions):
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            return list(row.options()), row.changes
+        return list(row.options()), row.read
+    flag = Flag(row or "") if not isinstance(row, Flag) else row
+    annotation = flag.type or _option_type(hint)
+    name = parameter.name
     if annotation is None or not (flag.help or sentence):
         missing = "type of an option" if annotation is None else "sentence in Args"
         raise TypeError(f"parameter {name} has no {missing}; say more in `flags`")
@@ -156,12 +158,26 @@ def _of_parameter(
         default is parameter.empty and (not first or NoneType in get_args(flag.type))
     ):
         default = None
-    value = flag.read or (_choices if _is_model(hint) else lambda given: given)
+    value = flag.read
+    if value is None and _is_model(hint):
+        value = _choices
+    elif value is None:
+        value = _as_given
     return [flag.option(name, annotation, default, sentence)], lambda given: value(given[name])
 
 
 def _choices(names: str | list[str] | None) -> Any:
-    return [choice_of(name) for name in names] if isinstance(names, list) else choice_of(names)
+    if isinstance(names, list):
+        return [choice_of(name) for name in names]
+    return choice_of(names)
+
+
+def _as_given(value: Any) -> Any:
+    return value
+
+
+def _is_settings(kind: Any) -> bool:
+    return isinstance(kind, type) and dataclasses.is_dataclass(kind)
 
 
 # --- reading annotations and docstrings ---
@@ -189,11 +205,11 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 def _is_model(hint: Any) -> bool:
     """Return whether a type is ``models.loading.Model``, or a sequence of it."""
-    inner = [get_args(member)[0] for member in _members(hint) if _is_sequence(member)]
-    names = [
-        getattr(member, "__name__", "") for each in (hint, *inner) for member in _members(each)
-    ]
-    return bool({"Model", Choice.__name__} & set(names))
+    kinds = list(_members(hint))
+    for member in _members(hint):
+        if _is_sequence(member):
+            kinds += _members(get_args(member)[0])
+    return any(getattr(kind, "__name__", "") in ("Model", Choice.__name__) for kind in kinds)
 
 
 def _is_sequence(hint: Any) -> bool:
@@ -208,7 +224,9 @@ def _option_type(hint: Any) -> Any:
         if member in (bool, int, float, str, Path) or get_origin(member) is Literal:
             return member
         if _is_sequence(member):
-            inner = str if _is_model(member) else _option_type(get_args(member)[0])
+            if _is_model(member):
+                return list[str]
+            inner = _option_type(get_args(member)[0])
             return None if inner is None else list[inner]  # type: ignore[valid-type]
     return str if _is_model(hint) else None
 
@@ -218,14 +236,11 @@ _SECTION = re.compile(r"^(?:Args|Returns|Yields|Raises|Examples?|Attributes):$",
 
 def prose(*functions: Callable[..., Any]) -> str:
     """Return the docstring of the first function up to its sections, a paragraph a line."""
-    text = (
-        _SECTION.split(inspect.getdoc(functions[0]) or "")[0].replace("``", "`")
-        if functions
-        else ""
-    )
-    return "\n\n".join(
-        _for_users(" ".join(paragraph.split())) for paragraph in text.strip().split("\n\n")
-    )
+    if not functions:
+        return ""
+    text = _SECTION.split(inspect.getdoc(functions[0]) or "")[0].replace("``", "`")
+    paragraphs = text.strip().split("\n\n")
+    return "\n\n".join(_for_users(" ".join(paragraph.split())) for paragraph in paragraphs)
 
 
 #: Functions of the library that docstrings refer to -> their commands.
@@ -250,6 +265,18 @@ def _for_users(text: str) -> str:
     for function, command in _COMMAND_NAMES.items():
         kept = kept.replace(f"`{function}`", f"`promptcli {command}`")
     return kept
+
+
+def help_of(function: Callable[..., Any]) -> dict[str, str]:
+    """Return each parameter's help: its sentences in ``Args:``, with options for parameters."""
+    helps = {}
+    for name, sentences in arguments_of(function).items():
+        text = _for_users(sentences)
+        for parameter in inspect.signature(function).parameters:
+            if "_" in parameter:
+                text = text.replace(f"`{parameter}`", f"`--{parameter.replace('_', '-')}`")
+        helps[name] = text
+    return helps
 
 
 def arguments_of(function: Callable[..., Any]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from promptcli.data.senteval import tasks_from
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
+    from promptcli.evaluation.evaluator import EvalSettings
     from promptcli.evaluation.scores import Evaluation, Label
     from promptcli.models.loading import Model
 
@@ -74,9 +75,7 @@ def evaluate(
     """
     from promptcli.data.tasks import RetrievalTask, STSTask, TransferTask
     from promptcli.evaluation import candidates
-    from promptcli.evaluation.classifier import FAST, FULL, SEED
     from promptcli.evaluation.evaluator import (
-        EvalSettings,
         check_tasks,
         compare_rows,
         read_embedded,
@@ -87,9 +86,7 @@ def evaluate(
 
     with tasks_from(data_dir):
         loaded = candidates.load_named_tasks(tasks, protocol=protocol, skip_missing=skip_missing)
-        training = FAST if fast else FULL
-        classifier_seed = SEED if seed is None else seed
-        settings = EvalSettings(training, classifier_seed, Path(mteb_folder))
+        settings = eval_settings(fast=fast, seed=seed, mteb_folder=mteb_folder)
         named = as_list(models)
         if compare is not None:
             named = [*named, compare]
@@ -105,7 +102,7 @@ def evaluate(
             raise UsageError(f"`compare`: {baseline.recipe} is the only encoder; name a second one")
         transfer = [task for task in loaded.tasks if isinstance(task, TransferTask)]
         candidates.note_examples(transfer)
-        check_tasks(transfer, training)
+        check_tasks(transfer, settings.training)
         external = [read_embedded(Path(path), loaded.tasks) for path in dict.fromkeys(vectors)]
         scores: dict[Label, list[Score]] = {}
         for each in external:
@@ -128,6 +125,19 @@ def evaluate(
         candidates.note_cosines(evaluation)
         evaluation.comparisons = compare_rows(evaluation.rows, baseline)
         return evaluation
+
+
+def eval_settings(
+    *, fast: bool = False, seed: int | None = None, mteb_folder: str | Path = "mteb-results"
+) -> "EvalSettings":
+    """Return the settings of transfer tasks and mteb that ``evaluate`` uses for these arguments."""
+    from promptcli.evaluation.classifier import FAST, FULL, SEED
+    from promptcli.evaluation.evaluator import EvalSettings
+
+    training = FAST if fast else FULL
+    if seed is None:
+        seed = SEED
+    return EvalSettings(training, seed, Path(mteb_folder))
 
 
 def task_sentences(

@@ -14,7 +14,16 @@ import typer
 
 import promptcli
 from promptcli.cli.app import command as program
-from promptcli.cli.options import RECIPE, RUNTIME, Changes, Fields, Json, Runtime, kinds_of, parsed
+from promptcli.cli.options import (
+    RECIPE,
+    RUNTIME,
+    Changes,
+    Json,
+    Runtime,
+    SettingOptions,
+    kinds_of,
+    parsed,
+)
 from promptcli.cli.signatures import Flag, arguments_of, command_of, expand
 from promptcli.data.vectors import FORMATS
 from promptcli.encoder.pooling import STATES, WEIGHTS
@@ -107,7 +116,9 @@ def command(
 
 
 def changing(
-    options: Annotated[Changes, Fields(Settings, panel="Run", flags={"names": "--name -n"})],
+    options: Annotated[
+        Changes, SettingOptions(Settings, panel="Run", flags={"names": "--name -n"})
+    ],
 ) -> None:
     calls.append(options())
 

@@ -677,7 +677,7 @@ def test_a_run_keeps_others_from_its_name_while_it_lasts(
         f"the training of 't' is running: process {os.getpid()} on ",
         "wait until it ends",
     )
-    assert "t" in registry.names() and not [*registry.run_folder("t").parent.iterdir()]
+    assert "t" in registry.names() and not [*registry.run_folder("t").parent.glob("*")]
 
 
 @pytest.mark.usefixtures("few_demo_pairs")

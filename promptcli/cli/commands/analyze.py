@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from promptcli import analysis as library
 from promptcli.analysis import ANALYSES
@@ -12,17 +13,23 @@ from promptcli.cli import pictures
 from promptcli.cli.console import note, out, result_json, result_table, terminal_width
 from promptcli.cli.options import (
     RECIPE,
-    Changes,
+    Backbone,
     Json,
+    PoolingSpec,
+    Prompt,
+    RecipeFields,
     Section,
+    Transforms,
     choice_of,
+    data_folder,
     field_of,
+    field_option,
     parsed,
     value_typed,
 )
 from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
-from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import UsageError, counted, look_up
+from promptcli.recipe import Choice
 from promptcli.settings import BARE
 
 if TYPE_CHECKING:
@@ -102,68 +109,109 @@ class Display:
     token_map: bool = False  #: whether a map of the tokens is printed above the table
 
 
-@command_of(
-    library.analyze,
-    flags={
-        "name": Flag("WHAT", help="Name of an analysis, see below."),
-        "on": Flag(
-            "[ON]...",
-            type=list[str],
-            read=lambda words: words or [],
+def analyze(
+    name: Annotated[str, typer.Argument(metavar="WHAT", help="Name of an analysis, see below.")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help=(
+                "Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy"
+                " and uniformity six recipes on it."
+            ),
+        ),
+    ] = None,
+    on: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ON",
             help="Sentences, a file, a task or `demo`, see below. Default: our own.",
         ),
-        "model": Flag("--model -m", type=list[str], read=lambda names: names or []),
-        "skip_unfit": None,
-        "settings": None,
-    },
-)
-def analyze(
-    analyze: "partial[dict[Label, Any]]",
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="SentEval folder of the tasks.")] = None,
+    text_field: Annotated[
+        str | None,
+        typer.Option(
+            help="Column of the sentence. Default: `text`, else `sentence`, else the only one."
+        ),
+    ] = None,
     json: Json = False,
-    *,
-    picture: PictureOptions,
-    recipe: Annotated[Changes, RECIPE],
-    set: list[str] | None = None,
+    plot: Annotated[Path | None, field_option(PictureOptions, "plot")] = None,
+    force: Annotated[bool, field_option(PictureOptions, "force", "--force")] = False,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: PoolingSpec = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
 ) -> None:
+    """Look inside models: how their vectors lie, what their tokens and heads do."""
+    picture = PictureOptions(plot, force)
     picture.check()
-    name, words, folder = (analyze.keywords[option] for option in ("name", "on", "data_dir"))
-    display, known = look_up("analysis", name, DISPLAYS), ANALYSES[name].settings
-    if picture.plot is not None and display.draw is None:
+    display = look_up("analysis", name, DISPLAYS)
+    known = ANALYSES[name].settings
+    if plot is not None and display.draw is None:
         raise UsageError(f"{name} has no picture; leave out --plot")
     pairs = [pair for pair in set or () if field_of(pair) in known]
     settings = parsed({key: type(default) for key, default in known.items()}, pairs)
-    changes = recipe(but=known)
-    plain = changes.keys() <= {"backbone"}
-    models: Sequence[str | None] = analyze.keywords["model"]
-    usual = display.models if plain or len(display.models) == 1 else [None]
-    choices = [
-        choice_of(model or ("first-last-avg" if plain else None), changes)
-        for model in models or usual
-    ]
-    on = _input(name, words) if words else _usual_input(name, folder)
-    results = analyze(model=choices, on=on, skip_unfit=not models, **settings)
-    shown = Shown(results, on, {**known, **settings})
+    recipe = {
+        "backbone": backbone,
+        "prompt": prompt,
+        "pooling": pooling,
+        "transforms": transforms,
+        "set": set,
+    }
+    changes = RECIPE.changes(recipe, but=known)
+    data_dir = data_folder(data_dir)
+    content: str | list[str] | None
+    if on:
+        content = _input(name, on)
+    else:
+        content = _usual_input(name, data_dir)
+    results: Any = library.analyze(
+        name,
+        _models(display, model or [], changes),
+        content,
+        data_dir=data_dir,
+        text_field=text_field,
+        skip_unfit=not model,
+        **settings,
+    )
+    shown = Shown(results, content, {**known, **settings})
     if display.draw is not None:
         picture.draw(display.draw, shown)
     if json:
-        named = [
-            {key: value for key, value in label.to_dict().items() if value} for label in results
-        ]
-        rows = [
-            {**label, **display.row(result)}
-            for label, result in zip(named, results.values(), strict=True)
-        ]
-        result_json({"analysis": name, "on": on, "settings": shown.settings, "results": rows})
-    else:
-        said, heads, cells = display.table(shown)
-        note(said)
-        for line in (
-            token_map(shown.only.tokens, shown.only.matrix.tolist(), terminal_width())
-            if display.token_map
-            else ()
-        ):
+        _print_json(name, display, shown)
+        return
+    said, heads, cells = display.table(shown)
+    note(said)
+    if display.token_map:
+        for line in token_map(shown.only.tokens, shown.only.matrix.tolist(), terminal_width()):
             out.print(line)
-        result_table(heads, list(cells))
+    result_table(heads, list(cells))
+
+
+def _models(display: "Display", names: Sequence[str], changes: dict[str, Any]) -> list[Choice]:
+    """Return the models to analyse: those named, or the analysis's own with the changes."""
+    if names:
+        return [choice_of(name, changes) for name in names]
+    if not changes.keys() <= {"backbone"} and len(display.models) > 1:
+        return [choice_of(None, changes)]
+    choices = []
+    for usual in display.models:
+        if usual is None and changes.keys() <= {"backbone"}:
+            usual = "first-last-avg"
+        choices.append(choice_of(usual, changes))
+    return choices
+
+
+def _print_json(name: str, display: "Display", shown: Shown) -> None:
+    rows = []
+    for label, result in shown.results.items():
+        named = {key: value for key, value in label.to_dict().items() if value}
+        rows.append({**named, **display.row(result)})
+    document = {"analysis": name, "on": shown.on, "settings": shown.settings, "results": rows}
+    result_json(document)
 
 
 def _input(name: str, words: list[str]) -> str | list[str]:
@@ -197,14 +245,13 @@ def _usual_input(name: str, folder: Path | None) -> str | list[str] | None:
     usual: dict[str, tuple[str, str | list[str]]] = {
         "sentence": (f"the sentence {pictures.SENTENCE!r}", pictures.SENTENCE),
         "sentences": ("the shipped demo sentences", BARE.corpus),
-        "pairs": (
-            ("STS-B", pictures.ALL_STS_B)
-            if folder
-            else ("the shipped demo pairs", ["demo:dev", "demo"])
-        ),
+        "pairs": ("the shipped demo pairs", ["demo:dev", "demo"]),
     }
-    note(f"using {usual[takes][0]}; give others after the name of the analysis")
-    return usual[takes][1]
+    if folder is not None:
+        usual["pairs"] = ("STS-B", pictures.ALL_STS_B)
+    what, content = usual[takes]
+    note(f"using {what}; give others after the name of the analysis")
+    return content
 
 
 def help_text(_: Sequence[str]) -> Section:

@@ -1,9 +1,7 @@
-"""The commands ``embed`` and ``similarity``: sentences to vectors, in parts too.
-
-The cosine of sentences or files.
+"""The commands ``embed`` and ``similarity``: sentences to vectors, in one file or in parts, and the
+cosine of sentences or files.
 """
 
-import inspect
 import io
 import os
 import sys
@@ -11,11 +9,24 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
 
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.options import Json
-from promptcli.cli.signatures import Flag, command_of
+from promptcli.cli.options import (
+    RECIPE,
+    Backbone,
+    Dim,
+    Json,
+    ModelName,
+    PoolingSpec,
+    Prompt,
+    RecipeFields,
+    Transforms,
+    choice_of,
+)
+from promptcli.cli.signatures import command_of
 from promptcli.embedding import embed as library
 from promptcli.errors import UsageError, counted
 from promptcli.notes import note_counts
@@ -24,63 +35,174 @@ if TYPE_CHECKING:
     from promptcli.embedding.embed import Embedded, EmbeddedParts
 
 
-@command_of(
-    library.embed,
-    library.embed_parts,
-    flags={
-        "file": None,
-        "files": Flag(
-            "FILE...",
-            required=True,
+def embed(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE",
             help=(
                 "Sentences: text (one a line), .csv, .tsv, .jsonl, .json (each also .gz, .bz2, .xz,"
                 " .zst), .parquet, - for standard input, or the sentences themselves. With"
                 " --shards: many files, globs, folders of .parquet files, URLs (hf://, s3://)."
             ),
         ),
-        "output": "--output -o",
-        "folder": None,
-        "batch_size": Flag(min=1),
-        "shards": Flag(min=1, max=99_999, panel="Parts"),
-        "shard": Flag(panel="Parts"),
-        "workers": Flag(min=1, panel="Parts"),
-    },
-)
-def embed(
-    embed: "partial[Embedded]", embed_parts: "partial[EmbeddedParts]", json: Json = False
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help=(
+                "Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy next"
+                " to the input."
+            ),
+        ),
+    ] = None,
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: PoolingSpec = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
+    model: ModelName = None,
+    dim: Dim = None,
+    text_field: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "Column of the sentence, by name or number. Default: `text`, else `sentence`, else"
+                " the only one."
+            )
+        ),
+    ] = None,
+    id_field: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "Column of the id, by name or number; - for row numbers. Default: `id`, else row"
+                " numbers."
+            )
+        ),
+    ] = None,
+    split: Annotated[
+        bool,
+        typer.Option(
+            "--split",
+            help=(
+                "Split texts longer than the model's window at paragraph and sentence ends; part 2"
+                " of row 7 has the id 7#2."
+            ),
+        ),
+    ] = False,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Scale every vector to length 1.")
+    ] = False,
+    precision: Annotated[
+        str,
+        typer.Option(
+            help=(
+                "float32, float16, int8 (256 steps between a dimension's extremes), binary or"
+                " ubinary (packed signs). The loss is measured and printed."
+            )
+        ),
+    ] = "float32",
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Largest batch. Default: as many sentences as fit a budget of tokens."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output.")] = False,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=99_999,
+            rich_help_panel="Parts",
+            help=(
+                "Split the output into this many Parquet files, in the folder OUTPUT; the same"
+                " command resumes it."
+            ),
+        ),
+    ] = None,
+    shard: Annotated[
+        int | None, typer.Option(rich_help_panel="Parts", help="Make this part only, from 0.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            rich_help_panel="Parts",
+            help="Worker processes. Default: one per GPU, without GPUs this process only.",
+        ),
+    ] = None,
+    json: Json = False,
 ) -> None:
-    output, parts = embed.keywords["output"], embed_parts.keywords
-    files: list[str] = parts["files"]
-    if "shards" in parts:
-        for name, parameter in inspect.signature(library.embed).parameters.items():
-            if (
-                name not in (*parts, "output")
-                and embed.keywords.get(name, parameter.default) != parameter.default
-            ):
-                raise UsageError(
-                    f"--{name.replace('_', '-')} is for one output file; leave out --shards"
-                )
+    """Encode the sentences of a file.
+
+    Row i of the output is line i of the input, from 0; blank lines keep their row.
+
+    OUTPUT.manifest.json says which model and input the vectors come from, and how int8 is read. A
+    file appears complete or not at all; if the same call has made it before, from the same bytes,
+    it stays unchanged.
+    """
+    recipe = {
+        "backbone": backbone,
+        "prompt": prompt,
+        "pooling": pooling,
+        "transforms": transforms,
+        "set": set,
+    }
+    chosen = choice_of(model, RECIPE.changes(recipe), dim=dim)
+    if shards is not None:
+        for option, is_given in (("split", split), ("batch-size", batch_size is not None)):
+            if is_given:
+                raise UsageError(f"--{option} is for one output file; leave out --shards")
         if output in (None, "-"):
             raise UsageError("--shards writes a folder; name it with -o FOLDER")
-        _show_parts(embed_parts(folder=output), as_json=json)
-        return
-    for option in ("shard", "workers"):
-        if parts[option] is not None:
-            raise UsageError(f"--{option} needs --shards: how many parts there are in all")
-    source: str | BinaryIO = files[0] if files[0] != "-" else sys.stdin.buffer
-    if _are_sentences(files):
-        note(
-            "no such file; read as"
-            f" {'a sentence' if len(files) == 1 else f'{len(files)} sentences'}"
+        parts = library.embed_parts(
+            files,
+            output,
+            shards,
+            chosen,
+            shard=shard,
+            workers=workers,
+            text_field=text_field,
+            id_field=id_field,
+            normalize=normalize,
+            precision=precision,
+            force=force,
         )
+        _show_parts(parts, as_json=json)
+        return
+    for option, value in (("shard", shard), ("workers", workers)):
+        if value is not None:
+            raise UsageError(f"--{option} needs --shards: how many parts there are in all")
+    source: str | BinaryIO = files[0]
+    if files[0] == "-":
+        source = sys.stdin.buffer
+    if _are_sentences(files):
+        what = "a sentence" if len(files) == 1 else f"{len(files)} sentences"
+        note(f"no such file; read as {what}")
         source = io.BytesIO("\n".join(files).encode())
-    to_stdout = output == "-" or (
-        output is None and (not isinstance(source, str) or Path(source).is_fifo())
+    is_stream = not isinstance(source, str) or Path(source).is_fifo()
+    target: str | BinaryIO | None = output
+    if output == "-" or (output is None and is_stream):
+        if json:
+            raise UsageError("--json: the vectors are on standard output; give a file with -o")
+        target = sys.stdout.buffer
+    made = library.embed(
+        source,
+        target,
+        chosen,
+        text_field=text_field,
+        id_field=id_field,
+        split=split,
+        normalize=normalize,
+        precision=precision,
+        batch_size=batch_size,
+        force=force,
     )
-    if to_stdout and json:
-        raise UsageError("--json: the vectors are on standard output; give a file with -o")
-    made = embed(file=source, output=sys.stdout.buffer if to_stdout else output)
-    _show(made, embed.keywords["precision"], as_json=json)
+    _show(made, precision, as_json=json)
 
 
 def _are_sentences(words: list[str]) -> bool:
@@ -107,7 +229,8 @@ def _are_sentences(words: list[str]) -> bool:
 
 
 def _show(made: "Embedded", precision: str, *, as_json: bool) -> None:
-    report, width = made.report, made.encoder.width
+    report = made.report
+    width = made.encoder.width
     limit = f"{made.encoder.max_length:,} tokens"
     note_counts(
         report.rows, blank=report.blank, zero=report.zero, truncated=report.truncated, limit=limit
@@ -121,16 +244,14 @@ def _show(made: "Embedded", precision: str, *, as_json: bool) -> None:
         loss = f"recall@10 {report.loss.recall_at_10:.3f}"
         note(f"{precision} against float32 on {counted(report.loss.rows, 'row')}: {loss}")
     if as_json:
-        counts = {
-            key: value
-            for key, value in asdict(report).items()
-            if key not in ("ranges", "blank_rows")
-        }
+        counts = asdict(report)
+        del counts["ranges"], counts["blank_rows"]
         result_json({"output": str(made.output), "dim": width, "precision": precision, **counts})
 
 
 def _show_parts(made: "EmbeddedParts", *, as_json: bool) -> None:
-    manifest, rate = made.manifest, "none made"
+    manifest = made.manifest
+    rate = "none made"
     if made.made:
         rows = sum(stop - first for first, stop in map(manifest.bounds, made.made))
         speed = f"{rows / max(made.seconds, 1e-9):,.0f} sentences/s"

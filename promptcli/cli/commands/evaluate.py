@@ -1,18 +1,26 @@
 """``promptcli eval``: score encoders on tasks of any kind."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from promptcli.cli.console import as_typed, note, result, result_json
-from promptcli.cli.options import RECIPE, Changes, Json, choice_of
+from promptcli.cli.options import (
+    RECIPE,
+    Backbone,
+    Json,
+    PoolingSpec,
+    Prompt,
+    RecipeFields,
+    Transforms,
+    choice_of,
+    data_folder,
+)
 from promptcli.cli.result_files import FORMATS, check_format, write_results
-from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import counted, if_interrupted
-from promptcli.evaluation import evaluate
+from promptcli.evaluation import eval_settings, evaluate
 from promptcli.recipe import RECIPES, Choice
 from promptcli.settings import PAPER
 
@@ -21,42 +29,94 @@ if TYPE_CHECKING:
     from promptcli.evaluation.scores import Evaluation
 
 _TASKS = "Transfer tasks and mteb"
+_EXTERNAL = "Vectors of other programs"
 #: Changes that every named recipe can take.
 _NEUTRAL = {"backbone", "max_length"}
 
 
-@command_of(
-    evaluate,
-    flags={
-        "models": Flag(
-            "[MODEL]...",
-            type=list[str],
-            read=lambda words: words or [],
+def evaluate_command(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL",
             help=(
                 "Names of models and recipes (ditto:1-9: a head), folders, hub ids, recipe files."
                 " Default: every recipe that needs no fitting; for tasks without graded pairs,"
                 " mini."
             ),
         ),
-        "tasks": Flag("--task", type=list[str], read=lambda words: words or []),
-        "vectors": Flag(metavar="FILE", panel="Vectors of other programs"),
-        "compare": Flag(
+    ] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task",
+            help=(
+                "`STS12` to `STS16`, `STS-B`, `SICK-R` (`sts`: all), `STS-B:dev`, `demo`,"
+                " `demo:dev`, and files (CSV, TSV, JSONL, Parquet) of graded pairs, `FILE` with"
+                " columns sentence1, sentence2, score or `FILE:first,second,gold` (Spearman x"
+                " 100); `MR`, `CR`, `SUBJ`, `MPQA`, `SST-2`, `TREC`, `MRPC` (`transfer`: all;"
+                " accuracy x 100 of SentEval's classifier); `retrieval:FILE` with columns query,"
+                " document, grade (nDCG@10 x 100, recall), and the same ranked by words,"
+                " `lexical:FILE`, or by both, `hybrid:FILE` (as in `promptcli index search`);"
+                " `mteb:NAME`, run by mteb. Default: the seven STS tasks with a `--data-dir`, else"
+                " `demo`."
+            ),
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help=("SentEval's `downstream` folder; without it STS tasks are fetched from the hub.")
+        ),
+    ] = None,
+    protocol: Annotated[
+        str,
+        typer.Option(help="`senteval`, or `mteb`: SICK-R with all its pairs, raw text."),
+    ] = "senteval",
+    vectors: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=_EXTERNAL,
+            help=(
+                "Score the vectors in a file (.npy, .parquet, .jsonl), too: row i is sentence i of"
+                " what `--list-sentences` prints."
+            ),
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
             metavar="MODEL",
-            read=lambda word: word,
             help=(
                 "Compare with this model, task by task; of the changes only --backbone and"
                 " max-length apply to it. Default: every two of up to six models are compared on"
                 " the average of their graded pairs and on that of their accuracies."
             ),
         ),
-        "fast": Flag(panel=_TASKS),
-        "seed": Flag(min=0, panel=_TASKS),
-        "mteb_folder": Flag(metavar="FOLDER", panel=_TASKS),
-        "skip_missing": None,
-    },
-)
-def evaluate_command(
-    evaluate: "partial[Evaluation]",
+    ] = None,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast",
+            rich_help_panel=_TASKS,
+            help="SentEval's 5-fold setting of transfer tasks: for development, not for print.",
+        ),
+    ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            rich_help_panel=_TASKS,
+            help="Random seed of the classifiers (default: SentEval's 1111).",
+        ),
+    ] = None,
+    mteb_folder: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER", rich_help_panel=_TASKS, help="Folder of mteb's own result files."
+        ),
+    ] = "mteb-results",
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", help="The same as an argument; repeatable.")
     ] = None,
@@ -75,7 +135,7 @@ def evaluate_command(
         typer.Option(
             "--list-sentences",
             help="Print the tasks' distinct sentences, one a line, and stop.",
-            rich_help_panel="Vectors of other programs",
+            rich_help_panel=_EXTERNAL,
         ),
     ] = False,
     output: Annotated[
@@ -91,8 +151,11 @@ def evaluate_command(
         bool, typer.Option("--force", help="Replace an existing result file.")
     ] = False,
     json: Json = False,
-    *,
-    recipe: Annotated[Changes, RECIPE],
+    backbone: Backbone = None,
+    prompt: Prompt = None,
+    pooling: PoolingSpec = None,
+    transforms: Transforms = None,
+    set: RecipeFields = None,
 ) -> None:
     """Score encoders: Spearman x 100 with 95% intervals on STS tasks and your own pairs, accuracy
     on transfer tasks.
@@ -100,56 +163,65 @@ def evaluate_command(
     A model that cannot be scored is a row with the reason; then the exit code is that of the
     reason.
     """
-    from promptcli.data.senteval import tasks_from
-    from promptcli.evaluation.candidates import load_named_tasks
-
     if output is not None:
         check_format(output, force=force)
-    options = evaluate.keywords
-    protocol, compare = options["protocol"], options["compare"]
-    words, tasks = [*options["models"], *(model or [])], options["tasks"]
-    if not tasks:
-        tasks = ["sts"] if paper or options["data_dir"] is not None else ["demo"]
-        if tasks == ["demo"]:
-            note(
-                "using the shipped demo pairs, which are no benchmark; for the papers' tasks give"
-                " --task sts"
-            )
+    data_dir = data_folder(data_dir)
+    if not tasks and (paper or data_dir is not None):
+        tasks = ["sts"]
+    elif not tasks:
+        tasks = ["demo"]
+        note(
+            "using the shipped demo pairs, which are no benchmark; for the papers' tasks give"
+            " --task sts"
+        )
     if list_sentences:
-        with tasks_from(options["data_dir"]):
-            _print_sentences(
-                load_named_tasks(tasks, protocol=protocol, skip_missing=True).tasks, as_json=json
-            )
+        _print_sentences(tasks, data_dir, protocol, as_json=json)
         return
-    changes = recipe()
+    recipe = {
+        "backbone": backbone,
+        "prompt": prompt,
+        "pooling": pooling,
+        "transforms": transforms,
+        "set": set,
+    }
+    changes = RECIPE.changes(recipe)
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
-    bare = not words and changes == neutral
+    words = [*(models or []), *(model or [])]
+    is_bare = not words and changes == neutral
+    chosen = list[Choice]()
+    if not (is_bare and vectors):
+        chosen = _chosen(words, changes, tasks, protocol, paper=paper)
+    baseline = None
+    if compare is not None:
+        baseline = choice_of(compare, neutral, paper=paper)
     with if_interrupted("no results were saved"):
         evaluation = evaluate(
-            models=(
-                []
-                if bare and options.get("vectors")
-                else _chosen(words, changes, tasks, protocol, paper=paper)
-            ),
-            tasks=tasks,
-            compare=None if compare is None else choice_of(compare, neutral, paper=paper),
+            chosen,
+            tasks,
+            data_dir=data_dir,
+            protocol=protocol,
+            vectors=vectors or [],
+            compare=baseline,
+            fast=fast,
+            seed=seed,
+            mteb_folder=mteb_folder,
             skip_missing=True,
         )
-    if bare:  # recipes that do not fit the backbone were not asked for
-        evaluation.rows = {
-            label: row for label, row in evaluation.rows.items() if label not in evaluation.refused
-        }
+    if is_bare:  # recipes that do not fit the backbone were not asked for
+        for label in evaluation.refused:
+            del evaluation.rows[label]
         evaluation.refused.clear()
-    _show(evaluation, options, subsets=subsets, as_json=json, output=output, force=force)
-    if evaluation.refused:
-        first, count = next(iter(evaluation.refused.values())), len(evaluation.refused)
-        models = counted(len(evaluation.rows), "model")
-        raise type(first)(f"{count} of {models} could not be scored; their rows say why")
+    settings = eval_settings(fast=fast, seed=seed)
+    _show(evaluation, settings, subsets=subsets, as_json=json, output=output, force=force)
+    for error in evaluation.refused.values():
+        count = len(evaluation.refused)
+        all_models = counted(len(evaluation.rows), "model")
+        raise type(error)(f"{count} of {all_models} could not be scored; their rows say why")
 
 
 def _show(
     evaluation: "Evaluation",
-    options: Mapping[str, Any],
+    settings: "EvalSettings",
     *,
     subsets: bool,
     as_json: bool,
@@ -158,11 +230,7 @@ def _show(
 ) -> None:
     """Print the tables or the document, and write them to a file if one is named."""
     from promptcli.cli.tables import evaluation_tables, show_tables
-    from promptcli.evaluation.classifier import FAST, FULL, SEED
-    from promptcli.evaluation.evaluator import EvalSettings
 
-    seed = SEED if options["seed"] is None else options["seed"]
-    settings = EvalSettings(FAST if options["fast"] else FULL, seed)
     document = _document(evaluation, settings)
     tables = evaluation_tables(evaluation, settings, subsets=subsets)
     if as_json:
@@ -190,22 +258,30 @@ def _chosen(
     from promptcli.data.task_table import task_row
     from promptcli.data.tasks import any_task_names
 
-    named: Sequence[str | None] = words
-    if words or not changes.keys() <= _NEUTRAL:
-        return [choice_of(word, changes, paper=paper) for word in named or [None]]
+    if words:
+        return [choice_of(word, changes, paper=paper) for word in words]
+    if not changes.keys() <= _NEUTRAL:
+        return [choice_of(None, changes, paper=paper)]
     if any(task_row(name, protocol).metric == "spearman" for name in any_task_names(tasks)):
         return [choice_of(name, changes, paper=paper) for name in RECIPES]
-    return [choice_of(PAPER.recipe if paper else None, changes, paper=paper)]
+    if paper:
+        return [choice_of(PAPER.recipe, changes, paper=True)]
+    return [choice_of(None, changes)]
 
 
-def _print_sentences(tasks: Sequence[Any], *, as_json: bool) -> None:
+def _print_sentences(
+    names: Sequence[str], data_dir: Path | None, protocol: str, *, as_json: bool
+) -> None:
+    from promptcli.data.senteval import tasks_from
+    from promptcli.evaluation.candidates import load_named_tasks
     from promptcli.evaluation.evaluator import distinct_sentences
 
+    with tasks_from(data_dir):
+        tasks: Sequence[Any] = load_named_tasks(names, protocol=protocol, skip_missing=True).tasks
     sentences = distinct_sentences(tasks)
     if as_json:
-        result_json(
-            {"tasks": [getattr(task, "label", task.name) for task in tasks], "sentences": sentences}
-        )
+        labels = [getattr(task, "label", task.name) for task in tasks]
+        result_json({"tasks": labels, "sentences": sentences})
         return
     for sentence in sentences:
         result(sentence)
@@ -215,19 +291,18 @@ def _document(evaluation: "Evaluation", settings: "EvalSettings") -> dict[str, A
     from promptcli.data.tasks import TransferTask
 
     document: dict[str, Any] = {"results": [score.to_dict() for score in evaluation]}
-    if evaluation.refused:
-        document["refused"] = [
-            {**label.to_dict(), "reason": as_typed(str(why))}
-            for label, why in evaluation.refused.items()
-        ]
+    refused = []
+    for label, why in evaluation.refused.items():
+        refused.append({**label.to_dict(), "reason": as_typed(str(why))})
+    if refused:
+        document["refused"] = refused
     if evaluation.comparisons:
         document["comparisons"] = [comparison.to_dict() for comparison in evaluation.comparisons]
     if any(isinstance(task, TransferTask) for task in evaluation.tasks):
-        training, seed = settings.training, settings.seed
         document["setting"] = {
-            "folds": training.folds,
-            "optimizer": training.optimizer,
-            "seed": seed,
+            "folds": settings.training.folds,
+            "optimizer": settings.training.optimizer,
+            "seed": settings.seed,
         }
     if evaluation.missing:
         document["missing"] = evaluation.missing

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from promptcli.cli.console import note, result, result_json
-from promptcli.cli.options import RUNTIME, Fields, Json, Section, set_help
+from promptcli.cli.options import RUNTIME, Json, Section, SettingOptions, set_help
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.pretraining import pretrain as library
 from promptcli.pretraining.plan import Plan
@@ -34,7 +34,7 @@ def help_text(_: Sequence[str]) -> Section:
         "files": Flag("FILES...", type=list[str]),
         "start": Flag("--from", metavar="MODEL", type=str),
         "command": None,
-        "settings": Fields(Plan, panel="Run", defaults=True, only=_OWN),
+        "settings": SettingOptions(Plan, panel="Run", defaults=True, only=_OWN),
     },
 )
 def pretrain(pretrain: "partial[Pretrained]", as_json: Json = False) -> None:

@@ -6,7 +6,6 @@ import os
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,16 +13,17 @@ import typer
 
 from promptcli.cli.console import note, result, result_json, result_table
 from promptcli.cli.options import (
-    Fields,
     Json,
     Section,
+    SettingOptions,
     choice_of,
+    data_folder,
+    field_option,
     kinds_of,
     parsed,
     set_help,
     value_typed,
 )
-from promptcli.cli.signatures import Flag, command_of
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.errors import UsageError
 from promptcli.training import train as library
@@ -33,7 +33,6 @@ from promptcli.training.methods import METHODS, all_settings, find_method
 if TYPE_CHECKING:
     from promptcli.training.run import Trained
 
-_many_option = partial(typer.Option, rich_help_panel="Several runs")
 #: Settings that --sweep does not take, and what to give instead.
 _UNSWEPT = {"seed": "--seeds N", "template": "--prompt, a run for each"}
 
@@ -51,50 +50,132 @@ _OWN = (
 )
 
 
-_SETTINGS = Fields(
-    _AllSettings,
-    panel="Settings (all: train METHOD --help)",
-    flags={"template": "--prompt"},
-    only=_OWN,
-)
+_PANEL = "Settings (all: train METHOD --help)"
+_SETTINGS = SettingOptions(_AllSettings, panel=_PANEL, only=_OWN)
 
 
-def _sources(data: list[str] | None) -> str | list[Path] | None:
-    return None if not data else data[0] if len(data) == 1 else [Path(file) for file in data]
+def _setting(name: str, *flags: str) -> Any:
+    """Return the option of a setting of many methods."""
+    return field_option(_AllSettings, name, *flags, panel=_PANEL)
 
 
-@command_of(
-    library.train,
-    flags={
-        "method": None,
-        "data": Flag("--data", type=list[str], read=_sources),
-        "backbone": Flag("--backbone", type=str, read=choice_of),
-        "start": Flag("--from", metavar="MODEL"),
-        "name": Flag("--name", help="Name of the model. Default: the method's."),
-        "resume": Flag(
-            help=(
-                "Resume the unfinished run of that name: `train --resume NAME` needs no more. It"
-                " ends with the weights of a run that was never killed."
-            )
-        ),
-        "on": Flag("--on", type=str),
-        "tests": "--test",
-        "settings": _SETTINGS,
-    },
-)
 def train(
-    train: "partial[Trained]",
     word: Annotated[
         str | None, typer.Argument(metavar="METHOD", help=f"{', '.join(METHODS)}.")
     ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=(
+                "Sentences, pairs or triplets (sent0, sent1, hard_neg), labelled pairs (premise,"
+                " hypothesis, label; sbert, consert), graded pairs (sentence1, sentence2, score;"
+                " sbert-regression), definitions (word, definition; defsent): a file, demo,"
+                " wiki1m_for_simcse, nli_for_simcse; repeatable, pairs and triplets may be mixed,"
+                " and hard_neg may be empty, or several columns (negative_1, negative_2). Default:"
+                " demo."
+            )
+        ),
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "Pre-trained model: a shipped name, a folder, or a hub id. Products are in"
+                " bfloat16 if the hardware computes in it; weights stay float32. Default:"
+                " mini-bert."
+            )
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Model of the registry whose tuned backbone the run starts from.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model. Default: the method's.")
+    ] = None,
+    supervised: Annotated[
+        bool,
+        typer.Option(
+            "--supervised",
+            help="Refuse data without pairs or triplets, which are recognised by their columns.",
+        ),
+    ] = False,
+    paper: Annotated[
+        bool,
+        typer.Option(
+            "--paper",
+            help=(
+                "The published settings, backbone and data, with the choices behind the printed"
+                " figures."
+            ),
+        ),
+    ] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "Graded pairs that choose the best checkpoint: a task, or a file. Default:"
+                " demo:dev, or STS-B:dev."
+            )
+        ),
+    ] = None,
+    tests: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--test",
+            help=(
+                "Task to score at the end; repeatable. Default: the test split of the development"
+                " task."
+            ),
+        ),
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="SentEval folder of the tasks.")] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help=(
+                "Resume the unfinished run of that name: `train --resume NAME` needs no more. It"
+                " ends with the weights of a run that was never killed."
+            ),
+        ),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model of that name.")] = False,
+    batch_size: Annotated[int | None, _setting("batch_size")] = None,
+    learning_rate: Annotated[float | None, _setting("learning_rate")] = None,
+    epochs: Annotated[float | None, _setting("epochs")] = None,
+    steps: Annotated[int | None, _setting("steps")] = None,
+    max_length: Annotated[int | None, _setting("max_length")] = None,
+    seed: Annotated[int | None, _setting("seed")] = None,
+    temperature: Annotated[float | None, _setting("temperature")] = None,
+    template: Annotated[list[str] | None, _setting("template", "--prompt")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=VALUE",
+            rich_help_panel=_PANEL,
+            help=f"Another setting; repeatable: {', '.join(_SETTINGS.others())}",
+        ),
+    ] = None,
     method: Annotated[str | None, typer.Option(help="The same as the argument.")] = None,
     seeds: Annotated[
-        int | None, _many_option(min=1, max=1000, help="Run N seeds, 0, 1, ...: mean and spread.")
+        int | None,
+        typer.Option(
+            min=1,
+            max=1000,
+            rich_help_panel="Several runs",
+            help="Run N seeds, 0, 1, ...: mean and spread.",
+        ),
     ] = None,
     sweep: Annotated[
         list[str] | None,
-        _many_option(
+        typer.Option(
             metavar="SETTING=V,V",
+            rich_help_panel="Several runs",
             help=(
                 "Try each value, e.g. `--sweep batch-size=64,128`; repeatable: every combination is"
                 " run."
@@ -106,7 +187,7 @@ def train(
     ] = False,
     json: Json = False,
 ) -> None:
-    name, resume = train.keywords["name"], train.keywords["resume"]
+    """Train a sentence encoder; the checkpoint that is best on the development pairs is kept."""
     if resume and name is None and word:
         name = word
         if library.is_begun(name) or word not in METHODS:
@@ -117,28 +198,45 @@ def train(
             f"give a method, e.g. `promptcli train simcse`; methods: {', '.join(METHODS)}"
         )
     name = name or method or ""
+    sources: str | list[Path] | None = None
+    if data:
+        sources = data[0] if len(data) == 1 else [Path(file) for file in data]
+    settings = {
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "epochs": epochs,
+        "steps": steps,
+        "max_length": max_length,
+        "seed": seed,
+        "temperature": temperature,
+        "template": template,
+        "set": set,
+    }
+    given: dict[str, Any] = {
+        "method": method,
+        "data": sources,
+        "backbone": choice_of(backbone),
+        "start": start,
+        "supervised": supervised,
+        "paper": paper,
+        "on": on,
+        "data_dir": data_folder(data_dir),
+        **_SETTINGS.changes(settings),
+    }
     trials = _trials(sweep or [], seeds)
+    if dry_run:
+        _print_settings(library.training_settings(**(given | trials[0])), as_json=json)
+        return
     if resume and not (sweep or seeds):
         trials = library.begun_trials(name) or trials
-    run = partial(train, method=method, name=name)
-    if dry_run:
-        _print_settings(_settings(run, trials[0]), as_json=json)
-        return
+    given |= {"name": name, "tests": tests or [], "resume": resume, "force": force}
     with ended_by_signals(launch(os.environ).number > 1):
-        runs = (
-            [run(**trials[0])]
-            if len(trials) == 1
-            else library.train_several(**run.keywords, trials=trials)
-        )
-    best = max(runs, key=lambda trained: trained.chosen_by)
-    if not best.is_main:
-        return
-    _print_results(runs, trials, name, as_json=json)
-
-
-def _settings(train: "partial[Trained]", changes: dict[str, Any]) -> dict[str, object]:
-    given = train.keywords.keys() - {"name", "tests", "resume", "force"}
-    return library.training_settings(**{name: train.keywords[name] for name in given} | changes)
+        if len(trials) == 1:
+            runs = [library.train(**(given | trials[0]))]
+        else:
+            runs = library.train_several(trials, **given)
+    if runs[0].is_main:
+        _print_results(runs, trials, name, as_json=json)
 
 
 def _trials(sweep: Sequence[str], seeds: int | None) -> list[dict[str, Any]]:
@@ -146,7 +244,8 @@ def _trials(sweep: Sequence[str], seeds: int | None) -> list[dict[str, Any]]:
     axes = parsed(kinds_of(_AllSettings), sweep, "--sweep", many=True)
     for name in axes.keys() & _UNSWEPT.keys():
         raise UsageError(f"--sweep does not take {name}; give {_UNSWEPT[name]}")
-    axes |= {"seed": range(seeds)} if seeds else {}
+    if seeds:
+        axes["seed"] = range(seeds)
     return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
 
 
@@ -172,11 +271,12 @@ def _print_settings(shown: dict[str, object], *, as_json: bool) -> None:
         result_json(shown)
         return
     for key, value in shown.items():
-        if key not in ("recipe", "template"):  # views show them
-            result(
-                f"{key.replace('_', '-')} ="
-                f" {' | '.join(value) if isinstance(value, list) else value_typed(value)}"
-            )
+        if key in ("recipe", "template"):  # views show them
+            continue
+        written = value_typed(value)
+        if isinstance(value, list):
+            written = " | ".join(value)
+        result(f"{key.replace('_', '-')} = {written}")
 
 
 def _print_results(
@@ -210,7 +310,8 @@ def _print_results(
         result("")
         words = [(row["word"], " ".join(row["nearest"])) for row in document["nearest_words"]]
         result_table(("word", "nearest to its vector"), words)
-    if worse := sum(not ran.better for ran in runs):
+    worse = sum(not ran.better for ran in runs)
+    if worse:
         which = "training" if len(runs) == 1 else f"{worse} of {len(runs)} runs"
         note(
             f"{which} did not improve on the untrained encoder on the development pairs; the best"
@@ -269,13 +370,12 @@ def _summary(runs: Sequence["Trained"], trials: Sequence[dict[str, Any]]) -> lis
         for task in members[0].scores:
             values = [trained.scores[task] for trained in members]
             spread = statistics.stdev(values) if len(values) > 1 else None
-            figures = {
-                "mean": statistics.fmean(values),
-                "std": spread,
-                "min": min(values),
-                "max": max(values),
-            }
-            rows.append({"changes": changes, "task": task, "seeds": len(values), **figures})
+            row = {"changes": changes, "task": task, "seeds": len(values)}
+            row["mean"] = statistics.fmean(values)
+            row["std"] = spread
+            row["min"] = min(values)
+            row["max"] = max(values)
+            rows.append(row)
     return rows
 
 
