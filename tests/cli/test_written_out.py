@@ -13,7 +13,7 @@ from promptcli.cli.signatures import help_of, is_expanded, prose
 WRITTEN_OUT = {
     "embed": ([pc.embed, pc.embed_parts], {"files", "model"}),
     "eval": ([pc.evaluate], {"models", "compare"}),
-    "train": ([pc.train], {"name", "resume"}),
+    "train": ([pc.train], {"method", "name", "resume"}),
     "analyze": ([pc.analyze], {"name", "on"}),
 }
 
