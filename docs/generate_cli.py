@@ -21,7 +21,7 @@ def page() -> str:
         env={"COLUMNS": "80", "PROMPTCLI_BACKBONE": None, "PROMPTCLI_DATA_DIR": None}
     )
     parts = [HEAD]
-    for words in [(), *sorted(path for path, _ in root.every())]:
+    for words in [(), *sorted(path for path, _ in root.walk())]:
         shown = runner.invoke(root, [*words, "--help"], prog_name="promptcli", color=False)
         if shown.exit_code:
             sys.exit(f"promptcli {' '.join(words)} --help ended with {shown.exit_code}")

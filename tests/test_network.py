@@ -24,7 +24,7 @@ TINY = "--backbone bert -q"
 
 
 COMMANDS = {
-    " ".join(path): found for path, found in command().every() if not hasattr(found, "commands")
+    " ".join(path): found for path, found in command().walk() if not hasattr(found, "commands")
 }
 
 #: What listens to other programs, or is there to use the network, has tests of its own.

@@ -39,14 +39,14 @@ from promptcli.settings import ANOTHER_HOME, program_folder
 class Commands(TyperGroup):
     """A table of commands: the program, or a group of it."""
 
-    def every(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    def walk(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
         """Yield every command and group below, loaded, with the words that name it."""
         for name, command in self.commands.items():
             if isinstance(command, Command):
                 command.load()
             yield (*path, name), command
             if isinstance(command, Commands):
-                yield from command.every((*path, name))
+                yield from command.walk((*path, name))
 
 
 class Command(TyperCommand):
@@ -54,16 +54,24 @@ class Command(TyperCommand):
 
     It takes the program's options.
 
-    ``word`` is its first argument, if the name implies it; ``ends`` of the module makes the last
-    section of its help.
+    ``implied_argument`` is its first argument, if the name implies it; ``help_tail`` names the
+    function of the module that makes the last section of its help.
     """
 
     def __init__(
-        self, name: str, target: str, short_help: str, *, word: str = "", ends: str = ""
+        self,
+        name: str,
+        target: str,
+        short_help: str,
+        *,
+        implied_argument: str = "",
+        help_tail: str = "",
     ) -> None:
         also = " ".join(f"--{item.name}" for item in dataclasses.fields(Runtime))
         super().__init__(name, short_help=short_help, epilog=f"Also: {also}; see promptcli --help.")
-        self.target, self.word, self.ends = target, word, ends
+        self.target = target
+        self.implied_argument = implied_argument
+        self.help_tail = help_tail
 
     @functools.cache  # noqa: B019 - the commands live as long as the program
     def load(self) -> Any:
@@ -92,7 +100,9 @@ class Command(TyperCommand):
         Refuse empty values of options and files, and numbers that are not finite.
         """
         empty = any(word == "" or (word.startswith("--") and word.endswith("=")) for word in args)
-        ctx.meta["words"] = args = [self.word, *args] if self.word else args
+        if self.implied_argument:
+            args = [self.implied_argument, *args]
+        ctx.meta["words"] = args
         rest: list[str] = super().parse_args(ctx, list(args))
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
@@ -124,8 +134,8 @@ class Command(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write Typer's help page and the command's own section."""
         super().format_help(ctx, formatter)
-        if self.ends:
-            heading, rows = getattr(self.load(), self.ends)(ctx.meta.get("words", ()))
+        if self.help_tail:
+            heading, rows = getattr(self.load(), self.help_tail)(ctx.meta.get("words", ()))
             table = Table.grid(padding=(0, 2))
             for row in rows:
                 table.add_row(*map(Text, row))
@@ -169,7 +179,7 @@ _FIRST = (
         "train",
         "train.train",
         "Train a sentence encoder by a method of the papers.",
-        ends="settings_in_force",
+        help_tail="settings_in_force",
     ),
     Command(
         "search-templates",
@@ -183,7 +193,7 @@ _FIRST = (
         "optiprompt",
         "train.train",
         "Learn a template's words as vectors: train optiprompt.",
-        word="optiprompt",
+        implied_argument="optiprompt",
     ),
     _group(
         "index",
@@ -209,7 +219,7 @@ _OTHERS = (
         "analyze",
         "analyze.analyze",
         "Look inside models: anisotropy, attention, tokens, maps.",
-        ends="help_text",
+        help_tail="help_text",
     ),
     Command("config", "config.config", "Show, set and unset your own defaults."),
     Command(
@@ -218,7 +228,10 @@ _OTHERS = (
     Command("export", "models.export", "Write an encoder as other programs load it."),
     Command("fit", "fit.fit", "Fit TF-IDF weights or a transform into a model."),
     Command(
-        "pretrain", "pretrain.pretrain", "Pre-train a small BERT on plain text.", ends="help_text"
+        "pretrain",
+        "pretrain.pretrain",
+        "Pre-train a small BERT on plain text.",
+        help_tail="help_text",
     ),
     Command("pull", "models.pull", "Save a model that was pushed to the hub."),
     Command("push", "models.push", "Send a model to the Hugging Face hub."),
@@ -293,7 +306,9 @@ def command() -> Commands:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
-    contextvars.copy_context().run(_run, sys.argv[1:] if arguments is None else list(arguments))
+    if arguments is None:
+        arguments = sys.argv[1:]
+    contextvars.copy_context().run(_run, list(arguments))
 
 
 def _end_with(error: BaseException) -> int:
@@ -346,45 +361,41 @@ def _ending(error: Any) -> tuple[int, str] | None:
     if isinstance(error, BrokenPipeError):
         return 1, ""
     if isinstance(error, OSError):
-        if error.errno in (
-            errno.ENAMETOOLONG,
-            errno.ELOOP,
-            errno.ENOENT,
-            errno.ENOTDIR,
-            errno.EEXIST,
-        ):
-            return (
-                2,
-                f"{str(error.filename)!r} cannot be opened ({error.strerror}); give another path",
-            )
-        if error.filename and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            return (
-                2,
-                (
-                    f"{str(error.filename)!r} may not be opened or written ({error.strerror});"
-                    f" {_elsewhere(error)}"
-                ),
-            )
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        what = (
-            f"disk full: {error.filename or 'the output'} could not be written"
-            if full
-            else str(error)
-        )
-        return 1, f"{what}; {_UNCHANGED}"
+        return _ending_of_file_error(error)
     if is_out_of_memory(error):
         return 1, "out of memory; take a smaller --batch-size, --dtype bfloat16 or another --device"
     if type(error).__name__ == "AcceleratorError" or str(error).startswith("CUDA error"):
-        return (
-            1,
-            (
-                f"the GPU stopped: {one_line(error, 120)}; start again, with --resume if the"
-                " command has it"
-            ),
-        )
+        again = "start again, with --resume if the command has it"
+        return 1, f"the GPU stopped: {one_line(error, 120)}; {again}"
     if type(error).__name__ == "NoArgsIsHelpError":
         return 2, ""
-    return (2, _usage_line(error)) if hasattr(error, "format_message") else None
+    if hasattr(error, "format_message"):  # of Typer's parser
+        return 2, _usage_line(error)
+    return None
+
+
+_CANNOT_BE_OPENED = (
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+)
+_NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _ending_of_file_error(error: OSError) -> tuple[int, str]:
+    name = repr(str(error.filename))
+    if error.errno in _CANNOT_BE_OPENED:
+        return 2, f"{name} cannot be opened ({error.strerror}); give another path"
+    if error.filename and error.errno in _NOT_ALLOWED:
+        why = f"{name} may not be opened or written ({error.strerror})"
+        return 2, f"{why}; {_elsewhere(error)}"
+    if error.errno in _DISK_FULL:
+        output = error.filename or "the output"
+        return 1, f"disk full: {output} could not be written; {_UNCHANGED}"
+    return 1, f"{error}; {_UNCHANGED}"
 
 
 def _elsewhere(error: OSError) -> str:
@@ -396,15 +407,11 @@ def _elsewhere(error: OSError) -> str:
 
 def _usage_line(error: Any) -> str:
     """Return the line of an error of Typer's parser."""
-    command, message = (
-        error.ctx.command_path if error.ctx else "promptcli",
-        one_line(error.format_message()),
-    )
+    command = error.ctx.command_path if error.ctx else "promptcli"
+    message = one_line(error.format_message())
     if not getattr(error, "option_name", "a").lstrip("-")[:1].isalpha():
-        message = (
-            f'{message.rstrip(".")}; a sentence that begins with "-" follows --: {command} -- "-5'
-            ' degrees"'
-        )
+        example = f'{command} -- "-5 degrees"'
+        message = f'{message.rstrip(".")}; a sentence that begins with "-" follows --: {example}'
     return f"{message[:1].lower()}{message[1:].rstrip('.')} (all options: {command} --help)"
 
 

@@ -30,7 +30,7 @@ from promptcli.serving.worker import Worker, computing
 from tests.embed_running import refused
 from tests.processes import Program
 
-EVERY_COMMAND = {(): command(), **dict(command().every())}
+EVERY_COMMAND = {(): command(), **dict(command().walk())}
 
 
 @pytest.mark.parametrize("path", EVERY_COMMAND, ids=" ".join)

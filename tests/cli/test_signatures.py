@@ -266,7 +266,7 @@ def test_the_help_names_no_function_of_python():
     names = {
         name for name in promptcli.__all__ if "_" in name or name in ("Choice", "Encoder", "Recipe")
     }
-    for path, row in program().every():
+    for path, row in program().walk():
         texts = [row.help or "", *(getattr(option, "help", None) or "" for option in row.params)]
         quoted = {word for text in texts for word in re.findall(r"`(\w+)", text)}
         assert (path, quoted & names) == (path, set())
