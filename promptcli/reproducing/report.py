@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from promptcli.errors import NotFoundError
-from promptcli.reproducing.measures import COLUMNS, grouped
-from promptcli.reproducing.published import published_tables
+from promptcli.reproducing.documents import grouped
+from promptcli.reproducing.measures import COLUMNS
+from promptcli.reproducing.published import PublishedTable, published_tables
 from promptcli.reproducing.systems import SYSTEMS
 from promptcli.storage.files import write_text
 
@@ -26,12 +27,12 @@ def heads(document: Mapping[str, Any]) -> list[str]:
     names = []
     for name in document["columns"]:
         column = COLUMNS[name]
-        tasks = max(
-            (len(row["figures"][name]["on"]) for row in document["rows"] if name in row["figures"]),
-            default=0,
-        )
-        fewer = 0 < tasks < len(column.mean_of)
-        names.append(f"{column.head} ({tasks} of {len(column.mean_of)})" if fewer else column.head)
+        measured = [row["figures"][name] for row in document["rows"] if name in row["figures"]]
+        tasks = max((len(cell["on"]) for cell in measured), default=0)
+        if 0 < tasks < len(column.mean_of):
+            names.append(f"{column.head} ({tasks} of {len(column.mean_of)})")
+        else:
+            names.append(column.head)
     return names
 
 
@@ -39,10 +40,10 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
     """Yield the lines of all rows; rows of one method, measured on another backbone, are joined."""
     groups: dict[object, list[Mapping[str, Any]]] = {}
     for number, row in enumerate(document["rows"]):
-        same = row["figures"] and row["recipe_id"] and not row["published"]["own"]
-        groups.setdefault(
-            (row["method"], row["setting"], row["recipe_id"]) if same else number, []
-        ).append(row)
+        key: object = number
+        if row["figures"] and row["recipe_id"] and not row["published"]["own"]:
+            key = (row["method"], row["setting"], row["recipe_id"])
+        groups.setdefault(key, []).append(row)
     for rows in groups.values():
         yield from row_lines(rows[0], document["columns"])
         for row in rows[1:]:
@@ -50,87 +51,109 @@ def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
 
 
 def row_lines(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
-    """Yield the lines of one row: measured, its intervals, published, the difference, or the
-    reason.
+    """Yield the lines of one row.
+
+    They are the measured values and their intervals, or the reason why there are none, then the
+    published values and the difference.
     """
-    label = _label(row)
-    shown = {column: row["figures"][column] for column in columns if column in row["figures"]}
-    if shown:
-        values = {column: figure["value"] for column, figure in shown.items()}
-        halves = {
-            name: (figure["ci95"][1] - figure["ci95"][0]) / 2
-            for name, figure in shown.items()
-            if figure["ci95"]
-        }
-        stds = {column: figure["std"] for column, figure in shown.items() if "std" in figure}
-        recipe = f"recipe {row['recipe_id']}" if row["recipe_id"] else "±"
-        yield TableLine(
-            "measured", label, [_text(column, values.get(column)) or "-" for column in columns]
-        )
-        for name, spread in ((recipe, halves), (f"recipe {row['recipe_id']}, std", stds)):
-            if spread:
-                cells = [
-                    f"±{_text(column, spread[column])}" if column in spread else ""
-                    for column in columns
-                ]
-                yield TableLine("interval", name, cells)
+    if any(column in row["figures"] for column in columns):
+        yield from _measured(row, columns)
     else:
-        lacks = grouped(row["not_measured"].get(column, "not measured") for column in columns)
-        yield TableLine("reason", label, ["; ".join(lacks)])
+        reasons = grouped(row["not_measured"].get(column, "not measured") for column in columns)
+        yield TableLine("reason", _label(row), ["; ".join(reasons)])
     yield from _published(row["published"], columns)
     if row["difference"]:
         cells = [_text(column, row["difference"].get(column), "+") for column in columns]
         yield TableLine("difference", "difference", cells)
 
 
+def _measured(row: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
+    """Yield the lines of the measured values, their intervals and their standard deviations."""
+    values = []
+    halves: dict[str, float] = {}
+    deviations: dict[str, float] = {}
+    for column in columns:
+        if column not in row["figures"]:
+            values.append("-")
+            continue
+        measured = row["figures"][column]
+        values.append(_text(column, measured["value"]) or "-")
+        if measured["ci95"]:
+            low, high = measured["ci95"]
+            halves[column] = (high - low) / 2
+        if "std" in measured:
+            deviations[column] = measured["std"]
+    yield TableLine("measured", _label(row), values)
+    recipe = f"recipe {row['recipe_id']}"
+    if halves:
+        yield _spread(recipe if row["recipe_id"] else "±", halves, columns)
+    if deviations:
+        yield _spread(f"{recipe}, std", deviations, columns)
+
+
+def _spread(label: str, spread: Mapping[str, float], columns: list[str]) -> TableLine:
+    cells = []
+    for column in columns:
+        if column in spread:
+            cells.append(f"±{_text(column, spread[column])}")
+        else:
+            cells.append("")
+    return TableLine("interval", label, cells)
+
+
 def _label(row: Mapping[str, Any]) -> str:
     """Return a row's method, its setting, and what it was made with here: a head, a text."""
-    label = (
-        row["method"]
-        if row["setting"] == "learning-free"
-        else f"{row['method']} ({row['setting']})"
-    )
+    label = str(row["method"])
+    if row["setting"] != "learning-free":
+        label += f" ({row['setting']})"
     if not row["figures"]:
-        return str(label)
-    head, text = row.get("head"), row.get("fitted_on")  # which older files of results do not have
-    if head is not None:
-        label += f", head {head}"
-    if text is not None:
-        label += f", {'trained' if row['run'].startswith('trained:') else 'fitted'} on {text}"
-    return str(label)
+        return label
+    # older files of results have no head and no text
+    if row.get("head") is not None:
+        label += f", head {row['head']}"
+    if row.get("fitted_on") is not None:
+        done = "trained" if row["run"].startswith("trained:") else "fitted"
+        label += f", {done} on {row['fitted_on']}"
+    return label
 
 
 def _published(published: Mapping[str, Any], columns: list[str]) -> Iterator[TableLine]:
-    if published["figures"]:
-        cells = [_text(column, published["figures"].get(column)) for column in columns]
-        if "average_of_same_tasks" in published:
-            mean = next(column for column in columns if COLUMNS[column].mean_of)
-            cells[columns.index(mean)] = _text(mean, published["average_of_same_tasks"])
-        kind = "published" if published["own"] else "other"
-        yield TableLine(kind, published["backbone"].split("/")[-1], cells)
+    """Yield the line of the published values, if there are any."""
+    if not published["figures"]:
+        return
+    cells = [_text(column, published["figures"].get(column)) for column in columns]
+    if "average_of_same_tasks" in published:
+        mean = next(column for column in columns if COLUMNS[column].mean_of)
+        cells[columns.index(mean)] = _text(mean, published["average_of_same_tasks"])
+    kind = "published" if published["own"] else "other"
+    yield TableLine(kind, published["backbone"].split("/")[-1], cells)
 
 
 def _text(column: str, value: Any, sign: str = "") -> str:
     """Return a value in its column's format, None as nothing; ``sign`` as in a format."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return ", ".join(value)
     decimals = COLUMNS[column].decimals
-    if value is None or isinstance(value, str | list):
-        return ", ".join([value] if isinstance(value, str) else value or [])
-    if decimals is None:
-        return f"{value:{sign}g}" if isinstance(value, float) else str(value)
-    return f"{value:{sign}.{decimals}f}"
+    if decimals is not None:
+        return f"{value:{sign}.{decimals}f}"
+    if isinstance(value, float):
+        return f"{value:{sign}g}"
+    return str(value)
 
 
 def reasons(document: Mapping[str, Any]) -> list[str]:
     """Return why columns of measured rows are missing; the caption names missing data."""
     columns = document["columns"]
-    rows = [row for row in document["rows"] if any(column in row["figures"] for column in columns)]
-    lacks = grouped(
-        row["not_measured"][column]
-        for row in rows
-        for column in columns
-        if column in row["not_measured"]
-    )
-    return [reason for reason in lacks if not reason.startswith("no data")]
+    found: list[str] = []
+    for row in document["rows"]:
+        if any(column in row["figures"] for column in columns):
+            missing = row["not_measured"]
+            found += [missing[column] for column in columns if column in missing]
+    return [reason for reason in grouped(found) if not reason.startswith("no data")]
 
 
 def notes(document: Mapping[str, Any]) -> list[str]:
@@ -138,44 +161,53 @@ def notes(document: Mapping[str, Any]) -> list[str]:
     methods_of: dict[str, list[str]] = {}
     for row in document["rows"]:
         if row["note"]:
-            methods_of.setdefault(row["note"], []).append(
-                f"{row['method']} on {row['published']['backbone']}"
-            )
+            method = f"{row['method']} on {row['published']['backbone']}"
+            methods_of.setdefault(row["note"], []).append(method)
     return [f"{', '.join(dict.fromkeys(methods))}: {note}" for note, methods in methods_of.items()]
 
 
 def caption(document: Mapping[str, Any]) -> list[str]:
     """Return the lines about backbone, weights, protocol, seeds and data."""
-    backbone, data, lines = document["backbone"], document["data"], list[str]()
-    if backbone is not None:
+    lines: list[str] = []
+    if document["backbone"] is not None:
+        lines += _about_backbone(document["backbone"])
+    rows = document["rows"]
+    if any(cell["ci95"] for row in rows for cell in row["figures"].values()):
+        seed = document["seeds"]["bootstrap"]
+        resamples = document["resamples"]
         lines.append(
-            f"backbone {backbone['name']}, weights {backbone['weights_sha256'][:12]},"
-            f" {backbone['dtype']}"
+            f"protocol {document['protocol']}; ± half of the 95% bootstrap interval"
+            f" ({resamples:,} resamples, seed {seed})"
         )
-        if backbone["name"] == "mini-bert":
-            claims = "its figures are not evidence for the papers' claims about plain BERT"
-            lines.append(f"mini-bert saw templates in pre-training: {claims}")
-    if any(figure["ci95"] for row in document["rows"] for figure in row["figures"].values()):
-        seed, resamples = document["seeds"]["bootstrap"], document["resamples"]
-        interval = f"half of the 95% bootstrap interval ({resamples:,} resamples, seed {seed})"
-        lines.append(f"protocol {document['protocol']}; ± {interval}")
+    data = document["data"]
     lines += dict.fromkeys(facts["setting"] for facts in data.values() if "setting" in facts)
     if data:
-        lines.append(
-            "data " + ", ".join(f"{name} {facts['sha256'][:8]}" for name, facts in data.items())
-        )
+        hashes = [f"{name} {facts['sha256'][:8]}" for name, facts in data.items()]
+        lines.append(f"data {', '.join(hashes)}")
     if document["missing"]:
         lines.append(f"no data: {', '.join(document['missing'])}")
-    lines += _about_data(document)
+    lines += _other_sizes(data)
+    lines += _about_texts(document)
     if any("(" in head for head in heads(document)):
         lines.append("Avg: mean of the available tasks")
         lines.append(
             "published Avg: mean of the same tasks where the paper gives them, otherwise of all"
             " seven"
         )
-    published = [row["published"] for row in document["rows"] if row["figures"]]
+    published = [row["published"] for row in rows if row["figures"]]
     if any(printed["figures"] and not printed["own"] for printed in published):
         lines.append("published figures are for other backbones, so no difference is shown")
+    return lines
+
+
+def _about_backbone(backbone: Mapping[str, Any]) -> list[str]:
+    weights = backbone["weights_sha256"][:12]
+    lines = [f"backbone {backbone['name']}, weights {weights}, {backbone['dtype']}"]
+    if backbone["name"] == "mini-bert":
+        lines.append(
+            "mini-bert saw templates in pre-training: its figures are not evidence for the papers'"
+            " claims about plain BERT"
+        )
     return lines
 
 
@@ -186,37 +218,46 @@ _EXAMPLES = {
 }
 
 
-def _about_data(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the data of other sizes than the papers', and those that rows were fitted and trained
-    on.
-    """
-    for name, facts in document["data"].items():
-        if facts.get("pairs") != facts.get("expected_pairs"):
-            yield (
-                f"not comparable: {name} has {facts['pairs']} pairs, not {facts['expected_pairs']}"
-            )
+def _other_sizes(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the data whose sizes are not the papers'."""
+    for name, facts in data.items():
+        pairs = facts.get("pairs")
+        expected = facts.get("expected_pairs")
+        if pairs != expected:
+            yield f"not comparable: {name} has {pairs} pairs, not {expected}"
         for split, (count, printed) in facts.get("unexpected", {}).items():
             yield f"not comparable: {name} has {count} examples in {split}, not {printed}"
-    corpus, seeds = document["corpus"], document["seeds"].get("training")
+
+
+def _about_texts(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts that rows were fitted, trained and counted on, and the seeds of training."""
+    corpus = document["corpus"]
     if corpus is not None:
-        rows = [row for row in document["rows"] if row["setting"] != "sup" and row["figures"]]
-        trained = "trained, " if any(row["run"].startswith("trained:") for row in rows) else ""
-        done = "measured on" if "corpus" in document["data"] else f"{trained}fitted and counted on"
+        done = _done_with_corpus(document)
         yield f"{done} {corpus['name']}, {corpus['sentences']:,} sentences, {corpus['sha256'][:8]}"
+    seeds = document["seeds"].get("training")
     if seeds is not None:
         listed = ", ".join(map(str, seeds))
-        runs = (
-            f"{len(seeds)} runs each, seeds {listed}, mean ± std"
-            if len(seeds) > 1
-            else f"one run each, seed {listed}"
-        )
+        if len(seeds) > 1:
+            runs = f"{len(seeds)} runs each, seeds {listed}, mean ± std"
+        else:
+            runs = f"one run each, seed {listed}"
         yield f"trained rows: {runs}; the notes say what the papers' are"
-    for kind, what in _EXAMPLES.items():
-        if (examples := document.get(kind)) is not None:
-            yield (
-                f"{what} {examples['name']}, {examples['examples']:,} examples,"
-                f" {examples['sha256'][:8]}"
-            )
+    for kind, done in _EXAMPLES.items():
+        examples = document.get(kind)
+        if examples is not None:
+            count = f"{examples['examples']:,} examples"
+            yield f"{done} {examples['name']}, {count}, {examples['sha256'][:8]}"
+
+
+def _done_with_corpus(document: Mapping[str, Any]) -> str:
+    if "corpus" in document["data"]:
+        return "measured on"
+    for row in document["rows"]:
+        trained = row["run"].startswith("trained:") and row["setting"] != "sup"
+        if trained and row["figures"]:
+            return "trained, fitted and counted on"
+    return "fitted and counted on"
 
 
 #: Kind of line -> its first two columns; the braces are its label.
@@ -235,30 +276,36 @@ def table_page(document: Mapping[str, Any], *, level: int = 1, folder: str = "")
     ``folder`` of its pictures is relative to the page, with a last slash.
     """
     columns = heads(document)
-    backbone = "" if document["backbone"] is None else f", {document['backbone']['name']}"
-    parts = [f"{'#' * level} {document['table']}{backbone}: {document['title']}", ""]
-    parts += [f"- {line}" for line in caption(document)] + [""] * bool(caption(document))
-    parts += [_row(["method", "", *columns]), "|" + "---|" * 2 + "---:|" * len(columns)]
+    title = document["title"]
+    heading = f"{'#' * level} {document['table']}"
+    if document["backbone"] is not None:
+        heading += f", {document['backbone']['name']}"
+    parts = [f"{heading}: {title}", ""]
+    lines = caption(document)
+    if lines:
+        parts += [f"- {line}" for line in lines]
+        parts.append("")
+    parts.append(_row(["method", "", *columns]))
+    parts.append("|" + "---|" * 2 + "---:|" * len(columns))
     parts += [_line(line, len(columns)) for line in table_lines(document)]
-    pictures = [
-        row["figures"]["picture"]["value"]
-        for row in document["rows"]
-        if "picture" in row["figures"]
-    ]
-    parts += [f"\n![{document['title']}]({folder}{picture})" for picture in pictures]
+    for row in document["rows"]:
+        if "picture" in row["figures"]:
+            picture = row["figures"]["picture"]["value"]
+            parts.append(f"\n![{title}]({folder}{picture})")
     remarks = [*reasons(document), *notes(document)]
-    parts += [""] * bool(remarks) + [f"- {remark}" for remark in remarks]
+    if remarks:
+        parts.append("")
+        parts += [f"- {remark}" for remark in remarks]
     return "\n".join(parts) + "\n"
 
 
 def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../results/") -> str:
-    """Return the page of all results, whose ``folder`` is relative to it, and of the tables without
-    one.
+    """Return the page of all results and of the tables without one.
+
+    ``folder`` is the results' one, relative to the page.
     """
-    done = {document["table"] for document in documents}
-    backbones = dict.fromkeys(
-        document["backbone"]["name"] for document in documents if document["backbone"]
-    )
+    backbones = [document["backbone"] for document in documents if document["backbone"]]
+    names = dict.fromkeys(f"`{backbone['name']}`" for backbone in backbones)
     parts = [
         "# Results",
         "",
@@ -270,41 +317,42 @@ def results_page(documents: Sequence[Mapping[str, Any]], folder: str = "../resul
             "column says otherwise; the published figure is below each one, in *italics* if it is"
             " for another backbone."
         ),
-        f"Backbones: {', '.join(f'`{name}`' for name in backbones)}.",
+        f"Backbones: {', '.join(names)}.",
         "",
     ]
-    for document in documents:
-        parts += [table_page(document, level=2, folder=folder)]
+    parts += [table_page(document, level=2, folder=folder) for document in documents]
     parts += [
         "## Tables without a measured figure",
         "",
         _row(["table", "what", "why"]),
         "|---|---|---|",
     ]
+    done = {document["table"] for document in documents}
     for table in published_tables().values():
         if table.name not in done:
-            lacks = (SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows)
-            parts.append(
-                _row(
-                    [
-                        table.name,
-                        table.title,
-                        "; ".join(grouped(filter(None, lacks))) or "not run yet",
-                    ]
-                )
-            )
+            parts.append(_row([table.name, table.title, _why_not_done(table)]))
     return "\n".join(parts) + "\n"
+
+
+def _why_not_done(table: PublishedTable) -> str:
+    """Return why a table has no result."""
+    found = [SYSTEMS[row.kind].absent.format(row.argument) for row in table.rows]
+    return "; ".join(grouped(filter(None, found))) or "not run yet"
 
 
 def _line(line: TableLine, columns: int) -> str:
     if line.kind == "reason":
         return _row([line.label, line.cells[0], *[""] * columns])
-    cells = [f"*{cell}*" if line.kind == "other" and cell else cell for cell in line.cells]
-    return _row([*(name.format(line.label) for name in _NAMES[line.kind]), *cells])
+    cells = line.cells
+    if line.kind == "other":
+        cells = [cell and f"*{cell}*" for cell in cells]
+    first, second = _NAMES[line.kind]
+    return _row([first.format(line.label), second.format(line.label), *cells])
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
 
 
 # Files
@@ -321,9 +369,10 @@ def write_result(folder: Path, document: Mapping[str, Any]) -> Path:
 
 def file_stem(document: Mapping[str, Any]) -> str:
     """Return a result file's name without extension: ``promptbert-5.mini``."""
-    backbone = document["backbone"]
     table = str(document["table"]).replace("/", "-")
-    return table if backbone is None else f"{table}.{backbone['name']}"
+    if document["backbone"] is None:
+        return table
+    return f"{table}.{document['backbone']['name']}"
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
@@ -334,9 +383,11 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
             f"no result in {str(folder)!r}; `promptcli reproduce all` makes them, or give `output`"
         )
     order = list(published_tables())
-    return sorted(
-        documents, key=lambda document: (order.index(document["table"]), file_stem(document))
-    )
+
+    def place(document: Mapping[str, Any]) -> tuple[int, str]:
+        return order.index(document["table"]), file_stem(document)
+
+    return sorted(documents, key=place)
 
 
 def write_page(folder: Path, page: Path) -> int:

@@ -68,7 +68,7 @@ def reproduce(
         The tables on their backbones, as they are measured; a failure does not end the others.
     """
     from promptcli.encoder.pooling import build_pooling
-    from promptcli.reproducing.measures import measure_table, wanted_tables
+    from promptcli.reproducing.documents import measure_table, wanted_tables
     from promptcli.reproducing.report import write_result
 
     if seeds > 1 and not train:
@@ -115,7 +115,7 @@ def overviews(
     offline; JSON-ready.
     """
     from promptcli.notes import without_network
-    from promptcli.reproducing.measures import overview
+    from promptcli.reproducing.documents import overview
 
     with without_network():
         context = open_context(_choice(backbone), texts)

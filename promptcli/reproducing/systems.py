@@ -1,13 +1,11 @@
-"""The context of measurements, the kinds of rows, and how each row's encoder is built, fitted or
-trained.
-"""
+"""The context of measurements, and how each kind of row gets its encoder."""
 
 import dataclasses
 import functools
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,7 +62,7 @@ class MeasurementContext:
 
     backbone_name: str  #: a shipped name, a folder, a hub id, or a file of word vectors
     open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes it
-    cache: Cache  #: of figures and trained weights
+    cache: Cache  #: of measured values and trained weights
     data_dir: Path | None = None  #: SentEval folder, or None for the hub
     #: data that rows are fitted, counted and trained on
     texts: Texts = field(default_factory=Texts)
@@ -97,25 +95,27 @@ class MeasurementContext:
     @functools.cached_property
     def corpus_facts(self) -> dict[str, Any]:
         """Identity of the sentences, JSON-ready, without their folder."""
-        digest = hashlib.sha256("\n".join(self.sentences).encode()).hexdigest()
         return {
             "name": Path(self.texts.corpus).name,
             "sentences": len(self.sentences),
-            "sha256": digest,
+            "sha256": hashlib.sha256("\n".join(self.sentences).encode()).hexdigest(),
         }
 
     def examples(self, kind: str) -> TrainingExamples:
         """Return the training data of a kind in ``EXAMPLES``."""
-        source, (layouts, columns) = getattr(self.texts, kind), EXAMPLES[kind]
-        if source is not None and kind not in self._examples:
-            known = dict.fromkeys(
-                [*layouts, *(layout for kinds, _ in EXAMPLES.values() for layout in kinds)]
-            )
+        source = getattr(self.texts, kind)
+        layouts, columns = EXAMPLES[kind]
+        needed = f"rows trained on `{kind}` need a file with {columns}"
+        if source is None:
+            raise UsageError(needed)
+        if kind not in self._examples:
+            known = list(layouts)  # those of the other kinds are read, too, to be refused below
+            for others, _ in EXAMPLES.values():
+                known += [layout for layout in others if layout not in known]
             self._examples[kind] = training_examples(source, layouts=tuple(known))
-        examples = self._examples.get(kind)
-        if examples is None or (examples.layout or SENTENCES) not in layouts:
-            other = "" if source is None else f"; {Path(source).name} is not such a file"
-            raise UsageError(f"rows trained on `{kind}` need a file with {columns}{other}")
+        examples = self._examples[kind]
+        if (examples.layout or SENTENCES) not in layouts:
+            raise UsageError(f"{needed}; {Path(source).name} is not such a file")
         return examples
 
     def example_facts(self, kind: str) -> dict[str, Any]:
@@ -129,26 +129,25 @@ class MeasurementContext:
 
     @property
     def missing(self) -> dict[str, str]:
-        return {
-            name: reason
-            for loaded in self._loaded.values()
-            for name, reason in loaded.missing.items()
-        }
+        """Missing data sets of all that was loaded, with the reasons."""
+        missing: dict[str, str] = {}
+        for loaded in self._loaded.values():
+            missing |= loaded.missing
+        return missing
 
     def tasks(self, names: Sequence[str]) -> MeasureData:
         """Return STS tasks; ``content`` is the list of those with data."""
 
         def load() -> MeasureData:
             loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL)
-            facts: dict[str, dict[str, Any]] = {
-                task.label: {
+            facts: dict[str, dict[str, Any]] = {}
+            for task in loaded.tasks:
+                facts[task.label] = {
                     "pairs": len(task.pairs()),
                     "expected_pairs": task.expected_pairs,
                     "text": task.text,
                     "sha256": task.sha256(),
                 }
-                for task in loaded.tasks
-            }
             return MeasureData(facts, loaded.missing, loaded.tasks)
 
         return self.once(" ".join(names), load)
@@ -170,9 +169,8 @@ class MeasurementContext:
 
 def hash_of(value: Any) -> str:
     """Return the hex SHA-256 of JSON-ready values."""
-    return hashlib.sha256(
-        json.dumps(value, sort_keys=True, ensure_ascii=False).encode()
-    ).hexdigest()
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 _OF_BACKBONE = ("weights_sha256", "tokenizer_sha256", "dtype")
@@ -183,7 +181,7 @@ class MeasuredSystem:
     """The encoder that a row is measured on."""
 
     row: PublishedRow
-    identity: dict[str, Any]  #: everything but the data that its figures depend on; JSON-ready
+    identity: dict[str, Any]  #: everything but the data that its scores depend on; JSON-ready
     recipe: Recipe | None = None  #: every name resolved; None if nothing is encoded
     make: Callable[[], Encoder] | None = None  #: builds the encoder
     slow: bool = False  #: to build, so it is built when its turn comes
@@ -210,7 +208,9 @@ def grouped_by_input(systems: Iterable[MeasuredSystem]) -> list[list[MeasuredSys
     """
     groups: dict[object, list[MeasuredSystem]] = {}
     for system in systems:
-        key = system if system.slow else system.make and system.encoder.input_key
+        key: object = system
+        if not system.slow:
+            key = system.make and system.encoder.input_key
         groups.setdefault(key, []).append(system)
     return sorted(groups.values(), key=lambda members: members[0].slow)
 
@@ -221,52 +221,61 @@ def weights_of(context: MeasurementContext) -> dict[str, str]:
 
 
 def identity_of(recipe: Recipe, context: MeasurementContext) -> dict[str, Any]:
-    """Return everything that the figures of a recipe on a context's backbone depend on."""
+    """Return everything that the scores of a recipe on a context's backbone depend on."""
     return {"recipe": {**recipe.to_dict(), "backbone": None}, **weights_of(context)}
 
 
 def recipe_id(system: MeasuredSystem) -> str:
     """Return a short hash of the recipe and its fitting data, the same for every backbone."""
-    return hash_of(
-        {key: value for key, value in system.identity.items() if key not in _OF_BACKBONE}
-    )[:12]
+    identity = dict(system.identity)
+    for key in _OF_BACKBONE:
+        identity.pop(key, None)
+    return hash_of(identity)[:12]
 
 
-#: Method, changes of its settings, recipe fitted afterwards on the sentences of the examples.
-#: DCPCSE rows differ in the masked-LM term, whatever a backbone's own settings (its table 2).
-FORMS: dict[str, tuple[str, dict[str, Any], str | None]] = {
-    **{
-        name: (name, {}, None)
-        for name in (
-            "simcse",
-            "promptbert",
-            "cotbert",
-            "isbert",
-            "consert",
-            "sbert",
-            "defsent",
-            "optiprompt",
-            "scpcse",
-        )
-    },
-    "promptbert-one-template": ("promptbert", {"two_templates": False, "denoising": False}, None),
-    "promptbert-no-denoising": ("promptbert", {"denoising": False}, None),
-    "sbert-flow": ("sbert", {}, "flow"),
-    "sbert-whitening": ("sbert", {}, "whitening"),
-    "defsent-cls": ("defsent", {"pool": "cls"}, None),
-    "defsent-max": ("defsent", {"pool": "max"}, None),
-    "dcpcse": ("dcpcse", {"mlm_weight": 0.0}, None),
-    "dcpcse-mlm": ("dcpcse", {"mlm_weight": 0.1}, None),
-    **{
-        f"dcpcse-length-{length}": ("dcpcse", {"mlm_weight": 0.0, "prefix_length": length}, None)
-        for length in (1, 5, 10, 16)
-    },
+@dataclass(frozen=True)
+class TrainedForm:
+    """What the row of a trained model is trained with."""
+
+    method: str
+    changes: Mapping[str, Any] = field(default_factory=dict)  #: of the method's settings
+    #: the recipe fitted afterwards on the sentences of the examples
+    then: str | None = None
+
+
+#: By the argument of rows of the kind ``trained``. DCPCSE rows differ in the masked-LM term,
+#: whatever a backbone's own settings (its table 2).
+FORMS: dict[str, TrainedForm] = {
+    "simcse": TrainedForm("simcse"),
+    "promptbert": TrainedForm("promptbert"),
+    "cotbert": TrainedForm("cotbert"),
+    "isbert": TrainedForm("isbert"),
+    "consert": TrainedForm("consert"),
+    "sbert": TrainedForm("sbert"),
+    "defsent": TrainedForm("defsent"),
+    "optiprompt": TrainedForm("optiprompt"),
+    "scpcse": TrainedForm("scpcse"),
+    "promptbert-one-template": TrainedForm(
+        "promptbert", {"two_templates": False, "denoising": False}
+    ),
+    "promptbert-no-denoising": TrainedForm("promptbert", {"denoising": False}),
+    "sbert-flow": TrainedForm("sbert", then="flow"),
+    "sbert-whitening": TrainedForm("sbert", then="whitening"),
+    "defsent-cls": TrainedForm("defsent", {"pool": "cls"}),
+    "defsent-max": TrainedForm("defsent", {"pool": "max"}),
+    "dcpcse": TrainedForm("dcpcse", {"mlm_weight": 0.0}),
+    "dcpcse-mlm": TrainedForm("dcpcse", {"mlm_weight": 0.1}),
+    "dcpcse-length-1": TrainedForm("dcpcse", {"mlm_weight": 0.0, "prefix_length": 1}),
+    "dcpcse-length-5": TrainedForm("dcpcse", {"mlm_weight": 0.0, "prefix_length": 5}),
+    "dcpcse-length-10": TrainedForm("dcpcse", {"mlm_weight": 0.0, "prefix_length": 10}),
+    "dcpcse-length-16": TrainedForm("dcpcse", {"mlm_weight": 0.0, "prefix_length": 16}),
 }
 
 
-def _lacks_training(row: PublishedRow, context: MeasurementContext) -> str | None:
+def _missing_training(row: PublishedRow, context: MeasurementContext) -> str | None:
     try:
-        steps_of(_method(row, context)[1], context.examples(examples_kind(row, context)).sizes)
+        _, settings = _method(row, context)
+        steps_of(settings, context.examples(examples_kind(row, context)).sizes)
         context.development()
         _ = context.corpus_facts
     except PromptcliError as error:
@@ -276,24 +285,28 @@ def _lacks_training(row: PublishedRow, context: MeasurementContext) -> str | Non
 
 def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return a row's system; it is trained when its encoder is first used."""
-    runs = [_run(row, context, seed) for seed in context.seeds]
+    runs = [_trained_run(row, context, seed) for seed in context.seeds]
+    first = runs[0]
     if len(runs) == 1:
-        return runs[0]
-    together = {**runs[0].identity["trained"], "seed": list(context.seeds)}
-    return MeasuredSystem(row, {**runs[0].identity, "trained": together}, runs[0].recipe, runs=runs)
+        return first
+    training = {**first.identity["trained"], "seed": list(context.seeds)}
+    return MeasuredSystem(row, {**first.identity, "trained": training}, first.recipe, runs=runs)
 
 
-def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
+def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
+    """Return the system of one training run with a seed."""
     method, settings = _method(row, context)
     settings = settings.replace(seed=seed)
-    examples, development = context.examples(examples_kind(row, context)), context.development()
+    examples = context.examples(examples_kind(row, context))
+    development = context.development()
     backbone = context.backbone
     recipe = method.recipe(backbone.name, backbone.provenance.family, settings)
     transfer = method.transfer_recipe(recipe)
     mixed = choose_dtype("auto", str(backbone.device)) == torch.bfloat16
-    identity = {
-        **identity_of(recipe, context),
-        **({} if transfer is None else {"transfer": {**transfer.to_dict(), "backbone": None}}),
+    identity = identity_of(recipe, context)
+    if transfer is not None:
+        identity["transfer"] = {**transfer.to_dict(), "backbone": None}
+    identity |= {
         "trained": {
             "method": method.name,
             "supervised": row.setting == "sup",
@@ -305,62 +318,70 @@ def _run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredS
     }
 
     def make() -> Encoder:
-        """Return the encoder of cached weights, or train and cache them, on a new copy of the
-        backbone.
-        """
+        """Return the encoder of cached weights, or train it on a new copy of the backbone."""
         copy = context.open_backbone()
         tensors = context.cache.get_tensors(identity)
         if tensors is not None:
-            if tuned := tuned_weights(tensors):
+            tuned = tuned_weights(tensors)
+            if tuned:
                 copy.tune(tuned)
             return Encoder(recipe, copy, tensors)
-        chosen = find_objective(method).choose(examples, settings, copy)
-        run = TrainingRun(method, settings, chosen, "corpus", development)
+        objective = find_objective(method).choose(examples, settings, copy)
+        run = TrainingRun(method, settings, objective, "corpus", development)
         with temporary_folder() as folder:
             processes = start_processes(str(copy.device), mixed=mixed)
-            encoder, trained = run.train(run.begin(copy, folder, processes), folder, processes)
+            begun = run.begin(copy, folder, processes)
+            encoder, trained = run.train(begun, folder, processes)
         context.cache.put_tensors(identity, trained.tensors)
         return encoder
 
-    then = FORMS[row.argument][2]
+    then = FORMS[row.argument].then
     if then is None:
         return MeasuredSystem(row, identity, recipe, make, slow=True, transfer=transfer)
-    last = RECIPES[then].replace(backbone=backbone.name).explicit()
-    sentences = [text for column in examples.columns[:2] for text in column]
-    identity_of_both = {**identity, "then": {**last.to_dict(), "backbone": None}}
-    fit = lambda: fit_recipe(last, sentences, backbone=make().backbone).encoder  # noqa: E731
-    return MeasuredSystem(row, identity_of_both, last, fit, slow=True)
+
+    fitted = RECIPES[then].replace(backbone=backbone.name).explicit()
+    sentences: list[str] = []
+    for column in examples.columns[:2]:
+        sentences += column
+
+    def train_and_fit() -> Encoder:
+        return fit_recipe(fitted, sentences, backbone=make().backbone).encoder
+
+    identity_of_both = {**identity, "then": {**fitted.to_dict(), "backbone": None}}
+    return MeasuredSystem(row, identity_of_both, fitted, train_and_fit, slow=True)
 
 
 def examples_kind(row: PublishedRow, context: MeasurementContext) -> str:
     """Return the kind of a trained row's data in ``EXAMPLES``."""
-    read = set(find_objective(_method(row, context)[0]).layouts)
-    kinds = [kind for kind, (layouts, _) in EXAMPLES.items() if read & set(layouts)]
+    method, _ = _method(row, context)
+    read = set(find_objective(method).layouts)
+    kinds = [kind for kind, (layouts, _) in EXAMPLES.items() if read.intersection(layouts)]
     return kinds[-1] if row.setting == "sup" else kinds[0]
 
 
 def _method(row: PublishedRow, context: MeasurementContext) -> tuple[Method, TrainingSettings]:
-    name, changes, _ = FORMS[row.argument]
-    method = find_method(name, supervised=row.setting == "sup")
+    form = FORMS[row.argument]
+    method = find_method(form.method, supervised=row.setting == "sup")
     settings = method.settings(short_name(context.backbone_name), context.backbone.width)
-    return method, settings.replace(**changes)
+    return method, settings.replace(**form.changes)
 
 
-Make = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
-Lacks = Callable[[PublishedRow, MeasurementContext], str | None]
+#: Makes the system of a row.
+SystemFactory = Callable[[PublishedRow, MeasurementContext], MeasuredSystem]
+#: Says which input of a row is missing, if one is.
+MissingReason = Callable[[PublishedRow, MeasurementContext], str | None]
 
 
 @dataclass(frozen=True)
 class RowKind:
     """One kind of row."""
 
-    make: Make | None = None  #: from a row and a context to its system; None: not measured
-    time: str = "minutes"  #: of a row on two processor cores, once data and weights are local
-    absent: str = (
-        ""  #: why a row is not measured, as ``REASON: {}``; the braces are the row's argument
-    )
+    make: SystemFactory | None = None  #: None: not measured
+    time: str = "minutes"  #: of a row on two CPU cores, once data and weights are local
+    #: why a row is not measured, as ``REASON: {}``; the braces are the row's argument
+    absent: str = ""
     backbone: str = "any"  #: ``any``; only the row's ``own``; or ``none``
-    lacks: Lacks = lambda row, context: None  #: the missing input of a row
+    missing_reason: MissingReason = lambda row, context: None
     trains: bool = False  #: measured only on request
 
     def on_backbone(self, *, train: bool) -> bool:
@@ -368,35 +389,31 @@ class RowKind:
         return self.make is not None and self.backbone != "none" and (train or not self.trains)
 
 
-def _encodes(recipe_of: Callable[[str], Recipe]) -> Make:
+def _encodes(recipe_of: Callable[[str], Recipe]) -> SystemFactory:
     return lambda row, context: _plain(recipe_of(row.argument), row, context)
 
 
 def _plain(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     encoder = Encoder(_on(recipe, context), context.backbone, {})
-    return MeasuredSystem(
-        row, identity_of(encoder.recipe, context), encoder.recipe, lambda: encoder
-    )
+    identity = identity_of(encoder.recipe, context)
+    return MeasuredSystem(row, identity, encoder.recipe, lambda: encoder)
 
 
 def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Fit on the corpus; rows published on NLI pairs on both sides of the triplets, if given."""
     if row.kind == "fitted-nli" and context.texts.triplets is not None:
         examples = context.examples("triplets")
-        sentences, source = (
-            [*examples.columns[0], *examples.columns[1]],
-            {"triplets": examples.sha256},
-        )
+        sentences = [*examples.columns[0], *examples.columns[1]]
+        source = {"triplets": examples.sha256}
     else:
-        sentences, source = context.sentences, {"corpus": context.corpus_facts["sha256"]}
+        sentences = context.sentences
+        source = {"corpus": context.corpus_facts["sha256"]}
     recipe = _on(RECIPES[row.argument], context)
-    identity = {**identity_of(recipe, context), **source}
-    return MeasuredSystem(
-        row,
-        identity,
-        recipe,
-        lambda: fit_recipe(recipe, sentences, backbone=context.backbone).encoder,
-    )
+
+    def fit() -> Encoder:
+        return fit_recipe(recipe, sentences, backbone=context.backbone).encoder
+
+    return MeasuredSystem(row, {**identity_of(recipe, context), **source}, recipe, fit)
 
 
 def _head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
@@ -418,61 +435,63 @@ def _tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 
 def ranked_heads(context: MeasurementContext) -> list[dict[str, Any]]:
-    """Return all heads on first-last states with their TF-IDF correlations, the best on development
-    pairs first.
-    """
-    task, backbone = context.development(), context.backbone
-    facts = context.tasks([task.label]).facts
+    """Return all heads, the best on development pairs first, with their TF-IDF correlations."""
+    task = context.development()
+    backbone = context.backbone
     key = {
         "search": "heads",
         **weights_of(context),
-        "data": facts,
+        "data": context.tasks([task.label]).facts,
         "corpus": context.corpus_facts["sha256"],
     }
     cached = context.cache.get(key)
-    if cached is None:
-        encoder, count = (
-            Encoder(Recipe(backbone=backbone.name), backbone, {}),
-            backbone.n_layers * backbone.n_heads,
-        )
-        ranked = search_heads(
-            encoder, task, context.sentences, states=["first-last"], top=count
-        ).ranked
-        heads = [
-            {"head": row.choice.partition(":")[2], "tfidf": row.tfidf and row.tfidf.to_dict()}
-            for row in ranked
-        ]
-        cached = {"heads": heads}
-        context.cache.put(key, cached)
-    return list(cached["heads"])
-
-
-def _lacks_tie(tied: bool) -> Lacks:
-    """PromptBERT, table 12: rows of the user's own pre-training, with tied or untied output
-    embeddings.
-    """
-    kind, command = (
-        ("tied", "promptcli pretrain")
-        if tied
-        else ("untied", "promptcli pretrain --set tied=false")
+    if cached is not None:
+        return list(cached["heads"])
+    search = search_heads(
+        Encoder(Recipe(backbone=backbone.name), backbone, {}),
+        task,
+        context.sentences,
+        states=["first-last"],
+        top=backbone.n_layers * backbone.n_heads,
     )
-
-    def lacks(row: PublishedRow, context: MeasurementContext) -> str | None:
-        head = context.backbone.head
-        fits = torch.equal(head.rows.cpu(), context.backbone.token_rows.cpu()) is tied
-        return None if fits else f"needs a backbone with {kind} output embeddings: `{command}`"
-
-    return lacks
-
-
-def _lacks_recipe(row: PublishedRow, context: MeasurementContext) -> str | None:
-    return None if row.argument in RECIPES else f"not built here: {row.argument}"
+    heads = []
+    for row in search.ranked:
+        head = row.choice.partition(":")[2]
+        heads.append({"head": head, "tfidf": row.tfidf and row.tfidf.to_dict()})
+    context.cache.put(key, {"heads": heads})
+    return heads
 
 
-def _lacks_head(row: PublishedRow, context: MeasurementContext) -> str | None:
-    needed = RECIPES[row.argument].pooling.endswith("/ditto") and context.head is None
+def _missing_tie(*, tied: bool) -> MissingReason:
+    """PromptBERT, table 12: rows of a backbone with tied or untied output embeddings.
+
+    Such a backbone is the user's own pre-training.
+    """
+    if tied:
+        needed = "tied output embeddings: `promptcli pretrain`"
+    else:
+        needed = "untied output embeddings: `promptcli pretrain --set tied=false`"
+
+    def missing_reason(row: PublishedRow, context: MeasurementContext) -> str | None:
+        backbone = context.backbone
+        is_tied = torch.equal(backbone.head.rows.cpu(), backbone.token_rows.cpu())
+        if is_tied != tied:
+            return f"needs a backbone with {needed}"
+        return None
+
+    return missing_reason
+
+
+def _missing_recipe(row: PublishedRow, context: MeasurementContext) -> str | None:
+    if row.argument not in RECIPES:
+        return f"not built here: {row.argument}"
+    return None
+
+
+def _missing_head(row: PublishedRow, context: MeasurementContext) -> str | None:
+    needs_head = RECIPES[row.argument].pooling.endswith("/ditto") and context.head is None
     name = context.backbone.name
-    if not needed or name in KNOWN_HEADS:
+    if not needs_head or name in KNOWN_HEADS:
         return None
     return (
         f"needs a head: give `head`; `promptcli ditto-search --model {shlex.quote(name)}` finds one"
@@ -491,19 +510,23 @@ def _named(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     return _plain(recipe, row, context)
 
 
+def _settings_of(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    return MeasuredSystem(row, {"settings": [row.run, row.backbone, row.setting]})
+
+
 _pooled = _encodes(lambda pooling: Recipe(pooling=pooling))
 
 #: By the kind that rows are of.
 SYSTEMS: dict[str, RowKind] = {
-    "recipe": RowKind(_named, lacks=_lacks_head),
-    "own": RowKind(_named, backbone="own", lacks=_lacks_head),
+    "recipe": RowKind(_named, missing_reason=_missing_head),
+    "own": RowKind(_named, backbone="own", missing_reason=_missing_head),
     "pooling": RowKind(_pooled),
-    "tied": RowKind(_pooled, lacks=_lacks_tie(True)),
-    "untied": RowKind(_pooled, lacks=_lacks_tie(False)),
+    "tied": RowKind(_pooled, missing_reason=_missing_tie(tied=True)),
+    "untied": RowKind(_pooled, missing_reason=_missing_tie(tied=False)),
     "template": RowKind(_encodes(lambda template: RECIPES["prompt"].replace(prompt=template))),
     "word-vectors": RowKind(_encodes(lambda name: Recipe(pooling="static/avg")), backbone="own"),
-    "fitted": RowKind(_fitted, lacks=_lacks_recipe),
-    "fitted-nli": RowKind(_fitted, lacks=_lacks_recipe),
+    "fitted": RowKind(_fitted, missing_reason=_missing_recipe),
+    "fitted-nli": RowKind(_fitted, missing_reason=_missing_recipe),
     "head": RowKind(_head),
     "tokens": RowKind(_tokens),
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
@@ -512,18 +535,12 @@ SYSTEMS: dict[str, RowKind] = {
         absent="a picture, no figures: `promptcli analyze --plot` draws {}",
         backbone="none",
     ),
-    "settings": RowKind(
-        lambda row, context: MeasuredSystem(
-            row, {"settings": [row.run, row.backbone, row.setting]}
-        ),
-        "seconds",
-        backbone="none",
-    ),
+    "settings": RowKind(_settings_of, "seconds", backbone="none"),
     "trained": RowKind(
         _trained,
         "hours, GPU",
         "training: `promptcli reproduce --train` does it",
-        lacks=_lacks_training,
+        missing_reason=_missing_training,
         trains=True,
     ),
     "vectors": RowKind(

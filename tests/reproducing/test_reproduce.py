@@ -21,7 +21,8 @@ from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing import measures
-from promptcli.reproducing.measures import MEASURE_OF, measure_table
+from promptcli.reproducing.documents import measure_table
+from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.published import Texts, find_tables, published_tables
 from promptcli.reproducing.report import (
     caption,
@@ -128,8 +129,9 @@ def test_every_row_and_column_can_be_looked_up():
             )
             assert row.kind not in ("recipe", "own") or row.argument in RECIPES
             assert row.kind != "trained" or row.argument in FORMS
-    for name, changes, _ in FORMS.values():
-        assert set(changes) <= set(find_method(name, supervised=False).small.own()), name
+    for form in FORMS.values():
+        own = find_method(form.method, supervised=False).small.own()
+        assert set(form.changes) <= set(own), form.method
 
 
 def test_published_figures_are_the_papers():
