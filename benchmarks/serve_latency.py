@@ -33,7 +33,7 @@ def serve(program: str, model: Path) -> None:
     """Serve a model at a free port until SIGTERM."""
     import promptcli as pc
     from promptcli.encoder.batching import Encoded
-    from promptcli.serving.serve import serve as run
+    from promptcli.serving import serve as run
     from promptcli.serving.settings import ServeSettings
 
     encoder = pc.load(model, device="cpu", **PROGRAMS[program])

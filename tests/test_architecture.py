@@ -62,9 +62,9 @@ DOORS = {
 #: conveniences for users.
 UPWARD = {
     Path("encoder/encoder.py"): {
-        "promptcli.models.exchange",
-        "promptcli.models.exchange.push",
-        "promptcli.models.exchange.save",
+        "promptcli.models",
+        "promptcli.models.push",
+        "promptcli.models.save",
         "promptcli.models.loading",
         "promptcli.models.loading.register",
     },
@@ -181,7 +181,6 @@ IMPURE = (
 #: started.
 _READ_THE_ENVIRONMENT = (
     "models/loading.py",
-    "embedding/embed.py",
     "children.py",
     "training/processes.py",
     "training/launch.py",

@@ -1,4 +1,344 @@
-"""One encode step on many processes and machines: parts of a folder, columns of data sets.
+"""Files of sentences to vector files, or to folders of parts; cosines of pairs.
 
-Transports are engines.
+The input is checked before torch loads.
 """
+
+import itertools
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from promptcli.errors import UsageError, if_interrupted, look_up
+from promptcli.notes import is_offline, note, working
+
+if TYPE_CHECKING:
+    from promptcli.data.dialect import ColumnChoice
+    from promptcli.data.rows import Rows
+    from promptcli.data.vectors import EmbedReport
+    from promptcli.data.vectors.part_folder import PartsManifest
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.models.loading import Model
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The result of ``embed``."""
+
+    output: Path | None  #: the vector file; None: a stream
+    encoder: "Encoder"
+    report: "EmbedReport"
+    seconds: float | None  #: None: the same call had made the file before
+
+
+def embed(
+    file: str | Path | BinaryIO,
+    output: str | Path | BinaryIO | None = None,
+    model: "Model" = "mini",
+    *,
+    text_field: str | None = None,
+    id_field: str | None = None,
+    split: bool = False,
+    normalize: bool = False,
+    precision: str = "float32",
+    batch_size: int | None = None,
+    force: bool = False,
+) -> Embedded:
+    """Encode the sentences of a file.
+
+    Row i of the output is line i of the input, from 0; blank lines keep their row.
+
+    OUTPUT.manifest.json says which model and input the vectors come from, and how int8 is read. A
+    file appears complete or not at all; if the same call has made it before, from the same bytes,
+    it stays unchanged.
+
+    Args:
+        file: Text (a sentence a line), CSV, TSV, JSONL, JSON (each also compressed) or Parquet; or
+            a stream of text, of a table if a field is named.
+        output: Vector file: .npy, .parquet or .jsonl; a stream gets JSONL. Default: FILE.npy next
+            to the input.
+        model: An encoder, or what ``load`` takes.
+        text_field: Column of the sentence, by name or number. Default: ``text``, else ``sentence``,
+            else the only one.
+        id_field: Column of the id, by name or number; - for row numbers. Default: ``id``, else row
+            numbers.
+        split: Split texts longer than the model's window at paragraph and sentence ends; part 2 of
+            row 7 has the id 7#2.
+        normalize: Scale every vector to length 1.
+        precision: float32, float16, int8 (256 steps between a dimension's extremes), binary or
+            ubinary (packed signs). The loss is measured and printed.
+        batch_size: Largest batch. Default: as many sentences as fit a budget of tokens.
+        force: Replace the output.
+
+    Raises:
+        NotFoundError: The file or the model is missing.
+        UsageError: A file, field or output that cannot be read or written.
+        PromptcliError: A vector that is not finite, or a full disk.
+    """
+    from promptcli.data.dialect import ColumnChoice
+    from promptcli.data.files import STANDARD
+    from promptcli.data.rows import open_rows
+    from promptcli.data.vectors import EmbedSettings, kind_of, output_of, written_before
+    from promptcli.data.vectors.formats import open_sink
+    from promptcli.data.vectors.precision import PRECISIONS
+    from promptcli.storage.files import check_output
+
+    settings = EmbedSettings(text_field, id_field, normalize, precision, split)
+    ranged = look_up("precision", precision, PRECISIONS).ranged
+    path, stdin = (Path(file), None) if isinstance(file, str | Path) else (STANDARD, file)
+    before = target = stream = None
+    if output is None or isinstance(output, str | Path):
+        target = output_of(path, None if output is None else Path(output), id_field=id_field)
+        if target is None:
+            raise UsageError("`output` is missing: give a file, or a stream")
+        before = None if force else written_before(target, path, settings)
+        if split and kind_of(target) == ".npy":
+            raise UsageError(
+                f"`split` needs ids, which {target} cannot hold; give a .parquet or .jsonl file as"
+                " output"
+            )
+        check_output(target, force=force or before is not None)
+    elif ranged:
+        raise UsageError(f"precision {precision} needs a manifest; give a file as output")
+    else:
+        stream = output
+    fields = ColumnChoice(text_field, id_field)
+    with open_rows(path, fields, stdin=stdin) as source:
+        source = _telling_of_wrapping(source)
+        from promptcli.embedding.writing import embed_file, embed_stream
+        from promptcli.models import loading
+
+        rows = source.total()
+        texts = _texts(path, fields) if path.is_file() else ()
+        encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
+        if before is not None and target is not None:
+            if (before.fingerprint, before.model) == (encoder.fingerprint, encoder.provenance):
+                return Embedded(target, encoder, before.report, None)
+            check_output(target, force=False)  # another encoder made it
+        start = time.perf_counter()
+        if split:
+            from promptcli.embedding.splitting import Splitter
+
+            source, rows = replace(source, batches=Splitter(encoder).batches(source)), None
+        with working("embed", rows) as advance:
+            if target is not None:
+                report = embed_file(
+                    encoder,
+                    source,
+                    target,
+                    settings,
+                    batch_size=batch_size,
+                    force=force,
+                    progress=advance,
+                )
+            else:
+                assert stream is not None
+                with open_sink(stream, ".jsonl", encoder.width) as sink:
+                    report = embed_stream(
+                        encoder, source, sink, settings, batch_size=batch_size, progress=advance
+                    )
+        return Embedded(target, encoder, report, time.perf_counter() - start)
+
+
+def _telling_of_wrapping(source: "Rows") -> "Rows":
+    """Return the rows of a file; a note says that lines which look wrapped are a row each."""
+    from promptcli.data.dialect import TEXT
+    from promptcli.embedding.passages import look_wrapped
+
+    if source.columns != {TEXT: ""}:  # a table
+        return source
+    first = next(source.batches)
+    if look_wrapped(first.column(TEXT).to_pylist()):
+        note(
+            f"{source.name} looks wrapped: each line is a row; `index build` and `search` read its"
+            " passages"
+        )
+    return replace(source, batches=itertools.chain([first], source.batches))
+
+
+def _texts(path: Path, fields: "ColumnChoice") -> Iterator[str]:
+    """Yield a file's sentences, which are read once they are asked for."""
+    from promptcli.data.rows import open_rows
+
+    with open_rows(path, fields) as rows:
+        yield from rows.texts()
+
+
+@dataclass(frozen=True)
+class EmbeddedParts:
+    """The result of ``embed_parts``."""
+
+    folder: Path
+    manifest: "PartsManifest"
+    made: list[int]  #: the shards made by this call
+    parts: int  #: that exist
+    seconds: float
+
+    @property
+    def finished(self) -> bool:
+        """Whether every part exists."""
+        return self.parts == self.manifest.shards
+
+
+def embed_parts(
+    files: Sequence[str | Path],
+    folder: str | Path,
+    shards: int,
+    model: "Model" = "mini",
+    *,
+    shard: int | None = None,
+    workers: int | None = None,
+    text_field: str | None = None,
+    id_field: str | None = None,
+    normalize: bool = False,
+    precision: str = "float32",
+    force: bool = False,
+) -> EmbeddedParts:
+    """Encode files into a folder of Parquet parts, by one process or many.
+
+    Parts that exist are not made again.
+
+    Args:
+        files: Files, globs, folders of Parquet files and URLs (hf://, s3://).
+        folder: Of the parts.
+        shards: Split the output into this many Parquet files, in the folder OUTPUT; the same
+            command resumes it.
+        model: See ``embed``.
+        shard: Make this part only, from 0.
+        workers: Worker processes. Default: one per GPU, without GPUs this process only.
+        text_field: See ``embed``.
+        id_field: See ``embed``.
+        normalize: See ``embed``.
+        precision: float32 or float16.
+        force: Delete the folder's parts and begin again.
+
+    Raises:
+        UsageError: Options that do not go together, or a folder that was begun with others.
+        PromptcliError: A part could not be made; those that exist stay.
+    """
+    from promptcli.data.dialect import TEXT
+    from promptcli.data.files import find_inputs, needs_network
+    from promptcli.data.rows import read_range
+    from promptcli.data.vectors import EmbedSettings
+    from promptcli.data.vectors import part_folder as parts_of
+    from promptcli.storage.files import remove_leftovers
+    from promptcli.storage.locks import in_use
+
+    folder, settings = Path(folder), EmbedSettings(text_field, id_field, normalize, precision)
+    if shard is not None and not 0 <= shard < shards:
+        raise UsageError(
+            f"`shard` {shard} is out of range; of `shards` {shards} it is 0 to {shards - 1}"
+        )
+    if shard is not None and (workers, force) != (None, False):
+        raise UsageError("`shard` makes one part in this process; leave out `workers` and `force`")
+    parts_of.check_folder(folder, precision)
+    remote = needs_network([str(file) for file in files])
+    if remote is not None:
+        if is_offline():
+            raise UsageError(
+                f"{remote} is on another machine, which `offline` forbids; copy it here"
+            )
+        note(f"reading {remote} over the network")
+    names = find_inputs([str(file) for file in files])
+    if force and parts_of.is_part_folder(folder):
+        parts_of.remove_parts(folder)
+    inputs = parts_of.counted_inputs(folder, names, settings, shards)
+
+    from promptcli.embedding import parts
+    from promptcli.embedding.writing import manifest_of
+    from promptcli.models import loading
+
+    rows = sum(file.rows for file in inputs)
+    first = (
+        text
+        for batch in read_range(inputs, 0, rows, str(folder))
+        for text in batch.column(TEXT).to_pylist()
+    )
+    encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=first)
+    manifest = parts_of.PartsManifest(
+        **vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs
+    )
+    manifest = parts_of.begin_folder(folder, manifest)
+    wanted = range(shards) if shard is None else [shard]
+    missing = [
+        number for number in wanted if parts_of.read_report(folder, manifest, number) is None
+    ]
+    start = time.perf_counter()
+    if missing:
+        devices = parts.worker_devices(model, workers)[: len(missing)]
+        alone = shard is not None or len(devices) == 1
+        entry = loading.entry_of(model)
+        job = parts.PartJob(
+            folder, manifest, inputs, entry, devices[0], is_offline(), encoder if alone else None
+        )
+        del encoder  # the workers need its memory
+        with (
+            in_use(folder / parts_of.MANIFEST),
+            if_interrupted("finished parts are kept; run the same command to continue"),
+            working(
+                "embed", sum(stop - first for first, stop in map(manifest.bounds, missing))
+            ) as advance,
+        ):
+            if alone:
+                for number in missing:
+                    job.make(number, advance)
+            else:
+                parts.make_by_processes(job, missing, devices, advance)
+    if shard is None:
+        remove_leftovers(folder)  # of processes that were killed
+    existing = len(parts_of.parts_in(folder, shards))
+    return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
+
+
+def similarities(
+    first: str | Path, second: str | Path, model: "Model" = "mini", *, text_field: str | None = None
+) -> Iterator[tuple[str, str, float]]:
+    """Compare two sentences, or row i of a file with row i of another: each pair with its cosine,
+    -1 to 1.
+
+    Two words that name files are files; a sentence that is also the name of a file is compared from
+    another folder.
+
+    Args:
+        first: A sentence, or a file (or pipe) if one of that name exists.
+        second: A sentence if the first is one, else a file of as many rows.
+        model: An encoder, or what ``load`` takes.
+        text_field: Column of the sentence. Default: ``text``, else ``sentence``, else the only one.
+    """
+    from promptcli.data.dialect import ColumnChoice
+    from promptcli.data.files import check_sentence
+    from promptcli.data.rows import open_rows
+
+    names, sides = [str(first), str(second)], list[list[str]]()
+    # a sentence is not too long
+    are_files = [os.path.exists(name) and not os.path.isdir(name) for name in names]
+    for name, is_file in zip(names, are_files, strict=True):
+        if not is_file:
+            check_sentence(name)
+        if not is_file and any(are_files):
+            raise UsageError(f"{name!r} is not a file; give two files or two sentences")
+    for name in names:
+        if any(are_files):
+            with open_rows(name, ColumnChoice(text=text_field)) as rows:
+                sides.append(list(rows.texts()))
+        else:
+            sides.append([name])
+    counts = list(map(len, sides))
+    if counts[0] != counts[1]:
+        raise UsageError(
+            f"{first} has {counts[0]:,} rows and {second} has {counts[1]:,}; give the same number"
+        )
+
+    from promptcli.embedding.writing import WINDOW
+    from promptcli.encoder.unknown_letters import note_unknown_letters
+    from promptcli.models import loading
+
+    encoder = loading.open_model(model)
+    note_unknown_letters(encoder, [*sides[0], *sides[1]])
+    with working("similarity", sum(counts)) as advance:
+        for start in range(0, counts[0], WINDOW // 2):
+            lefts, rights = (side[start : start + WINDOW // 2] for side in sides)
+            cosines = loading.cosines_of_pairs(encoder, lefts, rights, advance)
+            yield from zip(lefts, rights, cosines.tolist(), strict=True)

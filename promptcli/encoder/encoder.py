@@ -166,7 +166,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
         See ``promptcli.save``.
         """
-        from promptcli.models.exchange import save
+        from promptcli.models import save
 
         save(self, folder, force=force)
 
@@ -185,7 +185,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
     @check_arguments
     def push_to_hub(self, repo: str, *, private: bool = False, revision: str | None = None) -> Any:
         """Send the encoder to ``OWNER/NAME`` of the Hugging Face hub; see ``promptcli.push``."""
-        from promptcli.models.exchange import push
+        from promptcli.models import push
 
         return push(self, repo, private=private, revision=revision)
 

@@ -13,9 +13,10 @@ from promptcli.embedding.passages import AUTO
 from promptcli.errors import UsageError
 from promptcli.index.inputs import documents_of, encoder_of, origin_of
 from promptcli.index.neighbours import dups
+from promptcli.index.options import TARGET
 from promptcli.index.rows import ArrayRows, Hit
 from promptcli.index.stored import Reading, Stamp, StoredIndex, load, save, stamp_of
-from promptcli.index.vector_index import TARGET, VectorIndex
+from promptcli.index.vector_index import VectorIndex
 from promptcli.models import loading as encoders
 from promptcli.models.entries import utc_now
 

@@ -25,7 +25,7 @@ from promptcli.errors import UsageError, counted
 from promptcli.evaluation.lexical import load_library
 from promptcli.index import stored
 from promptcli.index.file_rows import FileRows, Reader, find_files, place_ids
-from promptcli.index.indexing import size_of
+from promptcli.index.options import size_of
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import IndexManifest, Reading, StoredIndex
 from promptcli.index.vector_index import VectorIndex

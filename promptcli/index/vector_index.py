@@ -37,13 +37,12 @@ from promptcli.index.factory import (
     training_size,
     tune,
 )
+from promptcli.index.options import TARGET
 from promptcli.index.rows import Hit, Mask, RowNumbers, Rows, listed, unit_rows
 from promptcli.index.segment import Segment, join_labels, label_table
 from promptcli.index.where import Condition, shown_cells
 from promptcli.notes import note
 
-#: The default recall@10 of an approximate index.
-TARGET = 0.95
 #: An id that may be a row number.
 _NUMBER = r"^(0|-?[1-9]\d{0,18})$"
 _FIRST_PART = "#1"

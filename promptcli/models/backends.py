@@ -28,8 +28,8 @@ from promptcli.errors import (
     unknown,
 )
 from promptcli.models import onnx
-from promptcli.models.forms import PROBES, row_cosines
 from promptcli.models.onnx import DEMO, Run
+from promptcli.models.sentence_transformers_format import PROBES, row_cosines
 from promptcli.notes import note
 from promptcli.recipe import Recipe
 from promptcli.storage.folders import write_folder

@@ -34,12 +34,12 @@ from promptcli.models.entries import (
     read_manifest,
     write_manifest,
 )
-from promptcli.models.export import open_whole
-from promptcli.models.forms import PROBES
+from promptcli.models.exporting import open_whole
+from promptcli.models.foreign_formats import read_folder
 from promptcli.models.loading import open_model
-from promptcli.models.reading import read_folder
 from promptcli.models.registry import Registry
 from promptcli.models.saving import save_encoder
+from promptcli.models.sentence_transformers_format import PROBES
 from promptcli.notes import is_offline, is_shown, note, without_network
 from promptcli.storage.files import temporary_folder
 

@@ -13,11 +13,11 @@ from promptcli.backbones.lora import base_of
 from promptcli.backbones.pretrained import locate, weight_files
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, Entry, with_backbone
-from promptcli.models.forms import PROBES
+from promptcli.models.foreign_formats import FILES, MARKS, read_folder
 from promptcli.models.loading import open_model
-from promptcli.models.reading import FILES, MARKS, read_folder
 from promptcli.models.registry import Registry
 from promptcli.models.saving import copy_backbone
+from promptcli.models.sentence_transformers_format import PROBES
 from promptcli.notes import note
 from promptcli.storage.paths import is_below
 
@@ -31,7 +31,7 @@ def import_model(
     convert: bool = False,
     force: bool = False,
 ) -> Entry:
-    """Save a folder or a model of the hub as an entry; see ``exchange.import_model``."""
+    """Save a folder or a model of the hub as an entry; see ``promptcli.import_model``."""
     registry.check_free(name, force=force)
     path, revision = locate(source, files=[*FILES, "*.bin"] if convert else FILES, one_of=MARKS)
     check_links(f"model {source!r}", path, path.rglob("*"))

@@ -24,7 +24,7 @@ from promptcli.encoder.batching import Progress, silent
 from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
 from promptcli.errors import NotFoundError, UsageError, did_you_mean, unknown
 from promptcli.models.entries import Entry
-from promptcli.models.reading import read_model
+from promptcli.models.foreign_formats import read_model
 from promptcli.models.registry import Registry
 from promptcli.named_templates import has_mask
 from promptcli.notes import note, without_network

@@ -30,9 +30,9 @@ from promptcli.encoder.pooling.tfidf import WordTfIdf
 from promptcli.encoder.prompts.contrastive import Contrastive
 from promptcli.encoder.streams import stream_count
 from promptcli.errors import require
-from promptcli.models import forms
+from promptcli.models import sentence_transformers_format
 from promptcli.models.entries import Entry
-from promptcli.models.forms import Exported, InexactError
+from promptcli.models.sentence_transformers_format import Exported, InexactError
 
 MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
 
@@ -154,7 +154,7 @@ def export_openvino(_: Entry, encoder: Encoder, folder: Path) -> Exported:
 
 def write_graph(encoder: Encoder, folder: Path) -> list[str]:
     """Write graph and tokenizer; return the differences from the encoder."""
-    graph, definition = EncoderGraph(encoder), forms.with_template(encoder)
+    graph, definition = EncoderGraph(encoder), sentence_transformers_format.with_template(encoder)
     ids = torch.tensor(
         [[*encoder.template.left, encoder.backbone.tokenizer.pad, *encoder.template.right]] * 2
     )
@@ -179,7 +179,7 @@ def write_graph(encoder: Encoder, folder: Path) -> list[str]:
         "stride": 0,
     }
     save_tokenizer(encoder.backbone, folder, {**definition, "truncation": cut}, encoder.max_length)
-    return [forms.TYPED] if encoder.recipe.period else []
+    return [sentence_transformers_format.TYPED] if encoder.recipe.period else []
 
 
 def import_openvino() -> Any:
@@ -309,13 +309,15 @@ def batch_of(rows: Sequence[Sequence[int]], encoder: Encoder) -> Batch:
 
 def _compare(encoder: Encoder, folder: Path, run: Run, tool: str) -> float:
     """Return the lowest cosine over the probes in one batch, and over the first alone."""
-    probes = forms.uncut(encoder)
+    probes = sentence_transformers_format.uncut(encoder)
     if encoder.template.length == len(encoder.template.prefix) + len(encoder.template.suffix):
-        probes.append(forms.TOO_LONG)
+        probes.append(sentence_transformers_format.TOO_LONG)
     theirs = np.concatenate(
         [encode_with(run, folder, texts, encoder) for texts in (probes, probes[:1])]
     )
-    return forms.check_parity(encoder.encode([*probes, probes[0]]), theirs, tool)
+    return sentence_transformers_format.check_parity(
+        encoder.encode([*probes, probes[0]]), theirs, tool
+    )
 
 
 def demo_sentences() -> list[str]:
@@ -337,7 +339,7 @@ def quantise(encoder: Encoder, folder: Path) -> str:
 def loss_of(run: Run, folder: Path, encoder: Encoder) -> str:
     """Return what a graph loses on the demo sentences, in words."""
     sentences = demo_sentences()
-    cosines = forms.row_cosines(
+    cosines = sentence_transformers_format.row_cosines(
         encoder.encode(sentences), encode_with(run, folder, sentences, encoder)
     )
     return f"cosines to float32 at least {cosines.min():.4f}, {cosines.mean():.4f} on average"

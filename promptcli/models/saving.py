@@ -26,7 +26,7 @@ from promptcli.encoder.prompts.prompt import Prompt
 from promptcli.encoder.prompts.soft_template import TENSOR as SOFT
 from promptcli.encoder.prompts.soft_template import SoftTemplate
 from promptcli.errors import UsageError
-from promptcli.models import forms
+from promptcli.models import sentence_transformers_format
 from promptcli.models.card import public
 from promptcli.models.entries import (
     BACKBONE,
@@ -37,9 +37,9 @@ from promptcli.models.entries import (
     with_backbone,
     write_manifest,
 )
-from promptcli.models.forms import InexactError, Module
+from promptcli.models.foreign_formats import FLAGS, MODES
 from promptcli.models.loading import open_model
-from promptcli.models.reading import FLAGS, MODES
+from promptcli.models.sentence_transformers_format import InexactError, Module
 from promptcli.recipe import split_spec
 from promptcli.storage.documents import to_json
 from promptcli.storage.files import delete
@@ -73,7 +73,7 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
     pooling, weights = _pooling_modules(encoder)
     if not encoder.texts.counted:
         pooling[-1].config["include_prompt"] = False
-    modules = [*pooling, *forms.layers_of(encoder)]
+    modules = [*pooling, *sentence_transformers_format.layers_of(encoder)]
     definition, rows = _template_tokens(encoder, read=weights == "mask")
     if weights == "mask":
         vocabulary = [""] * max(len(encoder.backbone.token_rows), max(rows) + 1)
@@ -147,7 +147,7 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
         )
     definition = tokenizer_definition(backbone)
     names = [f"[promptcli-{number}]" for number in range(len(soft))] + ([_READ] if read else [])
-    ids = forms.add_tokens(definition, names) if names else []
+    ids = sentence_transformers_format.add_tokens(definition, names) if names else []
     whole = [*template.prefix, *template.suffix]
     rows = dict(zip(ids, prompt.tensors()[SOFT], strict=False)) if soft else {}
     places = [*soft, *([template.masks[(encoder.pooling.needs.slot or 1) - 1]] if read else [])]
@@ -156,11 +156,17 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
     for place, token in zip(places, ids, strict=True):
         whole[place] = token
     left, right = whole[: len(template.prefix)], whole[len(template.prefix) :]
-    return forms.with_template(encoder, definition, left=left, right=right), rows
+    return sentence_transformers_format.with_template(
+        encoder, definition, left=left, right=right
+    ), rows
 
 
 def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[str]]:
-    probes = [*forms.PROBES, forms.TOO_LONG, forms.BLANK]
+    probes = [
+        *sentence_transformers_format.PROBES,
+        sentence_transformers_format.TOO_LONG,
+        sentence_transformers_format.BLANK,
+    ]
     theirs, inputs = whole_inputs(folder, probes, encoder.max_length), encoder.inputs(probes)
     left, right = len(encoder.template.prefix), len(encoder.template.suffix)
     same = [
@@ -171,7 +177,7 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
         raise InexactError("transformers' tokenizer of this family does not give the encoder's ids")
     notes = []
     if encoder.recipe.period:
-        notes.append(forms.TYPED)
+        notes.append(sentence_transformers_format.TYPED)
     if not all(same[:-1]):
         notes.append(
             f"a sentence that is cut at {encoder.max_length} tokens loses the mark of the template"
@@ -179,7 +185,11 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
         )
     if not same[-1]:
         notes.append("an empty sentence has another vector there")
-    return tuple(notes), [probe for probe, equal in zip(forms.PROBES, same, strict=False) if equal]
+    return tuple(notes), [
+        probe
+        for probe, equal in zip(sentence_transformers_format.PROBES, same, strict=False)
+        if equal
+    ]
 
 
 def save_encoder(
@@ -206,7 +216,7 @@ def save_encoder(
         str, str
     ] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
     notes: tuple[str, ...] = ()
-    probes = [*forms.PROBES]
+    probes = [*sentence_transformers_format.PROBES]
     reason: str | None = f"the backbone {backbone} is not in it" if backbone else None
     if backbone is None:
         try:

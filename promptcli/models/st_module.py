@@ -10,8 +10,8 @@ from sentence_transformers.sentence_transformer.modules import InputModule
 
 from promptcli.encoder.encoder import Encoder
 from promptcli.models.entries import Entry
+from promptcli.models.foreign_formats import read_folder
 from promptcli.models.loading import open_model
-from promptcli.models.reading import read_folder
 from promptcli.models.saving import save_encoder
 
 

@@ -1,4 +1,145 @@
-"""A server of embeddings and search over HTTP, and its page.
+"""Serving models and indexes over HTTP until a signal."""
 
-The only room that knows Starlette and uvicorn.
-"""
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from promptcli.errors import PromptcliError, UsageError, require
+from promptcli.notes import note
+from promptcli.recipe import Choice
+from promptcli.serving.settings import ServeSettings
+from promptcli.storage.files import real_path
+
+if TYPE_CHECKING:
+    from promptcli.encoder.encoder import Encoder
+    from promptcli.index.sentence_index import SentenceIndex
+    from promptcli.models.loading import Model
+
+
+def serve(
+    models: "Sequence[Model]" = (),
+    indexes: Sequence[str | Path] = (),
+    *,
+    settings: ServeSettings | None = None,
+    normalize: bool = True,
+    key: str | None = None,
+    threads: int | None = None,
+) -> None:
+    """Serve embeddings through an API compatible with OpenAI's, search and similarity, and a page
+    at /.
+
+    If the environment variable PROMPTCLI_API_KEY is set, requests must send it as a bearer token.
+    After SIGTERM or Ctrl-C accepted requests are answered, for at most 50 seconds; a second signal
+    ends at once.
+
+    Args:
+        models: Names of models and recipes, recipe files, folders or hub ids; requests name them as
+            they are written here. Default: mini.
+        indexes: Index to search; repeatable. Its name is its folder's.
+        settings: Where to listen, and limits.
+        normalize: Scale every embedding to length 1, as OpenAI's, so that a dot product is the
+            cosine.
+        key: Required of every request except the page and ``/health``.
+        threads: Processor threads of searches.
+
+    Raises:
+        UsageError: The extra ``serve`` is not installed, a name is given twice, or the key cannot
+            be sent.
+        NotFoundError: A model or an index does not exist.
+        PromptcliError: The address cannot be listened on, or a second signal ended it.
+    """
+    require("starlette", "uvicorn", extra="serve")
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise UsageError("the API key must be ASCII characters without spaces")
+    names = [real_path(Path(folder)).name for folder in indexes]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two indexes are called {twice[0]!r}; rename the folder of one")
+    from promptcli.serving.app import make_app
+    from promptcli.serving.connections import DRAIN_SECONDS, make_server
+    from promptcli.serving.service import Service
+
+    settings = settings or ServeSettings()
+    with _listen(settings) as listening:  # before the models are loaded
+        models = models or ("mini",)
+        opened = _models(models)
+        searched = _indexes(
+            indexes, opened, next((each for each in models if isinstance(each, Choice)), Choice())
+        )
+        if key is None and not settings.loopback_names():
+            note(
+                f"no API key: anyone who can reach {settings.host} can use it (set"
+                " PROMPTCLI_API_KEY)"
+            )
+        service = Service(opened, searched, settings, normalize=normalize, key=key, threads=threads)
+        server = make_server(make_app(service), service)
+        shown = ", ".join([*opened, *(f"index {name}" for name in searched)])
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        note(f"serving {shown} at http://{host}:{listening.getsockname()[1]}")
+        server.run([listening])
+    if server.force_exit:
+        raise PromptcliError("ended at once; requests in work were dropped")
+    dropped = service.dropped
+    note(
+        f"stopped; requests not answered within {DRAIN_SECONDS} seconds: {dropped:,}"
+        if dropped
+        else "stopped"
+    )
+
+
+def _listen(settings: ServeSettings) -> socket.socket:
+    try:
+        addresses = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        listening = socket.create_server(addresses[0][-1], family=addresses[0][0])
+        # accepted sockets inherit it; without it the body of an answer waits 40 ms for the client's
+        # acknowledgement
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
+    except (OSError, ValueError) as error:  # ValueError: not a host name
+        reason = getattr(error, "strerror", None) or "not a host name"
+        message = f"cannot listen on {settings.host[:80]} port {settings.port}: {reason}"
+        raise PromptcliError(f"{message}; give another `port` (0: a free one) or `host`") from None
+
+
+def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
+    from promptcli.models.loading import entry_of, open_models
+
+    def name(model: "Model") -> str:
+        if isinstance(model, Choice) and model.model:
+            return model.model
+        return str(model) if isinstance(model, str | Path) else entry_of(model).name
+
+    named = {name(model): model for model in models}
+    if len(named) < len(models):
+        raise UsageError(
+            f"two models have one name: {', '.join(map(name, models))}; name each once"
+        )
+    return dict(zip(named, open_models(list(named.values()), dtype="auto"), strict=True))
+
+
+def _indexes(
+    folders: Sequence[str | Path], models: "dict[str, Encoder]", where: Choice
+) -> "dict[str, SentenceIndex]":
+    """Return the indexes by their folders' names.
+
+    An encoder that no model shares is opened ``where``.
+    """
+    from promptcli.index.inputs import documents_of, encoder_of
+    from promptcli.index.sentence_index import SentenceIndex
+    from promptcli.index.stored import load
+
+    known = list(models.values())
+    served: dict[str, SentenceIndex] = {}
+    for folder in map(Path, folders):
+        stored = load(folder)
+        origin = stored.origin
+        same = (
+            each for each in known if documents_of(origin, each).fingerprint == origin.fingerprint
+        )
+        encoder = next(same, None) or encoder_of(origin, Choice(device=where.device))
+        encoder.in_role("query", report=True)
+        known.append(encoder)
+        served[real_path(folder).name] = SentenceIndex(stored, encoder)
+    return served

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
 
-from promptcli.serving.serve import _listen
+from promptcli.serving import _listen
 from promptcli.serving.settings import ServeSettings
 from tests.embed_running import refused
 from tests.processes import Program

@@ -19,8 +19,7 @@ from promptcli.data.vectors.part_folder import (
     read_parts_manifest,
     total_report,
 )
-from promptcli.embedding import parts
-from promptcli.embedding.embed import embed_parts
+from promptcli.embedding import embed_parts, parts
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.models import loading

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from promptcli.embedding.embed import embed
+from promptcli.embedding import embed
 from promptcli.errors import CheckFailedError, NotFoundError, PromptcliError, UsageError
-from promptcli.index.indexing import add_to_index, build_index, search_index
+from promptcli.index import add_to_index, build_index, search_index
 from promptcli.index.rows import ArrayRows
 from promptcli.index.stored import (
     StoredIndex,

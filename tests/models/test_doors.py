@@ -13,7 +13,7 @@ import torch
 
 import promptcli as pc
 from promptcli.errors import PromptcliError, UsageError
-from promptcli.models import exchange, hub
+from promptcli.models import hub, import_model
 from promptcli.models.entries import Entry
 from promptcli.models.loading import open_registry
 from promptcli.recipe import RECIPES
@@ -57,7 +57,7 @@ def by_path(folder):
 
 
 def by_import(folder):
-    exchange.import_model(folder, "again")
+    import_model(folder, "again")
     return pc.load("again", dtype="float32").encode(SENTENCES)
 
 

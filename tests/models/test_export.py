@@ -14,11 +14,11 @@ from transformers import AutoModel
 
 from promptcli.encoder.encoder import TUNED, build_encoder
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.models.export import export_merged, export_peft, export_sentence_transformers
-from promptcli.models.forms import PROBES, TYPED, check_parity, lowest_cosine
+from promptcli.models.exporting import export_merged, export_peft, export_sentence_transformers
+from promptcli.models.foreign_formats import read_folder
 from promptcli.models.loading import open_model
-from promptcli.models.reading import read_folder
 from promptcli.models.registry import Entry, Registry
+from promptcli.models.sentence_transformers_format import PROBES, TYPED, check_parity, lowest_cosine
 from promptcli.recipe import RECIPES, Recipe
 from tests.embed_running import refused
 from tests.making import random_encoder, random_numbers

@@ -13,9 +13,9 @@ from promptcli.backbones.saving import file_inputs
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.models import backends
 from promptcli.models.backends import BACKENDS, WORTHWHILE, Backend, build_on, choose
-from promptcli.models.forms import PROBES, lowest_cosine
 from promptcli.models.onnx import EncoderGraph, export_onnx
 from promptcli.models.registry import Entry
+from promptcli.models.sentence_transformers_format import PROBES, lowest_cosine
 from promptcli.recipe import RECIPES, Prompts, Recipe
 from tests.making import random_encoder
 

@@ -31,9 +31,9 @@ from promptcli.index.stored import StoredIndex
 from promptcli.index.vector_index import VectorIndex
 from promptcli.models import loading
 from promptcli.recipe import Choice, Recipe
+from promptcli.serving import _indexes
 from promptcli.serving import service as serving
 from promptcli.serving.app import PAGE, ROUTES, make_app
-from promptcli.serving.serve import _indexes
 from promptcli.serving.service import Service
 from promptcli.serving.settings import ServeSettings
 from promptcli.training.fits import fit_recipe

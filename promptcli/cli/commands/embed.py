@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from promptcli import embedding as library
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import (
     RECIPE,
@@ -27,12 +28,11 @@ from promptcli.cli.options import (
     choice_of,
 )
 from promptcli.cli.signatures import command_of
-from promptcli.embedding import embed as library
 from promptcli.errors import UsageError, counted
 from promptcli.notes import note_counts
 
 if TYPE_CHECKING:
-    from promptcli.embedding.embed import Embedded, EmbeddedParts
+    from promptcli.embedding import Embedded, EmbeddedParts
 
 
 def embed(

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from promptcli import index as library
 from promptcli.cli import console
 from promptcli.cli.commands.models import method_line
 from promptcli.cli.options import MODEL, Json
 from promptcli.cli.signatures import Flag, FlagRow, command_of
 from promptcli.errors import UsageError, counted
-from promptcli.index import file_search, indexing
+from promptcli.index import file_search
 from promptcli.index import sync as mirroring
 from promptcli.recipe import Recipe
 
@@ -54,14 +55,14 @@ def _showing_the_index(function: Callable[..., Any], **flags: FlagRow) -> Callab
 
 
 build = _showing_the_index(
-    indexing.build_index, folder=Flag("--output -o", metavar="DIR"), model=MODEL
+    library.build_index, folder=Flag("--output -o", metavar="DIR"), model=MODEL
 )
-add = _showing_the_index(indexing.add_to_index)
+add = _showing_the_index(library.add_to_index)
 delete = _showing_the_index(
-    indexing.delete_from_index, ids="[ID]...", file=Flag("--ids", metavar="FILE")
+    library.delete_from_index, ids="[ID]...", file=Flag("--ids", metavar="FILE")
 )
-compact = _showing_the_index(indexing.compact_index)
-info = _showing_the_index(indexing.index_info)
+compact = _showing_the_index(library.compact_index)
+info = _showing_the_index(library.index_info)
 
 
 _DryRun = Annotated[
@@ -104,7 +105,7 @@ _DECIDING = tuple(inspect.signature(mirroring.sync_changes).parameters)
 
 
 @command_of(
-    indexing.search_index,
+    library.search_index,
     flags={
         **_INDEX,
         "query": Flag(read=_source, type=str),
@@ -116,7 +117,7 @@ def search(search: "partial[Any]", json: Json = False) -> None:
     cosine.
     """
     query, least = search.keywords["query"], search.keywords["min_score"]
-    many = not isinstance(query, str) or indexing.is_query_file(query)
+    many = not isinstance(query, str) or library.is_query_file(query)
     for line, hits in search():
         if json:
             for hit in hits:
@@ -129,7 +130,7 @@ def search(search: "partial[Any]", json: Json = False) -> None:
             console.note(_nothing_found(line, least, search.keywords["where"]))
 
 
-@command_of(indexing.find_dups, flags=_INDEX)
+@command_of(library.find_dups, flags=_INDEX)
 def dups(dups: "partial[tuple[list[list[Hit]], int]]", json: Json = False) -> None:
     clusters, rows = dups()
     for number, cluster in enumerate(clusters, 1):

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from promptcli import models as library
 from promptcli.cli import console
 from promptcli.cli.options import RECIPE, Json
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.models import exchange
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.recipe import RECIPES, Recipe
 
 if TYPE_CHECKING:
-    from promptcli.models.forms import Exported
     from promptcli.models.hub import Pushed
     from promptcli.models.registry import Registry
+    from promptcli.models.sentence_transformers_format import Exported
 
 Name = Annotated[str, typer.Argument(help="Name of a model.")]
 
@@ -122,7 +122,7 @@ def remove(name: Name) -> None:
     console.note(f"removed model {name}")
 
 
-@command_of(exchange.import_model, flags={"name": "--name", "changes": RECIPE})
+@command_of(library.import_model, flags={"name": "--name", "changes": RECIPE})
 def import_model(import_model: "partial[Entry]", json: Json = False) -> None:
     made = import_model()
     kind = made.provenance["imported"]["kind"]
@@ -134,7 +134,7 @@ def import_model(import_model: "partial[Entry]", json: Json = False) -> None:
 
 
 @command_of(
-    exchange.export,
+    library.export,
     flags={"folder": "--output -o", "to": Flag("--to", metavar="TARGET", required=True)},
 )
 def export(
@@ -158,7 +158,7 @@ def export(
     console.result(made.load)
 
 
-@command_of(exchange.push, flags={"encoder": "MODEL", "repo": "OWNER/NAME"})
+@command_of(library.push, flags={"encoder": "MODEL", "repo": "OWNER/NAME"})
 def push(push: "partial[Pushed]", json: Json = False) -> None:
     made = push()
     if json:
@@ -168,7 +168,7 @@ def push(push: "partial[Pushed]", json: Json = False) -> None:
     console.result(made.url)
 
 
-@command_of(exchange.pull, flags={"repo": "OWNER/NAME", "name": "--name"})
+@command_of(library.pull, flags={"repo": "OWNER/NAME", "name": "--name"})
 def pull(pull: "partial[Entry]", json: Json = False) -> None:
     repo, name = pull.keywords["repo"], pull.keywords["name"]
     made = pull()

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from promptcli import serving
 from promptcli.cli.options import RUNTIME, choice_of
 from promptcli.cli.signatures import Flag, command_of
-from promptcli.serving import serve as serving
 
 #: Holds the key that requests must send.
 KEY = "PROMPTCLI_API_KEY"

@@ -15,7 +15,7 @@ from promptcli.backbones.saving import save_tokenizer, save_weights, tokenizer_d
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.prompts.deep_prefix import DeepPrefix
 from promptcli.errors import UsageError, install_command, lacking, look_up
-from promptcli.models import forms
+from promptcli.models import sentence_transformers_format
 from promptcli.models.card import is_hub_id, public, write_card
 from promptcli.models.entries import (
     MANIFEST,
@@ -26,11 +26,11 @@ from promptcli.models.entries import (
     with_backbone,
     write_manifest,
 )
-from promptcli.models.forms import Exported, InexactError
+from promptcli.models.foreign_formats import read_folder
 from promptcli.models.loading import open_model
 from promptcli.models.onnx import export_onnx, export_openvino
-from promptcli.models.reading import read_folder
 from promptcli.models.saving import check_shareable, save_encoder, untuned
+from promptcli.models.sentence_transformers_format import Exported, InexactError
 from promptcli.notes import without_network
 from promptcli.storage.documents import to_json
 from promptcli.storage.folders import atomic_folder
@@ -42,9 +42,9 @@ def export_sentence_transformers(entry: Entry, encoder: Encoder, folder: Path) -
     our module.
     """
     load = 'SentenceTransformer("FOLDER")'
-    reason, probes = None, forms.uncut(encoder)
+    reason, probes = None, sentence_transformers_format.uncut(encoder)
     try:
-        notes = forms.write_static(encoder, folder)
+        notes = sentence_transformers_format.write_static(encoder, folder)
     except InexactError:
         reason, notes, probes = save_encoder(entry, encoder, folder, target="sentence-transformers")
     if reason is not None:
@@ -68,7 +68,7 @@ def export_sentence_transformers(entry: Entry, encoder: Encoder, folder: Path) -
             f" ({install_command('st')})"
         )
         return Exported(load, notes=(*notes, missing))
-    cosine = forms.check_parity(
+    cosine = sentence_transformers_format.check_parity(
         encoder.encode(probes), _encode_with_st(folder, list(probes)), library
     )
     return Exported(load, library, cosine, notes)
