@@ -35,7 +35,7 @@ from promptcli.pretraining.pretrain import Pretrained as Pretrained
 from promptcli.pretraining.pretrain import pretrain as pretrain
 from promptcli.recipe import RECIPES as RECIPES
 from promptcli.recipe import Recipe as Recipe
-from promptcli.reproducing.reproduce import reproduce as reproduce
+from promptcli.reproducing import reproduce as reproduce
 from promptcli.searching.searches import search_heads as search_heads
 from promptcli.searching.searches import search_layers as search_layers
 from promptcli.searching.searches import search_templates as search_templates

@@ -1,3 +1,139 @@
-"""The papers' tables measured again: published figures, how each row is made and each column
-measured, results.
+"""The door of the papers' tables measured again.
+
+It imports nothing heavy, since the command line reads it.
 """
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from promptcli.data.senteval import tasks_from
+from promptcli.errors import PromptcliError, UsageError
+from promptcli.notes import without_network
+from promptcli.recipe import Choice
+from promptcli.reproducing.published import Texts, published_tables
+
+if TYPE_CHECKING:
+    from promptcli.reproducing.contexts import MeasurementContext
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduction:
+    """One table on one backbone."""
+
+    label: str
+    document: dict[str, Any] | None = None
+    file: Path | None = None  #: None if no figure can be measured
+    error: PromptcliError | None = None
+    #: data set -> why it is missing
+    missing: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def message(self) -> str:
+        if self.error is not None:
+            return f"{self.label} is left out: {self.error}"
+        if self.file is None:
+            return f"{self.label}: no figure can be measured here, so no file is written"
+        return f"{self.label}: written to {self.file}"
+
+
+def reproduce(
+    tables: str | Sequence[str],
+    backbone: str | Choice | None = None,
+    *,
+    paper: bool = False,
+    train: bool = False,
+    seeds: int = 1,
+    head: str | None = None,
+    texts: Texts = Texts(),  # noqa: B008 - frozen
+    data_dir: str | Path | None = None,
+    output: str | Path = "results",
+    force: bool = False,
+) -> Iterator[Reproduction]:
+    """Measure tables of the papers and write the results; earlier figures come from the cache.
+
+    Args:
+        tables: ``promptbert/5``, ``ditto`` (all of a paper), ``all``, or several.
+        backbone: A shipped name, a folder, a hub id, or glove:FILE. Default: mini-bert.
+        paper: Measure every row on the backbone that it was published for, unless one is given.
+        train: Train the rows that need it.
+        seeds: Runs of each of them; one run has seed 42, several 0, 1, ...
+        head: Of Ditto's rows, e.g. 1-9, or a model that `ditto-search --name` saved. Default: the
+            published one, which only published backbones and mini-bert have.
+        texts: The data that rows are fitted, counted and trained on.
+        data_dir: SentEval folder of the tasks; without it they come from the hub.
+        output: Folder of the result files.
+        force: Measure again what is cached.
+
+    Yields:
+        The tables on their backbones, as they are measured; a failure does not end the others.
+    """
+    from promptcli.encoder.pooling import build_pooling
+    from promptcli.reproducing.contexts import head_of, open_context
+    from promptcli.reproducing.documents import measure_table, wanted_tables
+    from promptcli.reproducing.report import write_result
+
+    if seeds > 1 and not train:
+        raise UsageError(f"`seeds` {seeds} is for rows that are trained; give `train`, too")
+    if head is not None and paper:
+        raise UsageError(
+            "`head` is of one backbone, and `paper` measures several; give `backbone` instead of"
+            " `paper`"
+        )
+    choice = _choice(backbone)
+    known_head = None
+    if head is not None:
+        known_head = head_of(head, choice.model or choice.backbone)
+    wanted = wanted_tables(tables, choice.model, choice.backbone, paper=paper, train=train)
+    training_seeds = _training_seeds(seeds) if train else ()
+
+    def measured() -> Iterator[Reproduction]:
+        contexts: dict[str, MeasurementContext] = {}
+        for table, name in wanted:
+            if name not in contexts:
+                on = dataclasses.replace(choice, model=name)
+                with tasks_from(data_dir):
+                    contexts[name] = open_context(
+                        on, texts, seeds=training_seeds, head=known_head, fresh=force
+                    )
+            context = contexts[name]
+            if known_head is not None:
+                # refuses a head that does not exist
+                build_pooling(f"last/ditto:{known_head}", context.backbone, {})
+            try:
+                document = measure_table(table, context)
+            except PromptcliError as error:
+                yield Reproduction(f"{table.name} on {name}", error=error, missing=context.missing)
+                continue
+            file = None
+            if any(row["figures"] for row in document["rows"]):
+                file = write_result(Path(output), document)
+            yield Reproduction(table.name, document, file, missing=context.missing)
+
+    return measured()
+
+
+def _training_seeds(runs: int) -> Sequence[int]:
+    return (42,) if runs == 1 else range(runs)
+
+
+def overviews(
+    backbone: str | Choice | None = None,
+    *,
+    texts: Texts = Texts(),  # noqa: B008 - frozen
+) -> list[dict[str, Any]]:
+    """Return the needs of every table and how many of its values can be measured here, offline.
+
+    The result is JSON-ready.
+    """
+    from promptcli.reproducing.contexts import open_context
+    from promptcli.reproducing.documents import overview
+
+    with without_network():
+        context = open_context(_choice(backbone), texts)
+        return [overview(table, context) for table in published_tables().values()]
+
+
+def _choice(backbone: str | Choice | None) -> Choice:
+    return backbone if isinstance(backbone, Choice) else Choice(backbone)

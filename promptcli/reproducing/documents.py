@@ -10,6 +10,7 @@ import promptcli
 from promptcli.errors import NotFoundError, PromptcliError
 from promptcli.evaluation import statistics
 from promptcli.recipe import split_spec
+from promptcli.reproducing.contexts import PROTOCOL, MeasurementContext
 from promptcli.reproducing.measures import (
     COLUMNS,
     EXTREMES,
@@ -28,10 +29,8 @@ from promptcli.reproducing.published import (
     same_backbone,
 )
 from promptcli.reproducing.systems import (
-    PROTOCOL,
     SYSTEMS,
     MeasuredSystem,
-    MeasurementContext,
     RowKind,
     Systems,
     examples_kind,

@@ -26,14 +26,13 @@ from promptcli.evaluation.classifier import DECAYS, FULL, HELD_OUT, SEED
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.evaluation.scores import Label
 from promptcli.recipe import split_spec
+from promptcli.reproducing.contexts import MeasureData, MeasurementContext
 from promptcli.reproducing.published import (
     PublishedRow,
     Value,
     short_name,
 )
 from promptcli.reproducing.systems import (
-    MeasureData,
-    MeasurementContext,
     Systems,
     hash_of,
     ranked_heads,

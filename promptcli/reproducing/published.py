@@ -1,4 +1,4 @@
-"""The published tables as data: every row with its figures and how it is measured here.
+"""The published tables as data: every row with its values and how it is measured here.
 
 Imports nothing heavy.
 """
@@ -26,10 +26,10 @@ class PublishedRow:
     method: str  #: its name in the paper
     backbone: str
     run: str  #: ``KIND:ARGUMENT``; the kind is an entry of ``SYSTEMS``
-    published: Mapping[str, Value]  #: figures by column
+    published: Mapping[str, Value]  #: values by column
     std: Mapping[str, float]  #: printed standard deviations by column
     setting: str = "learning-free"  #: fitted transforms included; else ``unsup`` or ``sup``
-    note: str = ""  #: a remark on the figures
+    note: str = ""  #: a remark on the values
 
     @property
     def kind(self) -> str:
@@ -43,7 +43,9 @@ class PublishedRow:
     @property
     def label(self) -> str:
         """The method, with the setting of a trained one."""
-        return self.method if self.setting == "learning-free" else f"{self.method} ({self.setting})"
+        if self.setting == "learning-free":
+            return self.method
+        return f"{self.method} ({self.setting})"
 
 
 @dataclass(frozen=True)
@@ -68,23 +70,23 @@ def published_tables() -> Mapping[str, PublishedTable]:
 
 
 def find_tables(names: str | Sequence[str]) -> list[PublishedTable]:
-    """Return the tables that are named: ``promptbert/5``, all of a paper by ``promptbert``, or
-    ``all``.
-    """
-    tables: dict[str, PublishedTable] = {}
-    for name in [names] if isinstance(names, str) else names:
-        named = {
-            key: table
-            for key, table in published_tables().items()
-            if name in ("all", key, key.split("/")[0])
-        }
+    """Return the tables named: ``promptbert/5``, ``promptbert`` (all of a paper), or ``all``."""
+    if isinstance(names, str):
+        names = [names]
+    found: dict[str, PublishedTable] = {}
+    for name in names:
+        named = {}
+        for key, table in published_tables().items():
+            paper = key.split("/")[0]
+            if name in ("all", key, paper):
+                named[key] = table
         if not named:
             raise UsageError(
                 f"unknown table {name!r}; see `promptcli reproduce list`, e.g. promptbert/5,"
                 " ditto, all"
             )
-        tables |= named
-    return list(tables.values())
+        found |= named
+    return list(found.values())
 
 
 def same_backbone(first: str, second: str) -> bool:
@@ -100,25 +102,22 @@ def short_name(backbone: str) -> str:
 
     Of word vectors the papers' name.
     """
-    return next(
-        (name for name, prefix in GIVEN_AS.items() if backbone.startswith(prefix)),
-        last_part(backbone),
-    )
+    for name, prefix in GIVEN_AS.items():
+        if backbone.startswith(prefix):
+            return name
+    return last_part(backbone)
 
 
 def _table(name: str, fields: Mapping[str, Any]) -> PublishedTable:
     columns = tuple(fields["columns"])
-    rows = tuple(
-        PublishedRow(
-            **{key: value for key, value in row.items() if key not in ("scores", "std")},
-            published=dict(
-                zip(columns, row["scores"], strict=False)
-            ),  # cells that a paper leaves empty are at the end
-            std=dict(zip(columns, row.get("std", ()), strict=False)),
-        )
-        for row in fields["rows"]
-    )
-    return PublishedTable(name, fields["title"], columns, rows)
+    rows = []
+    for row in fields["rows"]:
+        others = dict(row)
+        # cells that a paper leaves empty are at the end
+        published = dict(zip(columns, others.pop("scores"), strict=False))
+        std = dict(zip(columns, others.pop("std", ()), strict=False))
+        rows.append(PublishedRow(**others, published=published, std=std))
+    return PublishedTable(name, fields["title"], columns, tuple(rows))
 
 
 _PANEL = "Data of fitted and trained rows"

@@ -1,4 +1,4 @@
-"""The context of measurements, and how each kind of row gets its encoder."""
+"""The kinds of rows, and how each gets its encoder."""
 
 import dataclasses
 import functools
@@ -7,24 +7,18 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.devices import choose_dtype
-from promptcli.data.dialect import DEFINITIONS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS
-from promptcli.data.senteval import tasks_from
-from promptcli.data.sources import TrainingExamples, fitting_sentences, training_examples
-from promptcli.data.tasks import STSTask, load_tasks, task_names
 from promptcli.encoder.encoder import Encoder, tuned_weights
 from promptcli.encoder.pooling.ditto import KNOWN_HEADS
-from promptcli.errors import NotFoundError, PromptcliError, UsageError
+from promptcli.errors import PromptcliError, UsageError
 from promptcli.recipe import RECIPES, Recipe, split_spec
-from promptcli.reproducing.published import PublishedRow, Texts, same_backbone, short_name
+from promptcli.reproducing.contexts import EXAMPLES, MeasurementContext
+from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
 from promptcli.searching.searches import search_heads
-from promptcli.storage.cache import Cache
 from promptcli.storage.files import temporary_folder
 from promptcli.training.batches import steps_of
 from promptcli.training.fits import fit_recipe
@@ -34,137 +28,6 @@ from promptcli.training.methods.training_settings import TrainingSettings
 from promptcli.training.objectives import find_objective
 from promptcli.training.processes import start_processes
 from promptcli.training.run import TrainingRun
-
-PROTOCOL = "senteval"  #: the papers' pairs and text
-
-#: Training data by their option: the layouts allowed, and the columns in words.
-EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str]] = {
-    "corpus": ((SENTENCES,), "sentences alone"),
-    "triplets": ((TRIPLETS, PAIRS), "columns sent0, sent1 and perhaps hard_neg"),
-    "labelled": ((LABELLED_PAIRS,), "columns premise, hypothesis, label"),
-    "definitions": ((DEFINITIONS,), "columns word, definition"),
-}
-
-
-@dataclass(frozen=True)
-class MeasureData:
-    """The data of one measure."""
-
-    #: data set -> hash, size, ...; JSON-ready
-    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)  #: missing data set -> why
-    content: Any = None  #: for the measure alone
-
-
-@dataclass(eq=False)
-class MeasurementContext:
-    """One backbone and the data to measure it on."""
-
-    backbone_name: str  #: a shipped name, a folder, a hub id, or a file of word vectors
-    open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes it
-    cache: Cache  #: of measured values and trained weights
-    data_dir: Path | None = None  #: SentEval folder, or None for the hub
-    #: data that rows are fitted, counted and trained on
-    texts: Texts = field(default_factory=Texts)
-    seeds: Sequence[int] = ()  #: of the runs of every trained row; none: such rows are left out
-    head: str | None = None  #: of Ditto's rows; None: the published one of the backbone
-    _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
-    _examples: dict[str, TrainingExamples] = field(default_factory=dict, init=False)
-
-    @functools.cached_property
-    def backbone(self) -> Backbone:
-        return self.open_backbone()
-
-    @functools.cached_property
-    def backbone_facts(self) -> dict[str, Any]:
-        """Identity of the backbone, JSON-ready, without its folder."""
-        provenance = self.backbone.provenance
-        return {
-            "name": short_name(self.backbone_name),
-            "family": provenance.family,
-            "weights_sha256": provenance.weights_sha256,
-            "tokenizer_sha256": provenance.tokenizer_sha256,
-            "dtype": str(self.backbone.dtype).removeprefix("torch."),
-        }
-
-    @functools.cached_property
-    def sentences(self) -> list[str]:
-        with tasks_from(self.data_dir):
-            return fitting_sentences(self.texts.corpus)
-
-    @functools.cached_property
-    def corpus_facts(self) -> dict[str, Any]:
-        """Identity of the sentences, JSON-ready, without their folder."""
-        return {
-            "name": Path(self.texts.corpus).name,
-            "sentences": len(self.sentences),
-            "sha256": hashlib.sha256("\n".join(self.sentences).encode()).hexdigest(),
-        }
-
-    def examples(self, kind: str) -> TrainingExamples:
-        """Return the training data of a kind in ``EXAMPLES``."""
-        source = getattr(self.texts, kind)
-        layouts, columns = EXAMPLES[kind]
-        needed = f"rows trained on `{kind}` need a file with {columns}"
-        if source is None:
-            raise UsageError(needed)
-        if kind not in self._examples:
-            known = list(layouts)  # those of the other kinds are read, too, to be refused below
-            for others, _ in EXAMPLES.values():
-                known += [layout for layout in others if layout not in known]
-            self._examples[kind] = training_examples(source, layouts=tuple(known))
-        examples = self._examples[kind]
-        if (examples.layout or SENTENCES) not in layouts:
-            raise UsageError(f"{needed}; {Path(source).name} is not such a file")
-        return examples
-
-    def example_facts(self, kind: str) -> dict[str, Any]:
-        """Return the identity of those examples, JSON-ready, without their folder."""
-        examples = self.examples(kind)
-        return {
-            "name": Path(getattr(self.texts, kind)).name,
-            "examples": len(examples),
-            "sha256": examples.sha256,
-        }
-
-    @property
-    def missing(self) -> dict[str, str]:
-        """Missing data sets of all that was loaded, with the reasons."""
-        missing: dict[str, str] = {}
-        for loaded in self._loaded.values():
-            missing |= loaded.missing
-        return missing
-
-    def tasks(self, names: Sequence[str]) -> MeasureData:
-        """Return STS tasks; ``content`` is the list of those with data."""
-
-        def load() -> MeasureData:
-            loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL)
-            facts: dict[str, dict[str, Any]] = {}
-            for task in loaded.tasks:
-                facts[task.label] = {
-                    "pairs": len(task.pairs()),
-                    "expected_pairs": task.expected_pairs,
-                    "text": task.text,
-                    "sha256": task.sha256(),
-                }
-            return MeasureData(facts, loaded.missing, loaded.tasks)
-
-        return self.once(" ".join(names), load)
-
-    def development(self) -> STSTask:
-        """Return the pairs that trained weights and heads are chosen by, as in the papers."""
-        loaded = self.tasks(["STS-B:dev"])
-        if loaded.missing:
-            raise NotFoundError("no data: STS-B:dev")
-        task: STSTask = loaded.content[0]
-        return task
-
-    def once(self, name: str, load: Callable[[], MeasureData]) -> MeasureData:
-        """Return the data of a name, loaded the first time."""
-        if name not in self._loaded:
-            self._loaded[name] = load()
-        return self._loaded[name]
 
 
 def hash_of(value: Any) -> str:

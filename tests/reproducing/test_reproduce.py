@@ -21,6 +21,7 @@ from promptcli.evaluation.evaluator import average, evaluate
 from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing import measures
+from promptcli.reproducing.contexts import MeasurementContext, head_of
 from promptcli.reproducing.documents import measure_table
 from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.published import Texts, find_tables, published_tables
@@ -32,8 +33,7 @@ from promptcli.reproducing.report import (
     row_lines,
     table_page,
 )
-from promptcli.reproducing.reproduce import _head_of
-from promptcli.reproducing.systems import FORMS, SYSTEMS, MeasurementContext
+from promptcli.reproducing.systems import FORMS, SYSTEMS
 from promptcli.storage.cache import Cache
 from promptcli.training.fits import fit_recipe
 from promptcli.training.methods import METHODS, find_method
@@ -295,10 +295,10 @@ def test_a_head_that_does_not_exist_is_refused(run, home):
 def test_a_head_is_given_by_its_numbers_or_by_a_model(given, backbone, expected, registry):
     registry.save(Entry("searched", Recipe(pooling="first-last/ditto:3-2")))
     if re.fullmatch(r"\d-\d", expected):
-        assert _head_of(given, backbone) == expected
+        assert head_of(given, backbone) == expected
         return
     with pytest.raises(PromptcliError, match=re.escape(expected)):
-        _head_of(given, backbone)
+        head_of(given, backbone)
 
 
 def test_fitted_rows_name_what_they_were_fitted_on(context):

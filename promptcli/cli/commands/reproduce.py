@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import RenderableType
 
+from promptcli import reproducing as library
 from promptcli.cli.console import note, result_json, show
 from promptcli.cli.grids import Grid
 from promptcli.cli.options import Json, default_backbone
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.data.senteval import tasks_from
-from promptcli.errors import counted, if_interrupted
-from promptcli.reproducing import reproduce as library
+from promptcli.errors import PromptcliError, counted, if_interrupted
 
 if TYPE_CHECKING:
-    from promptcli.reproducing.reproduce import Reproduction
+    from promptcli.reproducing import Reproduction
 
 
 @command_of(
@@ -47,13 +47,15 @@ def reproduce(
     What cannot be measured is listed with the reason. The same command resumes a killed run.
     """
     options = reproduce.keywords
-    tables, choice, output = options["tables"], options["backbone"], Path(options["output"])
+    tables = options["tables"]
     with tasks_from(options["data_dir"]):
         if tables == ["page"]:
             from promptcli.reproducing.report import write_page
 
-            note(f"{page} was made from {counted(write_page(output, page), 'result')}")
+            count = write_page(Path(options["output"]), page)
+            note(f"{page} was made from {counted(count, 'result')}")
         elif tables == ["list"]:
+            choice = options["backbone"]
             name = choice.model or default_backbone(paper=options["paper"])
             overviews = library.overviews(
                 dataclasses.replace(choice, model=name), texts=options["texts"]
@@ -69,55 +71,60 @@ def reproduce(
 
 def _measure(reproductions: "Iterator[Reproduction]", *, as_json: bool) -> None:
     """Print each table when it is measured, or one document of all; raise if none was measured."""
-    done = []
+    documents: list[dict[str, Any]] = []
+    failed: dict[str, PromptcliError] = {}
+    missing: dict[str, str] = {}
     for each in reproductions:
         note(each.message)
-        if each.document is not None and not as_json:
-            show(*_result(each.document), "")
-        done.append(each)
-    for label, reason in {
-        label: reason for each in done for label, reason in each.missing.items()
-    }.items():
+        missing |= each.missing
+        if each.error is not None:
+            failed[each.label] = each.error
+        if each.document is not None:
+            documents.append(each.document)
+            if not as_json:
+                show(*_result(each.document), "")
+    for label, reason in missing.items():
         note(f"no data of {label}: {reason}")
-    failed = {each.label: each.error for each in done if each.error is not None}
-    if len(failed) == len(done):
+    if failed and not documents:
         raise next(iter(failed.values()))
     if as_json:
-        documents = [each.document for each in done if each.document is not None]
-        result_json(
-            {"results": documents, "failed": {label: str(error) for label, error in failed.items()}}
-        )
+        messages = {label: str(error) for label, error in failed.items()}
+        result_json({"results": documents, "failed": messages})
 
 
 def _result(document: Mapping[str, Any]) -> list[RenderableType]:
     """Lay out a result document: caption, a table with every row's lines, remarks."""
     from promptcli.reproducing.report import caption, heads, notes, reasons, table_lines
 
-    cells, unmeasured = [], []
+    cells = []
+    not_measured = []
     for line in table_lines(document):
         if line.kind == "reason":
-            unmeasured.append(f"{line.label} not measured: {line.cells[0]}")
-            cells.append([line.label, *("-" for _ in document["columns"])])
+            not_measured.append(f"{line.label} not measured: {line.cells[0]}")
+            cells.append([line.label] + ["-"] * len(document["columns"]))
+        elif line.kind == "measured":
+            cells.append([line.label, *line.cells])
         else:
-            cells.append(
-                [line.label if line.kind == "measured" else f"  {line.label}", *line.cells]
-            )
-    title, remarks = (
+            cells.append([f"  {line.label}", *line.cells])
+    return [
         f"{document['table']}: {document['title']}",
-        [*unmeasured, *reasons(document), *notes(document)],
-    )
-    return [title, *caption(document), Grid(["", *heads(document)], cells), *remarks]
+        *caption(document),
+        Grid(["", *heads(document)], cells),
+        *not_measured,
+        *reasons(document),
+        *notes(document),
+    ]
 
 
 def _overview(overviews: Sequence[Mapping[str, Any]], backbone: str) -> list[RenderableType]:
     """Lay out what every table needs and how many of its figures can be measured now."""
     parts: list[RenderableType] = [f"published figures that can be measured now on {backbone}"]
     for row in overviews:
-        needs = [f"on {', '.join(row['backbones'])}", *row["data"], " / ".join(row["time"])]
-        lacks = (
-            f"{counted(n, 'figure')} cannot be measured now: {why}"
-            for why, n in row["lacks"].items()
-        )
+        needs = [f"on {', '.join(row['backbones'])}", *row["data"]]
+        if row["time"]:
+            needs.append(" / ".join(row["time"]))
         parts.append(f"{row['table']:<24} {row['now']:>4} of {row['figures']:<4} {row['title']}")
-        parts += [f"    {line}" for line in ("; ".join(filter(None, needs)), *lacks)]
+        parts.append(f"    {'; '.join(needs)}")
+        for why, count in row["lacks"].items():
+            parts.append(f"    {counted(count, 'figure')} cannot be measured now: {why}")
     return parts

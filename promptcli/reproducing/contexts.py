@@ -1,0 +1,220 @@
+"""One backbone and the data that tables are measured on."""
+
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from promptcli.backbones.backbone import Backbone
+from promptcli.backbones.devices import TF32, choose_device, weights_dtype
+from promptcli.backbones.loading import load_backbone
+from promptcli.data.dialect import DEFINITIONS, LABELLED_PAIRS, PAIRS, SENTENCES, TRIPLETS
+from promptcli.data.senteval import senteval_folder, tasks_from
+from promptcli.data.sources import TrainingExamples, fitting_sentences, training_examples
+from promptcli.data.tasks import STSTask, load_tasks, task_names
+from promptcli.errors import NotFoundError, UsageError
+from promptcli.models.loading import home_folder, open_registry
+from promptcli.recipe import Choice
+from promptcli.reproducing.published import Texts, same_backbone, short_name
+from promptcli.storage.cache import Cache
+
+PROTOCOL = "senteval"  #: the papers' pairs and text
+
+#: Training data by their option: the layouts allowed, and the columns in words.
+EXAMPLES: dict[str, tuple[tuple[tuple[str, ...], ...], str]] = {
+    "corpus": ((SENTENCES,), "sentences alone"),
+    "triplets": ((TRIPLETS, PAIRS), "columns sent0, sent1 and perhaps hard_neg"),
+    "labelled": ((LABELLED_PAIRS,), "columns premise, hypothesis, label"),
+    "definitions": ((DEFINITIONS,), "columns word, definition"),
+}
+
+
+@dataclass(frozen=True)
+class MeasureData:
+    """The data of one measure."""
+
+    #: data set -> hash, size, ...; JSON-ready
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)  #: missing data set -> why
+    content: Any = None  #: for the measure alone
+
+
+@dataclass(eq=False)
+class MeasurementContext:
+    """One backbone and the data to measure it on."""
+
+    backbone_name: str  #: a shipped name, a folder, a hub id, or a file of word vectors
+    open_backbone: Callable[[], Backbone]  #: loads a new copy, since training changes it
+    cache: Cache  #: of measured values and trained weights
+    data_dir: Path | None = None  #: SentEval folder, or None for the hub
+    #: data that rows are fitted, counted and trained on
+    texts: Texts = field(default_factory=Texts)
+    seeds: Sequence[int] = ()  #: of the runs of every trained row; none: such rows are left out
+    head: str | None = None  #: of Ditto's rows; None: the published one of the backbone
+    _loaded: dict[str, MeasureData] = field(default_factory=dict, init=False)
+    _examples: dict[str, TrainingExamples] = field(default_factory=dict, init=False)
+
+    @functools.cached_property
+    def backbone(self) -> Backbone:
+        return self.open_backbone()
+
+    @functools.cached_property
+    def backbone_facts(self) -> dict[str, Any]:
+        """Identity of the backbone, JSON-ready, without its folder."""
+        provenance = self.backbone.provenance
+        return {
+            "name": short_name(self.backbone_name),
+            "family": provenance.family,
+            "weights_sha256": provenance.weights_sha256,
+            "tokenizer_sha256": provenance.tokenizer_sha256,
+            "dtype": str(self.backbone.dtype).removeprefix("torch."),
+        }
+
+    @functools.cached_property
+    def sentences(self) -> list[str]:
+        with tasks_from(self.data_dir):
+            return fitting_sentences(self.texts.corpus)
+
+    @functools.cached_property
+    def corpus_facts(self) -> dict[str, Any]:
+        """Identity of the sentences, JSON-ready, without their folder."""
+        return {
+            "name": Path(self.texts.corpus).name,
+            "sentences": len(self.sentences),
+            "sha256": hashlib.sha256("\n".join(self.sentences).encode()).hexdigest(),
+        }
+
+    def examples(self, kind: str) -> TrainingExamples:
+        """Return the training data of a kind in ``EXAMPLES``."""
+        source = getattr(self.texts, kind)
+        layouts, columns = EXAMPLES[kind]
+        needed = f"rows trained on `{kind}` need a file with {columns}"
+        if source is None:
+            raise UsageError(needed)
+        if kind not in self._examples:
+            known = list(layouts)  # those of the other kinds are read, too, to be refused below
+            for others, _ in EXAMPLES.values():
+                known += [layout for layout in others if layout not in known]
+            self._examples[kind] = training_examples(source, layouts=tuple(known))
+        examples = self._examples[kind]
+        if (examples.layout or SENTENCES) not in layouts:
+            raise UsageError(f"{needed}; {Path(source).name} is not such a file")
+        return examples
+
+    def example_facts(self, kind: str) -> dict[str, Any]:
+        """Return the identity of those examples, JSON-ready, without their folder."""
+        examples = self.examples(kind)
+        return {
+            "name": Path(getattr(self.texts, kind)).name,
+            "examples": len(examples),
+            "sha256": examples.sha256,
+        }
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Missing data sets of all that was loaded, with the reasons."""
+        missing: dict[str, str] = {}
+        for loaded in self._loaded.values():
+            missing |= loaded.missing
+        return missing
+
+    def tasks(self, names: Sequence[str]) -> MeasureData:
+        """Return STS tasks; ``content`` is the list of those with data."""
+
+        def load() -> MeasureData:
+            loaded = load_tasks(self.data_dir, task_names(names), PROTOCOL)
+            facts: dict[str, dict[str, Any]] = {}
+            for task in loaded.tasks:
+                facts[task.label] = {
+                    "pairs": len(task.pairs()),
+                    "expected_pairs": task.expected_pairs,
+                    "text": task.text,
+                    "sha256": task.sha256(),
+                }
+            return MeasureData(facts, loaded.missing, loaded.tasks)
+
+        return self.once(" ".join(names), load)
+
+    def development(self) -> STSTask:
+        """Return the pairs that trained weights and heads are chosen by, as in the papers."""
+        loaded = self.tasks(["STS-B:dev"])
+        if loaded.missing:
+            raise NotFoundError("no data: STS-B:dev")
+        task: STSTask = loaded.content[0]
+        return task
+
+    def once(self, name: str, load: Callable[[], MeasureData]) -> MeasureData:
+        """Return the data of a name, loaded the first time."""
+        if name not in self._loaded:
+            self._loaded[name] = load()
+        return self._loaded[name]
+
+
+def open_context(
+    choice: Choice,
+    texts: Texts = Texts(),  # noqa: B008 - frozen
+    *,
+    seeds: Sequence[int] = (),
+    head: str | None = None,
+    fresh: bool = False,
+) -> MeasurementContext:
+    """Return the context of measurements on a backbone.
+
+    A ``fresh`` one takes nothing from the cache.
+    """
+    folder = senteval_folder()
+    if folder is not None and not folder.is_dir():
+        raise NotFoundError(
+            f"{folder}: no such folder; give a SentEval `downstream` folder (STS/, SICK/)"
+        )
+    name = choice.model or choice.backbone
+
+    def open_backbone() -> Backbone:
+        device = choose_device(choice.device)
+        dtype = choice.dtype or "stored"
+        backbone = load_backbone(
+            name, words=True, device=device, dtype=weights_dtype(dtype, device)
+        )
+        backbone.tf32 = dtype == TF32
+        return backbone
+
+    return MeasurementContext(
+        name,
+        open_backbone,
+        Cache(home_folder() / "cache" / "figures", fresh=fresh),
+        data_dir=folder,
+        texts=texts,
+        seeds=tuple(seeds),
+        head=head,
+    )
+
+
+_HEAD = re.compile(r"(?:(?:[\w-]+/)?ditto:)?(\d+-\d+)")
+
+
+def head_of(text: str, backbone: str) -> str:
+    """Return a head of a backbone that is given by its numbers, or by a model that reads it."""
+    written = _HEAD.fullmatch(text)
+    if written is not None:
+        return written[1]
+    registry = open_registry()
+    if text not in registry.names():
+        models = ", ".join(registry.names())
+        raise NotFoundError(
+            f"`head` {text!r} is neither LAYER-HEAD, e.g. 1-9, nor a model; there are: {models}"
+        )
+    recipe = registry.card(text).recipe
+    read = _HEAD.fullmatch(recipe.pooling)
+    if read is None:
+        raise UsageError(
+            f"`head`: model {text!r} reads {recipe.pooling}, no head; `promptcli ditto-search"
+            " --name NAME` saves one"
+        )
+    if not same_backbone(recipe.backbone, backbone):
+        raise UsageError(
+            f"`head`: model {text!r} is on {recipe.backbone}; give `backbone` {recipe.backbone}"
+        )
+    return read[1]
