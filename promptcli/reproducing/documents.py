@@ -131,10 +131,10 @@ def _reason_of_column(column: str, context: MeasurementContext) -> str | None:
         data = data_of(measure, context)
     except PromptcliError as error:
         return str(error)
-    if column in data.missing:
-        return f"no data: {column}"
     if data.missing and not data.facts:
         return f"no data: {', '.join(data.missing)}"
+    if column in data.missing:
+        return f"no data: {column}"
     return None
 
 

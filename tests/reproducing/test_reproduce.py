@@ -22,7 +22,7 @@ from promptcli.models.entries import Entry
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.reproducing import measures
 from promptcli.reproducing.contexts import MeasurementContext, head_of
-from promptcli.reproducing.documents import measure_table
+from promptcli.reproducing.documents import measure_table, overview
 from promptcli.reproducing.measures import MEASURE_OF
 from promptcli.reproducing.published import Texts, find_tables, published_tables
 from promptcli.reproducing.report import (
@@ -606,6 +606,9 @@ def test_trained_rows_need_fitting_examples_and_data(context, examples, tmp_path
     ):
         document = measure_table(table(name), context(data_dir=nowhere, **options))
         assert not any(row["figures"] for row in document["rows"])
+    reasons = overview(table("promptbert/4"), context(data_dir=nowhere))["lacks"]
+    (reason,) = [reason for reason in reasons if reason.startswith("no data: ")]
+    assert reason.count("STS12") == reason.count("SICK-R") == 1
 
 
 def test_impact_is_compared_over_the_corpus(context, tiny_backbone, tmp_path):
