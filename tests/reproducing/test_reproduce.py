@@ -606,7 +606,7 @@ def test_trained_rows_need_fitting_examples_and_data(context, examples, tmp_path
     ):
         document = measure_table(table(name), context(data_dir=nowhere, **options))
         assert not any(row["figures"] for row in document["rows"])
-    reasons = overview(table("promptbert/4"), context(data_dir=nowhere))["lacks"]
+    reasons = overview(table("promptbert/5"), context(data_dir=nowhere))["lacks"]
     (reason,) = [reason for reason in reasons if reason.startswith("no data: ")]
     assert reason.count("STS12") == reason.count("SICK-R") == 1
 
