@@ -24,9 +24,9 @@ def short_line(message: str) -> str:
     If it is too long (a file is quoted), its middle is left out.
     """
     line = one_line(message)
-    return (
-        line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 143]} … {line[-140:]}"
-    )
+    if len(line) <= LONGEST_MESSAGE:
+        return line
+    return f"{line[: LONGEST_MESSAGE - 143]} … {line[-140:]}"
 
 
 def one_line(error: BaseException | str, most: int | None = None) -> str:
@@ -157,4 +157,6 @@ def did_you_mean(given: str, valid: Iterable[str], *, likeness: float = 0.6) -> 
         return ""
     by_lower = {name.lower(): name for name in valid}
     near = difflib.get_close_matches(given.lower(), by_lower, n=1, cutoff=likeness)
-    return f"; did you mean {by_lower[near[0]]}?" if near else ""
+    if near:
+        return f"; did you mean {by_lower[near[0]]}?"
+    return ""

@@ -30,7 +30,9 @@ def templates_folder() -> Path:
     """
     package = Path(__file__).parent
     packaged = package / "templates"
-    return packaged if packaged.is_dir() else package.parent / "templates"
+    if packaged.is_dir():
+        return packaged
+    return package.parent / "templates"
 
 
 @functools.cache

@@ -63,7 +63,9 @@ def is_shown() -> bool:
 def working(name: str, steps: int | None) -> AbstractContextManager[Advance]:
     """Begin a stage of the work; it yields the function to call with the steps just done."""
     stage = _STAGE.get()
-    return nullcontext(lambda done: None) if stage is None else stage(name, steps)
+    if stage is None:
+        return nullcontext(lambda done: None)
+    return stage(name, steps)
 
 
 def describe(advance: Advance, text: str) -> None:

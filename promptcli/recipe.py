@@ -127,7 +127,10 @@ class Recipe:
     def from_text(cls, text: str) -> "Recipe":
         """Make a recipe from JSON or TOML text."""
         try:
-            values = parse_json(text) if text.lstrip().startswith("{") else parse_toml(text)
+            if text.lstrip().startswith("{"):
+                values = parse_json(text)
+            else:
+                values = parse_toml(text)
         except ValueError as error:
             raise UsageError(f"the recipe is neither JSON nor TOML: {error}") from None
         return cls.from_dict(values)
@@ -146,11 +149,10 @@ class Recipe:
         cut.
         """
         if dim not in self.dims:
-            trained = (
-                f"for {', '.join(map(str, self.dims))}"
-                if self.dims
-                else "for none; train it with `dims`"
-            )
+            if self.dims:
+                trained = f"for {', '.join(map(str, self.dims))}"
+            else:
+                trained = "for none; train it with `dims`"
             raise UsageError(
                 f"`dim` {dim} is not a width this model was trained for: it was {trained}"
             )
@@ -162,7 +164,9 @@ class Recipe:
         [X] and a deep prefix have none.
         """
         words = self.prompt != SLOT and not self.prompt.startswith("deep-prefix:")
-        return self.replace(period=words) if self.period is None else self
+        if self.period is None:
+            return self.replace(period=words)
+        return self
 
 
 #: Names of the prompts of queries and documents, as models spell them.

@@ -106,7 +106,10 @@ def check_type(name: str, value: Any, hint: Any) -> None:
     """Refuse a value of another type than ``hint``, if that is a plain one (text, number, path) or
     several of them.
     """
-    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if isinstance(hint, UnionType):
+        kinds = get_args(hint)
+    else:
+        kinds = (hint,)
     if not all(kind in _PLAIN for kind in kinds):
         return
     truth = isinstance(value, bool) and bool not in kinds  # Python's bool is an int
@@ -120,7 +123,8 @@ def check_bounds(settings: Any) -> None:
     field's choices.
     """
     for item in fields(settings):
-        value, about = getattr(settings, item.name), item.metadata
+        value = getattr(settings, item.name)
+        about = item.metadata
         check_type(item.name, value, item.type)
         if "choices" in about and value not in about["choices"]:
             raise unknown(item.name.replace("_", "-"), str(value), about["choices"])
@@ -217,7 +221,10 @@ def write_setting(environ: Mapping[str, str], name: str, value: str | None) -> N
     path.parent.mkdir(parents=True, exist_ok=True)
     with hold_folder(path.parent):
         values = {**asdict(_read_file(path)), name: value}
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        if path.is_file():
+            lines = path.read_text(encoding="utf-8").splitlines()
+        else:
+            lines = []
         comments = [line for line in lines if line.lstrip().startswith("#")]
         # a JSON text is a TOML text
         pairs = [

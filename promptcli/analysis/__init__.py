@@ -163,7 +163,10 @@ def analyze(
             raise next(iter(refused.values()))
         module, _, function = analysis.run.partition(":")
         run = getattr(importlib.import_module(f"promptcli.analysis.{module}"), function)
-        given = [] if content is None else [content]
+        if content is None:
+            given = []
+        else:
+            given = [content]
         encoders = [encoder for _, encoder in opened.values()]
         results: list[Found]
         if analysis.of_backbone:
@@ -187,7 +190,10 @@ def _content(takes: str, on: "Sentences", text_field: str | None) -> Any:
     if takes == "nothing":
         return None
     if takes == "pairs":
-        names = [str(on)] if isinstance(on, str | Path) else list(on)
+        if isinstance(on, str | Path):
+            names = [str(on)]
+        else:
+            names = list(on)
         tasks = []
         for name in names:
             if name.endswith(":all"):

@@ -60,7 +60,10 @@ def correlate(values: NDArray[np.floating], weights: NDArray[np.float64]) -> Cor
     a = values.astype(np.float64) - values.mean(dtype=np.float64)
     b = weights - weights.mean()
     norms = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    pearson = float((a * b).sum() / norms) if norms > 0 else 0.0
+    if norms > 0:
+        pearson = float((a * b).sum() / norms)
+    else:
+        pearson = 0.0
     return Correlation(pearson, statistics.spearman(values, weights))
 
 
@@ -116,7 +119,10 @@ def attention(backbone: Backbone, sentence: str, head: str | None = None) -> Att
 
     ``head`` is layer-head, 1-based, else the best known one.
     """
-    pooling = f"last/ditto:{head}" if head else "last/ditto"
+    if head:
+        pooling = f"last/ditto:{head}"
+    else:
+        pooling = "last/ditto"
     encoder = Encoder(Recipe(backbone=backbone.name, pooling=pooling), backbone, {})
     name = encoder.pooling.weights.spec.removeprefix("ditto:")
     layer_from_1, head_from_1 = name.split("-")

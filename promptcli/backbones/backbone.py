@@ -365,7 +365,10 @@ class Backbone:
     def require_seam(self, wanted: str) -> None:
         """Prove, at first need, that the attention seam computes what the model computes."""
         if not self.family.seam or self._seam_fault:
-            reason = f": {self._seam_fault}" if self.family.seam else ""
+            if self.family.seam:
+                reason = f": {self._seam_fault}"
+            else:
+                reason = ""
             family = (
                 f"family {self.provenance.family!r} of backbone {self.name!r} does not open{reason}"
             )

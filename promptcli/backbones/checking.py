@@ -41,7 +41,8 @@ _CALLING: dict[str, Any] = {
     "use_cache": False,
 }
 
-TABLE_ROWS, TABLE_MATRICES = "model.safetensors", frozenset(("embedding.weight", "embeddings"))
+TABLE_ROWS = "model.safetensors"
+TABLE_MATRICES = frozenset(("embedding.weight", "embeddings"))
 _CUT = 200  # characters of a library's text in a message
 #: Sizes for which memory is taken -> the most that a model has; None: the side of one of its
 #: tensors.

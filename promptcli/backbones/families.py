@@ -42,10 +42,8 @@ class Family:
     projection: str = ""
 
 
-_BERT_PROJECTION, _LLAMA_PROJECTION = (
-    "encoder.layer.{}.attention.output.dense",
-    "layers.{}.self_attn.o_proj",
-)
+_BERT_PROJECTION = "encoder.layer.{}.attention.output.dense"
+_LLAMA_PROJECTION = "layers.{}.self_attn.o_proj"
 _LLAMA = Family((), "lm_head", causal=True, layers="layers", projection=_LLAMA_PROJECTION)
 _LM_HEAD = ("lm_head.dense", GELU, "lm_head.layer_norm")
 

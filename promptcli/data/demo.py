@@ -35,7 +35,10 @@ def read_demo(split: str) -> Parts:
 
 
 #: Sizes of the example files; one of 7 development pairs is taken, so that all kinds occur.
-_SENTENCES, _MORE, _STEP, _TRIPLETS = 500, 50, 7, 128
+_SENTENCES = 500
+_MORE = 50
+_STEP = 7
+_TRIPLETS = 128
 
 
 def write_examples(folder: Path = Path(), *, force: bool = False) -> dict[str, str]:

@@ -20,7 +20,8 @@ from promptcli.notes import note
 #: A layout is the names of the columns of a batch. That of sentences: ``text``, and ``id`` if the
 #: file has ids.
 SENTENCES: tuple[str, ...] = ()
-TEXT, ID = "text", "id"
+TEXT = "text"
+ID = "id"
 #: Column of a batch that holds the file's other columns, if they are wanted: a map of names to
 #: texts for each row.
 CELLS = "cells"
@@ -135,7 +136,9 @@ class Dialect:
     @property
     def width(self) -> int:
         """The number of columns of its first row."""
-        return len(self.rows[0]) if self.rows else 0
+        if self.rows:
+            return len(self.rows[0])
+        return 0
 
     @property
     def evenness(self) -> float:
@@ -353,7 +356,10 @@ class ColumnChoice:
         candidates = [column for column in header if column != id_column]
         if len(candidates) > 1:
             candidates = []
-            numeric = dialect.columns_that(_is_figure, header) if dialect.numbered else []
+            if dialect.numbered:
+                numeric = dialect.columns_that(_is_figure, header)
+            else:
+                numeric = []
             if numeric:
                 candidates = [column for column in header if column not in numeric]
         if len(candidates) != 1:
@@ -399,7 +405,9 @@ def _guessed_id(header: Sequence[str], text: str | None, name: str, dialect: Dia
     if len(ids) > 1:
         listed = _listed(header, dialect)
         raise UsageError(f"{name}: several columns are named {ids[0]!r}; rename them; {listed}")
-    return ids[0] if ids else None
+    if ids:
+        return ids[0]
+    return None
 
 
 def _key(name: str) -> str:
@@ -476,7 +484,9 @@ def _find(name: str, header: Sequence[str]) -> str | None:
     if not matches and name.isdecimal() and len(name) < 10 and 1 <= int(name) <= len(header):
         numbered = header[int(name) - 1]
         matches = [column for column in header if column == numbered]
-    return matches[0] if len(matches) == 1 else None
+    if len(matches) == 1:
+        return matches[0]
+    return None
 
 
 def _find_any(names: Sequence[str], header: Sequence[str]) -> str | None:
@@ -584,7 +594,10 @@ def is_doubled(cell: str) -> bool:
 def format_of(name: str | Path) -> tuple[str, str]:
     """Return the format of a file by its extension, and the ending of a compressed one."""
     path = Path(name)
-    ending = path.suffix.lower() if path.suffix.lower() in COMPRESSED else ""
+    if path.suffix.lower() in COMPRESSED:
+        ending = path.suffix.lower()
+    else:
+        ending = ""
     suffix = (Path(path.stem) if ending else path).suffix.lower()
     return FORMATS.get(suffix, "text"), ending
 
@@ -596,7 +609,8 @@ def dialect_of(
 
     ``tell`` gets what is not plain.
     """
-    form, start = format_of(path)[0], text.head.lstrip()
+    form = format_of(path)[0]
+    start = text.head.lstrip()
     if str(path) == str(STANDARD) and (
         fields.text or fields.id or fields.named or fields.layouts != (SENTENCES,)
     ):

@@ -35,7 +35,8 @@ from promptcli.errors import (
 LONGEST_LINE = 64 << 20
 #: What a compressed file may unpack to, in bytes, however small it is; beyond, it may have so many
 #: times its own size.
-UNPACKED, RATIO = 1 << 28, 1000
+UNPACKED = 1 << 28
+RATIO = 1000
 #: Bytes that an empty line costs in memory.
 LINE = 64
 #: The path of standard input and of standard output.
@@ -191,7 +192,8 @@ def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None
     returns = "\r" in text.removesuffix("\r") and "\n" not in text
     if returns:
         tell(f"{name}: its lines end with a carriage return alone")
-    errors, newline = "surrogatepass" if utf16 else "surrogateescape", None if returns else "\n"
+    errors = "surrogatepass" if utf16 else "surrogateescape"
+    newline = None if returns else "\n"
     text_lines = io.TextIOWrapper(stream, encoding, errors, newline)
     lines = _checked(text_lines, name, None if utf16 else head, tell, ending=ending)
     if ending in COMPRESSED:
@@ -208,7 +210,10 @@ def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None
 def skipped_files(reasons: Sequence[str]) -> str:
     """Return what to say of files that were left out, given the errors of reading them."""
     names = [reason.partition(": ")[0] for reason in reasons]
-    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    if len(names) > 3:
+        more = f" and {len(names) - 3:,} more"
+    else:
+        more = ""
     return (
         f"skipped {counted(len(names), 'file')} that cannot be read as text or tables:"
         f" {', '.join(names[:3])}{more}"
@@ -230,7 +235,8 @@ def _checked(
     ending: str = "",
 ) -> Iterator[str]:
     """Yield lines that are whole and well encoded; with a ``head`` they may be cp1252."""
-    number, encoding = 1, "" if head is not None else text.encoding.removesuffix("-sig")
+    number = 1
+    encoding = "" if head is not None else text.encoding.removesuffix("-sig")
     with _damage_named(name, ending, lambda: number):
         try:
             while line := text.readline(LONGEST_LINE + 1):
@@ -342,7 +348,8 @@ def _is_western(data: bytes) -> bool:
 
 def count_lines(path: Path) -> int:
     """Return the number of lines of a plain file, the last one with or without its line ending."""
-    lines, last = 0, b"\n"
+    lines = 0
+    last = b"\n"
     with path.open("rb") as file:
         while block := file.read(_BUFFER):
             lines += block.count(b"\n")
@@ -427,7 +434,9 @@ def _find_remote(name: str) -> list[str]:
             return sorted(system.glob(path))
         if system.isdir(path):
             return sorted(file for file in system.find(path) if file.endswith(".parquet"))
-        return [path] if system.exists(path) else []
+        if system.exists(path):
+            return [path]
+        return []
 
     protocol = name.partition("://")[0]
     files = _remotely(name, look)

@@ -29,13 +29,10 @@ def read_retrieval_folder(path: Path) -> list[GoldRow]:
     judged on.
     """
     qrels = path
-    folder = (
-        path
-        if path.is_dir()
-        else path.parent.parent
-        if path.parent.name == "qrels"
-        else path.parent
-    )
+    if path.is_dir():
+        folder = path
+    else:
+        folder = path.parent.parent if path.parent.name == "qrels" else path.parent
     if path.is_dir():
         qrels, *others = _matching(folder, _QRELS, "judgements")
         if others:
@@ -45,7 +42,8 @@ def read_retrieval_folder(path: Path) -> list[GoldRow]:
     queries = _texts(
         _matching(folder, ("queries.jsonl*", f"queries{split}", "queries*.tsv"), "queries")[0]
     )
-    rows, judged = list[GoldRow](), set[str]()
+    rows = list[GoldRow]()
+    judged = set[str]()
     for number, query, document, grade in _judgements(qrels):
         for name, texts, kind in ((query, queries, "query"), (document, documents, "document")):
             if name not in texts:
@@ -67,11 +65,10 @@ def _matching(folder: Path, patterns: tuple[str, ...], what: str) -> list[Path]:
 
 
 def _texts(path: Path) -> dict[str, str]:
-    fields = (
-        ColumnChoice(remedy="give objects with _id and text")
-        if ".jsonl" in path.name
-        else ColumnChoice("2", "1")
-    )
+    if ".jsonl" in path.name:
+        fields = ColumnChoice(remedy="give objects with _id and text")
+    else:
+        fields = ColumnChoice("2", "1")
     texts = dict[str, str]()
     with open_rows(path, fields) as rows:
         for batch in rows:
@@ -90,8 +87,13 @@ def _judgements(path: Path) -> Iterator[tuple[int, str, str, float]]:
     without.
     """
     for number, line in enumerate(read_lines(path), 1):
-        cells = line.split("\t") if "\t" in line else line.split()
-        grade = finite_number(cells[-1]) if len(cells) in (3, 4) else None
+        if "\t" in line:
+            cells = line.split("\t")
+        else:
+            cells = line.split()
+        grade = None
+        if len(cells) in (3, 4):
+            grade = finite_number(cells[-1])
         if grade is not None:
             yield number, cells[0], cells[-2], grade
         elif number > 1 and line.strip():

@@ -56,7 +56,8 @@ from promptcli.storage.documents import shown
 
 #: Rows of a batch, and characters of its columns, about: a file of very long lines does not fill
 #: the memory.
-BATCH, _CHARACTERS = 4096, 1 << 20
+BATCH = 4096
+_CHARACTERS = 1 << 20
 
 #: Columns of a table, at most.
 _COLUMNS = 10_000
@@ -147,15 +148,20 @@ def windows(batches: Iterable[Batch], rows: int, most_bytes: int) -> Iterator[Ba
     """
     import pyarrow as pa
 
-    held, count, size = list[Batch](), 0, 0
+    held = list[Batch]()
+    count = 0
+    size = 0
     for batch in batches:
         while len(batch):
             held.append(batch.slice(0, rows - count))
             batch = batch.slice(len(held[-1]))
-            count, size = count + len(held[-1]), size + held[-1].nbytes
+            count = count + len(held[-1])
+            size = size + held[-1].nbytes
             if count == rows or size >= most_bytes:
                 yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
-                held, count, size = [], 0, 0
+                held = []
+                count = 0
+                size = 0
     if held:
         yield pa.Table.from_batches(held).combine_chunks().to_batches()[0]
 
@@ -181,7 +187,8 @@ def count_input(name: str, fields: ColumnChoice) -> InputFile:
     size, stamp = state_of(name)
     with _open(name, fields) as rows:
         count = sum(map(len, rows))
-        columns, digest = rows.columns, rows.sha256()
+        columns = rows.columns
+        digest = rows.sha256()
     if state_of(name) != (size, stamp):
         raise UsageError(f"{name} is being written to; try again when it is complete")
     return InputFile(name, size, digest, count, stamp, columns.get(TEXT) or None, columns.get(ID))
@@ -238,7 +245,8 @@ def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) ->
     """
     first = 0
     for file in files:
-        lower, upper = max(start - first, 0), min(stop - first, file.rows)
+        lower = max(start - first, 0)
+        upper = min(stop - first, file.rows)
         if lower < upper:
             check_unchanged(file, began)
             with _open(
@@ -275,7 +283,8 @@ def _open(
     with contextlib.nullcontext(stdin) if stdin is not None else open_file(path) as file:
         if form == "parquet":
             with open_parquet(file, name, hint="give another file", error=UsageError) as parquet:
-                header, count = parquet.schema_arrow.names, parquet.metadata.num_rows
+                header = parquet.schema_arrow.names
+                count = parquet.metadata.num_rows
                 repeated = next((column for column in header if header.count(column) > 1), None)
                 if repeated is not None:
                     raise UsageError(f"{name}: several columns are named {repeated!r}; rename them")
@@ -336,7 +345,9 @@ def _count_rows(path: Path, dialect: Dialect) -> int:
 
 
 def _called(path: str | Path) -> str:
-    return "standard input" if str(path) == str(STANDARD) else str(path)
+    if str(path) == str(STANDARD):
+        return "standard input"
+    return str(path)
 
 
 def _sha256(path: str | Path) -> str:
@@ -374,7 +385,8 @@ def _without_end(line: str) -> str:
 def _jsonl(
     lines: Iterator[str], dialect: Dialect, name: str, tell: Tell
 ) -> tuple[list[str] | None, _Numbered]:
-    rows, begin = _objects(lines, name), list[tuple[int, Any]]()
+    rows = _objects(lines, name)
+    begin = list[tuple[int, Any]]()
     for number, row in rows:  # the first object has the columns
         begin.append((number, row))
         if row is not None:
@@ -387,7 +399,9 @@ def _objects(lines: Iterator[str], name: str) -> _Numbered:
 
     for number, line in enumerate(lines, 1):
         try:
-            row = msgspec.json.decode(line) if line.strip() else None
+            row = None
+            if line.strip():
+                row = msgspec.json.decode(line)
         except (
             msgspec.DecodeError,
             ValueError,
@@ -426,7 +440,8 @@ def _array(
     lines: Iterator[str], dialect: Dialect, name: str, tell: Tell
 ) -> tuple[list[str] | None, _Numbered]:
     """Read one JSON array of objects or of sentences; the number of a row is that in the array."""
-    held, size = list[str](), 0
+    held = list[str]()
+    size = 0
     for line in lines:
         held.append(line)
         size += len(line)
@@ -449,7 +464,10 @@ def _array(
 def _table(
     lines: Iterator[str], dialect: Dialect, name: str, tell: Tell
 ) -> tuple[list[str], _Numbered]:
-    rows = _quoted(lines, dialect, name) if dialect.quoted else _plain(lines, dialect, name, tell)
+    if dialect.quoted:
+        rows = _quoted(lines, dialect, name)
+    else:
+        rows = _plain(lines, dialect, name, tell)
     header = list(dialect.header) or next(rows, (0, []))[1]
     if not header:
         raise UsageError(f"{name} is empty; give a header and at least one row")
@@ -463,16 +481,16 @@ def _table(
 def _even(
     rows: Iterator[tuple[int, list[str]]], header: list[str], dialect: Dialect, name: str
 ) -> _Numbered:
-    width, names = len(header), unique_names(header)
+    width = len(header)
+    names = unique_names(header)
     for number, row in rows:
         if len(row) == width or (dialect.ragged and len(row) > width):
             yield number, dict(zip(names, row, strict=False))
         elif any(map(str.strip, row)):
-            above = (
-                f"the first line has {width}"
-                if dialect.header
-                else f"the header has {width} ({', '.join(header)})"
-            )
+            if dialect.header:
+                above = f"the first line has {width}"
+            else:
+                above = f"the header has {width} ({', '.join(header)})"
             raise UsageError(
                 f"{name}: line {number}: {len(row)} columns, but {above}; {_hint(dialect)}"
             )
@@ -744,7 +762,8 @@ def column_texts(
         as_text: Callable[[Any], Any] = _CELLS.get(
             OPTIONAL if is_optional(column) else column, _sentence_text
         )
-        plain, texts = column == ID or as_text is _sentence_text, list[Any]()
+        plain = column == ID or as_text is _sentence_text
+        texts = list[Any]()
         for number, cell in zip(numbers, cells, strict=True):
             if plain and type(cell) is str and cell.isascii() and "\0" not in cell:
                 texts.append(cell)
@@ -777,7 +796,10 @@ def _sentence_text(value: Any) -> str:
 def _optional_text(value: Any) -> str:
     """Return a sentence that may be missing as pandas writes it, too."""
     missing = value is None or (isinstance(value, float) and math.isnan(value))
-    text = "" if missing else _sentence_text(value)
+    if missing:
+        text = ""
+    else:
+        text = _sentence_text(value)
     return "" if text.strip().lower() in ("", "nan", "none", "null") else text
 
 
@@ -792,7 +814,9 @@ def _label_text(value: Any) -> str:
 def _score_text(value: Any) -> str:
     """Return a score as text; true and false, as of duplicates, are 1 and 0."""
     word = str(value).lower()
-    return str(int(word == "true")) if word in ("true", "false") else _label_text(value)
+    if word in ("true", "false"):
+        return str(int(word == "true"))
+    return _label_text(value)
 
 
 def _cells_of(row: Mapping[str, Any]) -> Cells:
@@ -803,7 +827,10 @@ def _cells_of(row: Mapping[str, Any]) -> Cells:
     cells = list[tuple[str, str]]()
     for name, value in row.items():
         as_json = isinstance(value, bool | list | dict)
-        text = json.dumps(value, ensure_ascii=False, default=str) if as_json else str(value).strip()
+        if as_json:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        else:
+            text = str(value).strip()
         if value is not None and text not in ("", "nan"):  # pandas writes nan
             cells.append((name, text.encode("utf-8", "replace").decode()))
     return tuple(cells)

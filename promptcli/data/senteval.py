@@ -104,7 +104,8 @@ def read_year(root: Path, task: str) -> Parts:
 
 
 def _read_subset(path: Path, gold_path: Path) -> list[GoldRow]:
-    inputs, golds = _lines(path), _lines(gold_path)
+    inputs = _lines(path)
+    golds = _lines(gold_path)
     while inputs and not inputs[-1].strip():
         inputs.pop()
     if len(golds) < len(inputs) or any(line.strip() for line in golds[len(inputs) :]):
@@ -180,7 +181,8 @@ def read_polarity(path: Path) -> Iterator[GoldRow]:
 
     Empty lines are examples, too.
     """
-    lines, label = _lines(path, "latin-1"), int(path.name in _FIRST_CLASS)
+    lines = _lines(path, "latin-1")
+    label = int(path.name in _FIRST_CLASS)
     for line in lines[: None if lines[-1] else -1]:
         yield treebank(visible(line)), None, label
 
@@ -271,8 +273,13 @@ def moses(sentences: Sequence[str], *, lower: bool) -> list[str]:
 
 def _shown(byte: int) -> str:
     low = byte & 0x7F
-    shown = "^?" if low == 0x7F else chr(low) if low >= 0x20 else "^" + chr(low + 0x40)
-    return f"M-{shown}" if byte >= 0x80 else chr(byte) if chr(byte) in "\t\n" else shown
+    if low == 0x7F:
+        shown = "^?"
+    else:
+        shown = chr(low) if low >= 0x20 else "^" + chr(low + 0x40)
+    if byte >= 0x80:
+        return f"M-{shown}"
+    return chr(byte) if chr(byte) in "\t\n" else shown
 
 
 _VISIBLE = {byte: _shown(byte) for byte in range(256)}

@@ -241,7 +241,9 @@ def _layout_of(columns: Mapping[str, str]) -> tuple[str, ...]:
     """
     if TEXT in columns:
         return SENTENCES
-    return TRIPLETS if TRIPLETS[2] in columns else tuple(columns)
+    if TRIPLETS[2] in columns:
+        return TRIPLETS
+    return tuple(columns)
 
 
 def _examples(
@@ -339,11 +341,10 @@ def fitting_sentences(on: str, *, text_field: str | None = None) -> list[str]:
             raise NotFoundError(f"no file {on!r} with sentences, and {error}; or `demo`") from None
         pairs = _task(name).pairs()
         return [*pairs.first, *pairs.second]
-    fields = (
-        ColumnChoice(text=text_field)
-        if text_field
-        else ColumnChoice(layouts=(LABELLED_PAIRS[:2], SENTENCES), remedy="")
-    )
+    if text_field:
+        fields = ColumnChoice(text=text_field)
+    else:
+        fields = ColumnChoice(layouts=(LABELLED_PAIRS[:2], SENTENCES), remedy="")
     with open_rows(path, fields) as rows:  # once: it may be a pipe
         return [*itertools.chain(*zip(*rows.tuples(), strict=True))]
 
@@ -403,14 +404,18 @@ def source_name(data: Any) -> str:
     """Return the name of training data in messages and provenance."""
     if is_sources(data):
         return ", ".join(map(source_name, data))
-    return str(data) if isinstance(data, str | Path) else type(data).__name__
+    if isinstance(data, str | Path):
+        return str(data)
+    return type(data).__name__
 
 
 def development_task(on: STSTask | str | Path) -> STSTask:
     """Return the graded pairs that a search or a run chooses by: loaded, a task, ``FILE`` or
     ``FILE:A,B,C``.
     """
-    return on if isinstance(on, STSTask) else _task(task_names([str(on)])[0])
+    if isinstance(on, STSTask):
+        return on
+    return _task(task_names([str(on)])[0])
 
 
 def _task(name: TaskName) -> STSTask:
@@ -426,7 +431,9 @@ def _training_file(name: str) -> Path:
     """Return the demo sentences, a file of the papers fetched by its name, or a file that may be
     missing.
     """
-    return demo.SENTENCES if name == DEMO else hub_file(name) if is_fetched(name) else Path(name)
+    if name == DEMO:
+        return demo.SENTENCES
+    return hub_file(name) if is_fetched(name) else Path(name)
 
 
 def _is_file(name: str) -> bool:

@@ -89,7 +89,9 @@ class TaskName:
     split: str = "test"
 
     def __str__(self) -> str:
-        return self.task if self.split == "test" else f"{self.task}:{self.split}"
+        if self.split == "test":
+            return self.task
+        return f"{self.task}:{self.split}"
 
 
 @dataclass(frozen=True)

@@ -266,10 +266,8 @@ def load_any(
         names: As ``any_task_names``, ``task_names`` or ``fitting_task`` returns them.
         protocol: A row of ``PROTOCOLS``.
     """
-    rules, rows = (
-        look_up("protocol", protocol, PROTOCOLS),
-        {name: task_row(name, protocol) for name in names},
-    )
+    rules = look_up("protocol", protocol, PROTOCOLS)
+    rows = {name: task_row(name, protocol) for name in names}
     root = Path()
     if folder is not None and any(row.folder for row in rows.values()):
         metrics = {row.metric for row in rows.values()}
@@ -336,11 +334,10 @@ def _task(
             return TransferTask(name.task, splits)
         case "ndcg@10":
             return RetrievalTask.of(str(name), every, name.task)
-    local = (
-        [TaskName(MTEB_LOCAL[name.split])]
-        if folder is not None and name.split in MTEB_LOCAL
-        else []
-    )
+    if folder is not None and name.split in MTEB_LOCAL:
+        local = [TaskName(MTEB_LOCAL[name.split])]
+    else:
+        local = []
     return MtebTask(name.split, next(iter(load_tasks(folder, local, "mteb").tasks), None))
 
 

@@ -6,7 +6,7 @@ The input is checked before torch loads.
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -93,7 +93,9 @@ def embed(
         target = output_of(path, None if output is None else Path(output), id_field=id_field)
         if target is None:
             raise UsageError("`output` is missing: give a file, or a stream")
-        before = None if force else written_before(target, path, settings)
+        before = None
+        if not force:
+            before = written_before(target, path, settings)
         if split and kind_of(target) == ".npy":
             raise UsageError(
                 f"`split` needs ids, which {target} cannot hold; give a .parquet or .jsonl file as"
@@ -111,7 +113,9 @@ def embed(
         from promptcli.models import loading
 
         rows = source.total()
-        texts = _texts(path, fields) if path.is_file() else ()
+        texts: Iterable[str] = ()
+        if path.is_file():
+            texts = _texts(path, fields)
         encoder = loading.open_model(model, dtype="auto", rows=rows, calibration=texts)
         if before is not None and target is not None:
             if (before.fingerprint, before.model) == (encoder.fingerprint, encoder.provenance):
@@ -121,7 +125,8 @@ def embed(
         if split:
             from promptcli.embedding.splitting import Splitter
 
-            source, rows = replace(source, batches=Splitter(encoder).batches(source)), None
+            source = replace(source, batches=Splitter(encoder).batches(source))
+            rows = None
         with working("embed", rows) as advance:
             if target is not None:
                 report = embed_file(
@@ -226,7 +231,8 @@ def embed_parts(
     from promptcli.storage.files import remove_leftovers
     from promptcli.storage.locks import in_use
 
-    folder, settings = Path(folder), EmbedSettings(text_field, id_field, normalize, precision)
+    folder = Path(folder)
+    settings = EmbedSettings(text_field, id_field, normalize, precision)
     if shard is not None and not 0 <= shard < shards:
         raise UsageError(
             f"`shard` {shard} is out of range; of `shards` {shards} it is 0 to {shards - 1}"
@@ -261,7 +267,9 @@ def embed_parts(
         **vars(manifest_of(encoder, settings)), shards=shards, rows=rows, inputs=inputs
     )
     manifest = parts_of.begin_folder(folder, manifest)
-    wanted = range(shards) if shard is None else [shard]
+    wanted: Sequence[int] = range(shards)
+    if shard is not None:
+        wanted = [shard]
     missing = [
         number for number in wanted if parts_of.read_report(folder, manifest, number) is None
     ]
@@ -311,7 +319,8 @@ def similarities(
     from promptcli.data.files import check_sentence
     from promptcli.data.rows import open_rows
 
-    names, sides = [str(first), str(second)], list[list[str]]()
+    names = [str(first), str(second)]
+    sides = list[list[str]]()
     # a sentence is not too long
     are_files = [os.path.exists(name) and not os.path.isdir(name) for name in names]
     for name, is_file in zip(names, are_files, strict=True):

@@ -97,7 +97,10 @@ def worker_devices(model: loading.Model, workers: int | None) -> list[str]:
     device.
     """
     device = choose_device(model.device if isinstance(model, Choice) else "auto")
-    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    if device == "cuda":
+        gpus = torch.cuda.device_count()
+    else:
+        gpus = 0
     devices = [f"cuda:{number}" for number in range(gpus)] or [device]
     return [devices[number % len(devices)] for number in range(workers or len(devices))]
 

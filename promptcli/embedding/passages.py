@@ -156,7 +156,8 @@ class _Reader:
     """Reads the passages of a text."""
 
     def __init__(self, encoder: "Encoder", *, markdown: bool, wrapped: bool) -> None:
-        self._markdown, self._wrapped = markdown, wrapped
+        self._markdown = markdown
+        self._wrapped = wrapped
         # its Markdown splitter takes code in a sentence for a better place to split than the end of
         # the sentence
         self._chunks = TextSplitter(_CHARACTERS)
@@ -172,7 +173,8 @@ class _Reader:
             heading = " > ".join(section.path)
             begin = self._short_heading(section.path)
             original = "\n".join(section.lines)
-            line, counted = section.line, 0
+            line = section.line
+            counted = 0
             for start, body in self._bodies(self._unwrapped(section.lines), begin):
                 line += original.count("\n", counted, start)
                 counted = start
@@ -189,7 +191,10 @@ class _Reader:
             end = len(text)
             if end - start > 2 * _BLOCK:  # one long line
                 blank = text.rfind(" ", start + 1, start + _BLOCK)
-                end = blank if blank > 0 else start + _BLOCK
+                if blank > 0:
+                    end = blank
+                else:
+                    end = start + _BLOCK
             for place, chunk in self._chunks.chunk_indices(text[start:end]):
                 for inside, part in self._splitter.parts_at(chunk, begin):
                     yield start + place + inside, part
@@ -201,11 +206,16 @@ class _Reader:
         """
         shown = ""
         for heading in reversed(path):
-            longer = f"{heading} > {shown}" if shown else heading[: self._longest_heading]
+            if shown:
+                longer = f"{heading} > {shown}"
+            else:
+                longer = heading[: self._longest_heading]
             if len(longer) > self._longest_heading:
                 break
             shown = longer
-        return f"{shown}\n" if shown else ""
+        if shown:
+            return f"{shown}\n"
+        return ""
 
     def _sections(self, lines: Iterable[str]) -> Iterator[_Section]:
         """Yield the lines between headings.
@@ -213,11 +223,15 @@ class _Reader:
         A heading that has neither lines nor headings below it is a line itself.
         """
         path = list[tuple[int, str]]()  # levels and titles
-        section, size, in_code = _Section([], 1, []), 0, False
+        section = _Section([], 1, [])
+        size = 0
+        in_code = False
         for number, line in enumerate(lines, 1):
             if self._markdown and _FENCE.match(line):
                 in_code = not in_code
-            heading = None if in_code else self._heading(line, section.lines)
+            heading = None
+            if not in_code:
+                heading = self._heading(line, section.lines)
             if heading is not None:
                 level, title, above = heading
                 if above:
@@ -228,13 +242,15 @@ class _Reader:
                     yield _childless(path, number - above)
                 path = [(higher, name) for higher, name in path if higher < level]
                 path.append((level, title))
-                section, size = _Section([name for _, name in path], number + 1, []), 0
+                section = _Section([name for _, name in path], number + 1, [])
+                size = 0
                 continue
             section.lines.append(line)
             size += len(line) + 1
             if (size > _BLOCK and not line.strip() and not in_code) or size > 2 * _BLOCK:
                 yield section
-                section, size = _Section(section.path, number + 1, []), 0
+                section = _Section(section.path, number + 1, [])
+                size = 0
         if any(map(str.strip, section.lines)):
             yield section
         elif path:
@@ -244,7 +260,9 @@ class _Reader:
         """Return level and title of a heading that ends with a line, and how many lines ``above``
         are part of it.
         """
-        marked = _HEADING.match(line) if self._markdown else None
+        marked = None
+        if self._markdown:
+            marked = _HEADING.match(line)
         if marked is not None:
             title = marked[2].rstrip()
             # it may end with a row of #
@@ -254,7 +272,10 @@ class _Reader:
                 0,
             )
         underline = _UNDERLINE.match(line)
-        title = above[-1].rstrip() if above else ""
+        if above:
+            title = above[-1].rstrip()
+        else:
+            title = ""
         if (
             underline is None
             or not title
@@ -263,13 +284,18 @@ class _Reader:
             or _UNDERLINE.match(title)
         ):
             return None
-        before = above[-2] if len(above) > 1 else ""
+        if len(above) > 1:
+            before = above[-2]
+        else:
+            before = ""
         overlined = before.rstrip() == line.rstrip()
         if before.strip() and not overlined:
             return None  # the last line of a paragraph
         if self._markdown:
             levels = {"=": 1, "-": 2}
-            return (levels[underline[1]], title, 1) if underline[1] in levels else None
+            if underline[1] in levels:
+                return (levels[underline[1]], title, 1)
+            return None
         if len(line.rstrip()) < len(title):
             return None
         style = underline[1], overlined
@@ -279,12 +305,16 @@ class _Reader:
 
     def _unwrapped(self, lines: Sequence[str]) -> str:
         """Return lines as one text of the same length in which a wrapped paragraph is one line."""
-        joined, in_code = list[str](), False
+        joined = list[str]()
+        in_code = False
         for number, line in enumerate(lines):
             if self._markdown and _FENCE.match(line):
                 in_code = not in_code
             joined.append(line)
-            following = lines[number + 1] if number + 1 < len(lines) else ""
+            if number + 1 < len(lines):
+                following = lines[number + 1]
+            else:
+                following = ""
             joined.append(" " if self._goes_on(line, following) and not in_code else "\n")
         return "".join(joined[:-1])
 

@@ -55,7 +55,9 @@ class Splitter:
         self, ids: Sequence[int | str], texts: Sequence[str]
     ) -> tuple[list[str], list[str], list[int]]:
         """Return the ids and texts of all parts, and the number of the row of each."""
-        names, parts, rows = list[str](), list[str](), list[int]()
+        names = list[str]()
+        parts = list[str]()
+        rows = list[int]()
         for row, (name, text) in enumerate(zip(map(str, ids), texts, strict=True)):
             if re.search(PART, name):
                 raise UsageError(

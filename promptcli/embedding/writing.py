@@ -115,7 +115,9 @@ def embed_stream(
     """
     rows = blank = zero = truncated = 0
     blank_rows = list[list[int]]()
-    measured = None if settings.precision == "float32" else Measured(settings.precision)
+    measured = None
+    if settings.precision != "float32":
+        measured = Measured(settings.precision)
     read, held = itertools.tee(windows(batches, WINDOW, WINDOW_CHARACTERS))
     texts = (batch.column("text").to_pylist() for batch in read)
     windows_encoded = encoder.encode_windows(
@@ -130,7 +132,10 @@ def embed_stream(
             raise PromptcliError(
                 f"row {row}: its vector is not finite; try `dtype` float32, or check the model"
             )
-        vectors = unit(encoded.vectors) if settings.normalize else encoded.vectors
+        if settings.normalize:
+            vectors = unit(encoded.vectors)
+        else:
+            vectors = encoded.vectors
         sink.write(batch, vectors if measured is None else measured(vectors))
         empty = np.array([not text.strip() for text in batch.column("text").to_pylist()])
         _add_runs(blank_rows, empty, rows)
@@ -140,11 +145,9 @@ def embed_stream(
         truncated += int(np.count_nonzero(encoded.truncated))
     if measured is None:
         return EmbedReport(rows, blank, zero, truncated, blank_rows=blank_rows)
-    ranges = (
-        measured.ranges.tolist()
-        if PRECISIONS[settings.precision].ranged and measured.ranges is not None
-        else None
-    )
+    ranges = None
+    if PRECISIONS[settings.precision].ranged and measured.ranges is not None:
+        ranges = measured.ranges.tolist()
     return EmbedReport(rows, blank, zero, truncated, measured.loss(), ranges, blank_rows)
 
 

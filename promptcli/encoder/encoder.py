@@ -405,7 +405,10 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         )
         name = next((name for name, known in self.texts.texts.items() if known == text), "given")
         prompts = replace(self.texts, texts={**self.texts.texts, name: text}, default=name)
-        graphs = [self.graph] if self.graph else []
+        if self.graph:
+            graphs = [self.graph]
+        else:
+            graphs = []
         encoder = Encoder(recipe, self.backbone, self.tensors(), prompts=prompts, graphs=graphs)
         encoder.name = self.name
         known = (self.pooling.spec, self.template.masks, "none")  # to the graph, of the template
@@ -475,7 +478,9 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         both.
         """
         rewriting = self.pooling.weights.rewriting
-        learned = id(self.prompt) if self.prompt.tensors() else None
+        learned = None
+        if self.prompt.tensors():
+            learned = id(self.prompt)
         text = (self.prompt.spec, self.recipe.period, self.recipe.text_rule)
         return (id(self.backbone), id(self.graph), *text, learned, self.max_length, rewriting)
 

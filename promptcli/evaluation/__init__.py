@@ -91,7 +91,9 @@ def evaluate(
         if compare is not None:
             named = [*named, compare]
         rows = candidates.candidates_of(named)
-        baseline = None if compare is None else rows[-1][0]
+        baseline = None
+        if compare is not None:
+            baseline = rows[-1][0]
         comparable = STSTask | TransferTask | RetrievalTask
         if baseline is not None and not any(isinstance(task, comparable) for task in loaded.tasks):
             raise UsageError(

@@ -41,7 +41,8 @@ class Candidate:
     @classmethod
     def of(cls, model: Model) -> "Candidate":
         """Return a candidate: a named model under its name, a recipe under its backbone's."""
-        entry, word = entry_of(model), word_of(model)
+        entry = entry_of(model)
+        word = word_of(model)
         named = word is not None and not is_recipe(loading.open_registry(), word)
         return cls(
             Label(str(word) if named else entry.recipe.backbone, recipe_name(entry.recipe), named),
@@ -67,13 +68,9 @@ Opened = tuple[Candidate, Encoder]  #: a candidate and its encoder
 
 def word_of(model: Model) -> str | None:
     """Return the word that named a model."""
-    return (
-        model.model
-        if isinstance(model, Choice)
-        else str(model)
-        if isinstance(model, str | Path)
-        else None
-    )
+    if isinstance(model, Choice):
+        return model.model
+    return str(model) if isinstance(model, str | Path) else None
 
 
 def load_named_tasks(
@@ -109,7 +106,10 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
             row: Candidate | PromptcliError = Candidate.of(model)
         except PromptcliError as error:
             row = error
-        label = row.label if isinstance(row, Candidate) else Label(word or str(model), "")
+        if isinstance(row, Candidate):
+            label = row.label
+        else:
+            label = Label(word or str(model), "")
         twin = rows.get(label)
         if isinstance(row, Candidate) and isinstance(twin, Candidate) and _differ(row, twin):
             label = replace(label, recipe=f"{label.recipe} ({word or len(rows) + 1})")

@@ -178,7 +178,10 @@ def read_embedded(path: Path, tasks: Sequence[AnyTask]) -> Embedded:
             f"{path}: row {wrong[0] + 1} holds a NaN or an infinity; embed {sentences[wrong[0]]!r}"
             " again"
         )
-    recipe = {"vectors": path.name} if read.manifest is None else read.manifest.recipe
+    if read.manifest is None:
+        recipe = {"vectors": path.name}
+    else:
+        recipe = read.manifest.recipe
     return Embedded(Label("vectors", path.name), recipe, files.sha256(path), read.matrix)
 
 
@@ -300,7 +303,10 @@ def spearman_score(
 
 def check_rankable(task: STSTask) -> None:
     """Refuse a development set with fewer than four pairs or one gold score only."""
-    gold = task.pairs().gold if task.subsets else np.empty(0)
+    if task.subsets:
+        gold = task.pairs().gold
+    else:
+        gold = np.empty(0)
     if len(gold) < 4:
         raise UsageError(
             f"development set {task.label} has {len(gold)} pairs; ranking takes at least 4: see"
@@ -348,7 +354,10 @@ def _classify(
     for split, part in task.splits.items():
         splits[split] = (features(each.vectors, part, rows), part.labels)
     classes = 1 + max(int(labels.max()) for _, labels in splits.values())
-    device = "cpu" if each.encoder is None else str(each.encoder.device)
+    if each.encoder is None:
+        device = "cpu"
+    else:
+        device = str(each.encoder.device)
     setting = classifier.ClassifierSetting(
         settings.training, classes, settings.seed, device, task.name
     )

@@ -29,7 +29,8 @@ class MtebEncoder:
     """
 
     def __init__(self, encoder: Encoder, fingerprint: str, label: Label) -> None:
-        self._encoder, self.similarity = encoder, encoder.similarity
+        self._encoder = encoder
+        self.similarity = encoder.similarity
         parts = [Path(label.model).name, label.recipe]
         self.name = "promptcli/" + "-".join(
             re.sub(r"[^\w.-]+", "-", part).strip("-") for part in parts

@@ -138,7 +138,9 @@ def add_to_index(
         text_field, id_field, text_before=read.text_field, id_before=read.id_field
     )
     files = inputs.RowFiles(file, fields, folder, origin.split, read.rows)
-    repeats = None if allow_duplicates else Repeats(stored.load(folder).index)
+    repeats = None
+    if not allow_duplicates:
+        repeats = Repeats(stored.load(folder).index)
     rows: Rows
     if files.are_vectors:
         rows, _ = files.stored(origin)

@@ -52,7 +52,9 @@ def _numbers(cells: Any) -> Any:
 
 
 def _flags(cells: Any) -> Any:
-    return pc.equal(pc.utf8_lower(cells), "true") if _all(matches(cells, _FLAG)) else None
+    if _all(matches(cells, _FLAG)):
+        return pc.equal(pc.utf8_lower(cells), "true")
+    return None
 
 
 def _moments(cells: Any) -> Any:
@@ -77,7 +79,9 @@ def moment(text: str) -> Any:
     """
     whole = text + _REST_OF_DATE.get(len(text), "")
     found = _moments(pa.array([whole], pa.large_string()))
-    return None if found is None else found[0]
+    if found is None:
+        return None
+    return found[0]
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,8 @@ def odd_columns(labels: pa.Table) -> dict[str, str]:
         odd = _odd_cell(cells)
         if odd is not None:
             row, wanted = odd
-            cell, of_row = cells[row].as_py(), labels.column("id")[row].as_py()
+            cell = cells[row].as_py()
+            of_row = labels.column("id")[row].as_py()
             lines[name] = (
                 f"column {name!r}: {cell!r:.40} of row {of_row} is not {wanted}; `where` compares"
                 " its cells as texts"

@@ -33,7 +33,9 @@ _IN_MEMORY = 256 << 20
 NEIGHBOURS = 10
 #: Rows that are used as queries: at most, at least; the comparisons with all rows decide between
 #: them.
-_MOST, _FEWEST, _COMPARISONS = 1000, 200, 1_000_000_000
+_MOST = 1000
+_FEWEST = 200
+_COMPARISONS = 1_000_000_000
 #: Neighbours of a query whose exact scores are kept: any of several equal neighbours is right.
 _KNOWN = 100
 #: Scores that differ by less are equal.
@@ -70,7 +72,10 @@ def choose(rows: int, width: int, target: float) -> tuple[str, str]:
     line.
     """
     if rows < EXACT or target >= 1:
-        why = f"fewer than {EXACT:,} rows" if rows < EXACT else "recall 1"
+        if rows < EXACT:
+            why = f"fewer than {EXACT:,} rows"
+        else:
+            why = "recall 1"
         return "Flat", f"Flat for {why}: every row is compared"
     lists = 1 << round(math.log2(1.3 * math.sqrt(rows)))
     # fast-scan codes are by far the fastest, but FAISS cannot map them
@@ -91,7 +96,8 @@ def make(factory: str, width: int) -> Any:
 
     One that FAISS does not make for inner products is refused.
     """
-    index, reason = None, "it holds a number that is too small"
+    index = None
+    reason = "it holds a number that is too small"
     if "IDMap" in factory:
         reason = "an index has ids already"
     elif not re.search(
@@ -104,7 +110,8 @@ def make(factory: str, width: int) -> Any:
         if index is not None and any(
             inner.metric_type != faiss.METRIC_INNER_PRODUCT for inner in _nested(index)
         ):
-            index, reason = None, "it does not search by inner product"
+            index = None
+            reason = "it does not search by inner product"
         if index is not None and not _keeps_cosines(index):
             refined = f"{factory},Refine(SQfp16)"
             raise UsageError(
@@ -146,7 +153,9 @@ def _keeps_cosines(index: Any) -> bool:
         faiss.IndexIVFScalarQuantizer,
     )
     storage = getattr(index, "storage", None)
-    return isinstance(index, numbers) if storage is None else _keeps_cosines(storage)
+    if storage is None:
+        return isinstance(index, numbers)
+    return _keeps_cosines(storage)
 
 
 def training_size(factory: str, rows: int) -> int:
@@ -217,14 +226,19 @@ def parameters(index: Any, effort: Effort, selector: Any = None) -> Any:
         return faiss.SearchParametersPreTransform(
             index_params=parameters(index.index, effort, selector)
         )
-    given = {} if selector is None else {"sel": selector}
+    if selector is None:
+        given = {}
+    else:
+        given = {"sel": selector}
     if isinstance(index, faiss.IndexIVF):
         return faiss.SearchParametersIVF(
             nprobe=min(effort.nprobe or index.nprobe, index.nlist), **given
         )
     if isinstance(index, faiss.IndexHNSW):
         return faiss.SearchParametersHNSW(efSearch=effort.ef or index.hnsw.efSearch, **given)
-    return faiss.SearchParameters(**given) if given else None
+    if given:
+        return faiss.SearchParameters(**given)
+    return None
 
 
 def explain(error: Exception) -> str:
@@ -233,7 +247,9 @@ def explain(error: Exception) -> str:
     text = re.sub(r"^Error: '.*?' failed: (?=.)|^Error: ", "", text).replace(
         "could not parse index string", "no index"
     )
-    return "FAISS has none" if re.search(r"C\+\+|failed", text) else text[:200]
+    if re.search(r"C\+\+|failed", text):
+        return "FAISS has none"
+    return text[:200]
 
 
 def _nested(index: Any) -> list[Any]:
@@ -271,7 +287,8 @@ class Truth:
     def __init__(self, asked: RowNumbers, vectors: Floats) -> None:
         self.units = unit_rows(vectors)  #: (q, d)
         self.rows = 0
-        self._asked, self._own = asked, np.full(len(asked), -1)
+        self._asked = asked
+        self._own = np.full(len(asked), -1)
         self._scores = np.empty((len(asked), 0), np.float32)
         self._numbers = np.empty((len(asked), 0), np.int64)
 
@@ -283,10 +300,8 @@ class Truth:
         self._own[known] = self.rows + np.searchsorted(source, self._asked[known])
         fetched = min(len(units), _KNOWN + 1)
         scores, rows = faiss.knn(self.units, units, fetched, metric=faiss.METRIC_INNER_PRODUCT)
-        scores, rows = (
-            np.hstack([self._scores, scores]),
-            np.hstack([self._numbers, self.rows + rows]),
-        )
+        scores = np.hstack([self._scores, scores])
+        rows = np.hstack([self._numbers, self.rows + rows])
         best = np.argsort(-scores, axis=1, kind="stable")[:, : _KNOWN + 1]
         self._scores = np.take_along_axis(scores, best, axis=1)
         self._numbers = np.take_along_axis(rows, best, axis=1)
@@ -297,12 +312,14 @@ class Truth:
         wanted = min(NEIGHBOURS, self.rows - 1)
         if wanted <= 0:
             return Recall(1.0, len(self.units), self.rows)
-        answers, hits = search(self.units, wanted + 1, effort), 0
+        answers = search(self.units, wanted + 1, effort)
+        hits = 0
         for own, known, scores, (rows, _) in zip(
             self._own, self._numbers, self._scores, answers, strict=True
         ):
             others = known != own
-            known, scores = known[others], scores[others]
+            known = known[others]
+            scores = scores[others]
             right = known[scores >= scores[wanted - 1] - _EQUAL]
             hits += int(np.isin(rows[rows != own][:wanted], right).sum())
         return Recall(hits / (wanted * len(self.units)), len(self.units), self.rows)
@@ -314,14 +331,19 @@ def tune(truth: Truth, search: Search, index: Any, target: float) -> tuple[Recal
     More lists, or more candidates of a graph, are searched while recall is too low and it helps;
     then as few candidates as possible are compared again.
     """
-    best = Effort(factor=10.0) if isinstance(index, faiss.IndexRefine) else Effort()
+    if isinstance(index, faiss.IndexRefine):
+        best = Effort(factor=10.0)
+    else:
+        best = Effort()
     recall = truth.recall(search, best)
     for effort in greater_efforts(index, best, _MOST_CANDIDATES):
         if recall.at_10 >= target:
             break
-        before, now = recall, truth.recall(search, effort)
+        before = recall
+        now = truth.recall(search, effort)
         if now.at_10 > before.at_10:
-            best, recall = effort, now
+            best = effort
+            recall = now
         if now.at_10 - before.at_10 < _WORTHWHILE * (1 - max(target, before.at_10)):
             break
     if best.factor is None:
@@ -330,7 +352,8 @@ def tune(truth: Truth, search: Search, index: Any, target: float) -> tuple[Recal
         effort = replace(best, factor=factor)
         now = truth.recall(search, effort)
         if now.at_10 >= target or now.at_10 > recall.at_10:
-            best, recall = effort, now
+            best = effort
+            recall = now
         if now.at_10 >= target:
             break
     return recall, best

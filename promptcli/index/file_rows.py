@@ -43,14 +43,18 @@ class Reader:
     def __init__(self, rows: str, opener: "Callable[[], Encoder]", fields: ColumnChoice) -> None:
         if rows not in WAYS:
             raise unknown("rows", rows, WAYS)
-        self._rows, self._opener, self._fields = rows, opener, fields
+        self._rows = rows
+        self._opener = opener
+        self._fields = fields
         self._kinds = set[str]()
         self.tables = 0  #: read so far
 
     @property
     def unit(self) -> str:
         """What the rows that were read are called."""
-        return next(iter(self._kinds)) if len(self._kinds) == 1 else "row"
+        if len(self._kinds) == 1:
+            return next(iter(self._kinds))
+        return "row"
 
     def read(self, file: str, unreadable: list[str] | None) -> FileRows | None:
         """Return the rows of a file.
@@ -81,12 +85,12 @@ class Reader:
         filled = [bool(text.strip()) for text in texts]
         rows = [_single(number, text) for number, text in enumerate(texts, 1) if text.strip()]
         table = table.filter(pa.array(filled, pa.bool_()))
-        cells = table.column(CELLS).combine_chunks() if CELLS in table.column_names else None
-        ids = (
-            None
-            if self._fields.id is None
-            else [str(name) for name in table.column(ID).to_pylist()]
-        )
+        cells = None
+        if CELLS in table.column_names:
+            cells = table.column(CELLS).combine_chunks()
+        ids = None
+        if self._fields.id is not None:
+            ids = [str(name) for name in table.column(ID).to_pylist()]
         return FileRows(texts, rows, cells, ids)
 
     def _text(self, file: str, lines: list[str]) -> FileRows:
@@ -98,11 +102,9 @@ class Reader:
             )
         self._kinds.add("passage")
         rows = list(passages_of(lines, lines, file, self._opener()))
-        cells = (
-            cells_array([place_cells(file, passage) for passage in rows])
-            if self._fields.cells
-            else None
-        )
+        cells = None
+        if self._fields.cells:
+            cells = cells_array([place_cells(file, passage) for passage in rows])
         return FileRows(lines, rows, cells)
 
 
@@ -130,9 +132,13 @@ def place_ids(
 
     ``given`` holds how often each id was given, for further passages of the same file.
     """
-    names, seen = list[str](), {} if given is None else given
+    names = list[str]()
+    seen = {} if given is None else given
     for passage in passages:
-        last = "" if passage.end_line == passage.line else f"-{passage.end_line}"
+        if passage.end_line == passage.line:
+            last = ""
+        else:
+            last = f"-{passage.end_line}"
         name = f"{file}:{passage.line}{last}"
         seen[name] = seen.get(name, 0) + 1
         names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")

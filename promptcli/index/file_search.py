@@ -89,17 +89,25 @@ def search(
 
     if not query.strip():
         raise UsageError("the query is empty; give a few words, or a sentence")
-    named, unreadable = find_files(files), list[str]()
-    condition = None if where is None else Condition(where)
+    named = find_files(files)
+    unreadable = list[str]()
+    condition = None
+    if where is not None:
+        condition = Condition(where)
     encoder = open_model(model, dtype="auto", rows=_WINDOW)
     documents = encoder.in_role("document", report=True)
     asked = unit(encoder.in_role("query", report=True).encode([query]))[0]
-    splitter = Splitter(documents) if split else None
+    splitter = None
+    if split:
+        splitter = Splitter(documents)
     reader = Reader(rows, lambda: documents, ColumnChoice(remedy="", cells=condition is not None))
-    candidates, best, count = _candidates(reader, named, unreadable, condition), list[Line](), 0
+    candidates = _candidates(reader, named, unreadable, condition)
+    best = list[Line]()
+    count = 0
     with working("search", None) as advance:
         while window := list(itertools.islice(candidates, _WINDOW)):
-            texts, places = [candidate.row.text for candidate in window], list(range(len(window)))
+            texts = [candidate.row.text for candidate in window]
+            places = list(range(len(window)))
             if splitter is not None:
                 _, texts, places = splitter.rows(places, texts)
             if not count:
@@ -111,7 +119,8 @@ def search(
                 if len(nearest) == k:
                     break
             for number, place in nearest.items():
-                candidate, part = window[number], texts[place]
+                candidate = window[number]
+                part = texts[place]
                 whole = splitter is None or part == candidate.row.text
                 text = candidate.row.body if whole else part
                 best.append(_line(candidate, text, float(scores[place]), context))
@@ -119,7 +128,10 @@ def search(
             count += len(window)
     if condition is not None:
         condition.check()
-    skipped = f"; {skipped_files(unreadable)}" if unreadable else ""
+    if unreadable:
+        skipped = f"; {skipped_files(unreadable)}"
+    else:
+        skipped = ""
     if not count and condition is None:
         raise UsageError(f"no line to search in {', '.join(map(str, files))}{skipped}")
     note(
@@ -130,7 +142,8 @@ def search(
 
 
 def _line(candidate: _Candidate, text: str, score: float, context: int) -> Line:
-    row, lines = candidate.row, candidate.lines
+    row = candidate.row
+    lines = candidate.lines
     before = lines[max(0, row.line - 1 - context) : row.line - 1]
     after = lines[row.end_line : row.end_line + context]
     return Line(

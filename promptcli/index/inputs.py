@@ -81,7 +81,9 @@ class RowFiles:
 
     @property
     def file(self) -> Path:
-        return Path(self.given) if isinstance(self.given, str | Path) else STANDARD
+        if isinstance(self.given, str | Path):
+            return Path(self.given)
+        return STANDARD
 
     @property
     def are_vectors(self) -> bool:
@@ -109,12 +111,18 @@ class RowFiles:
         stdin = None if isinstance(self.given, str | Path) else self.given
         with open_rows(self.file, replace(self.fields, cells=True), stdin=stdin) as source:
             encoder = opener()
-            documents = encoder if plain else encoder.in_role("document", report=True)
-            batches, total = iter(source), source.total() if is_shown() else None
+            if plain:
+                documents = encoder
+            else:
+                documents = encoder.in_role("document", report=True)
+            batches = iter(source)
+            total = source.total() if is_shown() else None
             if source.columns == {TEXT: ""}:  # a text, not a table
-                batches, total = self._of_text(source, documents), None
+                batches = self._of_text(source, documents)
+                total = None
             elif self.split:
-                batches, total = Splitter(documents).batches(source), None
+                batches = Splitter(documents).batches(source)
+                total = None
             reading = Reading(
                 self.rows, source.columns[TEXT] or None, self.fields.id or source.columns.get(ID)
             )
@@ -146,21 +154,26 @@ class RowFiles:
         manifest: Manifest | None
         if is_part_folder(self.file):
             parts = PartFolder(self.file)
-            rows, manifest = parts, parts.manifest
+            rows = parts
+            manifest = parts.manifest
         elif self.file.is_dir():
             inside = (
                 path
                 for path in self.file.iterdir()
                 if path.suffix == ".parquet" and path.name[0] not in "._"
             )
-            rows, manifest = ParquetRows(sorted(inside)), None
+            rows = ParquetRows(sorted(inside))
+            manifest = None
         else:
             vectors = read_vectors(self.file)
             if PRECISIONS[vectors.precision].packed:
                 allowed = "`precision` float32, float16 or int8"
                 raise UsageError(f"{self.file} holds binary vectors; embed again with {allowed}")
             manifest = vectors.manifest
-            blank = _blank_rows(self.file, vectors.manifest) if vectors.texts is None else ()
+            if vectors.texts is None:
+                blank = _blank_rows(self.file, vectors.manifest)
+            else:
+                blank = ()
             rows = ArrayRows(vectors.matrix, vectors.ids, vectors.texts, blank=blank)
         made_by = None
         if manifest is not None:
@@ -300,10 +313,13 @@ def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = 
     """Return what an index remembers of a model, which ``model`` named, and of its encoder in the
     role of the rows.
     """
-    word, entry = model.model if isinstance(model, Choice) else model, None
+    word = model.model if isinstance(model, Choice) else model
+    entry = None
     if isinstance(word, str) and encoder.tensors():  # the registry holds its fitted numbers
         entry = word if word in encoders.open_registry().names() else None
-    prompt = None if documents is encoder else encoder.texts.of("document")
+    prompt = None
+    if documents is not encoder:
+        prompt = encoder.texts.of("document")
     recipe = portable(encoder.recipe).to_dict()
     return Origin(
         documents.fingerprint,
@@ -318,7 +334,9 @@ def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = 
 
 def documents_of(origin: Origin, encoder: "Encoder") -> "Encoder":
     """Return a model in the role of the rows of an index."""
-    return encoder if origin.prompt is None else encoder.in_role("document")
+    if origin.prompt is None:
+        return encoder
+    return encoder.in_role("document")
 
 
 def missing_model(origin: Origin) -> str | None:
@@ -347,7 +365,8 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
             f"the index comes from {name}, which was removed or moved; name that model as `model`"
         )
     device = model.device if isinstance(model, Choice) else "auto"
-    registry, recipe = encoders.open_registry(), Recipe.from_dict(origin.recipe)
+    registry = encoders.open_registry()
+    recipe = Recipe.from_dict(origin.recipe)
     if origin.model is not None:
         entries = [replace(registry.load(origin.model), recipe=recipe)]
     else:

@@ -17,9 +17,11 @@ from promptcli.notes import Advance, working
 
 #: Neighbours fetched at first; rows that have more are searched for again, for ``_MORE`` times the
 #: number.
-_FIRST, _MORE = 16, 8
+_FIRST = 16
+_MORE = 8
 #: Answers held at once, and links held before they are joined to groups.
-_ANSWERS, _LINKS = 1 << 20, 1 << 22
+_ANSWERS = 1 << 20
+_LINKS = 1 << 22
 #: Cosines closer than this are equal for copies: the vectors may be kept in half precision.
 _COPIES = 1e-3
 
@@ -38,7 +40,8 @@ def dups(index: VectorIndex, threshold: float) -> list[list[Hit]]:
     rows = index.live()
     if not len(rows):
         return []
-    label, asked = np.arange(len(index.masked)), rows
+    label = np.arange(len(index.masked))
+    asked = rows
     if threshold <= 1 - _COPIES:
         label = _first_copies(index, rows)
         asked = rows[label[rows] == rows]
@@ -48,7 +51,8 @@ def dups(index: VectorIndex, threshold: float) -> list[list[Hit]]:
         for near, others in _neighbours(index, asked, threshold, advance):
             links.append((near, others))
             if sum(len(near) for near, _ in links) > _LINKS:
-                label, links = _joined(label, links), []
+                label = _joined(label, links)
+                links = []
     label = _joined(label, links)[rows]
     order = np.argsort(label, kind="stable")
     groups = np.split(rows[order], np.flatnonzero(np.diff(label[order])) + 1)
@@ -71,7 +75,8 @@ def _neighbours(
     """
     step = _ANSWERS // _FIRST // 4
     for start in range(0, len(rows), step):
-        waiting, k = rows[start : start + step], _FIRST
+        waiting = rows[start : start + step]
+        k = _FIRST
         count = len(waiting)
         while len(waiting):
             again = []
@@ -91,7 +96,8 @@ def _neighbours(
                 )
                 kept = (scores >= threshold) & (near != others)
                 yield near[kept], others[kept]
-            waiting, k = np.concatenate(again), k * _MORE
+            waiting = np.concatenate(again)
+            k = k * _MORE
         advance(count)
 
 

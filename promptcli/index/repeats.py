@@ -24,9 +24,10 @@ class Repeats:
 
     def __init__(self, index: VectorIndex) -> None:
         live = index.live()
-        self._texts = (
-            _hashes(index.labels.column(TEXT), live) if index.has_texts else np.empty(0, np.int64)
-        )
+        if index.has_texts:
+            self._texts = _hashes(index.labels.column(TEXT), live)
+        else:
+            self._texts = np.empty(0, np.int64)
         self._ids = _hashes(index.labels.column(ID), live)
         self._rows = self._found = 0
         self._example = ""

@@ -50,18 +50,19 @@ class Segment:
         """Return for each of q queries its k best rows and their scores, best first, among those
         ``allowed`` (m,).
         """
-        available = len(self) if allowed is None else int(allowed.sum())
+        if allowed is None:
+            available = len(self)
+        else:
+            available = int(allowed.sum())
         k = min(k, available)
         if k == 0:
             return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in units]
         # it is for ten answers; for fewer, the same number of candidates is compared
         if effort.factor is not None:
             effort = Effort(effort.nprobe, effort.ef, max(effort.factor, 10 * effort.factor / k))
-        selector = (
-            None
-            if allowed is None
-            else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        )
+        selector = None
+        if allowed is not None:
+            selector = faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
         how = parameters(self.index, effort, selector)
         try:
             if is_exact(self.index):
@@ -71,12 +72,11 @@ class Segment:
             raise PromptcliError(f"FAISS cannot search so: {explain(error)}") from None
         if (scores[:, 1:] >= scores[:, :-1]).any():  # equal scores are ordered by row
             order = np.arange(len(rows))[:, None], np.lexsort((rows, -scores), axis=1)
-            scores, rows = scores[order], rows[order]
+            scores = scores[order]
+            rows = rows[order]
         # codes may be a little too long
-        scores, counts = (
-            np.minimum(scores, 1),
-            (rows >= 0).sum(axis=1).tolist(),
-        )
+        scores = np.minimum(scores, 1)
+        counts = (rows >= 0).sum(axis=1).tolist()
         # -1 is "no hit"
         return [(rows[query, :count], scores[query, :count]) for query, count in enumerate(counts)]
 
@@ -92,7 +92,8 @@ class Segment:
             # ties go beyond the fetched rows
             while len(rows) < available and scores[k - 1] - scores[-1] < _ROUNDING:
                 more = self.index.search(query[None], min(available, 2 * len(rows)), params=how)
-                scores, rows = more[0][0], more[1][0]
+                scores = more[0][0]
+                rows = more[1][0]
             vectors = self.index.reconstruct_batch(rows).astype(np.float64)
             exact = (vectors * query.astype(np.float64)).sum(axis=1).astype(np.float32)
             order = np.lexsort((rows, -exact))[:k]
@@ -102,7 +103,9 @@ class Segment:
     def vectors(self, rows: RowNumbers) -> Floats:
         """Return the unit vectors (r, d) of r rows, in the precision that FAISS keeps."""
         index = faiss.downcast_index(self.index)
-        lists = None if isinstance(index, faiss.IndexRefine) else faiss.try_extract_index_ivf(index)
+        lists = None
+        if not isinstance(index, faiss.IndexRefine):
+            lists = faiss.try_extract_index_ivf(index)
         try:
             if lists is not None:
                 # once read, it crashes (1.15.1)
@@ -144,11 +147,10 @@ def label_table(ids: Ids, texts: Sequence[str] | None, first: int, cells: Any = 
         column = pa.array(list(map(str, ids)), pa.large_string())
     else:
         column = pa.array(ids, pa.int64())
-    columns = (
-        {"id": column}
-        if texts is None
-        else {"id": column, "text": pa.array(texts, pa.large_string())}
-    )
+    if texts is None:
+        columns = {"id": column}
+    else:
+        columns = {"id": column, "text": pa.array(texts, pa.large_string())}
     if cells is not None and len(cells.keys):
         columns[CELLS] = cells
     return pa.table(columns)
@@ -166,11 +168,10 @@ def join_labels(tables: Sequence[pa.Table]) -> pa.Table:
             table.set_column(0, "id", table.column("id").cast(pa.large_string()))
             for table in tables
         ]
-    columns = (
-        ["id", "text", CELLS]
-        if all("text" in table.column_names for table in tables)
-        else ["id", CELLS]
-    )
+    if all("text" in table.column_names for table in tables):
+        columns = ["id", "text", CELLS]
+    else:
+        columns = ["id", CELLS]
     tables = [
         table.select([name for name in columns if name in table.column_names]) for table in tables
     ]

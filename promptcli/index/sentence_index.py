@@ -35,12 +35,11 @@ class SentenceIndex:
     """
 
     def __init__(self, stored: StoredIndex, encoder: "Encoder") -> None:
-        self._stored, self.encoder = stored, encoder
+        self._stored = stored
+        self.encoder = encoder
         self.vectors = stored.index  #: searched by vectors, without the encoder
-        self._documents, self.queries = (
-            documents_of(stored.origin, encoder),
-            encoder.in_role("query"),
-        )
+        self._documents = documents_of(stored.origin, encoder)
+        self.queries = encoder.in_role("query")
 
     @classmethod
     @check_arguments
@@ -132,11 +131,14 @@ class SentenceIndex:
             UsageError: ``k`` below 1, or a condition that does not fit.
         """
         texts = check_texts(query)
-        queries = (
-            self.queries.encode(texts) if texts else np.empty((0, self.vectors.width), np.float32)
-        )
+        if texts:
+            queries = self.queries.encode(texts)
+        else:
+            queries = np.empty((0, self.vectors.width), np.float32)
         answers = self.vectors.search(queries, k, where=where)
-        return answers[0] if isinstance(query, str) else answers
+        if isinstance(query, str):
+            return answers[0]
+        return answers
 
     @check_arguments
     def dups(self, threshold: float = 0.95) -> list[list[Hit]]:
@@ -198,5 +200,7 @@ def _rows(sentences: Sequence[str], encoder: "Encoder", ids: Any) -> ArrayRows:
     texts = check_texts(sentences)
     if not texts:
         raise UsageError("no sentences are given; give at least one")
-    numbers = range(len(texts)) if ids is None else list(check_ids(ids))
+    numbers: Sequence[Any] = range(len(texts))
+    if ids is not None:
+        numbers = list(check_ids(ids))
     return ArrayRows(encoder.encode(texts), numbers, texts)

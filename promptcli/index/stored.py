@@ -43,7 +43,9 @@ from promptcli.storage.locks import hold
 #: What changes when another index takes the place of one.
 Stamp = tuple[int, int, int]
 #: The manifest, the rows that are deleted, and FAISS's index as trained, without rows.
-MANIFEST, DELETED, TRAINED = "index.json", "deleted.npy", "trained.faiss"
+MANIFEST = "index.json"
+DELETED = "deleted.npy"
+TRAINED = "trained.faiss"
 _LOCK = ".lock"
 _OURS = re.compile(
     rf"{MANIFEST}|{DELETED}|{TRAINED}|segment-\d+\.(faiss|arrow)|lexical[\w-]*\.(json|npy)|\..*"
@@ -143,7 +145,8 @@ class Writer:
     """Writes an index into the folder ``new``; unchanged segments are linked from ``old``."""
 
     def __init__(self, new: Path, old: Path | None = None) -> None:
-        self._new, self._old = new, old
+        self._new = new
+        self._old = old
         self._paths = (new / f"segment-{number}" for number in itertools.count(1))
 
     def segment(self, segment: Segment) -> Segment:
@@ -167,7 +170,8 @@ class Writer:
 
     def finish(self, stored: StoredIndex) -> IndexManifest:
         """Write the rest of an index, and its manifest, which is returned."""
-        index, deleted = stored.index, np.flatnonzero(stored.index.masked)
+        index = stored.index
+        deleted = np.flatnonzero(stored.index.masked)
         segments = [self._place(segment) for segment in index.segments]
         if len(deleted):
             np.save(self._new / DELETED, deleted)
@@ -201,7 +205,10 @@ class Writer:
 def _note_odd(stored: StoredIndex) -> list[str]:
     """Say which columns are texts for few of their cells, each once, and return their names."""
     index = stored.index
-    live = index.labels.filter(pa.array(~index.masked)) if index.masked.any() else index.labels
+    if index.masked.any():
+        live = index.labels.filter(pa.array(~index.masked))
+    else:
+        live = index.labels
     lines = odd_columns(live)
     for name, line in lines.items():
         if name not in stored.odd:
@@ -289,7 +296,8 @@ def change(
             load_library()
         with write_folder(folder) as new:
             writer = Writer(new, folder)
-            stored.index.store, stored.index.memory = writer.segment, memory
+            stored.index.store = writer.segment
+            stored.index.memory = memory
             yield stored
             writer.finish(stored)
             _keep_lock(folder, new)
@@ -302,7 +310,8 @@ def load(folder: Path) -> StoredIndex:
 
 
 def _load(folder: Path) -> StoredIndex:
-    stamp, manifest = stamp_of(folder), read_manifest(folder)
+    stamp = stamp_of(folder)
+    manifest = read_manifest(folder)
     try:
         trained = TRAINED in manifest.files
         index = VectorIndex(

@@ -105,7 +105,8 @@ def sync_index(
     """
     from promptcli.index import inputs
 
-    folder, room = Path(folder), size_of(memory)
+    folder = Path(folder)
+    room = size_of(memory)
     work = _Work(folder, files, model, rows, text_field, id_field, split=split, lexical=lexical)
     manifest = work.manifest
     if manifest is not None and not work.read_otherwise and not yes:
@@ -129,7 +130,9 @@ def sync_index(
         note(f"{counted(len(work.rows), 'row')}, unchanged")
         return manifest
     with stored.change(folder, memory=room, begun=manifest) as held:
-        held.index.split, held.index.lexical, held.reading = work.split, work.lexical, work.reading
+        held.index.split = work.split
+        held.index.lexical = work.lexical
+        held.reading = work.reading
         _apply(held, work.rows, folder, work.encoder)
     return stored.read_manifest(folder)
 
@@ -156,7 +159,8 @@ def sync_changes(
         split: See ``sync_index``.
     """
     work = _Work(Path(folder), files, model, rows, text_field, id_field, split=split, lexical=False)
-    old, new = _texts(work.before), _texts(work.rows)
+    old = _texts(work.before)
+    new = _texts(work.rows)
     added = [(name, text) for name, text, _ in work.rows if text not in old]
     removed = [(name, text) for name, text, _ in work.before if text not in new]
     return SyncChanges(added, removed, len(work.rows) - len(added))
@@ -177,10 +181,14 @@ class _Work:
         split: bool,
         lexical: bool,
     ) -> None:
-        self.model: Model = Choice() if model is None else model
-        self.manifest = (
-            stored.read_manifest(folder) if (folder / stored.MANIFEST).is_file() else None
-        )
+        self.model: Model
+        if model is None:
+            self.model = Choice()
+        else:
+            self.model = model
+        self.manifest = None
+        if (folder / stored.MANIFEST).is_file():
+            self.manifest = stored.read_manifest(folder)
         if self.manifest is None:
             stored.check_target(folder, force=False)
             before = Reading(AUTO)
@@ -190,7 +198,8 @@ class _Work:
             )
         else:
             before = self.manifest.reading or Reading(LINES)
-            split, lexical = split or self.manifest.split, lexical or self.manifest.lexical
+            split = split or self.manifest.split
+            lexical = lexical or self.manifest.lexical
             if self.manifest.reading is None and rows is None:
                 note(
                     f"each line of a text is a row of {folder}; `rows` auto makes rows of its"
@@ -198,14 +207,18 @@ class _Work:
                 )
         if lexical:
             load_library()
-        self.split, self.lexical = split, lexical
+        self.split = split
+        self.lexical = lexical
         self.reading = Reading(
             rows or before.rows,
             text_field or before.text_field,
             None if id_field == NONE else id_field or before.id_field,
         )
         self.read_otherwise = self.manifest is not None and self.reading != before
-        self.before = {} if self.manifest is None else _live(stored.load(folder).index)
+        if self.manifest is None:
+            self.before = {}
+        else:
+            self.before = _live(stored.load(folder).index)
         self.rows = dict.fromkeys(self._read(files, folder))
         if not self.rows:
             raise UsageError(
@@ -241,7 +254,8 @@ class _Work:
         )
 
     def _read(self, files: Sequence[str | Path], folder: Path) -> Iterator[Row]:
-        unreadable, target = list[str](), real_path(folder)
+        unreadable = list[str]()
+        target = real_path(folder)
         fields = ColumnChoice(self.reading.text_field, self.reading.id_field, remedy="", cells=True)
         reader = Reader(self.reading.rows, lambda: self.encoder().in_role("document"), fields)
         for file, in_folder in find_files(files).items():
@@ -278,9 +292,13 @@ class _Work:
 
 def _rows_of(file: str, read: FileRows) -> Iterator[Row]:
     """Yield the rows of a file with their ids."""
-    ids = place_ids(file, read.rows) if read.ids is None else read.ids
+    ids = read.ids
+    if ids is None:
+        ids = place_ids(file, read.rows)
+    all_cells: Iterable[Cells] = repeat(())
+    if read.cells is not None:
+        all_cells = map(tuple, read.cells.to_pylist())
     seen = set[str]()
-    all_cells = repeat(()) if read.cells is None else map(tuple, read.cells.to_pylist())
     for name, row, cells in zip(ids, read.rows, all_cells, strict=False):
         if name in seen:
             raise UsageError(
@@ -299,7 +317,8 @@ def _check_going(before: dict[Row, int], rows: dict[Row, None], folder: Path) ->
 
     A text that is replaced by another of its file does not go.
     """
-    old, new = _texts(before), _texts(rows)
+    old = _texts(before)
+    new = _texts(rows)
     gone = Counter(_PLACE.sub("", name) for name, text, _ in before if text not in new)
     come = Counter(_PLACE.sub("", name) for name, text, _ in rows if text not in old)
     going = (gone - come).total()
@@ -324,11 +343,10 @@ def _batches(rows: Sequence[Row]) -> Iterator[Batch]:
 
 def _live(index: VectorIndex) -> dict[Row, int]:
     ids, texts = (index.labels.column(name).to_pylist() for name in ("id", "text"))
-    cells = (
-        index.labels.column(CELLS).to_pylist()
-        if CELLS in index.labels.column_names
-        else repeat((), len(ids))
-    )
+    if CELLS in index.labels.column_names:
+        cells = index.labels.column(CELLS).to_pylist()
+    else:
+        cells = repeat((), len(ids))
     rows = zip(ids, texts, (tuple(row or ()) for row in cells), strict=True)
     return {row: number for number, row in enumerate(rows) if not index.masked[number]}
 
@@ -342,20 +360,20 @@ def _apply(
     def line(name: str) -> str:
         return re.sub(PART, "", name)
 
-    index, before = held.index, _live(held.index)
+    index = held.index
+    before = _live(held.index)
     # of a line in parts all are replaced
     changed = {line(name) for name, *_ in before.keys() ^ rows.keys()}
     added = [row for row in rows if line(row[0]) in changed]
     removed = [name for name, *_ in before if line(name) in changed]
-    numbers = (
-        {text: number for (_, text, _), number in before.items()} if index.keeps_vectors else {}
-    )
+    if index.keeps_vectors:
+        numbers = {text: number for (_, text, _), number in before.items()}
+    else:
+        numbers = {}
     moved = [row for row in added if row[1] in numbers]
-    vectors = (
-        index.vectors(np.array([numbers[text] for _, text, _ in moved], np.int64))
-        if moved
-        else None
-    )
+    vectors = None
+    if moved:
+        vectors = index.vectors(np.array([numbers[text] for _, text, _ in moved], np.int64))
     if removed:
         index.delete(removed)
     if vectors is not None:
@@ -371,7 +389,9 @@ def _apply(
 
 def _changes(before: Iterable[Row], rows: Iterable[Row], changed: Container[str]) -> str:
     """Return how many rows a sync changed; ``changed`` holds the ids of their lines."""
-    added, removed, unchanged = Counter[str](), Counter[str](), 0
+    added = Counter[str]()
+    removed = Counter[str]()
+    unchanged = 0
     for name, text, _ in rows:
         if re.sub(PART, "", name) in changed:
             added[text] += 1
@@ -381,6 +401,10 @@ def _changes(before: Iterable[Row], rows: Iterable[Row], changed: Container[str]
         if re.sub(PART, "", name) in changed:
             removed[text] += 1
     renamed = (added & removed).total()
-    first = f"{renamed:,} renamed (same text, new path or columns), " if renamed else ""
-    new, gone = added.total() - renamed, removed.total() - renamed
+    if renamed:
+        first = f"{renamed:,} renamed (same text, new path or columns), "
+    else:
+        first = ""
+    new = added.total() - renamed
+    gone = removed.total() - renamed
     return f"rows: {first}{new:,} added, {gone:,} removed, {unchanged:,} unchanged"

@@ -75,15 +75,21 @@ class Builder:
     """
 
     def __init__(self, empty: Any, store: Store = _in_memory, memory: int | None = None) -> None:
-        self._empty, self._store = empty, store
+        self._empty = empty
+        self._store = store
         self._bytes = _GROWTH * row_bytes(empty)
         least = _STARTED + self._bytes * BLOCK
         if memory is not None and memory < least:
             raise UsageError(
                 f"memory of {memory >> 20} MB is too little; give at least {-(-least >> 20)}MB"
             )
-        self._room = math.inf if memory is None else memory - least
-        self._index, self._labels, self._held = copy(empty), list[pa.Table](), 0
+        if memory is None:
+            self._room = math.inf
+        else:
+            self._room = memory - least
+        self._index = copy(empty)
+        self._labels = list[pa.Table]()
+        self._held = 0
         self._segments: list[Segment] = []
 
     def add(self, units: Floats, labels: pa.Table) -> None:
@@ -100,7 +106,9 @@ class Builder:
         """Store the rows that are held, and return all segments."""
         if self._labels:
             self._segments.append(self._store(Segment(self._index, join_labels(self._labels))))
-            self._index, self._labels, self._held = copy(self._empty), [], 0
+            self._index = copy(self._empty)
+            self._labels = []
+            self._held = 0
         return self._segments
 
 
@@ -133,7 +141,10 @@ class VectorIndex:
         self.recall = recall  #: recall@10 as measured at the build; None for an exact index.
         self.effort = effort  #: The default effort of a search.
         #: The number of the next row without an id.
-        self.numbered = len(masked) if numbered is None else numbered
+        if numbered is None:
+            self.numbered = len(masked)
+        else:
+            self.numbered = numbered
         #: Writes a segment that is complete, and returns it as read from the disk.
         self.store: Store = _in_memory
         self.memory: int | None = None  #: Bytes that the process may take; None: no limit.
@@ -163,8 +174,11 @@ class VectorIndex:
             )
         chosen, why = (factory, "") if factory is not None else choose(*rows.shape, target)
         index = cls([], _trained(chosen, rows), chosen, split=split, lexical=lexical)
-        index.store, index.memory = store, memory
-        truth = None if index.exact else Truth(*rows.sample(queries_for(rows.shape[0])))
+        index.store = store
+        index.memory = memory
+        truth = None
+        if not index.exact:
+            truth = Truth(*rows.sample(queries_for(rows.shape[0])))
         index._append(rows, truth)
         if not index.rows:
             raise UsageError("every text is blank; give at least one sentence")
@@ -188,11 +202,10 @@ class VectorIndex:
         self.segments = segments
         #: Columns ``id``, ``text`` if the rows have texts, and ``cells`` if some have further
         #: columns.
-        self.labels = (
-            join_labels([segment.labels for segment in segments])
-            if segments
-            else label_table([], None, 0)
-        )
+        if segments:
+            self.labels = join_labels([segment.labels for segment in segments])
+        else:
+            self.labels = label_table([], None, 0)
         self._set_masked(masked)
 
     def _set_masked(self, masked: Mask) -> None:
@@ -222,7 +235,10 @@ class VectorIndex:
             if self.outdated_words is not None:
                 note(self.outdated_words)
             live = self.live()
-            texts = self.labels.column("text").to_pylist() if self.has_texts else []
+            if self.has_texts:
+                texts = self.labels.column("text").to_pylist()
+            else:
+                texts = []
             self.counted = Lexical.build([texts[row] for row in live], live)
         return self.counted
 
@@ -241,11 +257,10 @@ class VectorIndex:
         again.
         """
         index = faiss.downcast_index(self.empty)
-        finest = (
-            index.refine_index
-            if isinstance(index, faiss.IndexRefine)
-            else getattr(index, "storage", index)
-        )
+        if isinstance(index, faiss.IndexRefine):
+            finest = index.refine_index
+        else:
+            finest = getattr(index, "storage", index)
         return int(getattr(faiss.downcast_index(finest), "code_size", 0)) >= 2 * self.width
 
     def add(self, rows: Rows) -> None:
@@ -266,7 +281,8 @@ class VectorIndex:
             [pa.array(map(str, block.ids), pa.large_string()) for block in rows.blocks()]
         )
         numbers = not self.text_ids and len(_numbers(names)) == len(names)
-        before, replaced = self.masked, self.find(names)
+        before = self.masked
+        replaced = self.find(names)
         self._mask(replaced)
         try:
             self._append(rows, name=int if numbers else str)
@@ -320,7 +336,10 @@ class VectorIndex:
                 ``where.Condition``.
             among: What ``allowed`` returned for it, if it is known.
         """
-        allowed = self.allowed(where) if among is None else among
+        if among is None:
+            allowed = self.allowed(where)
+        else:
+            allowed = among
         return [list(self.hits(*answer)) for answer in self.ranked(queries, k, words, allowed)]
 
     def ranked(
@@ -337,19 +356,28 @@ class VectorIndex:
             raise UsageError(
                 f"queries of shape {queries.shape} do not fit an index of width {self.width}"
             )
-        units = None if queries is None else unit_rows(queries, "queries")
+        units = None
+        if queries is not None:
+            units = unit_rows(queries, "queries")
 
         def rank(count: int) -> list[Answer]:
-            depth = count if units is None or words is None else max(count, DEPTH)
-            nearest = None if units is None else self.nearest(units, depth, allowed)
-            lexical = (
-                None if words is None else [self.words.rank(text, depth, allowed) for text in words]
-            )
+            if units is None or words is None:
+                depth = count
+            else:
+                depth = max(count, DEPTH)
+            nearest = None
+            if units is not None:
+                nearest = self.nearest(units, depth, allowed)
+            lexical = None
+            if words is not None:
+                lexical = [self.words.rank(text, depth, allowed) for text in words]
             if nearest is not None and lexical is not None:
                 return [joined(*rankings, count) for rankings in zip(nearest, lexical, strict=True)]
             return nearest or lexical or []
 
-        return self._best_parts(rank, k) if self.split else rank(k)
+        if self.split:
+            return self._best_parts(rank, k)
+        return rank(k)
 
     def _best_parts(self, rank: Callable[[int], list[Answer]], k: int) -> list[Answer]:
         count = min(_PARTS * k, self.rows)
@@ -374,7 +402,9 @@ class VectorIndex:
 
     def _row_names(self, ids: Any) -> Any:
         """Return ids, an Arrow column of texts, without the numbers of parts."""
-        return pc.replace_substring_regex(ids, PART, "") if self.split else ids
+        if self.split:
+            return pc.replace_substring_regex(ids, PART, "")
+        return ids
 
     def live(self) -> RowNumbers:
         return np.flatnonzero(~self.masked)
@@ -388,7 +418,8 @@ class VectorIndex:
             names = _numbers(names)
         ids = self.labels.column("id")
         if self.split and not exact:
-            ids, names = self._row_names(ids.cast(pa.large_string())), self._row_names(names)
+            ids = self._row_names(ids.cast(pa.large_string()))
+            names = self._row_names(names)
         return np.flatnonzero(pc.is_in(ids, value_set=names).to_numpy() & ~self.masked)
 
     def nearest(
@@ -399,7 +430,8 @@ class VectorIndex:
 
         If an approximate search finds fewer than k rows though there are more, it looks further.
         """
-        k, effort = min(k, self.rows), effort or self.effort
+        k = min(k, self.rows)
+        effort = effort or self.effort
         if allowed is not None and not self.exact and 0 < allowed.sum() <= _FEW:
             few = np.flatnonzero(allowed)
             exact = faiss.IndexFlatIP(self.width)
@@ -409,7 +441,10 @@ class VectorIndex:
         if allowed is None and self.rows < len(self.masked):
             allowed = ~self.masked
         answers = self._ranked(units, k, allowed, effort)
-        wanted = k if allowed is None else min(k, int(np.count_nonzero(allowed)))
+        if allowed is None:
+            wanted = k
+        else:
+            wanted = min(k, int(np.count_nonzero(allowed)))
         for greater in greater_efforts(self.empty, effort, self.rows):
             short = [query for query, (rows, _) in enumerate(answers) if len(rows) < wanted]
             if not short:
@@ -425,7 +460,9 @@ class VectorIndex:
         """
         by_segment = []
         for start, segment in self._placed():
-            mask = None if allowed is None else allowed[start : start + len(segment)]
+            mask = None
+            if allowed is not None:
+                mask = allowed[start : start + len(segment)]
             answers = segment.search(units, k, None if mask is None or mask.all() else mask, effort)
             by_segment.append([(start + rows, scores) for rows, scores in answers])
         if not by_segment:
@@ -441,15 +478,19 @@ class VectorIndex:
 
     def hits(self, rows: RowNumbers, scores: Floats) -> Iterator[Hit]:
         """Yield rows and their scores, best first, as hits."""
-        ids, texts = (
-            self.labels.column("id"),
-            self.labels.column("text") if self.has_texts else None,
-        )
-        cells = self.labels.column(CELLS) if CELLS in self.labels.column_names else None
+        ids = self.labels.column("id")
+        texts = self.labels.column("text") if self.has_texts else None
+        cells = None
+        if CELLS in self.labels.column_names:
+            cells = self.labels.column(CELLS)
         # cell by cell: Table.take takes 50 ms for ten of nine million rows
         for rank, (row, score) in enumerate(zip(rows.tolist(), scores.tolist(), strict=True), 1):
-            text = None if texts is None else texts[row].as_py()
-            columns = None if cells is None else shown_cells(cells[row].as_py() or ())
+            text = None
+            if texts is not None:
+                text = texts[row].as_py()
+            columns = None
+            if cells is not None:
+                columns = shown_cells(cells[row].as_py() or ())
             yield Hit(rank, ids[row].as_py(), text, score, columns)
 
     def vectors(self, rows: RowNumbers) -> Floats:
@@ -478,28 +519,35 @@ class VectorIndex:
 
         ``name`` converts given ids, which must be new.
         """
-        total, first = rows.shape[0], len(self.segments)
+        total = rows.shape[0]
+        first = len(self.segments)
         while (
             first and len(self.segments[first - 1]) <= max(_SMALL, 2 * total) and self.keeps_vectors
         ):
             first -= 1
             total += len(self.segments[first])
         joined_rows = int(np.count_nonzero(~self.masked[sum(map(len, self.segments[:first])) :]))
-        start, blank, highest = 0, 0, -1
+        start = 0
+        blank = 0
+        highest = -1
         with _refusals(self.factory, rows.shape):
             builder = self._rewriting(first)
             for block in rows.blocks():
-                units, source = (
-                    unit_rows(block.vectors, start=start),
-                    start + np.arange(len(block.vectors)),
-                )
-                ids: Any = block.ids if name is None else [name(given) for given in block.ids]
+                units = unit_rows(block.vectors, start=start)
+                source = start + np.arange(len(block.vectors))
+                ids: Any
+                if name is None:
+                    ids = block.ids
+                else:
+                    ids = [name(given) for given in block.ids]
                 labels = label_table(ids, block.texts, self.numbered, block.cells)
                 kept = np.array([bool(text.strip()) for text in block.texts or ()], bool)
                 if block.blank is not None:
                     kept = ~block.blank
                 if not kept.all():
-                    units, labels, source = units[kept], labels.filter(pa.array(kept)), source[kept]
+                    units = units[kept]
+                    labels = labels.filter(pa.array(kept))
+                    source = source[kept]
                     blank += len(kept) - len(units)
                 builder.add(units, labels)
                 if truth is not None:
@@ -526,11 +574,17 @@ class VectorIndex:
 
         def names(chunk: Any) -> Any:
             texts = chunk.cast(pa.large_string())
-            return pc.replace_substring_regex(texts, f"{_FIRST_PART}$", "") if self.split else texts
+            if self.split:
+                return pc.replace_substring_regex(texts, f"{_FIRST_PART}$", "")
+            return texts
 
-        keys, highest = [np.empty(0, np.int64)], -1
+        keys = [np.empty(0, np.int64)]
+        highest = -1
         for chunk in map(names, ids.chunks):
-            parts = [pc.replace_substring_regex(chunk, "$", _FIRST_PART)] if self.split else []
+            if self.split:
+                parts = [pc.replace_substring_regex(chunk, "$", _FIRST_PART)]
+            else:
+                parts = []
             if self.rows and len(known := self.find(pa.concat_arrays([chunk, *parts]), exact=True)):
                 held = self.labels.column("id")[int(known[0])].as_py()
                 raise UsageError(
@@ -540,7 +594,8 @@ class VectorIndex:
             keys.append(np.fromiter(map(hash, chunk.to_pylist()), np.int64, len(chunk)))
             highest = max([highest, *_numbers(chunk).to_pylist()])
         hashes = np.sort(np.concatenate(keys))
-        repeated, seen = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist()), set[str]()
+        repeated = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
+        seen = set[str]()
         for name in (name for chunk in ids.chunks if repeated for name in names(chunk).to_pylist()):
             if name in seen:
                 raise UsageError(
@@ -612,7 +667,8 @@ class VectorIndex:
         """
         if where is None:
             return None
-        allowed, condition = ~self.masked, Condition(where, before_each)
+        allowed = ~self.masked
+        condition = Condition(where, before_each)
         allowed[allowed] = condition.rows(
             self.labels if allowed.all() else self.labels.filter(pa.array(allowed))
         )

@@ -37,7 +37,8 @@ _COMPARISONS = {
     **{"<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal},
 }
 #: Most characters of a condition; most comparisons in it, since each reads a column of every row.
-LONGEST, MOST_COMPARISONS = 10_000, 500
+LONGEST = 10_000
+MOST_COMPARISONS = 500
 #: Most characters of a pattern of ``like``: the time per character of a cell grows with it.
 LONGEST_PATTERN = 200
 #: Bytes of cells that are compared with a pattern before ``before_each`` is called again.
@@ -66,10 +67,13 @@ class Condition:
         """Do nothing before a comparison."""
 
     def __init__(self, text: str, before_each: Callable[[], None] = go_on) -> None:
-        self._text, self._before_each = text, before_each
+        self._text = text
+        self._before_each = before_each
         if len(text) > LONGEST:
             raise self._refusal(f"has {len(text):,} characters; give at most {LONGEST:,}")
-        self._asked, self._known = dict[str, None](), dict[str, None]()  # names of columns
+        # names of columns
+        self._asked = dict[str, None]()
+        self._known = dict[str, None]()
 
     def rows(self, labels: pa.Table) -> Mask:
         """Return which rows fulfil the condition.
@@ -80,7 +84,9 @@ class Condition:
         self._known |= dict.fromkeys(
             [*(name for name in labels.column_names if name != CELLS), *columns_of(labels)]
         )
-        self._tokens, self._next, end = list[re.Match[str]](), 0, 0
+        self._tokens = list[re.Match[str]]()
+        self._next = 0
+        end = 0
         self._comparisons = 0
         while token := _TOKEN.match(self._text, end):
             self._tokens.append(token)
@@ -130,7 +136,9 @@ class Condition:
         if self._take("is"):
             negative = self._take("not")
             self._expect("null")
-            return pc.is_valid(cells) if negative else pc.is_null(cells)
+            if negative:
+                return pc.is_valid(cells)
+            return pc.is_null(cells)
         negative = self._take("not")
         if self._take("like"):
             rows = self._like(cells, _unquoted(self._read("text")))
@@ -142,7 +150,9 @@ class Condition:
             raise self._unreadable()
         else:
             return self._compared(name, cells, _COMPARISONS[self._read("comparison")])
-        return pc.invert(rows) if negative else rows
+        if negative:
+            return pc.invert(rows)
+        return rows
 
     def _count(self) -> None:
         self._comparisons += 1
@@ -173,12 +183,18 @@ class Condition:
         token = self._read("text", "number", "flag")
         value: Any = token.lower() == "true"
         if not token[0].isalpha():
-            value = _unquoted(token) if token[0] in "\"'" else float(token)
+            if token[0] in "\"'":
+                value = _unquoted(token)
+            else:
+                value = float(token)
         if cells.null_count == len(cells):  # of no type
             return pa.nulls(len(cells), pa.bool_())
         kind, values = typed(cells)
         if kind == "dates":
-            value = moment(value) if isinstance(value, str) else None
+            if isinstance(value, str):
+                value = moment(value)
+            else:
+                value = None
         elif kind != _TYPE_OF_VALUE[type(value)]:
             value = None
         if value is not None:
@@ -191,7 +207,9 @@ class Condition:
         )
 
     def _take(self, word: str) -> bool:
-        token = self._tokens[self._next] if self._next < len(self._tokens) else None
+        token = None
+        if self._next < len(self._tokens):
+            token = self._tokens[self._next]
         taken = (
             token is not None
             and token.lastgroup in ("word", "sign")
@@ -219,7 +237,10 @@ class Condition:
             return self._refusal(
                 f'put dates and texts in quotes, e.g. {begin[-40:]} "{bare[0]:.40}"'
             )
-        place = f"at {rest!r:.40}" if rest else "at its end"
+        if rest:
+            place = f"at {rest!r:.40}"
+        else:
+            place = "at its end"
         return self._refusal(f'cannot be read {place}; e.g. year > 2020 and lang = "en"')
 
     def _refusal(self, why: str) -> UsageError:

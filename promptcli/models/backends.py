@@ -59,7 +59,10 @@ def choose(installed: Collection[str], *, bfloat16: bool, rows: int | None) -> t
     """Return the backend that ``auto`` means for a number of rows (None: unknown), and the
     reason.
     """
-    known = "the number of rows is unknown" if rows is None else f"{rows:,} rows"
+    if rows is None:
+        known = "the number of rows is unknown"
+    else:
+        known = f"{rows:,} rows"
     if rows is None or rows < WORTHWHILE:
         return "torch", f"{known}; a graph pays from {WORTHWHILE:,} on"
     if not bfloat16:
@@ -89,7 +92,8 @@ def build_on(
     vectors are close enough to float32's, ``int8`` takes 8 bits whatever they lose.
     """
     if backend == "auto":
-        backend, why = "torch", "graphs run on processors, not on a GPU"
+        backend = "torch"
+        why = "graphs run on processors, not on a GPU"
         if choose_device(device) == "cpu":
             installed = [name for name, row in BACKENDS.items() if not lacking(*row.libraries)]
             backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows)
@@ -107,7 +111,10 @@ def build_on(
     encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)
     precisions = _dtypes(backend, dtype)
     # lazy: a file may be long
-    calibration = list(islice(calibration, DEMO)) if "int8" in precisions else ()
+    if "int8" in precisions:
+        calibration = list(islice(calibration, DEMO))
+    else:
+        calibration = ()
     lowest_mean = -1.0 if dtype == "int8" else LOWEST_MEAN
     graphs = [
         _graph_of(member, backend, folder, precisions, calibration, lowest_mean)
@@ -122,12 +129,16 @@ def _dtypes(backend: str, wanted: str) -> tuple[str, ...]:
     has = BACKENDS[backend].dtypes
     if wanted == "auto":
         preferred = str(choose_dtype("auto", "cpu")).removeprefix("torch.")
-        return (preferred, has[0]) if preferred in has and preferred != has[0] else has[:1]
+        if preferred in has and preferred != has[0]:
+            return (preferred, has[0])
+        return has[:1]
     if wanted != "stored" and wanted not in has:
         raise UsageError(
             f"backend {backend} computes in {' or '.join(has)}, not {wanted}; leave out `dtype`"
         )
-    return has[:1] if wanted == "stored" else (wanted,)
+    if wanted == "stored":
+        return has[:1]
+    return (wanted,)
 
 
 def _graph_of(
@@ -153,7 +164,8 @@ def _graph_of(
         folder.mkdir(parents=True, exist_ok=True)
         with write_folder(graph) as temporary, opening(f"the graph for {backend}"):
             chosen.write(encoder, temporary, calibration)
-    wanted, batch = encoder.encode(PROBES), onnx.batch_of(encoder.inputs(PROBES).rows, encoder)
+    wanted = encoder.encode(PROBES)
+    batch = onnx.batch_of(encoder.inputs(PROBES).rows, encoder)
     for dtype in dtypes:
         with opening(f"{graph}, a graph that may be deleted,"):
             run = chosen.load(graph, dtype)

@@ -18,9 +18,11 @@ from promptcli.storage.documents import convert, read_document, shown, to_json
 from promptcli.storage.files import write_text
 from promptcli.storage.folders import StoredFile, check_files, list_files
 
-MANIFEST, TENSORS, BACKBONE, MODULES, CARD = (
-    "promptcli.json", "tensors.safetensors", "backbone", "modules.json", "README.md"
-)  # fmt: skip
+MANIFEST = "promptcli.json"
+TENSORS = "tensors.safetensors"
+BACKBONE = "backbone"
+MODULES = "modules.json"
+CARD = "README.md"
 #: ``modules.json`` of a folder whose recipe no modules of sentence-transformers express.
 OUR_MODULE = to_json(
     [{"idx": 0, "name": "0", "path": "", "type": "promptcli.models.st_module.PromptcliModule"}]
@@ -106,7 +108,9 @@ def read_entry(folder: Path, *, checked: bool = False) -> Entry:
             if tensor.is_floating_point() and not tensor.float().isfinite().all():
                 raise _damaged(folder, TENSORS, f"its {key} holds numbers that are not finite")
     inside = {BACKBONE: folder / BACKBONE, ".": folder}.get(entry.recipe.backbone)
-    return entry if inside is None else with_backbone(entry, str(inside))
+    if inside is None:
+        return entry
+    return with_backbone(entry, str(inside))
 
 
 def read_manifest(folder: Path) -> Entry:
@@ -128,7 +132,9 @@ def read_manifest(folder: Path) -> Entry:
 
 def with_backbone(entry: Entry, backbone: str) -> Entry:
     """Return an entry on another backbone, or on its own by another name."""
-    transfer = None if entry.transfer is None else entry.transfer.replace(backbone=backbone)
+    transfer = None
+    if entry.transfer is not None:
+        transfer = entry.transfer.replace(backbone=backbone)
     return replace(entry, recipe=entry.recipe.replace(backbone=backbone), transfer=transfer)
 
 

@@ -42,7 +42,8 @@ def export_sentence_transformers(entry: Entry, encoder: Encoder, folder: Path) -
     our module.
     """
     load = 'SentenceTransformer("FOLDER")'
-    reason, probes = None, sentence_transformers_format.uncut(encoder)
+    reason = None
+    probes = sentence_transformers_format.uncut(encoder)
     try:
         notes = sentence_transformers_format.write_static(encoder, folder)
     except InexactError:
@@ -56,7 +57,8 @@ def export_sentence_transformers(entry: Entry, encoder: Encoder, folder: Path) -
                 " as_sentence_transformer(encoder) of promptcli.models.st_module"
             ),
         )
-    loaded, library = load.replace('"FOLDER"', "folder"), "sentence-transformers"
+    loaded = load.replace('"FOLDER"', "folder")
+    library = "sentence-transformers"
     use = (
         "from sentence_transformers import SentenceTransformer\n\nvectors ="
         f" {loaded}.encode(sentences)"
@@ -123,7 +125,8 @@ def export_peft(
     """Fill a folder that ``PeftModel.from_pretrained(base, folder)`` loads: the adapter, and the
     hub id of its base.
     """
-    backbone, lora = encoder.backbone, tuned_weights(encoder.tensors())
+    backbone = encoder.backbone
+    lora = tuned_weights(encoder.tensors())
     if base is None and not is_hub_id(backbone.name):
         raise UsageError(
             f"the base {backbone.name!r} is not a model of the hub; name it: `base`"
@@ -149,7 +152,10 @@ def export_peft(
         library="peft",
         relation="adapter",
     )
-    before = [encoder.recipe.prompt] if is_lora(lora) else []
+    if is_lora(lora):
+        before = [encoder.recipe.prompt]
+    else:
+        before = []
     rest = " then ".join(
         [*before, encoder.pooling.spec, *(transform.spec for transform in encoder.transforms)]
     )
@@ -164,7 +170,8 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return a deep prefix as peft's prefix tuning: keys and values (L, 2, h, p, d/h) as (p, 2 L
     d).
     """
-    prompt, backbone = encoder.prompt, encoder.backbone
+    prompt = encoder.prompt
+    backbone = encoder.backbone
     if not isinstance(prompt, DeepPrefix):
         lacks = (
             f"prompt {encoder.recipe.prompt!r} has no learned keys and values, and the backbone no"
@@ -190,10 +197,8 @@ def _prefix(encoder: Encoder) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _lora(encoder: Encoder, tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     factors = {name: tensor for name, tensor in tensors.items() if name != ALPHA}
-    modules, alpha = (
-        sorted({name.partition(".lora_")[0] for name in factors}),
-        float(tensors[ALPHA]),
-    )
+    modules = sorted({name.partition(".lora_")[0] for name in factors})
+    alpha = float(tensors[ALPHA])
     config = {
         "peft_type": "LORA",
         "r": next(tensor.size(0) for name, tensor in factors.items() if ".lora_A." in name),
@@ -235,7 +240,10 @@ def export(
         raise UsageError("`int8` is for `to` onnx")
     if base is not None and to != "peft":
         raise UsageError("`base` is for `to` peft")
-    fill = partial(fill, int8=True) if int8 else partial(fill, base=base) if base else fill
+    if int8:
+        fill = partial(fill, int8=True)
+    else:
+        fill = partial(fill, base=base) if base else fill
     with atomic_folder(folder, marker=MANIFEST, force=force) as temporary:
         encoder = open_whole(entry)
         exported = fill(entry, encoder, temporary)
@@ -255,10 +263,8 @@ def export(
 def open_whole(entry: Entry) -> Encoder:
     """Return an entry's encoder in float32 on the processor, on the backbone it was made with."""
     encoder = open_model(entry, device="cpu", dtype="float32")
-    stored, loaded = (
-        entry.provenance.get("weights_sha256"),
-        encoder.backbone.provenance.weights_sha256,
-    )
+    stored = entry.provenance.get("weights_sha256")
+    loaded = encoder.backbone.provenance.weights_sha256
     if entry.tensors and stored and stored != loaded:
         weights = f"{entry.recipe.backbone!r} (sha256 {str(stored)[:12]}, now {loaded[:12]})"
         raise UsageError(

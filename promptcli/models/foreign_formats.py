@@ -28,7 +28,8 @@ from promptcli.recipe import MASK, RECIPES, SLOT, Prompts, Recipe
 from promptcli.storage.documents import read_document, shown
 from promptcli.storage.tensors import load_tensors
 
-_ADAPTER, _CONFIG = "adapter_config.json", "config.json"
+_ADAPTER = "adapter_config.json"
+_CONFIG = "config.json"
 FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
 _HINT = "fetch the folder again"
 _RERANKER = (
@@ -95,7 +96,11 @@ class _Folder:
 
     def optional(self, file: str) -> dict[str, Any]:
         """Return the content of a JSON file; empty if it is missing."""
-        content: dict[str, Any] = self.document(file) if (self.path / file).is_file() else {}
+        content: dict[str, Any]
+        if (self.path / file).is_file():
+            content = self.document(file)
+        else:
+            content = {}
         return content
 
     def tensors(self, file: str) -> dict[str, Tensor]:
@@ -152,7 +157,9 @@ def _promptcli(folder: _Folder) -> Entry:
     for recipe in (entry.recipe, entry.transfer or entry.recipe):
         _check_backbone(folder, recipe.backbone)
     entry = replace(entry, provenance={**entry.provenance, "loaded": {"kind": "promptcli folder"}})
-    return with_backbone(entry, folder.name) if entry.recipe.backbone == str(folder.path) else entry
+    if entry.recipe.backbone == str(folder.path):
+        return with_backbone(entry, folder.name)
+    return entry
 
 
 def _check_backbone(folder: _Folder, backbone: str) -> None:
@@ -172,17 +179,17 @@ def _adapter(folder: _Folder) -> Entry:
     if config.get("peft_type") != PREFIX_TUNING:
         # before a note; other kinds than LoRA are refused when it is loaded
         check_kind(folder.name, config)
-        recipe = (
-            RECIPES["prompteol"]
-            if config.get("task_type") == "CAUSAL_LM"
-            else Recipe(pooling="last/cls")
-        )
+        if config.get("task_type") == "CAUSAL_LM":
+            recipe = RECIPES["prompteol"]
+        else:
+            recipe = Recipe(pooling="last/cls")
         return _entry(
             folder, "peft LoRA adapter", recipe.replace(backbone=folder.name), {}, _assumed(recipe)
         )
     stored = folder.tensors(WEIGHTS).get("prompt_embeddings", torch.empty(0))
     numbers = _prefix(folder, config, ("num_layers", "num_attention_heads", "token_dim"), stored)
-    base, revision = base_name(folder.name, folder.path, config), config.get("revision")
+    base = base_name(folder.name, folder.path, config)
+    revision = config.get("revision")
     recipe = Recipe(
         f"{base}@{revision}" if revision else base,
         f"deep-prefix:{numbers.size(3)}",
@@ -206,7 +213,8 @@ def _assumed(recipe: Recipe) -> str:
 def _kinds(folder: _Folder) -> list[tuple[str, str]]:
     kinds = []
     for module in folder.document(MODULES, list[dict[str, Any]]):
-        kind, path = str(module.get("type")), str(module.get("path") or "")
+        kind = str(module.get("type"))
+        path = str(module.get("path") or "")
         if not kind.startswith("sentence_transformers."):
             raise UsageError(
                 f"{folder.name} has a module {kind} ({path or '.'}): it is remote code and is"
@@ -231,7 +239,10 @@ def _sentence_transformers(folder: _Folder) -> Entry:
             " StaticEmbedding"
         )
         raise UsageError(f"{folder.name} {begun}")
-    inside = f"{modules[0][1]}/" if modules[0][1] else ""
+    if modules[0][1]:
+        inside = f"{modules[0][1]}/"
+    else:
+        inside = ""
     config = _config_of(folder, inside)
     family = _check_family(folder, config)
     weights, counted = _weights(folder, modules[1][1])
@@ -240,13 +251,19 @@ def _sentence_transformers(folder: _Folder) -> Entry:
     longest, rule = _reading(folder, inside, config)
     about = folder.optional("config_sentence_transformers.json")
     prompts = _prompts(folder, about, counted)
-    text = lower(prompts.text) if rule == "lower" else prompts.text
+    if rule == "lower":
+        text = lower(prompts.text)
+    else:
+        text = prompts.text
     if text and not counted:
         raise UsageError(
             f"{folder.name} has a default prompt that its pooling leaves out, which is not"
             " supported"
         )
-    after = added_after(folder.path / inside) if FAMILIES[family].causal else ""
+    if FAMILIES[family].causal:
+        after = added_after(folder.path / inside)
+    else:
+        after = ""
     recipe = Recipe(
         backbone=str(folder.path / inside) if inside else folder.name,
         prompt=f"{text}{SLOT}{after}",
@@ -266,7 +283,8 @@ def _config_of(folder: _Folder, inside: str) -> dict[str, Any]:
     """
     base = base_of(folder.name, folder.path / inside)
     if base is not None:
-        folder, inside = _Folder(base, locate(base)[0]), ""
+        folder = _Folder(base, locate(base)[0])
+        inside = ""
     config: dict[str, Any] = folder.document(f"{inside}{_CONFIG}")
     return config
 
@@ -328,7 +346,8 @@ def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tens
     weight = stored.get("linear.weight")
     if weight is None:
         raise UsageError(f"{folder.name} has no linear.weight in {path}/model.safetensors; {_HINT}")
-    shape, sides = tuple(weight.shape), ("out_features", "in_features")
+    shape = tuple(weight.shape)
+    sides = ("out_features", "in_features")
     if shape != (
         wanted := tuple(config.get(name, side) for name, side in zip(sides, shape, strict=False))
     ):
@@ -345,7 +364,8 @@ def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tens
 
 def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> Prompts:
     texts = {"query": "", "document": ""}  # sentence-transformers always has these
-    given, default = about.get("prompts") or {}, about.get("default_prompt_name")
+    given = about.get("prompts") or {}
+    default = about.get("default_prompt_name")
     if not isinstance(given, dict) or not all(
         isinstance(text, str | None) for text in given.values()
     ):
@@ -369,7 +389,10 @@ def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
     modes = [mode for flag, mode in FLAGS.items() if config.get(flag)]
     if "pooling_mode" in config:
         given = config["pooling_mode"] or []
-        modes = list(map(str, given)) if isinstance(given, list) else [str(given)]
+        if isinstance(given, list):
+            modes = list(map(str, given))
+        else:
+            modes = [str(given)]
     others = [
         key
         for key, on in config.items()
@@ -403,12 +426,19 @@ def _reading(
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and FAMILIES[str(family_of(config))].pads_before_positions:
         positions -= 2
-    most = min(positions, _NO_LIMIT) if isinstance(positions, int) else _NO_LIMIT
+    if isinstance(positions, int):
+        most = min(positions, _NO_LIMIT)
+    else:
+        most = _NO_LIMIT
     tokenizer = folder.path / f"{inside}tokenizer.json"
     strips = not tokenizer.is_file() or "BertPreTokenizer" in tokenizer.read_text(
         encoding="utf-8", errors="replace"
     )
-    rule = "lower" if module.get("do_lower_case") else None if strips else "as-typed"
+    rule = None
+    if module.get("do_lower_case"):
+        rule = "lower"
+    elif not strips:
+        rule = "as-typed"
     return longest if isinstance(longest, int) and longest < most else None, rule
 
 
@@ -439,7 +469,9 @@ def _truncated(folder: _Folder, about: Mapping[str, Any]) -> list[str]:
         raise UsageError(
             f"{folder.name} sets truncate_dim to {shown(width)}, which is not a width; {_HINT}"
         )
-    return [] if width is None else [f"truncate:{width}"]
+    if width is None:
+        return []
+    return [f"truncate:{width}"]
 
 
 def _is_model2vec(folder: _Folder) -> bool:
@@ -454,8 +486,14 @@ def _table(folder: _Folder) -> Entry:
         (_, inside), *after = _kinds(folder)
     transforms, tensors = _after_pooling(folder, after)
     if _is_model2vec(folder):
-        transforms = ["normalize"] if folder.optional(_CONFIG).get("normalize") else []
-    where = str(folder.path / inside) if inside else folder.name
+        if folder.optional(_CONFIG).get("normalize"):
+            transforms = ["normalize"]
+        else:
+            transforms = []
+    if inside:
+        where = str(folder.path / inside)
+    else:
+        where = folder.name
     about = folder.optional("config_sentence_transformers.json")
     transforms += _truncated(folder, about)
     recipe = Recipe(where, period=False, pooling="static/avg", transforms=tuple(transforms))
@@ -479,27 +517,31 @@ def _plain(folder: _Folder) -> Entry:
     weights = folder.path / "model.safetensors"
     names = tensor_names(weights)
     if "prefix_encoder.embedding.weight" in names:
-        kind, recipe = "PromCSE checkpoint", Recipe(pooling="last/cls")
+        kind = "PromCSE checkpoint"
+        recipe = Recipe(pooling="last/cls")
     elif re.search(r"prompt-?_?(ro)?bert", folder.name.lower()):
         template = _TEMPLATES["roberta" if "roberta" in family else "bert"]
-        kind, recipe = "PromptBERT checkpoint", Recipe(prompt=template, pooling="last/mask")
+        kind = "PromptBERT checkpoint"
+        recipe = Recipe(prompt=template, pooling="last/mask")
     elif "simcse" in folder.name.lower():
-        kind, recipe = "SimCSE checkpoint", Recipe(pooling="last/cls")
+        kind = "SimCSE checkpoint"
+        recipe = Recipe(pooling="last/cls")
     else:
         _check_plain(folder, config)
         recipe = Recipe(folder.name, pooling="last/last-token" if FAMILIES[family].causal else "")
         return _entry(folder, "language model", recipe, {}, _assumed(recipe))
     supervised = bool(re.search(r"(?<!un)sup", folder.name.lower()))
     taken = f"is taken for a {kind}, {'supervised' if supervised else 'unsupervised'} by its name"
-    stored = folder.tensors(weights.name) if names else {}
+    if names:
+        stored = folder.tensors(weights.name)
+    else:
+        stored = {}
     recipe, tensors = _head(recipe.replace(backbone=folder.name), stored, supervised)
     if kind == "PromCSE checkpoint":
         sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size")
         numbers = _prefix(folder, config, sizes, stored["prefix_encoder.embedding.weight"])
-        recipe, tensors = (
-            recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}"),
-            {**tensors, PREFIX: numbers},
-        )
+        recipe = recipe.replace(prompt=f"deep-prefix:{numbers.size(3)}")
+        tensors = {**tensors, PREFIX: numbers}
     return _entry(folder, kind, recipe, tensors, taken)
 
 
@@ -554,19 +596,21 @@ def _head(
             {},
         )
     dense = {name: stored[f"mlp.dense.{name}"].float() for name in ("weight", "bias")}
-    transform, tensors = (
-        "projection:tanh",
-        {f"projection.0.{name}": tensor for name, tensor in dense.items()},
-    )
+    transform = "projection:tanh"
+    tensors = {f"projection.0.{name}": tensor for name, tensor in dense.items()}
     if "mlp.LayerNorm.weight" in stored:
         norm = {name: stored[f"mlp.LayerNorm.{name}"].float() for name in ("weight", "bias")}
-        transform, parts = "projection:mlm", {"dense": dense, "LayerNorm": norm}
+        transform = "projection:mlm"
+        parts = {"dense": dense, "LayerNorm": norm}
         tensors = {
             f"projection.0.{part}.{name}": one
             for part, layer in parts.items()
             for name, one in layer.items()
         }
-    denoise = _DENOISE[transform] if MASK in recipe.prompt else "none"
+    if MASK in recipe.prompt:
+        denoise = _DENOISE[transform]
+    else:
+        denoise = "none"
     return recipe.replace(transforms=(transform,), denoise=denoise), tensors
 
 

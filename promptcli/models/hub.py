@@ -91,7 +91,10 @@ def push(
             raise UsageError(
                 f"file {odd[0]!r} of the backbone has a name that pull would refuse; rename it"
             )
-        named = f"; the backbone {backbone} is named, not sent" if backbone else ""
+        if backbone:
+            named = f"; the backbone {backbone} is named, not sent"
+        else:
+            named = ""
         note(
             f"sending {sum(sizes.values()) / 1e6:,.1f} MB to {api.endpoint}/{repo}:"
             f" {', '.join(sizes)}{named}"
@@ -120,7 +123,9 @@ def push(
 def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     encoder = open_whole(entry)
     source = encoder.backbone.provenance
-    backbone = f"{source.backbone.partition('@')[0]}@{source.revision}" if source.revision else None
+    backbone = None
+    if source.revision:
+        backbone = f"{source.backbone.partition('@')[0]}@{source.revision}"
     provenance = {
         **entry.provenance,
         **encoder.provenance,
@@ -144,7 +149,9 @@ def _write(entry: Entry, repo: str, folder: Path) -> tuple[str, str | None]:
     use = f'import promptcli as pc\n\nvectors = pc.load("{repo}").encode(sentences)'
     tuned = any(tensor.startswith(TUNED) for tensor in entry.tensors)
     placed = written.recipe.replace(backbone=backbone or f"./{BACKBONE}")
-    relation = ("finetune" if tuned else "adapter") if entry.tensors else None
+    relation = None
+    if entry.tensors:
+        relation = "finetune" if tuned else "adapter"
     write_card(folder, entry, placed, use=use, relation=relation)
     return written.fingerprint, backbone
 
@@ -241,7 +248,10 @@ def _asking(api: HfApi, repo: str) -> Iterator[None]:
         if status == 401 and not isinstance(error, RepositoryNotFoundError):
             raise UsageError(f"the hub does not know this token: {_LOGIN}") from None
         if status in (401, 404):
-            seen = "this token may see" if api.token else f"is public; for private ones {_LOGIN}"
+            if api.token:
+                seen = "this token may see"
+            else:
+                seen = f"is public; for private ones {_LOGIN}"
             raise NotFoundError(f"the hub has no {repo} of that revision that {seen}") from None
         raise NotFoundError(
             f"{repo}: the hub did not do it: {type(error).__name__}: {one_line(error, 160)}"

@@ -52,7 +52,10 @@ def import_model(
                 f"`backbone`: {source} ({kind}) has its own backbone, or names it in"
                 " adapter_config.json"
             )
-        period = {"period": None} if "prompt" in given else {}
+        if "prompt" in given:
+            period = {"period": None}
+        else:
+            period = {}
         entry = replace(entry, recipe=entry.recipe.replace(**period, **given))
         backbone = _copied(entry.recipe.backbone, source, path, read, temporary / BACKBONE)
         if backbone is not None:
@@ -92,7 +95,10 @@ def _copied(backbone: str, source: str, path: Path, read: Path, target: Path) ->
 
     None if it is named by its hub id.
     """
-    folder = read if backbone == source else Path(backbone)
+    if backbone == source:
+        folder = read
+    else:
+        folder = Path(backbone)
     on_hub = folder == path and not Path(source).is_dir()
     if on_hub or not is_below(folder, read):
         return None

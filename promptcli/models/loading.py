@@ -125,9 +125,13 @@ def load(
         if revision is not None:
             choice = f"{choice}@{revision}"
         entry = changed(entry_of(choice), changes)
-        entry = entry if dim is None else first_numbers(entry, dim)
+        if dim is not None:
+            entry = first_numbers(entry, dim)
         _note_unread_mask(entry, changes)
-        device = f"cuda:{device}" if isinstance(device, int) else str(device or "auto")
+        if isinstance(device, int):
+            device = f"cuda:{device}"
+        else:
+            device = str(device or "auto")
         dtype = str(dtype or "stored").removeprefix("torch.")
         return open_model(
             entry, device=device, dtype=dtype, backend=backend, rows=rows, calibration=calibration
@@ -136,9 +140,9 @@ def load(
 
 def as_list(models: Model | Sequence[Model]) -> list[Model]:
     """Return one or several models as a list."""
-    return (
-        list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
-    )
+    if isinstance(models, Sequence) and not isinstance(models, str):
+        return list(models)
+    return [models]
 
 
 def entry_of(model: Model) -> Entry:
@@ -165,28 +169,39 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
     them, to the plain ``Recipe()``. A recipe that does not name a backbone has the choice's. A
     changed entry has its own name, no scores, and is not in the registry.
     """
-    changes, of_recipe = dict(choice.changes), True
+    changes = dict(choice.changes)
+    of_recipe = True
     if choice.model is None:
         # the default entry's head belongs to its own backbone
         plain = bool(changes.keys() & set(_FITTED)) or choice.backbone != BARE.backbone
-        entry = Entry("recipe", Recipe()) if plain else registry.load(DEFAULT)
+        if plain:
+            entry = Entry("recipe", Recipe())
+        else:
+            entry = registry.load(DEFAULT)
     else:
         entry = named(registry, choice.model)
         of_recipe = is_recipe(registry, choice.model)
     if of_recipe and entry.recipe.backbone == BARE.backbone:
         changes = {"backbone": choice.backbone, **changes}
     entry = changed(entry, changes)
-    return entry if choice.dim is None else first_numbers(entry, choice.dim)
+    if choice.dim is None:
+        return entry
+    return first_numbers(entry, choice.dim)
 
 
 def first_numbers(entry: Entry, dim: int) -> Entry:
     """Return an entry whose vectors are cut to the first ``dim`` numbers, and note what that
     costs.
     """
-    recipe, facts = entry.recipe.first(dim), entry.provenance.get("trained", {})
+    recipe = entry.recipe.first(dim)
+    facts = entry.provenance.get("trained", {})
     if (value := facts.get("by_dim", {}).get(str(dim))) is not None:
-        instead = f" instead of {entry.scores[0]['value']:.2f}" if entry.scores else ""
-        width, on = entry.provenance["width"], facts["chosen_by"]
+        if entry.scores:
+            instead = f" instead of {entry.scores[0]['value']:.2f}"
+        else:
+            instead = ""
+        width = entry.provenance["width"]
+        on = facts["chosen_by"]
         note(
             f"the first {dim} of {width} dimensions of {entry.name!r}: {value:.2f}{instead} on {on}"
         )
@@ -211,7 +226,10 @@ def named(registry: Registry, text: str) -> Entry:
     except NotFoundError as error:
         if is_folder or "/" in text:
             raise
-        why = "" if mistyped else f" ({str(error).partition(';')[0]})"
+        if mistyped:
+            why = ""
+        else:
+            why = f" ({str(error).partition(';')[0]})"
         models = f"models: {', '.join([*registry.names(), *RECIPES])}"
         if mistyped:
             raise NotFoundError(f"no model {text!r}{mistyped} {on_hub(text)}; {models}") from None
@@ -246,7 +264,10 @@ def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
     Refuse a change that its fitted numbers forbid.
     """
     # a new prompt has its own default
-    fields = {"period": None, **changes} if "prompt" in changes else changes
+    if "prompt" in changes:
+        fields = {"period": None, **changes}
+    else:
+        fields = changes
     recipe = entry.recipe.replace(**fields)
     if recipe.explicit() == entry.recipe.explicit():
         return entry
@@ -266,7 +287,9 @@ def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
             *(f"{field}={getattr(recipe, field)}" for field in changes if field in differing),
         ]
     )
-    transfer = None if entry.transfer is None else entry.transfer.replace(**fields)
+    transfer = None
+    if entry.transfer is not None:
+        transfer = entry.transfer.replace(**fields)
     return Entry(
         name, recipe, entry.tensors, entry.provenance, transfer=transfer, prompts=entry.prompts
     )
@@ -314,7 +337,8 @@ def backbone_model(model: Model) -> Model:
     name = model.model if isinstance(model, Choice) else model
     if not isinstance(name, str | Path):
         return model
-    registry, name = open_registry(), str(name)
+    registry = open_registry()
+    name = str(name)
     if name in registry.names() or is_recipe(registry, name):
         return model
     if mistyped := _mistyped(registry, name):
@@ -362,7 +386,10 @@ def open_model(
     if isinstance(model, Choice) and model.model is None and model.changes.keys() != {"backbone"}:
         plain = f"{entry.recipe.backbone}, {entry.recipe.prompt} {entry.recipe.pooling}"
         if not model.changes:
-            used = f"the default model {DEFAULT}" if entry.name == DEFAULT else plain
+            if entry.name == DEFAULT:
+                used = f"the default model {DEFAULT}"
+            else:
+                used = plain
             note(f"using {used}; choose another with `model` NAME")
         elif not entry.tensors:  # the changes leave nothing of the default entry
             note(
@@ -418,14 +445,17 @@ def similarity(
         >>> bool(near > pc.similarity("A dog runs.", "Prices fell."))
         True
     """
-    left, right = check_texts(first), check_texts(second)
+    left = check_texts(first)
+    right = check_texts(second)
     if len(left) != len(right):
         raise UsageError(
             f"{len(left)} and {len(right)} sentences do not make pairs; give two lists of one"
             " length"
         )
     cosines = cosines_of_pairs(open_model(model), left, right)
-    return float(cosines[0]) if isinstance(first, str) else cosines
+    if isinstance(first, str):
+        return float(cosines[0])
+    return cosines
 
 
 def cosines_of_pairs(

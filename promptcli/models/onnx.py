@@ -34,7 +34,9 @@ from promptcli.models import sentence_transformers_format
 from promptcli.models.entries import Entry
 from promptcli.models.sentence_transformers_format import Exported, InexactError
 
-MODEL, SMALL, OPENVINO = "model.onnx", "model_int8.onnx", "openvino_model.xml"
+MODEL = "model.onnx"
+SMALL = "model_int8.onnx"
+OPENVINO = "openvino_model.xml"
 
 #: Sentences that the ranges of static 8-bit activations are measured on, and at least so many that
 #: a loss is.
@@ -87,13 +89,14 @@ class EncoderGraph(nn.Module):
         )
         places = range(encoder.max_length - encoder.template.length + 1)
         with torch.no_grad():
-            self.biases = (
-                encoder.biases.at(np.array(places)) if encoder.denoising.place != "none" else None
-            )
+            self.biases = None
+            if encoder.denoising.place != "none":
+                self.biases = encoder.biases.at(np.array(places))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Return (n, d) float32 from ids and mask, both (n, t) int64."""
-        encoder, lengths = self.encoder, attention_mask.sum(1)
+        encoder = self.encoder
+        lengths = attention_mask.sum(1)
         slots = [
             lengths + place if place < 0 else torch.full_like(lengths, place)
             for place in encoder.template.masks
@@ -120,7 +123,8 @@ class EncoderGraph(nn.Module):
 
 
 _OPSET = 20
-_INPUTS, _OUTPUT = ("input_ids", "attention_mask"), "sentence_embedding"
+_INPUTS = ("input_ids", "attention_mask")
+_OUTPUT = "sentence_embedding"
 _ROWS = 32  # sentences of a batch
 
 
@@ -154,7 +158,8 @@ def export_openvino(_: Entry, encoder: Encoder, folder: Path) -> Exported:
 
 def write_graph(encoder: Encoder, folder: Path) -> list[str]:
     """Write graph and tokenizer; return the differences from the encoder."""
-    graph, definition = EncoderGraph(encoder), sentence_transformers_format.with_template(encoder)
+    graph = EncoderGraph(encoder)
+    definition = sentence_transformers_format.with_template(encoder)
     ids = torch.tensor(
         [[*encoder.template.left, encoder.backbone.tokenizer.pad, *encoder.template.right]] * 2
     )
@@ -179,7 +184,9 @@ def write_graph(encoder: Encoder, folder: Path) -> list[str]:
         "stride": 0,
     }
     save_tokenizer(encoder.backbone, folder, {**definition, "truncation": cut}, encoder.max_length)
-    return [sentence_transformers_format.TYPED] if encoder.recipe.period else []
+    if encoder.recipe.period:
+        return [sentence_transformers_format.TYPED]
+    return []
 
 
 def import_openvino() -> Any:

@@ -69,7 +69,8 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
         "default_prompt_name": encoder.default_prompt_name,
         "similarity_fn_name": "cosine",
     }
-    encoder = encoder.prompted("") if texts else encoder
+    if texts:
+        encoder = encoder.prompted("")
     pooling, weights = _pooling_modules(encoder)
     if not encoder.texts.counted:
         pooling[-1].config["include_prompt"] = False
@@ -110,7 +111,8 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
 
 def _pooling_modules(encoder: Encoder) -> tuple[list[Module], str]:
     states, _, spec = encoder.pooling.spec.partition("/")
-    width, last = encoder.backbone.width, encoder.backbone.n_layers
+    width = encoder.backbone.width
+    last = encoder.backbone.n_layers
     kinds = [
         "avg" if kind == "mask" else kind
         for kind in (split_spec(weights)[0] for weights in spec.split("+"))
@@ -135,7 +137,9 @@ def _pooling_modules(encoder: Encoder) -> tuple[list[Module], str]:
 
 
 def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], dict[int, Tensor]]:
-    backbone, template, prompt = encoder.backbone, encoder.template, encoder.prompt
+    backbone = encoder.backbone
+    template = encoder.template
+    prompt = encoder.prompt
     if type(prompt) not in (Prompt, SoftTemplate):
         raise InexactError(
             f"prompt {prompt.spec.partition(':')[0]!r} is more than tokens around the sentence"
@@ -147,15 +151,22 @@ def _template_tokens(encoder: Encoder, *, read: bool) -> tuple[dict[str, Any], d
         )
     definition = tokenizer_definition(backbone)
     names = [f"[promptcli-{number}]" for number in range(len(soft))] + ([_READ] if read else [])
-    ids = sentence_transformers_format.add_tokens(definition, names) if names else []
+    if names:
+        ids = sentence_transformers_format.add_tokens(definition, names)
+    else:
+        ids = []
     whole = [*template.prefix, *template.suffix]
-    rows = dict(zip(ids, prompt.tensors()[SOFT], strict=False)) if soft else {}
+    if soft:
+        rows = dict(zip(ids, prompt.tensors()[SOFT], strict=False))
+    else:
+        rows = {}
     places = [*soft, *([template.masks[(encoder.pooling.needs.slot or 1) - 1]] if read else [])]
     if read:
         rows[ids[-1]] = backbone.token_rows[backbone.tokenizer.mask].detach()
     for place, token in zip(places, ids, strict=True):
         whole[place] = token
-    left, right = whole[: len(template.prefix)], whole[len(template.prefix) :]
+    left = whole[: len(template.prefix)]
+    right = whole[len(template.prefix) :]
     return sentence_transformers_format.with_template(
         encoder, definition, left=left, right=right
     ), rows
@@ -167,8 +178,10 @@ def _compare_ids(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list[
         sentence_transformers_format.TOO_LONG,
         sentence_transformers_format.BLANK,
     ]
-    theirs, inputs = whole_inputs(folder, probes, encoder.max_length), encoder.inputs(probes)
-    left, right = len(encoder.template.prefix), len(encoder.template.suffix)
+    theirs = whole_inputs(folder, probes, encoder.max_length)
+    inputs = encoder.inputs(probes)
+    left = len(encoder.template.prefix)
+    right = len(encoder.template.suffix)
     same = [
         len(ids) == len(ours) and ids[left : len(ids) - right] == ours[left : len(ours) - right]
         for ids, ours in zip(theirs, inputs.rows, strict=True)
@@ -211,13 +224,16 @@ def save_encoder(
     if encoder.backbone.dtype != torch.float32:
         encoder = open_model(entry, device="cpu", dtype="float32")
     check_shareable(encoder)
-    own, tensors = encoder.backbone, encoder.tensors()
+    own = encoder.backbone
+    tensors = encoder.tensors()
     known: dict[
         str, str
     ] = {}  # hashes of an unchanged backbone's weights as written here and as loaded
     notes: tuple[str, ...] = ()
     probes = [*sentence_transformers_format.PROBES]
-    reason: str | None = f"the backbone {backbone} is not in it" if backbone else None
+    reason: str | None = None
+    if backbone:
+        reason = f"the backbone {backbone} is not in it"
     if backbone is None:
         try:
             notes, probes = write_modules(encoder, folder)

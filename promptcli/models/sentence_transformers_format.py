@@ -92,11 +92,10 @@ def check_parity(ours: np.ndarray, theirs: np.ndarray, tool: str) -> float:
     """
     theirs = np.asarray(theirs, dtype=np.float32)
     nonzero = theirs.any(axis=1)
-    lowest = (
-        lowest_cosine(ours[nonzero], theirs[nonzero])
-        if ours.shape == theirs.shape
-        else float("nan")
-    )
+    if ours.shape == theirs.shape:
+        lowest = lowest_cosine(ours[nonzero], theirs[nonzero])
+    else:
+        lowest = float("nan")
     if not lowest >= LEAST_COSINE:
         why = f"lowest cosine {lowest:.6f}, shapes {theirs.shape} and {ours.shape}"
         raise CheckFailedError(
@@ -109,10 +108,8 @@ AROUND = "⊢⊢⊢"  #: put in front of every text by exports without another p
 
 _PERIOD = r"""(?<=[^.?"'⊢])\z"""  # the end of a text that has no end mark; no text has no end
 # AROUND itself is normalised too, and stays unchanged
-_START, _END = (
-    rf"\A(?!{AROUND})",
-    r"(?<!⊢)\z",
-)
+_START = rf"\A(?!{AROUND})"
+_END = r"(?<!⊢)\z"
 
 #: Text rules as replacements of a pattern by a text, in order.
 _RULES: dict[str, tuple[tuple[str, str], ...]] = {"prompteol": (('"', "'"), (r"\?\z", "."))}
@@ -134,16 +131,13 @@ def with_template(
     sentence's, so that truncation cuts the sentence only. The normalizer adds the period and the
     characters that touch [X]; if ``marked``, ``AROUND`` in front of every text.
     """
-    changed = (
-        tokenizer_definition(encoder.backbone)
-        if definition is None
-        else copy.deepcopy(dict(definition))
-    )
-    template, rule, name = (
-        encoder.template,
-        text_rule(encoder.recipe.text_rule),
-        encoder.recipe.text_rule,
-    )
+    if definition is None:
+        changed = tokenizer_definition(encoder.backbone)
+    else:
+        changed = copy.deepcopy(dict(definition))
+    template = encoder.template
+    rule = text_rule(encoder.recipe.text_rule)
+    name = encoder.recipe.text_rule
     before, after = template.pieces(["\0"], False)[0].split("\0")
     steps: list[dict[str, Any]] = []
     if rule.strips:
@@ -301,7 +295,8 @@ def _of_map(transform: Transform, width: int) -> list[Module] | None:
     with torch.inference_mode():
         bias = function(torch.zeros(1, width))[0]
         slope = (function(torch.eye(width) * _FAR) - bias) / _FAR
-        wanted, affine = function(random), random @ slope + bias
+        wanted = function(random)
+        affine = random @ slope + bias
     if (wanted - affine).abs().max() > _CLOSE * wanted.abs().max():
         return None
     return [_dense(slope.T, bias.clone())]
@@ -354,19 +349,22 @@ def write_static(encoder: Encoder, folder: Path) -> tuple[str, ...]:
         raise InexactError("word vectors have their own tokenizer, which no tokenizer.json holds")
     if type(encoder.prompt) is not Prompt or encoder.denoising.place != "none":
         raise InexactError("learned prompts and denoising are not rows of words")
-    backbone, template = encoder.backbone, encoder.template
+    backbone = encoder.backbone
+    template = encoder.template
     base = (
         (backbone.token_rows if encoder.pooling.needs.static else backbone.head.rows)
         .detach()
         .float()
         .cpu()
     )
-    matrix, bias = torch.eye(base.size(1)), torch.zeros(base.size(1))
+    matrix = torch.eye(base.size(1))
+    bias = torch.zeros(base.size(1))
     for layer in layers_of(encoder):
         if layer.config.get("activation_function") != IDENTITY:
             raise InexactError("a table of words can only hold transforms that are affine maps")
         weight, shift = layer.tensors.values()
-        matrix, bias = matrix @ weight.T, bias @ weight.T + shift
+        matrix = matrix @ weight.T
+        bias = bias @ weight.T + shift
     rows = base @ matrix + bias
     around = [*template.prefix, *template.suffix]
     definition = with_template(encoder, marked=bool(around))

@@ -29,7 +29,8 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
 
     @max_seq_length.setter
     def max_seq_length(self, tokens: int) -> None:
-        encoder, recipe = self.encoder, self.encoder.recipe.replace(max_length=tokens)
+        encoder = self.encoder
+        recipe = self.encoder.recipe.replace(max_length=tokens)
         self.encoder = Encoder(recipe, encoder.backbone, encoder.tensors(), prompts=encoder.texts)
 
     @property

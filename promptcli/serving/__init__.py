@@ -74,7 +74,10 @@ def serve(
         service = Service(opened, searched, settings, normalize=normalize, key=key, threads=threads)
         server = make_server(make_app(service), service)
         shown = ", ".join([*opened, *(f"index {name}" for name in searched)])
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        if ":" in settings.host:
+            host = f"[{settings.host}]"
+        else:
+            host = settings.host
         note(f"serving {shown} at http://{host}:{listening.getsockname()[1]}")
         server.run([listening])
     if server.force_exit:
@@ -109,7 +112,9 @@ def _models(models: "Sequence[Model]") -> "dict[str, Encoder]":
     def name(model: "Model") -> str:
         if isinstance(model, Choice) and model.model:
             return model.model
-        return str(model) if isinstance(model, str | Path) else entry_of(model).name
+        if isinstance(model, str | Path):
+            return str(model)
+        return entry_of(model).name
 
     named = {name(model): model for model in models}
     if len(named) < len(models):

@@ -43,7 +43,9 @@ _QUERIES = 64
 #: stays here.
 _PIECE = 1 << 16
 #: Most characters of a number of a vector in JSON, and in base64, and those around a vector.
-_FLOAT, _BASE64, _ROW = 22, 16 / 3, 60
+_FLOAT = 22
+_BASE64 = 16 / 3
+_ROW = 60
 #: Most hits of a query.
 _MOST_HITS = 1000
 #: On every answer.
@@ -112,7 +114,8 @@ async def embeddings(service: Service, request: Request) -> Response:
         encoder = service.in_role(encoder, body.input_type)
     encoded = await service.encode(request, encoder, texts)
     vectors = encoded.vectors[:, :width]
-    vectors = unit(vectors) if service.normalize else vectors
+    if service.normalize:
+        vectors = unit(vectors)
     if body.encoding_format == "base64":
         rows: list[Any] = [
             base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors
@@ -138,11 +141,10 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
     if dimensions is None:
         return encoder.width
     ordered = bool(encoder.transforms) and encoder.transforms[-1].ordered
-    allowed = (
-        f"1 to {encoder.width}"
-        if ordered
-        else ", ".join(map(str, [*encoder.recipe.dims, encoder.width]))
-    )
+    if ordered:
+        allowed = f"1 to {encoder.width}"
+    else:
+        allowed = ", ".join(map(str, [*encoder.recipe.dims, encoder.width]))
     if dimensions not in (*encoder.recipe.dims, encoder.width) and not (
         ordered and 1 <= dimensions <= encoder.width
     ):
@@ -157,7 +159,10 @@ def _width(encoder: Encoder, dimensions: int | None) -> int:
 
 
 def _headers(encoder: Encoder, encoded: Encoded | None) -> dict[str, str]:
-    cut = 0 if encoded is None else int(np.count_nonzero(encoded.truncated))
+    if encoded is None:
+        cut = 0
+    else:
+        cut = int(np.count_nonzero(encoded.truncated))
     return {
         "X-Encoder-Fingerprint": encoder.fingerprint,
         **({"X-Truncated-Texts": str(cut)} if cut else {}),
@@ -191,7 +196,9 @@ async def search(service: Service, request: Request) -> Response:
     if body.hybrid and body.lexical:
         raise RequestError(400, "hybrid and lexical are two rankings; give one", param="hybrid")
     index = await service.index(request, body.index)
-    encoded = None if body.lexical else await service.encode(request, index.queries, queries)
+    encoded = None
+    if not body.lexical:
+        encoded = await service.encode(request, index.queries, queries)
     asked = _Asked(index.vectors, body, queries, None if encoded is None else encoded.vectors)
     results = list[msgspec.Raw]()
     size = 0
@@ -201,7 +208,10 @@ async def search(service: Service, request: Request) -> Response:
         size += sum(map(len, found))
         service.hold(request, sum(map(len, found)))
         done = start + len(found)
-        fewer = f"give fewer than {done:,} queries, or a lower k" if done > 1 else "give a lower k"
+        if done > 1:
+            fewer = f"give fewer than {done:,} queries, or a lower k"
+        else:
+            fewer = "give a lower k"
         service.check_answer(size, "k", fewer)
         results += map(msgspec.Raw, found)
     return answer({"results": results}, headers=_headers(index.queries, encoded))
@@ -226,7 +236,9 @@ class _Asked:
             self.allowed = self.index.allowed(self.body.where, go_on)
         some = slice(start, start + _QUERIES)
         queries = self.queries[some]
-        vectors = None if self.vectors is None else self.vectors[some]
+        vectors = None
+        if self.vectors is not None:
+            vectors = self.vectors[some]
         words = queries if self.body.hybrid or self.body.lexical else None
         results = []
         for query, nearest in zip(
@@ -257,7 +269,8 @@ class _Asked:
 async def similarity(service: Service, request: Request) -> Response:
     """Answer ``POST /similarity``: the cosine of two texts, or of each pair of two lists."""
     body = await service.read(request, SimilarityRequest)
-    left, right = service.texts(body.a, "a"), service.texts(body.b, "b")
+    left = service.texts(body.a, "a")
+    right = service.texts(body.b, "b")
     if len(left) != len(right):
         raise RequestError(
             400,
@@ -341,16 +354,16 @@ def make_app(service: Service) -> ASGIApp:
 
 async def _error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
-        status, message, headers = error.status_code, error.detail, error.headers
+        status = error.status_code
+        message = error.detail
+        headers = error.headers
         if not isinstance(error, RequestError):  # Starlette's: no such path or method
             paths = ", ".join(path for _, path in ROUTES)
             message = f"{request.method} {request.url.path[:80]} is not served; paths: {paths}"
     else:
         status = next(status for kind, status in _STATUSES.items() if isinstance(error, kind))
-        message, headers = (
-            "the server failed; its log has the error" if status == 500 else str(error),
-            None,
-        )
+        message = "the server failed; its log has the error" if status == 500 else str(error)
+        headers = None
     kind = {429: "rate_limit_error", 500: "server_error"}.get(status, "invalid_request_error")
     fields = {name: getattr(error, name, None) for name in ("param", "code")}
     return answer(
@@ -366,7 +379,8 @@ class _Guard:
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app, self._service = app, service
+        self._app = app
+        self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -380,7 +394,8 @@ class _Guard:
                 headers.setdefault("Content-Security-Policy", _POLICY)
                 if self._service.stopping:
                     headers["Connection"] = "close"
-            body, start = message.get("body", b""), 0
+            body = message.get("body", b"")
+            start = 0
             # the next one is sent once the client has taken most of the last
             while len(body) - start > _PIECE:
                 await send({**message, "body": body[start : start + _PIECE], "more_body": True})
@@ -406,7 +421,8 @@ class _Guard:
     def _refusal(self, scope: Scope) -> RequestError | None:
         if scope["path"] in _OPEN:
             return None
-        wanted, given = self._service.authorization, Headers(scope=scope).get("authorization", "")
+        wanted = self._service.authorization
+        given = Headers(scope=scope).get("authorization", "")
         if wanted is not None and not hmac.compare_digest(given.encode(), wanted):
             message = "wrong or missing API key; send Authorization: Bearer KEY"
             return RequestError(401, message, headers={"WWW-Authenticate": "Bearer"})

@@ -115,7 +115,8 @@ class Connection(H11Protocol):
         """Close the connection if its client has sent no request, or has taken nothing of its
         answer, for too long.
         """
-        now, unsent = self.loop.time(), self.transport.get_write_buffer_size()
+        now = self.loop.time()
+        unsent = self.transport.get_write_buffer_size()
         if unsent != self._unsent or not unsent:
             self._taken = now
         self._unsent = unsent
@@ -166,7 +167,8 @@ class Server(uvicorn.Server):
             loop.default_exception_handler(context)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.force_exit, self._service.stopping = self._service.stopping, True
+        self.force_exit = self._service.stopping
+        self._service.stopping = True
         closing = threading.Timer(_CLOSING_SECONDS, setattr, (self, "should_exit", True))
         closing.daemon = True
         closing.start()

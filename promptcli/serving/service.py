@@ -44,7 +44,8 @@ _MESSAGE = 200
 #: Characters of a round; a text counts ``_PER_TEXT`` more, and ``_LONGEST`` at most, because models
 #: cut longer ones.
 ROUND = 1 << 17
-_PER_TEXT, _LONGEST = 16, 4096
+_PER_TEXT = 16
+_LONGEST = 4096
 
 
 class RequestError(HTTPException):
@@ -60,7 +61,8 @@ class RequestError(HTTPException):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(status, message, headers)
-        self.param, self.code = param, code
+        self.param = param
+        self.code = code
 
 
 @dataclass(eq=False)
@@ -123,7 +125,8 @@ class Batcher:
 
     async def _encode(self, encoder: Encoder, turns: "list[_Turn]") -> Exception | None:
         """Encode texts and hand out their rows; return what was raised instead."""
-        texts, jobs = [text for _, text in turns], [job for job, _ in turns]
+        texts = [text for _, text in turns]
+        jobs = [job for job, _ in turns]
         try:
             encoding = asyncio.get_running_loop().run_in_executor(
                 self._thread, encoder.encode_report, texts
@@ -200,8 +203,10 @@ class Service:
         key: str | None = None,  # required of every request except the page and ``/health``
         threads: int | None = None,  # of a search
     ) -> None:
-        self.models, self.indexes = dict(models), dict(indexes or {})
-        self.settings, self.normalize = settings or ServeSettings(), normalize
+        self.models = dict(models)
+        self.indexes = dict(indexes or {})
+        self.settings = settings or ServeSettings()
+        self.normalize = normalize
         self.authorization = f"Bearer {key}".encode() if key else None  #: required of a request
         for encoder in (*self.models.values(), *(index.encoder for index in self.indexes.values())):
             assert encoder.fingerprint and encoder.width  # computed before the first request
@@ -218,7 +223,9 @@ class Service:
         ] = {}  #: stamps of indexes that could not be read anew
         self.batcher = Batcher(self.settings)
         # FAISS keeps the number of threads for each thread that calls it
-        prepare = None if threads is None else functools.partial(faiss.omp_set_num_threads, threads)
+        prepare = None
+        if threads is not None:
+            prepare = functools.partial(faiss.omp_set_num_threads, threads)
         self._thread = Worker(prepare)
         #: one encoder for each role, so that requests share batches
         self.in_role = functools.cache(_in_role)
@@ -237,11 +244,10 @@ class Service:
         if name is None and self.indexes:
             name = next(iter(self.indexes))
         if name not in self.indexes:
-            valid = (
-                f"valid: {', '.join(self.indexes)}"
-                if self.indexes
-                else "start the server with an index"
-            )
+            if self.indexes:
+                valid = f"valid: {', '.join(self.indexes)}"
+            else:
+                valid = "start the server with an index"
             raise RequestError(
                 404, f"index {name!r} is not served; {valid}", param="index", code="index_not_found"
             )
@@ -257,7 +263,8 @@ class Service:
 
     async def _renew(self, request: Request, name: str) -> None:
         """Read an index that another has replaced; if that fails, the old one goes on answering."""
-        index, stamp = self.indexes[name], self.indexes[name].replaced_by()
+        index = self.indexes[name]
+        stamp = self.indexes[name].replaced_by()
         try:
             self.indexes[name] = await self.work(request, lambda go_on: index.read_again())
         except (PromptcliError, OSError) as error:
@@ -316,7 +323,10 @@ class Service:
 
     def texts(self, value: Any, param: str) -> list[str]:
         """Return a text or a list of texts as a list, each within the limits."""
-        texts = value if isinstance(value, list) else [value]
+        if isinstance(value, list):
+            texts = value
+        else:
+            texts = [value]
         refused = functools.partial(RequestError, 400, param=param)
         if not texts:
             raise refused(f"{param} is empty; give a text or a list of texts")
@@ -396,7 +406,8 @@ async def _unless_left(request: Request, work: Awaitable[Result]) -> Result:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
-    task, left = asyncio.ensure_future(work), asyncio.create_task(disconnected())
+    task = asyncio.ensure_future(work)
+    left = asyncio.create_task(disconnected())
     try:
         await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():

@@ -30,14 +30,18 @@ class Cache:
     """
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
-        self._folder, self._fresh = folder, fresh
+        self._folder = folder
+        self._fresh = fresh
         self._written: set[Path] = set()
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         document = self._read(
             key, ".json", lambda path: json.loads(path.read_text(encoding="utf-8"))
         )
-        return None if document is None else document["kept"]
+        if document is None:
+            return None
+        kept: dict[str, Any] = document["kept"]
+        return kept
 
     def put(self, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         if self._is_kept:
@@ -120,7 +124,9 @@ class CosineTable:
     def get(self, template: str, pairs: NDArray[np.intp]) -> NDArray[np.float64] | None:
         """Return the cosines (p,) of a template on the pairs with these numbers (p,), or None."""
         cosines = self._rows.get((template, _subset(pairs)), [])
-        return np.array(cosines) if len(cosines) == len(pairs) else None
+        if len(cosines) == len(pairs):
+            return np.array(cosines)
+        return None
 
     def put(self, template: str, pairs: NDArray[np.intp], cosines: NDArray[np.float64]) -> None:
         """Append the cosines of a template on these pairs."""

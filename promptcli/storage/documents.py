@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,7 +90,11 @@ def _check_values(value: Any) -> None:
             raise ValueError(
                 "it holds a number that is not finite, or an integer of more than 64 bits"
             )
-        items = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        items: Iterable[Any] = ()
+        if isinstance(item, dict):
+            items = item.values()
+        elif isinstance(item, list):
+            items = item
         waiting += [(each, depth + 1) for each in items]
 
 
@@ -125,6 +129,11 @@ def to_json(document: Any, *, indent: int | None = 2) -> str:
 
 def shown(value: Any) -> str:
     """Return a value for a message: shortened, printable."""
-    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    if isinstance(value, str) and not value.isprintable():
+        text = ascii(value)
+    else:
+        text = repr(value)
     text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    if len(text) <= _SHOWN:
+        return text
+    return f"{text[: _SHOWN - 3]}..."

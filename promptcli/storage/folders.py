@@ -85,7 +85,10 @@ def atomic_folder(target: Path, *, marker: str, force: bool) -> Iterator[Path]:
     def check() -> None:
         ours = (target / marker).is_file()
         if target.exists() and not (force and ours):
-            why = ", or give `force`" if ours else f" (it holds no {marker})"
+            if ours:
+                why = ", or give `force`"
+            else:
+                why = f" (it holds no {marker})"
             raise UsageError(f"`output` {target} exists; choose another name{why}")
 
     restore(target)

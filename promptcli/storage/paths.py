@@ -25,6 +25,7 @@ def is_below(path: Path, folder: Path) -> bool:
     The hub's cache keeps the files of its folders, which are in ``snapshots``, next to them, in
     ``blobs``.
     """
-    real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    real = Path(os.path.realpath(path))
+    root = Path(os.path.realpath(folder))
     blobs = [parent.parent / "blobs" for parent in root.parents if parent.name == "snapshots"]
     return any(real.is_relative_to(place) for place in (root, *blobs))

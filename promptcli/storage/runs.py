@@ -36,7 +36,8 @@ class RunFolder:
 
     def __init__(self, folder: Path, identity: str = "run.json") -> None:
         self.folder = folder
-        self._identity, self._given = folder / identity, folder / "given.json"
+        self._identity = folder / identity
+        self._given = folder / "given.json"
         #: there while a process works on the run
         self.lock = folder.with_name(f".{folder.name}.lock")
 
@@ -109,10 +110,8 @@ class RunFolder:
         stored = self.identity
         for field in {**wanted, **stored}:
             if stored.get(field) != wanted.get(field):
-                was, now = (
-                    f"{field.replace('_', '-')} {shown(stored.get(field))}",
-                    shown(wanted.get(field)),
-                )
+                was = f"{field.replace('_', '-')} {shown(stored.get(field))}"
+                now = shown(wanted.get(field))
                 raise UsageError(
                     f"the run in {name} was started with {was}, not {now}; give that, {elsewhere}"
                 )
@@ -165,7 +164,8 @@ def load_state(
     }
     try:
         with safe_open(path, framework="pt") as file, torch.no_grad():
-            metadata, stored = file.metadata(), set(file.keys())
+            metadata = file.metadata()
+            stored = set(file.keys())
             for name, parameter in parameters.items():
                 parameter.copy_(file.get_tensor(f"weight.{name}"))
                 # it never had a gradient, as a pooler that nothing reads
@@ -214,9 +214,8 @@ def _damage_named(path: Path) -> Iterator[None]:
 
 
 def _lines(path: Path, until: float) -> list[str]:
-    lines = (
-        path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        if path.is_file()
-        else []
-    )
+    if path.is_file():
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    else:
+        lines = []
     return [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= until]

@@ -56,5 +56,8 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except SafetensorError as error:
         match = re.search(r"(?:code:|os error) (\d+)", str(error))
-        number = int(match[1]) if match else errno.EIO
+        if match:
+            number = int(match[1])
+        else:
+            number = errno.EIO
         raise OSError(number, os.strerror(number), str(path)) from None

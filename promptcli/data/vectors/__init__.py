@@ -160,20 +160,17 @@ def read_vectors(path: Path | str) -> Vectors:
         raise CheckFailedError(f"{path}: {described}; embed again, or delete the manifest")
     ids, texts, matrix = form.read(path)
     if manifest is not None:
-        width = (
-            -(-manifest.dim // 8)
-            if PRECISIONS[manifest.settings.precision].packed
-            else manifest.dim
-        )
+        if PRECISIONS[manifest.settings.precision].packed:
+            width = -(-manifest.dim // 8)
+        else:
+            width = manifest.dim
         if matrix.shape[1:] != (width,):
             raise CheckFailedError(
                 f"{path}: its manifest says {manifest.dim:,} dimensions, its shape is"
                 f" {matrix.shape}"
             )
-        precision, ranges = (
-            manifest.settings.precision,
-            np.array(manifest.report.ranges or np.zeros((2, manifest.dim))),
-        )
+        precision = manifest.settings.precision
+        ranges = np.array(manifest.report.ranges or np.zeros((2, manifest.dim)))
         stored = matrix.astype(PRECISIONS[precision].dtype, copy=False)
         matrix = Quantized(stored, precision, as_floats(ranges)).restore()
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or 0 in matrix.shape:
@@ -185,11 +182,9 @@ def read_vectors(path: Path | str) -> Vectors:
 def read_manifest(path: Path) -> VectorManifest | None:
     """Return the manifest of a vector file, or None if it has none."""
     file = manifest_path(path)
-    return (
-        read_document(file, VectorManifest, hint="embed again with `force`")
-        if file.is_file()
-        else None
-    )
+    if file.is_file():
+        return read_document(file, VectorManifest, hint="embed again with `force`")
+    return None
 
 
 def written_before(path: Path, file: Path, settings: EmbedSettings) -> VectorManifest | None:

@@ -31,10 +31,12 @@ COLUMN = "embedding"
 #: The metadata key under which a part of a folder describes itself.
 ABOUT = b"promptcli"
 #: Rows of a Parquet file held at once; rows formatted as JSON at once.
-BLOCK, _JSON_ROWS = 16_384, 512
+BLOCK = 16_384
+_JSON_ROWS = 512
 #: Least number of row groups that a sample comes from, and least ratio of their rows to those
 #: drawn.
-_GROUPS, _SPARSE = 64, 4
+_GROUPS = 64
+_SPARSE = 4
 
 
 class Sink:
@@ -121,7 +123,10 @@ class _NpySink(Sink):
     """
 
     def __init__(self, file: BinaryIO, width: int) -> None:
-        self._file, self._width, self._rows, self._dtype = file, width, 0, np.dtype("<f4")
+        self._file = file
+        self._width = width
+        self._rows = 0
+        self._dtype = np.dtype("<f4")
         self._write_header()
 
     def _write_header(self) -> None:
@@ -135,7 +140,8 @@ class _NpySink(Sink):
         self._file.write(header.getvalue())
 
     def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
-        self._dtype, self._width = vectors.dtype.newbyteorder("<"), vectors.shape[1]
+        self._dtype = vectors.dtype.newbyteorder("<")
+        self._width = vectors.shape[1]
         self._file.write(np.ascontiguousarray(vectors, dtype=self._dtype).data)
         self._rows += len(vectors)
 
@@ -258,9 +264,11 @@ class ParquetRows:
     """
 
     def __init__(self, files: Iterable[Path] | Mapping[Path, BinaryIO]) -> None:
-        self._files: Mapping[Path, BinaryIO | None] = (
-            files if isinstance(files, Mapping) else dict.fromkeys(files)
-        )
+        self._files: Mapping[Path, BinaryIO | None]
+        if isinstance(files, Mapping):
+            self._files = files
+        else:
+            self._files = dict.fromkeys(files)
         self._groups: list[_Group] = []
         layouts: dict[Path, tuple[list[str], int]] = {}
         row = 0
@@ -341,8 +349,13 @@ class ParquetRows:
                 }
                 _check_texts(values.get("text"), where)
                 numbers = range(row, row + len(batch))
-                ids = _ids_of(values["id"], row, group.path) if "id" in values else numbers
-                cells = batch.column(CELLS) if CELLS in self._columns else None
+                if "id" in values:
+                    ids = _ids_of(values["id"], row, group.path)
+                else:
+                    ids = numbers
+                cells = None
+                if CELLS in self._columns:
+                    cells = batch.column(CELLS)
                 yield Block(vectors, ids, values.get("text"), row, cells)
                 row += len(batch)
 
@@ -352,14 +365,16 @@ def columns_of(file: Any, path: Path) -> list[str]:
     sorted.
     """
     names = file.schema_arrow.names
-    cells = (
-        {CELLS}
-        if CELLS in names and str(file.schema_arrow.field(CELLS).type).startswith("map<")
-        else set[str]()
-    )
+    if CELLS in names and str(file.schema_arrow.field(CELLS).type).startswith("map<"):
+        cells = {CELLS}
+    else:
+        cells = set[str]()
     columns = sorted(({"id", "text", COLUMN} | cells).intersection(names))
     if COLUMN not in names or len(columns) < sum(name in columns for name in names):
-        fault = f"no column {COLUMN!r}" if COLUMN not in names else "several columns with one name"
+        if COLUMN not in names:
+            fault = f"no column {COLUMN!r}"
+        else:
+            fault = "several columns with one name"
         raise UsageError(f"{path}: {fault}; columns: {', '.join(names)}")
     return columns
 
@@ -369,13 +384,20 @@ def rows_of(column: Any, where: str) -> Floats:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    types, kind = pa.types, column.type
+    types = pa.types
+    kind = column.type
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     of_numbers = is_list and (
         types.is_floating(kind.value_type) or types.is_integer(kind.value_type)
     )
-    lengths = set(pc.list_value_length(column).to_pylist()) if of_numbers else set()
-    values = column.flatten() if of_numbers else column
+    if of_numbers:
+        lengths = set(pc.list_value_length(column).to_pylist())
+    else:
+        lengths = set()
+    if of_numbers:
+        values = column.flatten()
+    else:
+        values = column
     if len(lengths) != 1 or lengths & {None, 0} or values.null_count:
         raise UsageError(
             f"{where}: {COLUMN!r} is not a list of numbers of the same length in every row"

@@ -151,11 +151,10 @@ def counted_inputs(
     """
     if is_part_folder(folder):
         return check_same(read_parts_manifest(folder).inputs, names, str(folder))
-    held = (
-        {path.name for path in folder.iterdir() if path.name[0] != "."}
-        if folder.is_dir()
-        else set()
-    )
+    if folder.is_dir():
+        held = {path.name for path in folder.iterdir() if path.name[0] != "."}
+    else:
+        held = set()
     if held and MANIFEST not in held:  # else another process has just begun it
         raise UsageError(f"{folder} holds other files (no {MANIFEST}); give a new folder")
     fields = ColumnChoice(settings.text_field, settings.id_field)

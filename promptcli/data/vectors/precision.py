@@ -142,7 +142,10 @@ def quantize(vectors: Floats, precision: str, ranges: Floats | None = None) -> Q
     vectors = np.asarray(vectors, dtype=np.float32)
     if vectors.ndim != 2 or 0 in vectors.shape:
         raise UsageError(f"vectors of shape {vectors.shape} are not allowed; give (n, d)")
-    ranges = ranges_of(vectors) if ranges is None else np.asarray(ranges, dtype=np.float32)
+    if ranges is None:
+        ranges = ranges_of(vectors)
+    else:
+        ranges = np.asarray(ranges, dtype=np.float32)
     if ranges.shape != (2, vectors.shape[1]):
         raise UsageError(
             f"ranges of shape {ranges.shape} are not those of vectors of shape {vectors.shape}"

@@ -171,7 +171,10 @@ class Mask(AtSlot):
                 " from 1"
             )
         self.slot = int(argument)
-        self.spec = "mask" if self.slot == 1 else f"mask:{self.slot}"
+        if self.slot == 1:
+            self.spec = "mask"
+        else:
+            self.spec = f"mask:{self.slot}"
         self.needs = Needs(slot=self.slot)
 
 

@@ -30,7 +30,8 @@ PROMPTS: Table[type[Prompt]] = Table(
         "contrastive": Contrastive,
     },
 )
-_MEAN, _BETWEEN = "mean:", " || "
+_MEAN = "mean:"
+_BETWEEN = " || "
 
 
 def build_prompt(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -> Prompt:

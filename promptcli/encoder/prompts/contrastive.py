@@ -20,7 +20,9 @@ KNOWN_SETTINGS: dict[str, tuple[int, float]] = {
     "Llama-2-7b-hf": (4, 0.5),
     "Meta-Llama-3-8B": (6, 0.25),
 }
-_SHARE, _FACTOR = 4 / 32, 0.5  # layer by depth, and C, for other models: Llama-2-7B's
+# layer by depth, and C, for other models: Llama-2-7B's
+_SHARE = 4 / 32
+_FACTOR = 0.5
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _SPEC = re.compile(rf"(?:([0-9]+):({_NUMBER})(:norm)?:)?(.*?) \|\| (.*)", re.DOTALL)
 

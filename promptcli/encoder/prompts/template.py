@@ -324,4 +324,6 @@ TEXT_RULES = {
 
 def text_rule(name: str | None) -> TextRule:
     """Return the rule of a recipe."""
-    return PLAIN if name is None else look_up("text rule", name, TEXT_RULES)
+    if name is None:
+        return PLAIN
+    return look_up("text rule", name, TEXT_RULES)
