@@ -15,80 +15,66 @@ from promptcli.evaluation.scores import (
     Evaluation,
     Label,
     RetrievalScore,
+    Score,
     SpearmanScore,
 )
 
 #: Tables and lines that are shown one below the other.
 Parts = list[str | Grid]
 Names = Mapping[Label, str]
+#: By encoder, its scores by column.
+Columns = dict[Label, dict[str, Score]]
 
 
 def table_names(labels: Collection[Label]) -> dict[Label, str]:
-    """Return a short name of each encoder that no other one has: its model, its recipe, or both if
-    they differ.
+    """Return a short name of each encoder that no other one has.
 
-    A path is cut to its last part if that tells the models apart.
+    It is the model, the recipe, or both if they differ. A path is cut to its last part if that
+    tells the models apart.
     """
-    rows, ends = Counter(label.model for label in labels), dict[str, set[str]]()
+    encoders_of = Counter(label.model for label in labels)
+    models_of: dict[str, set[str]] = {}
     for label in labels:
-        ends.setdefault(label.end, set()).add(label.model)
+        models_of.setdefault(label.end, set()).add(label.model)
     names: dict[Label, str] = {}
     for label in labels:
-        model = label.end if len(ends[label.end]) == 1 else label.model
+        model = label.end if len(models_of[label.end]) == 1 else label.model
         recipe = label.recipe.removeprefix("pooling=")
-        alone = rows[label.model] == 1 and (label.named or "=" in label.recipe or not label.recipe)
-        names[label] = model if alone else recipe if len(rows) == 1 else f"{model} {recipe}"
+        is_plain = label.named or "=" in label.recipe or not label.recipe
+        if is_plain and encoders_of[label.model] == 1:
+            names[label] = model
+        elif len(encoders_of) == 1:
+            names[label] = recipe
+        else:
+            names[label] = f"{model} {recipe}"
     return names
 
 
 def evaluation_tables(
     evaluation: Evaluation, settings: EvalSettings, *, subsets: bool
 ) -> list[Parts]:
-    """Return the tables of graded pairs and of accuracies as in the papers, other figures one below
-    the other.
-    """
-    rows, missing = evaluation.rows, evaluation.missing
-    names, scored = table_names(rows), {*missing, *(task.name for task in evaluation.tasks)}
-    columns = {label: {score.column: score for score in row} for label, row in rows.items()}
+    """Return the tables of graded pairs and of accuracies as in the papers, then all others."""
+    names = table_names(evaluation.rows)
+    columns: Columns = {}
+    for label, row in evaluation.rows.items():
+        columns[label] = {score.column: score for score in row}
     pairs = [task for task in evaluation.tasks if isinstance(task, STSTask)]
-    tables = list[Parts]()
+    tables: list[Parts] = []
     if pairs:
-        graded = map(str, any_task_names([*missing, *(task.label for task in pairs)]))
-        heads = [name for name in graded if name not in TRANSFER_TASKS]
-        short = {task.label: task for task in pairs if len(task.pairs()) != task.expected_pairs}
-        remarks = [
-            f"* {name}: {len(task.pairs())} pairs, not {task.expected_pairs}: not comparable with"
-            " printed figures"
-            for name, task in short.items()
-        ]
-        papers = list(map(str, TEST_TASKS))
-        tables.append(
-            [*_caption(pairs), *_score_table(names, columns, heads, papers, short), *remarks]
-        )
-    for task in (task for task in pairs if subsets and len(task.subsets) > 1):
-        of_task = {
-            label: getattr(row.get(task.label), "subsets", {}) for label, row in columns.items()
-        }
-        counts = ["pairs", *(str(len(subset)) for subset in task.subsets.values())]
-        cells = [counts, *_figures(names, of_task, list(task.subsets))]
-        tables.append([f"{task.label} by subset", Grid(["", *task.subsets], cells)])
+        tables.append(_pairs_table(pairs, evaluation, names, columns))
+    if subsets:
+        for task in pairs:
+            if len(task.subsets) > 1:
+                tables.append(_subsets_table(task, names, columns))
     if any(isinstance(score, AccuracyScore) for score in evaluation):
-        heads = [name for name in TRANSFER_TASKS if name in scored]
-        caption = (
-            f"{settings.training.caption(settings.seed)}; ± half of the 95% bootstrap interval"
-        )
-        tables.append([caption, *_score_table(names, columns, heads, list(TRANSFER_TASKS))])
-    if others := _other_figures(evaluation, names):
+        tables.append(_accuracy_table(evaluation, settings, names, columns))
+    others = _other_scores(evaluation, names)
+    if others:
         tables.append([Grid(("", "task", "metric", "value", ""), others)])
     if evaluation.comparisons:
         tables.append(_comparison_table(evaluation.comparisons, names))
     if evaluation.refused:
-        lacks = {
-            label: "is not complete" if rows[label] else "has no figures"
-            for label in evaluation.refused
-        }
-        reasons = evaluation.refused.items()
-        tables.append([as_typed(f"{names[label]} {lacks[label]}: {why}") for label, why in reasons])
+        tables.append(_refused_lines(evaluation, names))
     return tables
 
 
@@ -100,109 +86,176 @@ def show_tables(tables: Sequence[Parts]) -> None:
         show(*parts)
 
 
+def _pairs_table(
+    tasks: Sequence[STSTask], evaluation: Evaluation, names: Names, columns: Columns
+) -> Parts:
+    """Lay out the scores on graded pairs; a task of another size than printed is starred."""
+    labels = any_task_names([*evaluation.missing, *(task.label for task in tasks)])
+    heads = [str(name) for name in labels if str(name) not in TRANSFER_TASKS]
+    other_sizes = [task for task in tasks if len(task.pairs()) != task.expected_pairs]
+    starred = [task.label for task in other_sizes]
+    parts = _caption(tasks)
+    parts += _score_table(names, columns, heads, list(map(str, TEST_TASKS)), starred)
+    for task in other_sizes:
+        parts.append(
+            f"* {task.label}: {len(task.pairs())} pairs, not {task.expected_pairs}: not comparable"
+            " with printed figures"
+        )
+    return parts
+
+
+def _subsets_table(task: STSTask, names: Names, columns: Columns) -> Parts:
+    """Lay out the scores on each subset of a task."""
+    rows = {}
+    for label, row in columns.items():
+        rows[label] = getattr(row.get(task.label), "subsets", {})
+    counts = ["pairs"]
+    counts += [str(len(subset)) for subset in task.subsets.values()]
+    lines = _score_lines(names, rows, list(task.subsets))
+    return [f"{task.label} by subset", Grid(["", *task.subsets], [counts, *lines])]
+
+
+def _accuracy_table(
+    evaluation: Evaluation, settings: EvalSettings, names: Names, columns: Columns
+) -> Parts:
+    """Lay out the accuracies of transfer tasks."""
+    known = {*evaluation.missing, *(task.name for task in evaluation.tasks)}
+    heads = [name for name in TRANSFER_TASKS if name in known]
+    training = settings.training.caption(settings.seed)
+    table = _score_table(names, columns, heads, list(TRANSFER_TASKS))
+    return [f"{training}; ± half of the 95% bootstrap interval", *table]
+
+
+def _refused_lines(evaluation: Evaluation, names: Names) -> Parts:
+    """Return why encoders have no scores, or not all."""
+    lines: Parts = []
+    for label, why in evaluation.refused.items():
+        state = "is not complete" if evaluation.rows[label] else "has no figures"
+        lines.append(as_typed(f"{names[label]} {state}: {why}"))
+    return lines
+
+
 def _score_table(
     names: Names,
-    rows: Mapping[Label, Mapping[str, Any]],
+    rows: Columns,
     columns: Sequence[str],
     papers: Sequence[str],
-    short: Collection[str] = (),
+    starred: Collection[str] = (),
 ) -> Parts:
-    """Lay out figures by column, and the average of those of the papers' tasks.
-
-    Tasks in ``short`` are starred.
-    """
+    """Lay out scores by column, and the average of those of the papers' tasks."""
     averaged = [name for name in papers if any(name in row for row in rows.values())]
-    heads = [
-        "",
-        *(column + "*" * (column in short) for column in columns),
-        *["Avg"][: len(averaged)],
-    ]
-    remark = f"Avg: mean of {len(averaged)} of the papers' {len(papers)} tasks"
-    cells = _figures(names, rows, columns, averaged)
-    return [Grid(heads, cells), *([remark] if 0 < len(averaged) < len(papers) else [])]
+    heads = [""]
+    for column in columns:
+        heads.append(f"{column}*" if column in starred else column)
+    if averaged:
+        heads.append("Avg")
+    parts: Parts = [Grid(heads, _score_lines(names, rows, columns, averaged))]
+    if 0 < len(averaged) < len(papers):
+        parts.append(f"Avg: mean of {len(averaged)} of the papers' {len(papers)} tasks")
+    return parts
 
 
-def _figures(
+def _score_lines(
     names: Names,
     rows: Mapping[Label, Mapping[str, Any]],
     columns: Sequence[str],
     averaged: Sequence[str] = (),
 ) -> list[list[str]]:
-    """Return a line of figures for each encoder, dashes for missing ones, and one of half the 95%
-    intervals, if any.
+    """Return a line of scores for each encoder, and one of half the 95% intervals, if any.
+
+    A missing score is a dash.
     """
     lines = []
     for label, row in rows.items():
-        scores = [row.get(column) for column in columns]
-        line = [names[label], *("-" if score is None else f"{score.value:.2f}" for score in scores)]
-        intervals = [getattr(score, "ci95", None) for score in scores]
-        halves = [
-            "",
-            *("" if interval is None else half_interval(interval) for interval in intervals),
-        ]
+        line = [names[label]]
+        halves = [""]
+        for column in columns:
+            score = row.get(column)
+            line.append("-" if score is None else f"{score.value:.2f}")
+            halves.append(_half(score))
         if averaged:
-            # of fewer tasks it could not be compared
-            complete = all(name in row for name in averaged)
-            line.append(f"{average([row[name] for name in averaged]):.2f}" if complete else "-")
+            line.append(_average(row, averaged))
             halves.append("")
-        lines += [line, halves] if any(intervals) else [line]
+        lines.append(line)
+        if any(halves):
+            lines.append(halves)
     return lines
 
 
-def _other_figures(evaluation: Evaluation, names: Names) -> list[list[str]]:
-    cells = []
+def _half(score: Any) -> str:
+    """Return half of a score's 95% interval, empty if it has none."""
+    interval = getattr(score, "ci95", None)
+    return half_interval(interval) if interval else ""
+
+
+def _average(row: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """Return the average of the columns; with one of them missing it could not be compared."""
+    if any(name not in row for name in columns):
+        return "-"
+    return f"{average([row[name] for name in columns]):.2f}"
+
+
+def _other_scores(evaluation: Evaluation, names: Names) -> list[list[str]]:
+    """Return a line for each score that is neither of graded pairs nor an accuracy."""
+    lines = []
     for label, row in evaluation.rows.items():
-        for score in (
-            score for score in row if not isinstance(score, SpearmanScore | AccuracyScore)
-        ):
-            half = "" if score.ci95 is None else half_interval(score.ci95)
-            cells.append([names[label], score.task, score.metric, f"{score.value:.2f}", half])
+        for score in row:
+            if isinstance(score, SpearmanScore | AccuracyScore):
+                continue
+            value = f"{score.value:.2f}"
+            lines.append([names[label], score.task, score.metric, value, _half(score)])
             if isinstance(score, RetrievalScore):
-                recalls = {"recall@10": score.recall_at_10, "recall@100": score.recall_at_100}
-                cells += [["", "", name, f"{recall:.2f}", ""] for name, recall in recalls.items()]
-    return cells
+                lines.append(["", "", "recall@10", f"{score.recall_at_10:.2f}", ""])
+                lines.append(["", "", "recall@100", f"{score.recall_at_100:.2f}", ""])
+    return lines
 
 
 def _comparison_table(comparisons: Sequence[Comparison], names: Names) -> Parts:
     """Lay out differences of two encoders; those beyond chance are starred."""
     compared = {_compared_on(item) for item in comparisons}
-    single = len(compared) == 1
-    cells = []
+    if len(compared) == 1:
+        heads = ["", "points", "95% interval", "p"]
+        on = compared.pop()
+    else:
+        heads = ["", "task", "points", "95% interval", "p"]
+        on = "by task"
+    lines = []
     for item in comparisons:
         line = [f"{names[item.first]} - {names[item.second]}"]
-        if not single:
+        if "task" in heads:
             line.append(_compared_on(item))
-        line.append(f"{item.difference:+.2f}" + "*" * item.beyond_chance)
-        line.append("{:+.2f} to {:+.2f}".format(*item.ci95))
+        star = "*" if item.beyond_chance else ""
+        low, high = item.ci95
+        line.append(f"{item.difference:+.2f}{star}")
+        line.append(f"{low:+.2f} to {high:+.2f}")
         line.append("<0.001" if item.p_holm < 0.001 else f"{item.p_holm:.3f}")
-        cells.append(line)
-    on = compared.pop() if single else "by task"
-    caption = f"differences, {on}: paired bootstrap, Holm over {len(cells)}; * beyond chance"
-    return [
-        caption,
-        Grid(["", *([] if single else ["task"]), "points", "95% interval", "p"], cells),
-    ]
+        lines.append(line)
+    caption = f"differences, {on}: paired bootstrap, Holm over {len(lines)}; * beyond chance"
+    return [caption, Grid(heads, lines)]
 
 
 def _compared_on(comparison: Comparison) -> str:
     tasks = comparison.tasks
-    return tasks[0] if len(tasks) == 1 else f"mean of {len(tasks)} tasks ({comparison.metric})"
+    if len(tasks) == 1:
+        return tasks[0]
+    return f"mean of {len(tasks)} tasks ({comparison.metric})"
 
 
 def _caption(tasks: Sequence[STSTask]) -> Parts:
-    texts: dict[str, list[str]] = {}
+    """Return the protocol, the metric and how the text is treated."""
+    metric = "Spearman x 100 over all pairs of a task; ± half of the 95% bootstrap interval"
+    if any(_is_published(task) for task in tasks):
+        metric = f"protocol {tasks[0].protocol}; {metric}"
+    labels_of: dict[str, list[str]] = {}
     for task in tasks:
-        texts.setdefault(task.text, []).append(task.label)
-    treated = "; ".join(
-        text if len(texts) == 1 else f"{', '.join(labels)}: {text}"
-        for text, labels in texts.items()
-    )
-    published = any(
-        task_row(TaskName(task.name, task.split), task.protocol).folder for task in tasks
-    )
-    # the package's pairs and a user's have none
-    protocol = f"protocol {tasks[0].protocol}; " if published else ""
-    return [
-        f"{protocol}Spearman x 100 over all pairs of a task; ± half of the 95% bootstrap interval",
-        f"text: {treated}",
-    ]
+        labels_of.setdefault(task.text, []).append(task.label)
+    if len(labels_of) == 1:
+        return [metric, f"text: {tasks[0].text}"]
+    texts = [f"{', '.join(labels)}: {text}" for text, labels in labels_of.items()]
+    return [metric, f"text: {'; '.join(texts)}"]
+
+
+def _is_published(task: STSTask) -> bool:
+    """Return whether a task is a published one: the package's pairs and a user's are not."""
+    row = task_row(TaskName(task.name, task.split), task.protocol)
+    return bool(row.folder)
