@@ -61,10 +61,9 @@ def agrees(question: str) -> bool:
 
 
 def as_typed(message: str) -> str:
-    """Return a message with the options of the running command in place of the library's
-    parameters.
-    """
-    return re.sub(r"(?<!field )`(\w+)`", lambda name: TYPED.get().get(name[1], name[0]), message)
+    """Return a message with the command's options in place of the library's parameters."""
+    typed = TYPED.get()
+    return re.sub(r"(?<!field )`(\w+)`", lambda name: typed.get(name[1], name[0]), message)
 
 
 class _NoteHandler(logging.Handler):
@@ -76,7 +75,8 @@ class _NoteHandler(logging.Handler):
 
 def set_up_streams() -> None:
     """Show the library's notes on stderr, and escape on stdout what its encoding does not hold."""
-    LOG.handlers[:], LOG.propagate = [_NoteHandler()], False
+    LOG.handlers[:] = [_NoteHandler()]
+    LOG.propagate = False
     LOG.setLevel(logging.INFO)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -84,7 +84,9 @@ def set_up_streams() -> None:
 
 def terminal_width() -> int | None:
     """Return the columns of the terminal; None if stdout is not a terminal."""
-    return out.width if out.is_terminal else None
+    if out.is_terminal:
+        return out.width
+    return None
 
 
 def result(line: str) -> None:
@@ -102,18 +104,19 @@ def _plain(value: Any) -> Any:
     """Return an object, or an array, as JSON documents hold it."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
-    return value.tolist() if hasattr(value, "tolist") else vars(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return vars(value)
 
 
 def half_interval(interval: tuple[float, float]) -> str:
     """Return half the width of an interval, as tables show it."""
-    return f"±{(interval[1] - interval[0]) / 2:.2f}"
+    low, high = interval
+    return f"±{(high - low) / 2:.2f}"
 
 
 def show(*parts: RenderableType) -> None:
-    """Write tables and lines to stdout: folded to the width of a terminal, else as wide as they
-    are.
-    """
+    """Write tables and lines to stdout, folded to the width of a terminal, if it is one."""
     wide = Console(width=terminal_width() or 100_000, highlight=False, emoji=False, markup=False)
     with wide.capture() as captured:
         for part in parts:
@@ -130,8 +133,10 @@ def result_lines(label: str, text: str) -> None:
     if not out.is_terminal:
         result(f"{label}{text}")
         return
-    for number, line in enumerate(textwrap.wrap(text, max(out.width - len(label), 20)) or [""]):
-        result(f"{label if number == 0 else ' ' * len(label)}{line}")
+    lines = textwrap.wrap(text, max(out.width - len(label), 20)) or [""]
+    result(f"{label}{lines[0]}")
+    for line in lines[1:]:
+        result(" " * len(label) + line)
 
 
 def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -144,9 +149,7 @@ _LINES_EVERY = 30.0
 
 
 def rate(speed: float | None) -> str:
-    """Return steps a second so that they are not zero: few are counted by the minute or the
-    hour.
-    """
+    """Return a speed in steps a second; if it is low, by the minute or the hour."""
     if not speed:
         return "-/s"
     if speed >= 10:
@@ -166,26 +169,33 @@ class ProgressBar:
     """Shows how far a stage is: called with the number of rows newly done, or a fraction of one."""
 
     def __init__(self, bar: Progress, label: str, total: int | None) -> None:
-        self._bar, self._task, self._label = bar, bar.add_task(label, total=total), label
+        self._bar = bar
+        self._task = bar.add_task(label, total=total)
+        self._label = label
         self._shown = time.monotonic()
 
     def __call__(self, done: float) -> None:
         """Move the bar; without a terminal, write a line now and then."""
         self._bar.advance(self._task, done)
         if not err.is_terminal and time.monotonic() - self._shown > _LINES_EVERY:
-            self._shown, task = time.monotonic(), self._bar.tasks[0]
-            total = "" if task.total is None else f" of {task.total:,.0f}"
-            left = (
-                ""
-                if task.time_remaining is None
-                else f", {timedelta(seconds=task.time_remaining)} left"
-            )
-            speed = task.speed or task.completed / (task.elapsed or 1)
-            note(f"{task.description}: {task.completed:,.0f}{total}, {rate(speed)}{left}")
+            self._shown = time.monotonic()
+            note(_progress_line(self._bar.tasks[0]))
 
     def describe(self, text: str) -> None:
         """Show a text after the label."""
         self._bar.update(self._task, description=f"{self._label}  {text}")
+
+
+def _progress_line(task: Task) -> str:
+    """Return how far a stage is, its speed and the time left, as far as they are known."""
+    done = f"{task.completed:,.0f}"
+    if task.total is not None:
+        done += f" of {task.total:,.0f}"
+    speed = rate(task.speed or task.completed / (task.elapsed or 1))
+    line = f"{task.description}: {done}, {speed}"
+    if task.time_remaining is not None:
+        line += f", {timedelta(seconds=task.time_remaining)} left"
+    return line
 
 
 @contextlib.contextmanager

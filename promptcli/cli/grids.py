@@ -10,8 +10,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-#: A cell of a column of figures, which is aligned on the right.
-_FIGURE = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?[%*]?|<0\.001|-?")
+#: A cell of a column of numbers, which is aligned on the right.
+_NUMBER = re.compile(r"[-+±]?\d[\d,]*(\.\d+)?[%*]?|<0\.001|-?")
 _GAP = 2
 #: Columns of sentences are folded to no less than this, if the terminal has it.
 _SENTENCE = 24
@@ -23,26 +23,28 @@ class _Column:
     cells: list[str]
 
     @property
-    def figures(self) -> bool:
-        """Whether all cells are figures or empty."""
-        return all(map(_FIGURE.fullmatch, self.cells)) and any(self.cells)
+    def is_numeric(self) -> bool:
+        """Whether all cells are numbers or empty."""
+        return all(map(_NUMBER.fullmatch, self.cells)) and any(self.cells)
 
     @property
     def most(self) -> int:
         """The width in which nothing is folded."""
-        return max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
+        return max(cell_len(line) for line in self._text().split("\n"))
 
     @property
     def least(self) -> int:
         """The smallest width: no word is broken, and a sentence keeps a few words in a line."""
-        words = [word for text in (self.head, *self.cells) for word in text.split()]
-        longest = max(map(cell_len, words), default=0)
+        longest = max(map(cell_len, self._text().split()), default=0)
         return max(longest, min(self.most, _SENTENCE))
+
+    def _text(self) -> str:
+        return "\n".join([self.head, *self.cells])
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows under their heads, if there are any; columns of figures are aligned on the right.
+    """Rows under their heads, if there are any; columns of numbers are aligned on the right.
 
     Columns for which the terminal has no room follow below, next to the first column again. A
     column without a head belongs to the one before it.
@@ -65,11 +67,11 @@ class Grid:
         return Measurement(1, options.max_width)
 
     def _columns(self) -> list[_Column]:
-        cells = [list(column) for column in zip(*self.rows, strict=True)] or [
-            [] for _ in self.heads
-        ]
-        heads = self.heads or [""] * len(cells)
-        return [_Column(head, column) for head, column in zip(heads, cells, strict=True)]
+        if not self.rows:
+            return [_Column(head, []) for head in self.heads]
+        heads = self.heads or [""] * len(self.rows[0])
+        cells = zip(*self.rows, strict=True)
+        return [_Column(head, list(column)) for head, column in zip(heads, cells, strict=True)]
 
 
 def _blocks(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
@@ -77,19 +79,22 @@ def _blocks(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
     if not columns:
         return []
     first, *others = columns
+    headed = any(column.head for column in columns)
     groups: list[list[_Column]] = []
     for column in others:
-        if column.head or not groups or not any(other.head for other in columns):
-            groups.append([column])
+        if headed and groups and not column.head:
+            groups[-1].append(column)  # it belongs to the one before it
         else:
-            groups[-1].append(column)
-    blocks, block = [], [first]
+            groups.append([column])
+    blocks: list[list[_Column]] = []
+    block = [first]
     for group in groups:
         if len(block) > 1 and _least_width([*block, *group]) > width:
             blocks.append(block)
             block = [first]
         block += group
-    return [*blocks, block]
+    blocks.append(block)
+    return blocks
 
 
 def _least_width(columns: Sequence[_Column]) -> int:
@@ -101,7 +106,7 @@ def _table(columns: Sequence[_Column], width: int, *, headed: bool) -> Table:
     for column, room in zip(columns, _widths(columns, width), strict=True):
         grid.add_column(
             Text(column.head),
-            justify="right" if column.figures else "left",
+            justify="right" if column.is_numeric else "left",
             overflow="fold",
             width=room,
         )
@@ -112,9 +117,7 @@ def _table(columns: Sequence[_Column], width: int, *, headed: bool) -> Table:
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the widths of columns: too wide ones are folded, the widest first, down to their
-    least.
-    """
+    """Return the widths of columns; too wide ones are folded, the widest first, to their least."""
     widths = [column.most for column in columns]
     room = width - _GAP * (len(columns) - 1)
     while sum(widths) > room:
@@ -123,7 +126,8 @@ def _widths(columns: Sequence[_Column], width: int) -> list[int]:
         ]
         if not foldable:  # a word is longer than the terminal is wide
             widest = max(range(len(widths)), key=widths.__getitem__)
-            widths[widest] = max(1, widths[widest] - (sum(widths) - room))
+            excess = sum(widths) - room
+            widths[widest] = max(1, widths[widest] - excess)
             break
         widest = max(foldable, key=widths.__getitem__)
         widths[widest] -= 1

@@ -6,6 +6,7 @@ without colour.
 
 import contextlib
 import importlib
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,23 +41,26 @@ _MARGIN = 14
 
 
 def step_of(value: float, low: float, high: float) -> int:
-    """Return which fifth of a range a figure is in."""
-    return 0 if high == low else min(int((value - low) / (high - low) * len(STEPS)), len(STEPS) - 1)
+    """Return which fifth of a range a value is in."""
+    if high == low:
+        return 0
+    step = int((value - low) / (high - low) * len(STEPS))
+    return min(step, len(STEPS) - 1)
 
 
 def head_map(values: Sequence[Sequence[float]], width: int | None = None) -> list[Text]:
-    """Lay out (L, h) figures, a layer a line and a head a column, both counted from 1.
+    """Lay out (L, h) scores, a layer a line and a head a column, both counted from 1.
 
-    The best is starred.
-
-    Heads for which a line of that ``width`` has no room follow below.
+    The best is starred. Heads for which a line of that ``width`` has no room follow below.
     """
-    flat = [value for row in values for value in row]
-    low, high = min(flat), max(flat)
+    flat = list(itertools.chain(*values))
+    low = min(flat)
+    high = max(flat)
     best = flat.index(high)
-    lines = list[Text]()
+    lines: list[Text] = []
     for heads in _column_blocks(len(values[0]), margin=6, cell=5, width=width):
-        lines.append(Text("layer " + "".join(f"{head + 1:>4} " for head in heads).rstrip()))
+        numbers = "".join(f"{head + 1:>4} " for head in heads)
+        lines.append(Text(f"layer {numbers}".rstrip()))
         for layer, row in enumerate(values):
             line = Text(f"{layer + 1:>5} ")
             for head in heads:
@@ -64,31 +68,35 @@ def head_map(values: Sequence[Sequence[float]], width: int | None = None) -> lis
                 line.append("*" if layer * len(row) + head == best else " ")
             line.rstrip()
             lines.append(line)
+    lines.append(_legend(low, high))
+    return lines
+
+
+def _legend(low: float, high: float) -> Text:
+    """Return the line below a map of heads: where each shade begins."""
     legend = Text("head across; ")
     for step in range(len(STEPS)):
-        _append(legend, f"{round(low + (high - low) * step / len(STEPS)):>3}", step)
+        begins = low + (high - low) * step / len(STEPS)
+        _append(legend, f"{round(begins):>3}", step)
         legend.append(" ")
     legend.append("and more; * the best")
-    return [*lines, legend]
+    return legend
 
 
 def token_map(
     tokens: Sequence[str], values: Sequence[Sequence[float]], width: int | None = None
 ) -> list[Text]:
-    """Lay out (t, t) figures from 0 on, a row a line and its token before it.
+    """Lay out (t, t) values from 0 on, a row a line and its token before it.
 
-    A cell is its percentage of the greatest.
-
-    Columns are numbered as the rows are, from 1; those for which a line of that ``width`` has no
-    room follow below.
+    A cell is its percentage of the greatest. Columns are numbered as the rows are, from 1; those
+    for which a line of that ``width`` has no room follow below.
     """
     greatest = max(max(row) for row in values) or 1.0
     margin = min(max(map(len, tokens)), _MARGIN) + 5
-    lines = list[Text]()
+    lines: list[Text] = []
     for columns in _column_blocks(len(tokens), margin=margin, cell=4, width=width):
-        lines.append(
-            Text(" " * margin + "".join(f"{column + 1:>3} " for column in columns).rstrip())
-        )
+        numbers = "".join(f"{column + 1:>3} " for column in columns)
+        lines.append(Text(" " * margin + numbers.rstrip()))
         for number, (token, row) in enumerate(zip(tokens, values, strict=True), 1):
             line = Text(f"{number:>3} {token[:_MARGIN]}".ljust(margin))
             for column in columns:
@@ -105,24 +113,31 @@ def _column_blocks(columns: int, *, margin: int, cell: int, width: int | None) -
 
     Without a width there is one block.
     """
-    size = columns if width is None else max((width - margin) // cell, 1)
+    size = columns
+    if width is not None:
+        size = max((width - margin) // cell, 1)
     return [range(start, min(start + size, columns)) for start in range(0, columns, size)]
 
 
-def _append(line: Text, figure: str, step: int) -> None:
+def _append(line: Text, value: str, step: int) -> None:
     mark, background, letters = STEPS[step]
-    line.append(f"{mark}{figure}", style=f"{letters} on {background}")
+    line.append(f"{mark}{value}", style=f"{letters} on {background}")
 
 
 def text_bar(share: float, width: int = 30) -> str:
     """Return a bar of blocks for a share of 1, which has the length ``width``."""
     eighths = round(max(0.0, min(share, 1.0)) * width * 8)
-    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + " ▏▎▍▌▋▊▉"[rest].strip()
 
 
 # --- plots ---
 
-BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#BBBBBB"
+BLUE = "#0072B2"
+ORANGE = "#E69F00"
+GREEN = "#009E73"
+RED = "#D55E00"
+GREY = "#BBBBBB"
 COLOURS = (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", "#000000")
 MARKERS = "osD^vPX*"
 #: Kinds of picture, by file extension, each with the metadata that would make two runs differ.
@@ -183,13 +198,18 @@ def drawing(path: Path, width: float, height: float, *, dpi: int = 150) -> Itera
         figure = figures.Figure(figsize=(width, height), layout="constrained")
         yield figure
         with atomic_path(path) as temporary:
-            kind, metadata = path.suffix.removeprefix("."), PICTURES[path.suffix]
-            figure.savefig(temporary, format=kind, dpi=dpi, metadata=metadata)
+            figure.savefig(
+                temporary,
+                format=path.suffix.removeprefix("."),
+                dpi=dpi,
+                metadata=PICTURES[path.suffix],
+            )
 
 
 def draw_bars(path: Path, values: Mapping[str, float], axis: str, title: str) -> None:
-    """Draw a horizontal bar with its figure for each name, in the order given."""
-    names, lengths = list(values), list(values.values())
+    """Draw a horizontal bar with its value for each name, in the order given."""
+    names = list(values)
+    lengths = list(values.values())
     with drawing(path, 6.4, 1.3 + 0.34 * len(names)) as figure:
         panel = figure.subplots()
         bars = panel.barh(names, lengths, color=BLUE)
@@ -206,42 +226,12 @@ def draw_head_maps(path: Path, search: "Search") -> None:
 
     Its own colour scale also shows the plain average.
     """
-    patches = importlib.import_module("matplotlib.patches")
     maps = {states: rows.tolist() for states, rows in search.maps.items()}
     layers, heads = next(iter(search.maps.values())).shape
     with drawing(path, max(5.0, (0.42 * heads + 1.6) * len(maps)), 0.36 * layers + 1.9) as figure:
         panels = figure.subplots(1, len(maps), squeeze=False)[0]
         for panel, (states, rows) in zip(panels, maps.items(), strict=True):
-            flat, plain = [value for row in rows for value in row], search.baseline[states].value
-            low, high = min(plain, *flat), max(plain, *flat)
-            # a line at the very end of the scale would not be seen
-            room = 0.05 * (high - low) or 1.0
-            low, high = low - room, high + room
-            image = panel.imshow(rows, cmap="cividis", vmin=low, vmax=high, aspect="auto")
-            panel.set_title(
-                f"{states}\nbest head {max(flat):.1f}, plain average {plain:.1f}", fontsize="medium"
-            )
-            panel.set(xlabel="head", ylabel="layer")
-            panel.set_xticks(range(heads), range(1, heads + 1))
-            panel.set_yticks(range(layers), range(1, layers + 1))
-            for layer, row in enumerate(rows):
-                for head, value in enumerate(row):
-                    letters = STEPS[step_of(value, low, high)][2]
-                    panel.text(
-                        head,
-                        layer,
-                        str(round(value)),
-                        ha="center",
-                        va="center",
-                        fontsize=7,
-                        color=letters,
-                    )
-            layer, head = divmod(flat.index(max(flat)), heads)
-            frame = {"fill": False, "edgecolor": RED, "linewidth": 2.5}
-            panel.add_patch(patches.Rectangle((head - 0.5, layer - 0.5), 1, 1, **frame))
-            bar = figure.colorbar(image, ax=panel, label="Spearman x 100").ax
-            bar.axhline(plain, color="white", linewidth=6)
-            bar.axhline(plain, color=RED, linewidth=3)
+            _draw_head_map(figure, panel, states, rows, search.baseline[states].value)
         title = (
             f"Every attention head of {last_part(search.recipe.backbone)} as Ditto's weights, on"
             f" {search.task.label}"
@@ -249,6 +239,38 @@ def draw_head_maps(path: Path, search: "Search") -> None:
         figure_title(
             figure, title, "Orange frame: best head. Line on the colour bar: plain average."
         )
+
+
+def _draw_head_map(
+    figure: Any, panel: Any, states: str, rows: Sequence[Sequence[float]], plain: float
+) -> None:
+    """Draw the scores of all heads on one kind of states, and the plain average on their scale."""
+    heads = len(rows[0])
+    scores = list(itertools.chain(*rows))
+    best = max(scores)
+    low = min(plain, *scores)
+    high = max(plain, *scores)
+    room = 0.05 * (high - low) or 1.0  # a line at the very end of the scale would not be seen
+    low -= room
+    high += room
+    image = panel.imshow(rows, cmap="cividis", vmin=low, vmax=high, aspect="auto")
+    title = f"{states}\nbest head {best:.1f}, plain average {plain:.1f}"
+    panel.set_title(title, fontsize="medium")
+    panel.set(xlabel="head", ylabel="layer")
+    panel.set_xticks(range(heads), range(1, heads + 1))
+    panel.set_yticks(range(len(rows)), range(1, len(rows) + 1))
+    for layer, row in enumerate(rows):
+        for head, value in enumerate(row):
+            _, _, letters = STEPS[step_of(value, low, high)]
+            text = panel.text(head, layer, str(round(value)), fontsize=7, color=letters)
+            text.set(ha="center", va="center")
+    layer, head = divmod(scores.index(best), heads)
+    patches = importlib.import_module("matplotlib.patches")
+    frame = {"fill": False, "edgecolor": RED, "linewidth": 2.5}
+    panel.add_patch(patches.Rectangle((head - 0.5, layer - 0.5), 1, 1, **frame))
+    bar = figure.colorbar(image, ax=panel, label="Spearman x 100").ax
+    bar.axhline(plain, color="white", linewidth=6)
+    bar.axhline(plain, color=RED, linewidth=3)
 
 
 def figure_title(figure: Any, *lines: str) -> None:
@@ -268,9 +290,8 @@ def _colour_bar(
 
     ``written``: format of its numbers.
     """
-    figure.colorbar(
-        image, cax=panel.inset_axes((1.03, 0.0, 0.045, 1.0)), label=label, format=written
-    )
+    axes = panel.inset_axes((1.03, 0.0, 0.045, 1.0))
+    figure.colorbar(image, cax=axes, label=label, format=written)
 
 
 # --- plots of analyses ---
@@ -320,10 +341,10 @@ def draw_impact_study(path: Path, study: "ImpactStudy", backbone: str) -> None:
         panel.scatter(
             study.weights, study.means, s=4, linewidths=0, alpha=0.4, color=BLUE, rasterized=True
         )
-        pearson, spearman = study.correlation.pearson, study.correlation.spearman
+        found = study.correlation
         title = (
-            f"{backbone}: Pearson {pearson:.2f}, Spearman {spearman:.2f} over {len(study.means):,}"
-            " tokens"
+            f"{backbone}: Pearson {found.pearson:.2f}, Spearman {found.spearman:.2f} over"
+            f" {len(study.means):,} tokens"
         )
         figure_title(figure, title)
         panel.set(xlabel="TF-IDF", ylabel="mean impact of the token")
@@ -334,30 +355,20 @@ def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
 
     Pieces inside words, and capitals, lie on top.
     """
-    import numpy as np
-
     flags = [("continues a word", "starts a word", bias.subword)]
     if bias.capital.any():
         flags.append(("with a capital", "no capital", bias.capital))
     with drawing(path, 4.2 * (1 + len(flags)) + 0.6, 4.2, dpi=100) as figure:
         panels = figure.subplots(1, 1 + len(flags), sharex=True, sharey=True)
-        dots = {"s": 3, "linewidths": 0, "rasterized": True, "antialiased": False}
-        seen = bias.counts > 0
-        panels[0].scatter(*bias.points[~seen].T, color=GREY, label="never", **dots)
-        order = np.argsort(bias.counts[seen], kind="stable")
-        counts = bias.counts[seen][order]
-        image = panels[0].scatter(
-            *bias.points[seen][order].T, c=counts, norm="log", cmap="cividis_r", **dots
-        )
         figure.get_layout_engine().set(wspace=0.08)
-        _colour_bar(figure, panels[0], image, "occurrences (grey: none)", "{x:,.0f}")
-        panels[0].set_title("frequency", fontsize="medium")
+        _draw_frequency(figure, panels[0], bias)
         for panel, (with_it, without, flag) in zip(panels[1:], flags, strict=True):
-            for tokens, name, colour in ((~flag, without, BLUE), (flag, with_it, ORANGE)):
-                panel.scatter(*bias.points[tokens].T, color=colour, label=name, **dots)
-            above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
+            panel.scatter(*bias.points[~flag].T, color=BLUE, label=without, **_DOTS)
+            panel.scatter(*bias.points[flag].T, color=ORANGE, label=with_it, **_DOTS)
             panel.legend(
-                **above,
+                loc="lower center",  # above the panel
+                bbox_to_anchor=(0.5, 1),
+                ncols=2,
                 markerscale=3,
                 frameon=False,
                 borderaxespad=0,
@@ -371,37 +382,48 @@ def draw_token_bias(path: Path, bias: "TokenBias", title: str) -> None:
         figure_title(figure, title)
 
 
+#: How a token is drawn among many.
+_DOTS: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": True, "antialiased": False}
+
+
+def _draw_frequency(figure: Any, panel: Any, bias: "TokenBias") -> None:
+    """Draw tokens coloured by their number of occurrences, the most frequent on top."""
+    seen = bias.counts > 0
+    panel.scatter(*bias.points[~seen].T, color=GREY, label="never", **_DOTS)
+    order = bias.counts[seen].argsort(kind="stable")
+    counts = bias.counts[seen][order]
+    points = bias.points[seen][order]
+    image = panel.scatter(*points.T, c=counts, norm="log", cmap="cividis_r", **_DOTS)
+    _colour_bar(figure, panel, image, "occurrences (grey: none)", "{x:,.0f}")
+    panel.set_title("frequency", fontsize="medium")
+
+
 def draw_uniformity(path: Path, results: Mapping[str, "Uniformity"], title: str) -> None:
-    """Draw each encoder as a named point: of STATES-METHOD the method has a colour, the states a
-    mark.
+    """Draw each encoder as a named point.
+
+    In a name STATES-METHOD, the method has a colour and the states have a mark.
     """
-    colours, markers = dict[str, str](), dict[str, str]()
+    colours: dict[str, str] = {}
+    markers: dict[str, str] = {}
+    points: dict[str, tuple[float, float]] = {}
     with drawing(path, 7.0, 5.0) as figure:
         panel = figure.subplots()
         for name, result in results.items():
             states, _, method = name.rpartition("-")
             colour = colours.setdefault(method, COLOURS[len(colours) % len(COLOURS)])
             marker = markers.setdefault(states, MARKERS[len(markers) % len(MARKERS)])
-            panel.plot(
-                result.uniformity,
-                result.alignment,
-                marker,
-                color=colour,
-                linestyle="",
-                markersize=9,
-            )
+            point = (result.uniformity, result.alignment)
+            points[name] = point
+            panel.plot(*point, marker, color=colour, linestyle="", markersize=9)
         panel.set(xlabel="uniformity (lower is better)", ylabel="alignment (lower is better)")
         panel.margins(0.2, 0.12)
         panel.grid(alpha=0.3)
         figure_title(figure, title)
         figure.draw_without_rendering()  # the place of every point is known from here
-        name_points(
-            panel, {name: (result.uniformity, result.alignment) for name, result in results.items()}
-        )
+        name_points(panel, points)
 
 
-#: Places of a name at its point: the offset in points, and the side of the text that is next to the
-#: point.
+#: Places of a name at its point: the offset, and the side of the text that is next to the point.
 _PLACES = (
     (9, 0, "left"),
     (-9, 0, "right"),
@@ -413,22 +435,12 @@ _PLACES = (
 
 
 def name_points(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write a name at each point, at the first place that covers no other name and no point, if
-    there is one.
-    """
+    """Write a name at each point, if possible where it covers no other name and no point."""
     marks = [panel.transData.transform(point) for point in points.values()]
     taken: list[Any] = []
     for name, point in points.items():
         for right, up, side in _PLACES:
-            text = panel.annotate(
-                name,
-                point,
-                (right, up),
-                textcoords="offset points",
-                ha=side,
-                va="center",
-                fontsize="small",
-            )
+            text = _write_name(panel, name, point, (right, up), ha=side)
             box = text.get_window_extent()
             covers_name = any(box.overlaps(other) for other in taken)
             covers_point = any(box.contains(*mark) for mark in marks)
@@ -437,14 +449,19 @@ def name_points(panel: Any, points: Mapping[str, tuple[float, float]]) -> None:
                 break
             text.remove()
         else:
-            text = panel.annotate(
-                name, point, (9, 0), textcoords="offset points", va="center", fontsize="small"
-            )
+            text = _write_name(panel, name, point, (9, 0))
         taken.append(text.get_window_extent())
 
 
+def _write_name(
+    panel: Any, name: str, point: tuple[float, float], offset: tuple[int, int], **more: str
+) -> Any:
+    settings = {"textcoords": "offset points", "va": "center", "fontsize": "small", **more}
+    return panel.annotate(name, point, offset, **settings)
+
+
 def _draw_token_map(panel: Any, tokens: Sequence[str], values: Sequence[Sequence[float]]) -> Any:
-    """Draw (t, t) figures from 0 on as an image with the tokens on both axes; return the image."""
+    """Draw (t, t) values from 0 on as an image with the tokens on both axes; return the image."""
     image = panel.imshow(values, cmap="cividis", vmin=0.0)
     panel.set_xticks(range(len(tokens)), tokens, rotation=90)
     panel.set_yticks(range(len(tokens)), tokens)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ def _json(document: Mapping[str, Any], tables: Sequence[Table]) -> str:
 
 
 def _csv(document: Mapping[str, Any], tables: Sequence[Table]) -> str:
-    """Return a line for each figure, without the comparisons."""
+    """Return a line for each score, without the comparisons."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*_FIELDS, "ci95_low", "ci95_high", "n", "fingerprint"])
@@ -37,38 +38,42 @@ def _csv(document: Mapping[str, Any], tables: Sequence[Table]) -> str:
 
 
 def _count(score: Mapping[str, Any]) -> int | str:
-    """Return of how many pairs, queries or test examples a figure is, if it is of any."""
+    """Return the number of pairs, queries or test examples of a score, if it has one."""
     if "examples" in score:
-        *_, tested = score["examples"].values()  # the last split is the one that is tested on
-        return int(tested)
-    return next((score[name] for name in ("pairs", "queries") if name in score), "")
+        sizes = list(score["examples"].values())
+        return int(sizes[-1])  # the last split is the one that is tested on
+    for name in ("pairs", "queries"):
+        if name in score:
+            return int(score[name])
+    return ""
 
 
 def _markdown(document: Mapping[str, Any], tables: Sequence[Table]) -> str:
     parts = []
-    for part in _parts(tables):
+    for part in itertools.chain(*tables):
         if isinstance(part, str):
             parts.append(part)
             continue
-        aligned = ["---", *["---:"] * (len(part.heads) - 1)]
-        lines = [list(part.heads), aligned, *map(list, part.rows)]
-        parts.append(
-            "\n".join(
-                "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
-                for line in lines
-            )
-        )
+        alignment = ["---"] + ["---:"] * (len(part.heads) - 1)
+        lines = [_markdown_line(cells) for cells in (part.heads, alignment, *part.rows)]
+        parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def _markdown_line(cells: Sequence[str]) -> str:
+    escaped = [cell.replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
 
 
 def _latex(document: Mapping[str, Any], tables: Sequence[Table]) -> str:
     """Return a tabular for each table, without packages; the lines around it are comments."""
     parts = []
-    for part in _parts(tables):
+    for part in itertools.chain(*tables):
         if isinstance(part, str):
             parts.append(f"% {part}")
             continue
-        parts.append(f"\\begin{{tabular}}{{l{'r' * (len(part.heads) - 1)}}}\n\\hline")
+        alignment = "l" + "r" * (len(part.heads) - 1)
+        parts.append(f"\\begin{{tabular}}{{{alignment}}}\n\\hline")
         parts.append(_latex_line(part.heads) + "\n\\hline")
         parts += map(_latex_line, part.rows)
         parts.append("\\hline\n\\end{tabular}\n")
@@ -76,14 +81,12 @@ def _latex(document: Mapping[str, Any], tables: Sequence[Table]) -> str:
 
 
 def _latex_line(cells: Sequence[str]) -> str:
-    escaped = [
-        _SPECIAL.sub(lambda sign: _ESCAPED.get(sign[0], f"\\{sign[0]}"), cell) for cell in cells
-    ]
-    return " & ".join(cell.replace("±", r"$\pm$").replace("<", "$<$") for cell in escaped) + r" \\"
+    return " & ".join(map(_latex_text, cells)) + r" \\"
 
 
-def _parts(tables: Sequence[Table]) -> list[str | Grid]:
-    return [part for table in tables for part in table]
+def _latex_text(cell: str) -> str:
+    escaped = _SPECIAL.sub(lambda sign: _ESCAPED.get(sign[0], f"\\{sign[0]}"), cell)
+    return escaped.replace("±", r"$\pm$").replace("<", "$<$")
 
 
 #: Extension of a file -> its text, from the document that ``--json`` prints and the tables.
