@@ -32,16 +32,21 @@ def config(
     path = config_file(os.environ)
     if key is not None and (unset or value is not None):
         write_setting(os.environ, key, value)
-        note(f"{key} is not set in {path}" if unset else f"{key} = {value} in {path}")
+        if unset:
+            note(f"{key} is not set in {path}")
+        else:
+            note(f"{key} = {value} in {path}")
         return
     settings = read_settings(os.environ)
-    shown = settings if key is None else {key: look_up("setting", key, settings)}
+    if key is not None:
+        settings = {key: look_up("setting", key, settings)}
     if json:
-        result_json({"file": str(path), "settings": shown})
+        result_json({"file": str(path), "settings": settings})
         return
-    for name, held in shown.items():
+    for name, held in settings.items():
         result(
             f"{name} = {held.value or '-'}  ({held.source}; {KEYS[name]['help']};"
             f" ${KEYS[name]['variable']})"
         )
-    note(f"settings file: {path}{'' if path.is_file() else ' (does not exist)'}")
+    missing = "" if path.is_file() else " (does not exist)"
+    note(f"settings file: {path}{missing}")

@@ -1,11 +1,8 @@
-"""The commands of ``promptcli index``: build, change, look at and search a stored index.
-
-``search`` without one.
-"""
+"""The commands of ``promptcli index``; and ``search``, which searches files without an index."""
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -89,15 +86,15 @@ def _show_changes(change: "partial[IndexManifest]", *, as_json: bool) -> None:
     options = {name: value for name, value in change.keywords.items() if name in _DECIDING}
     changes = mirroring.sync_changes(**options)
     for sign, kind, rows in (("+", "added", changes.added), ("-", "removed", changes.removed)):
-        for name, text in rows:
+        for row_id, text in rows:
             if as_json:
-                console.result_json({"change": kind, "id": name, "text": text})
+                console.result_json({"change": kind, "id": row_id, "text": text})
             else:
-                console.result(f"{sign} {one_line(name)}  {one_line(text)}")
-    counts = (
-        f"{len(changes.added):,} to add, {len(changes.removed):,} to remove, {changes.kept:,} kept"
+                console.result(f"{sign} {one_line(row_id)}  {one_line(text)}")
+    console.note(
+        f"{len(changes.added):,} to add, {len(changes.removed):,} to remove, {changes.kept:,} kept;"
+        " nothing was changed"
     )
-    console.note(f"{counts}; nothing was changed")
 
 
 #: Options of ``sync`` on which the rows depend.
@@ -116,23 +113,23 @@ def search(search: "partial[Any]", json: Json = False) -> None:
     """Print the k rows of an index that are nearest to each query, best first, with their
     cosine.
     """
-    query, least = search.keywords["query"], search.keywords["min_score"]
-    many = not isinstance(query, str) or library.is_query_file(query)
-    for line, hits in search():
+    given = search.keywords["query"]
+    many = not isinstance(given, str) or library.is_query_file(given)
+    for query, hits in search():
         if json:
             for hit in hits:
-                console.result_json({"query": line, **_json(hit)})
+                console.result_json({"query": query, **_json(hit)})
         else:
             if many:
-                console.result(f"query: {one_line(line)}")
+                console.result(f"query: {one_line(query)}")
             print_hits(hits)
         if not hits:
-            console.note(_nothing_found(line, least, search.keywords["where"]))
+            console.note(_nothing_found(query, search.keywords))
 
 
 @command_of(library.find_dups, flags=_INDEX)
 def dups(dups: "partial[tuple[list[list[Hit]], int]]", json: Json = False) -> None:
-    clusters, rows = dups()
+    clusters, row_count = dups()
     for number, cluster in enumerate(clusters, 1):
         if json:
             for hit in cluster:
@@ -141,83 +138,104 @@ def dups(dups: "partial[tuple[list[list[Hit]], int]]", json: Json = False) -> No
             console.result(counted(len(cluster), "row"))
             print_hits(cluster)
     spare = sum(len(cluster) - 1 for cluster in clusters)
-    console.note(
-        f"{counted(len(clusters), 'group')}; {spare:,} of {counted(rows, 'row')} repeat another row"
-    )
+    groups = counted(len(clusters), "group")
+    console.note(f"{groups}; {spare:,} of {counted(row_count, 'row')} repeat another row")
 
 
-def _nothing_found(query: str, least: float | None, where: str | None) -> str:
+def _nothing_found(query: str, conditions: Mapping[str, Any]) -> str:
     """Return why a search has no hit: only its conditions can leave out every row."""
-    if least is None:
-        return "no row meets the condition" if where is not None else f"no row matches {query!r}"
-    met = "" if where is None else " among those that meet the condition"
-    return f"no row scores at least {least} for {query!r}{met}"
+    least = conditions["min_score"]
+    where = conditions["where"]
+    if least is not None:
+        reason = f"no row scores at least {least} for {query!r}"
+        return reason if where is None else f"{reason} among those that meet the condition"
+    if where is not None:
+        return "no row meets the condition"
+    return f"no row matches {query!r}"
 
 
 def _json(hit: "Hit") -> dict[str, object]:
-    columns = {} if hit.columns is None else {"columns": hit.columns}
-    return {
+    document: dict[str, object] = {
         "rank": hit.rank,
         "id": hit.id,
         "text": hit.text,
         "score": round(hit.score, 6),
-        **columns,
     }
+    if hit.columns is not None:
+        document["columns"] = hit.columns
+    return document
 
 
 def print_hits(hits: "list[Hit]") -> None:
     """Print a table; texts are shown on one line each, whatever characters they hold."""
-    width = max([2, *(len(one_line(str(hit.id))) for hit in hits)])
-    for hit in hits:
-        shown = "" if hit.text is None else one_line(_with_heading(hit))
-        console.result(
-            f"{hit.rank:>4}  {hit.score:7.4f}  {one_line(str(hit.id)):<{width}}  {shown}".rstrip()
-        )
+    ids = [one_line(str(hit.id)) for hit in hits]
+    width = max([2, *map(len, ids)])
+    for hit, row_id in zip(hits, ids, strict=True):
+        text = one_line(_with_heading(hit))
+        console.result(f"{hit.rank:>4}  {hit.score:7.4f}  {row_id:<{width}}  {text}".rstrip())
 
 
 def _with_heading(hit: "Hit") -> str:
-    """Return the text of a hit.
+    """Return the text of a hit, that of a passage with a colon between its headings and the rest.
 
-    Of a passage its headings, which are its first line, a colon and the passage.
+    The headings of a passage are its first line.
     """
-    columns, text = hit.columns or {}, hit.text or ""
-    return text.replace("\n", ": ", 1) if {"heading", "end_line"} <= columns.keys() else text
+    text = hit.text or ""
+    columns = hit.columns or {}
+    is_passage = "heading" in columns and "end_line" in columns
+    return text.replace("\n", ": ", 1) if is_passage else text
 
 
 def one_line(text: str) -> str:
     """Return a text without control characters, cut to what a screen holds."""
-    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    return "".join(character if character.isprintable() else " " for character in shown)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}…"
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> None:
     if as_json:
         console.result_json({"index": str(folder), **asdict(manifest)})
         return
-    recall, recipe = manifest.recall, manifest.recipe
-    quality = "exact"
-    if recall is not None:
-        quality = f"recall@10 {recall.at_10:.3f}, measured on {counted(recall.queries, 'row')}"
-    settings = {
-        "nprobe": manifest.nprobe,
-        "ef": manifest.ef,
-        "candidates": manifest.factor and 10 * manifest.factor,
-    }
-    effort = "".join(f", {name} {value:g}" for name, value in settings.items() if value)
-    masked = f", {manifest.deleted:,} deleted and not yet freed" if manifest.deleted else ""
-    texts = "" if manifest.texts else ", without texts"
+    recipe = manifest.recipe
     lines = {
         "index": str(folder),
-        "rows": f"{manifest.rows:,} of {manifest.dim:,} dimensions{texts}{masked}",
-        "factory": f"{manifest.factory} ({quality}{effort})",
+        "rows": _stored_rows(manifest),
+        "factory": f"{manifest.factory} ({_search_quality(manifest)})",
         "model": f"{manifest.name} ({manifest.fingerprint[:12]})".lstrip(),
         "recipe": method_line(Recipe.from_dict(recipe)),
         "backbone": recipe["backbone"],
-        **({"columns": ", ".join(manifest.columns)} if manifest.columns else {}),
-        **({"prompt": f"documents begin with {manifest.text}"} if manifest.prompt else {}),
-        "created": manifest.created,
     }
+    if manifest.columns:
+        lines["columns"] = ", ".join(manifest.columns)
+    if manifest.prompt:
+        lines["prompt"] = f"documents begin with {manifest.text}"
+    lines["created"] = manifest.created
     console.result_table((), list(lines.items()))
+
+
+def _stored_rows(manifest: "IndexManifest") -> str:
+    rows = f"{manifest.rows:,} of {manifest.dim:,} dimensions"
+    if not manifest.texts:
+        rows += ", without texts"
+    if manifest.deleted:
+        rows += f", {manifest.deleted:,} deleted and not yet freed"
+    return rows
+
+
+def _search_quality(manifest: "IndexManifest") -> str:
+    """Return the recall of an index, and how hard a search tries."""
+    recall = manifest.recall
+    quality = "exact"
+    if recall is not None:
+        quality = f"recall@10 {recall.at_10:.3f}, measured on {counted(recall.queries, 'row')}"
+    if manifest.nprobe:
+        quality += f", nprobe {manifest.nprobe:g}"
+    if manifest.ef:
+        quality += f", ef {manifest.ef:g}"
+    if manifest.factor:
+        quality += f", candidates {10 * manifest.factor:g}"
+    return quality
 
 
 @command_of(
@@ -230,25 +248,26 @@ def _show(folder: str | Path, manifest: "IndexManifest", *, as_json: bool) -> No
     },
 )
 def search_files(search: "partial[list[Line]]", json: Json = False) -> None:
-    lines, context = search(), search.keywords["context"]
+    lines = search()
     for line in lines:
         if json:
             console.result_json({**asdict(line), "score": round(line.score, 6)})
-            continue
-        for number, text in enumerate(line.before, line.line - len(line.before)):
-            console.result(f"{' ' * 6}  {line.file}-{number}- {one_line(text)}")
-        last = "" if line.end_line == line.line else f"-{line.end_line}"
-        heading = f"{line.heading}: " if line.heading else ""
-        console.result(
-            f"{line.score:.4f}  {line.file}:{line.line}{last}: {one_line(f'{heading}{line.text}')}"
-        )
-        for number, text in enumerate(line.after, line.end_line + 1):
-            console.result(f"{' ' * 6}  {line.file}-{number}- {one_line(text)}")
-        if context:
-            console.result("")
+        else:
+            _print_line(line)
+            if search.keywords["context"]:
+                console.result("")
     if not lines:
-        console.note(
-            _nothing_found(
-                search.keywords["query"], search.keywords["min_score"], search.keywords["where"]
-            )
-        )
+        console.note(_nothing_found(search.keywords["query"], search.keywords))
+
+
+def _print_line(line: "Line") -> None:
+    """Print a line that was found between those around it, as grep does."""
+    for number, text in enumerate(line.before, line.line - len(line.before)):
+        console.result(f"        {line.file}-{number}- {one_line(text)}")
+    place = f"{line.file}:{line.line}"
+    if line.end_line != line.line:
+        place += f"-{line.end_line}"
+    text = f"{line.heading}: {line.text}" if line.heading else line.text
+    console.result(f"{line.score:.4f}  {place}: {one_line(text)}")
+    for number, text in enumerate(line.after, line.end_line + 1):
+        console.result(f"        {line.file}-{number}- {one_line(text)}")

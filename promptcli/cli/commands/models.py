@@ -1,7 +1,4 @@
-"""The commands ``models list``, ``show``, ``import`` and ``remove``.
-
-``export``; ``push`` and ``pull``.
-"""
+"""The commands of ``promptcli models``; ``export``, ``push`` and ``pull``."""
 
 import dataclasses
 from functools import partial
@@ -27,8 +24,11 @@ Name = Annotated[str, typer.Argument(help="Name of a model.")]
 
 def method_line(recipe: Recipe) -> str:
     """Return a recipe's prompt, pooling and transforms in one line, and denoising if any."""
-    denoise = [] if recipe.denoise == "none" else [f"denoise {recipe.denoise}"]
-    return " | ".join([recipe.prompt, recipe.pooling, " ".join(recipe.transforms) or "-", *denoise])
+    transforms = " ".join(recipe.transforms) or "-"
+    line = f"{recipe.prompt} | {recipe.pooling} | {transforms}"
+    if recipe.denoise != "none":
+        line += f" | denoise {recipe.denoise}"
+    return line
 
 
 def list_models(
@@ -47,11 +47,16 @@ def list_models(
     if json:
         console.result_json(rows)
         return
-    console.result_table(heads, [[_listed(head, row[head]) for head in heads] for row in rows])
+    cells = []
+    for row in rows:
+        cells.append([_listed(head, row[head]) for head in heads])
+    console.result_table(heads, cells)
 
 
 def _models() -> list[dict[str, Any]]:
-    registry, rows = _registry(), []
+    """Return the fields of every model that can be read."""
+    registry = _registry()
+    rows = []
     for name in registry.names():
         try:
             rows.append(_row(registry.card(name)))
@@ -92,9 +97,7 @@ def show(
 
 
 def _show_runs(card: Entry, *, as_json: bool) -> None:
-    """Print a row for each run of ``train --seeds`` or ``--sweep``: what was changed, and the
-    scores by task.
-    """
+    """Print the changed settings and the scores of each run of ``train --seeds`` or ``--sweep``."""
     runs = card.provenance.get("trained", {}).get("runs")
     if not runs:
         raise UsageError(
@@ -108,11 +111,11 @@ def _show_runs(card: Entry, *, as_json: bool) -> None:
     tasks = [score["task"] for score in runs[0]["scores"]]
     rows = []
     for run in runs:
-        scores = [f"{score['trained']:.2f}" for score in run["scores"]]
-        steps = f"{run['best_step']} of {run['steps']}"
-        rows.append(
-            [*map(str, run["changes"].values()), *scores, steps, "*" if run["chosen"] else ""]
-        )
+        row = [str(value) for value in run["changes"].values()]
+        row += [f"{score['trained']:.2f}" for score in run["scores"]]
+        row.append(f"{run['best_step']} of {run['steps']}")
+        row.append("*" if run["chosen"] else "")
+        rows.append(row)
     console.result_table([*changed, *tasks, "best step", "chosen"], rows)
 
 
@@ -153,8 +156,10 @@ def export(
         return
     for remark in made.notes:
         console.note(remark)
-    compared = "" if made.cosine is None else f", lowest cosine {made.cosine:.7f} ({made.tool})"
-    console.note(f"{made.target}: {made.bytes / 1e6:,.1f} MB in {made.folder}{compared}")
+    written = f"{made.target}: {made.bytes / 1e6:,.1f} MB in {made.folder}"
+    if made.cosine is not None:
+        written += f", lowest cosine {made.cosine:.7f} ({made.tool})"
+    console.note(written)
     console.result(made.load)
 
 
@@ -164,18 +169,29 @@ def push(push: "partial[Pushed]", json: Json = False) -> None:
     if json:
         console.result_json(vars(made))
         return
-    console.note(f"commit {made.commit}" if made.changed else f"nothing new: commit {made.commit}")
+    commit = f"commit {made.commit}"
+    if not made.changed:
+        commit = f"nothing new: {commit}"
+    console.note(commit)
     console.result(made.url)
 
 
 @command_of(library.pull, flags={"repo": "OWNER/NAME", "name": "--name"})
 def pull(pull: "partial[Entry]", json: Json = False) -> None:
-    repo, name = pull.keywords["repo"], pull.keywords["name"]
+    repo = pull.keywords["repo"]
+    name = pull.keywords["name"]
     made = pull()
     commit = made.provenance["pulled"]["revision"]
     if json:
-        pulled = {"repo": repo, "commit": commit, "fingerprint": made.fingerprint}
-        console.result_json({"name": name, **pulled, "recipe": made.recipe.to_dict()})
+        console.result_json(
+            {
+                "name": name,
+                "repo": repo,
+                "commit": commit,
+                "fingerprint": made.fingerprint,
+                "recipe": made.recipe.to_dict(),
+            }
+        )
         return
     console.note(f"{repo}@{commit}: {method_line(made.recipe)}")
     console.result(name)
@@ -188,13 +204,17 @@ def _registry() -> "Registry":
 
 
 def _row(card: Entry) -> dict[str, Any]:
+    """Return the fields of a model that are listed."""
     from promptcli.models.registry import SHIPPED
 
+    score = None
+    if card.scores:
+        score = card.scores[0]
     return {
         "name": card.name,
         "origin": "shipped" if card.name in SHIPPED else "saved",
         "method": method_line(card.recipe),
-        "score": card.scores[0] if card.scores else None,
+        "score": score,
         "backbone": card.recipe.backbone,
         "width": card.provenance.get("width"),
         "created": card.created,
@@ -202,17 +222,23 @@ def _row(card: Entry) -> dict[str, Any]:
 
 
 def _listed(head: str, value: Any) -> str:
-    """Return a field of a model as a cell of the list, which has less room than the model's own
-    page.
-    """
+    """Return a field of a model as a cell of the list, which is shorter than on its own page."""
     if head == "created":
         return _cell(value)[:10]  # the day
     if head == "score" and value is not None:
-        split = value.get("split", "test")
-        task = value.get("task", "") if split == "test" else f"{value.get('task', '')}:{split}"
-        number = value.get("value")
-        return f"{number:.2f} {task}".strip() if isinstance(number, float | int) else _cell(None)
+        return _listed_score(value)
     return _cell(value)
+
+
+def _listed_score(score: dict[str, Any]) -> str:
+    value = score.get("value")
+    if not isinstance(value, float | int):
+        return _cell(None)
+    task = score.get("task", "")
+    split = score.get("split", "test")
+    if split != "test":
+        task = f"{task}:{split}"
+    return f"{value:.2f} {task}".strip()
 
 
 def _print_fields(fields: dict[str, Any], indent: str = "") -> None:
@@ -226,7 +252,11 @@ def _print_fields(fields: dict[str, Any], indent: str = "") -> None:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, list):  # rows of a table are only shown by --json
-        tabular = any(isinstance(row, dict) for row in value)
-        return f"{len(value)} rows" if tabular else " ".join(map(str, value)) or "-"
-    return "-" if value in (None, {}) else str(value)
+    """Return a field of a model as text; rows of a table are only shown by ``--json``."""
+    if value in (None, {}, []):
+        return "-"
+    if not isinstance(value, list):
+        return str(value)
+    if any(isinstance(row, dict) for row in value):
+        return f"{len(value)} rows"
+    return " ".join(map(str, value)) or "-"

@@ -1,6 +1,4 @@
-"""``promptcli ditto-search``, ``search-layers`` and ``search-templates``: the best head, layer,
-template.
-"""
+"""``promptcli ditto-search``, ``search-layers`` and ``search-templates``."""
 
 from collections.abc import Callable
 from functools import partial
@@ -62,8 +60,11 @@ def search_templates(
     ] = False,
     json: Json = False,
 ) -> None:
-    model = choice_of(search.keywords["model"] or default_backbone(paper=paper))
-    found = search(model=model, on=search.keywords["on"] or (PAPER.development if paper else None))
+    model = search.keywords["model"] or default_backbone(paper=paper)
+    task = search.keywords["on"]
+    if not task and paper:
+        task = PAPER.development
+    found = search(model=choice_of(model), on=task or None)
     _note_saved(found)
     if json:
         result_json(found.to_dict())
@@ -88,12 +89,10 @@ def _show(search: "Search", print_ranking: Callable[["Search"], None], *, as_jso
 
 
 def _note_saved(search: "Search") -> None:
-    saved = (
-        f"saved as model {search.saved_as!r}"
-        if search.saved_as
-        else "is not saved; keep it with --name NAME"
-    )
-    note(f"{search.best.choice} {saved}")
+    if search.saved_as:
+        note(f"{search.best.choice} saved as model {search.saved_as!r}")
+    else:
+        note(f"{search.best.choice} is not saved; keep it with --name NAME")
 
 
 def _print_verdict(search: "Search") -> None:
@@ -126,14 +125,12 @@ def _print_heads(search: "Search", corpus: str) -> None:
     rows = []
     for rank, head in enumerate(search.ranked, 1):
         states, _, name = head.choice.partition("/ditto:")
-        tfidf = (
-            []
-            if head.tfidf is None
-            else [f"{head.tfidf.pearson:.2f}", f"{head.tfidf.spearman:.2f}"]
-        )
-        rows.append([str(rank), name, states, *_figures(head), f"{head.gain:+.2f}", *tfidf])
+        row = [str(rank), name, states, *_score(head), f"{head.gain:+.2f}"]
+        if head.tfidf is not None:
+            row += [f"{head.tfidf.pearson:.2f}", f"{head.tfidf.spearman:.2f}"]
+        rows.append(row)
     for states, plain in search.baseline.items():
-        rows.append(["", "plain", states, *_figures(plain), "", "", ""])
+        rows.append(["", "plain", states, *_score(plain), "", "", ""])
     result_table(["", "head", "states", "value", "", "gain", "Pearson", "Spearman"], rows)
     states = search.best.choice.partition("/")[0]
     show(f"\n{states} Ditto, every head")
@@ -149,41 +146,49 @@ def _print_layers(search: "Search") -> None:
         f"{recipe.backbone}, {recipe.prompt}; gain over {search.baseline['own'].choice}, the"
         " recipe's own"
     )
-    rows = [[row.choice, *_figures(row), f"{row.gain:+.2f}"] for row in search.ranked]
+    rows = [[row.choice, *_score(row), f"{row.gain:+.2f}"] for row in search.ranked]
     result_table(["pooling", "value", "", "gain"], rows)
     _print_selection_bias(search, "layer", "the recipe's own layer")
 
 
 def print_search(search: "Search") -> None:
-    """Print the templates as PromptBERT's table 4, with the published figures, if any.
+    """Print the templates as PromptBERT's table 4, with the published scores, if any.
 
     A search of a single stage is cut to its ``top``.
     """
     from promptcli.searching.template_search import published_scores
 
-    recipe, task = search.recipe, search.task
-    published = published_scores(recipe.backbone, task.label)
-    listed = set(map(id, search.ranked))
+    backbone = search.recipe.backbone
+    task = search.task
+    published = published_scores(backbone, task.label)
+    listed = {id(item) for item in search.ranked}
     rows: list[list[str]] = []
     for heading, templates in search.stages.items():
         rows.append([heading, "", "", "", ""])
-        for item in (item for item in templates if id(item) in listed):
-            printed = f"{published[item.choice]:.2f}" if item.choice in published else "-"
-            rows.append([item.choice, "*" if item is search.best else "", *_figures(item), printed])
+        for item in templates:
+            if id(item) not in listed:
+                continue
+            printed = "-"
+            if item.choice in published:
+                printed = f"{published[item.choice]:.2f}"
+            star = "*" if item is search.best else ""
+            rows.append([item.choice, star, *_score(item), printed])
     rows.append(["Without a template", "", "", "", ""])
-    rows += [[item.choice, "", *_figures(item), "-"] for item in search.baseline.values()]
-    show(f"{recipe.backbone} on {task.label} ({len(task.pairs()):,} pairs, {task.text})")
+    for item in search.baseline.values():
+        rows.append([item.choice, "", *_score(item), "-"])
+    show(f"{backbone} on {task.label} ({len(task.pairs()):,} pairs, {task.text})")
     show(
-        f"Spearman x 100 ± half of the 95% bootstrap interval; {recipe.pooling}, period rule; * the"
-        " best"
+        f"Spearman x 100 ± half of the 95% bootstrap interval; {search.recipe.pooling}, period"
+        " rule; * the best"
     )
     show(search.about["compared"])
-    columns = 5 if published else 4
-    result_table(
-        ["template", "", task.label, "", "published"][:columns], [row[:columns] for row in rows]
-    )
+    heads = ["template", "", task.label, "", "published"]
+    if not published:
+        heads.pop()
+    result_table(heads, [row[: len(heads)] for row in rows])
     _print_verdict(search)
 
 
-def _figures(item: "Ranked") -> list[str]:
+def _score(item: "Ranked") -> list[str]:
+    """Return a score and half of its 95% interval."""
     return [f"{item.value:.2f}", half_interval(item.ci95)]

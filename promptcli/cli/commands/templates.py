@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from promptcli.cli.commands.searching import BACKBONE
 from promptcli.cli.console import result, result_json, result_table
@@ -12,6 +12,8 @@ from promptcli.searching import templates as library
 
 if TYPE_CHECKING:
     from promptcli.searching.templates import CheckedTemplate
+
+_SCORE = "STS-B dev, BERT-base"
 
 
 @command_of(
@@ -31,40 +33,52 @@ def templates(check: "partial[CheckedTemplate]", json: Json = False) -> None:
     With source and published figure of a named one, token ids, and the mask's position.
     """
     if "text" not in check.keywords:
-        listed = library.templates()
-        if json:
-            result_json(
-                {"templates": [{"name": name, **asdict(row)} for name, row in listed.items()]}
-            )
-            return
-        scores = ["" if row.score is None else f"{row.score:.2f}" for row in listed.values()]
-        cells = [
-            (name, row.text, score, row.source)
-            for (name, row), score in zip(listed.items(), scores, strict=True)
-        ]
-        result_table(("name", "template", "STS-B dev, BERT-base", "source"), cells)
+        _list_templates(as_json=json)
         return
-    name, checked = check.keywords["text"], check()
+    checked = check()
     if json:
-        fields = asdict(checked)
-        result_json({**({"name": name, **row} if (row := fields.pop("named")) else {}), **fields})
+        result_json(_document(check.keywords["text"], checked))
+    else:
+        _print_template(check.keywords["text"], checked)
+
+
+def _list_templates(*, as_json: bool) -> None:
+    listed = library.templates()
+    if as_json:
+        documents = [{"name": name, **asdict(template)} for name, template in listed.items()]
+        result_json({"templates": documents})
         return
-    if named := checked.named:
-        score = [] if named.score is None else [("STS-B dev, BERT-base", f"{named.score:.2f}")]
-        models = [(f"for {model}", text) for model, text in named.models.items()]
-        result_table(
-            (),
-            [("name", name), ("template", named.text), ("source", named.source), *score, *models],
-        )
-    cells = [
+    rows = []
+    for name, template in listed.items():
+        score = "" if template.score is None else f"{template.score:.2f}"
+        rows.append((name, template.text, score, template.source))
+    result_table(("name", "template", _SCORE, "source"), rows)
+
+
+def _document(name: str, checked: "CheckedTemplate") -> dict[str, Any]:
+    """Return a template JSON-ready, with the fields of a named one first."""
+    fields = asdict(checked)
+    named = fields.pop("named")
+    if named is None:
+        return fields
+    return {"name": name, **named, **fields}
+
+
+def _print_template(name: str, checked: "CheckedTemplate") -> None:
+    named = checked.named
+    if named is not None:
+        rows = [("name", name), ("template", named.text), ("source", named.source)]
+        if named.score is not None:
+            rows.append((_SCORE, f"{named.score:.2f}"))
+        rows += [(f"for {model}", text) for model, text in named.models.items()]
+        result_table((), rows)
+    tokens = [
         (str(token.position), str(token.id), token.text, token.part) for token in checked.tokens
     ]
-    result_table(("position", "id", "token", "part"), cells)
-    read = (
-        "the last token"
-        if checked.mask_position is None
-        else f"the mask, position {checked.mask_position}"
-    )
+    result_table(("position", "id", "token", "part"), tokens)
+    read = "the last token"
+    if checked.mask_position is not None:
+        read = f"the mask, position {checked.mask_position}"
     result(
         f"read at {read}; the template has {checked.template_tokens} tokens, special tokens"
         f" included: the first {checked.room} of a sentence are kept"
