@@ -23,7 +23,9 @@ from promptcli.pretraining.corpus import Corpus, CorpusFile, Template
 from promptcli.pretraining.plan import BAGS, Plan
 
 LONGEST_LINE = 62  # tokens of a line in a template; the rest is cut
-_MASKED, _RANDOM = 0.8, 0.1  # of the tokens to predict (BERT); the others stay
+# of the tokens to predict (BERT); the others stay
+_MASKED = 0.8
+_RANDOM = 0.1
 _POOL = 16_384  # chunks sorted by length together: little padding, and still a random draw
 #: Seeds of the kinds of draws, so that no two share random numbers.
 _CUT, _ORDER, _MASKS, _PLACES, _KINDS, _TEMPLATES = range(6)
@@ -77,7 +79,9 @@ class Batch:
 def steps(plan: Plan, corpus: Corpus) -> Iterator[Step]:
     """Yield the steps of a run, first to last."""
     number = seen = 0
-    lines = lines_for_templates(plan, corpus) if plan.objective == BAGS else None
+    lines = None
+    if plan.objective == BAGS:
+        lines = lines_for_templates(plan, corpus)
     kinds = np.random.default_rng([plan.seed, _KINDS])
     for index, phase in enumerate(plan.phases):
         chunks = chunks_of_phase(plan, corpus, index)
@@ -215,7 +219,9 @@ def predict_words(step: Step, plan: Plan, corpus: Corpus) -> Batch:
         return mask(step, plan, corpus)
     rng = np.random.default_rng([plan.seed, _TEMPLATES, step.number])
     drawn = rng.integers(len(corpus.templates), size=len(step.spans))
-    rows, sentences, at_mask = [], [], []
+    rows = []
+    sentences = []
+    at_mask = []
     for (start, end), number in zip(step.spans.tolist(), drawn.tolist(), strict=True):
         before, after = corpus.templates[number]
         row = np.concatenate([before, corpus.tokens[start:end], after]).astype(np.int64)
@@ -233,7 +239,8 @@ def predict_words(step: Step, plan: Plan, corpus: Corpus) -> Batch:
         words = known
     places, gold = hide(ids, words, step, plan)
     filled: list[int] = []  # rows; lines without content teach nothing
-    contents, weights = [_NONE], [_NONE.astype(np.float64)]
+    contents = [_NONE]
+    weights = [_NONE.astype(np.float64)]
     for line, (start, end) in enumerate(step.spans.tolist()):
         content, weight = _weighed(corpus, corpus.tokens[start:end])
         if len(content):

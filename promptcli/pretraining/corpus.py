@@ -61,7 +61,10 @@ class Corpus:
         lines_with = np.zeros(size, np.int64)
         for first in range(0, len(self.ends), _LINES):
             ends = self.ends[first : first + _LINES]
-            begin = int(self.ends[first - 1]) if first else 0
+            if first:
+                begin = int(self.ends[first - 1])
+            else:
+                begin = 0
             line = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=begin))
             pairs = np.unique(line * size + self.tokens[begin : int(ends[-1])].astype(np.int64))
             lines_with += np.bincount(pairs % size, minlength=size)
@@ -102,7 +105,8 @@ class Corpus:
         for end in related:
             if end - start > target and previous > start:
                 cuts.append(previous)
-                start, target = previous, next(draws)
+                start = previous
+                target = next(draws)
             previous = end
         bounds = np.concatenate(
             [np.array([0, *cuts], np.int64), self.ends[max(self.unrelated_from - 1, 0) :]]
@@ -158,7 +162,8 @@ def make_corpus(
                         ).data
                     )
                     ends.append(total + np.cumsum(lengths))
-                    total, lines = int(ends[-1][-1]), lines + len(ids)
+                    total = int(ends[-1][-1])
+                    lines = lines + len(ids)
                     advance(len(ids))
                 if not file.unrelated:
                     unrelated_from = lines
@@ -167,7 +172,8 @@ def make_corpus(
     with damage_named(folder):
         tokens = np.memmap(folder / "tokens.bin", dtype=dtype, mode="r")
         with np.load(folder / "lines.npz", allow_pickle=False) as stored:
-            bounds, unrelated_from = stored["ends"], int(stored["unrelated_from"])
+            bounds = stored["ends"]
+            unrelated_from = int(stored["unrelated_from"])
         rising = (
             bounds.dtype == np.int64
             and bounds.ndim == 1

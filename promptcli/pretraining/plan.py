@@ -103,7 +103,8 @@ class Plan:
     @property
     def phases(self) -> tuple[Phase, ...]:
         bounds = sorted({0.0, self.dropout_from, self.long_from, 1.0})
-        longest, phases = self.positions - 2, []
+        longest = self.positions - 2
+        phases = []
         for begins, until in itertools.pairwise(bounds):
             lengths = LONG if begins >= self.long_from else SHORT
             fitting = tuple(length for length in lengths if length <= longest) or (longest,)
@@ -117,5 +118,8 @@ class Plan:
         0.
         """
         share = seen / self.tokens
-        rise = min(1.0, share / self.warmup) if self.warmup else 1.0
+        if self.warmup:
+            rise = min(1.0, share / self.warmup)
+        else:
+            rise = 1.0
         return self.learning_rate * rise * min(1.0, max(0.0, 1 - share) / self.decay)

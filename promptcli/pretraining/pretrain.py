@@ -80,25 +80,31 @@ def pretrain(
                 raise unknown("setting", name, known)
         if not settings.get("tokens"):
             raise UsageError("give the budget of the run: `tokens` N")
-        begun = Start.open(start) if start else None
+        begun = None
+        if start:
+            begun = Start.open(start)
         plan = Plan(**settings)  # type: ignore[arg-type]
         if templates and plan.objective != BAGS:
             raise UsageError(f"`templates` needs `objective` {BAGS}")
-        taught = Path(templates or DEFAULT_TEMPLATES) if plan.objective == BAGS else None
-        ordered = [files] if isinstance(files, str | Path) else files
-        corpus = [
-            *(CorpusFile(Path(file)) for file in ordered),
-            *(CorpusFile(Path(file), True) for file in unrelated),
-        ]
-        for file in [*corpus, *([CorpusFile(taught)] if taught else [])]:
+        taught = None
+        if plan.objective == BAGS:
+            taught = Path(templates or DEFAULT_TEMPLATES)
+        if isinstance(files, str | Path):
+            files = [files]
+        corpus = [CorpusFile(Path(file)) for file in files]
+        corpus += [CorpusFile(Path(file), True) for file in unrelated]
+        hashes = []
+        for file in corpus:
             next(file.lines(), None)  # wrong files are refused before the work
-        hashes = tuple(
-            sha256(file.path) + (" unrelated" if file.unrelated else "") for file in corpus
-        )
-        plan = dataclasses.replace(plan, files=hashes, templates=sha256(taught) if taught else "")
-        run = PretrainingRun(
-            corpus, Path(output), begun.plan(plan) if begun else plan, begun, taught
-        )
+            kind = " unrelated" if file.unrelated else ""
+            hashes.append(sha256(file.path) + kind)
+        plan = dataclasses.replace(plan, files=tuple(hashes))
+        if taught is not None:
+            next(CorpusFile(taught).lines(), None)
+            plan = dataclasses.replace(plan, templates=sha256(taught))
+        if begun is not None:
+            plan = begun.plan(plan)
+        run = PretrainingRun(corpus, Path(output), plan, begun, taught)
         with kept_random_states():
             figures = run.run(device, command=command, resume=resume)
         return Pretrained(run.output, figures)

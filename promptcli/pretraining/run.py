@@ -42,7 +42,8 @@ class PretrainingRun:
 
     def run(self, device: str, *, command: str, resume: bool) -> dict[str, object]:
         """Train to the end of the budget and write the model; return its figures."""
-        device, work = choose_device(device), RunFolder(self.output / "work", "plan.json")
+        device = choose_device(device)
+        work = RunFolder(self.output / "work", "plan.json")
         self._check_output(work, resume)
         with work.claimed(f"the pre-training of {self.output}", "give another `output`"):
             return self._run(work, device, command=command, resume=resume)
@@ -85,7 +86,10 @@ class PretrainingRun:
         if self.start:
             self.start.copy_vocabulary(work)
         vocabulary = make_vocabulary(work, self.files, self.plan.vocab_size)
-        templates = read_templates(self.templates, vocabulary) if self.templates else ()
+        if self.templates:
+            templates = read_templates(self.templates, vocabulary)
+        else:
+            templates = ()
         corpus = make_corpus(work, self.files, vocabulary, templates)
         if len(corpus.tokens) < self.plan.batch_tokens:
             batch = f"fewer than one batch (`batch_tokens` {self.plan.batch_tokens})"

@@ -62,9 +62,10 @@ class Start:
         folder, _ = locate(name)
         config = {"tie_word_embeddings": True} | read_config(f"backbone {name!r}", folder)
         vocabulary = folder / "vocab.txt"
-        text = (
-            vocabulary.read_text(encoding="utf-8", errors="replace") if vocabulary.is_file() else ""
-        )
+        if vocabulary.is_file():
+            text = vocabulary.read_text(encoding="utf-8", errors="replace")
+        else:
+            text = ""
         start = cls(name, folder, {field: config.get(key) for field, key in _SHAPE.items()})
         has_shape = all(type(value) in (int, bool) for value in start.shape.values())
         has_specials = tuple(text.split("\n")[: len(SPECIALS)]) == SPECIALS
@@ -83,7 +84,10 @@ class Start:
         """Return the plan of a run that starts from it: its shape and the weights' hashes."""
         for field, value in self.shape.items():
             asked = getattr(wanted, field)
-            default = max(1, wanted.width // 32) if field == "heads" else getattr(Plan, field)
+            if field == "heads":
+                default = max(1, wanted.width // 32)
+            else:
+                default = getattr(Plan, field)
             if asked not in (value, default):
                 raise UsageError(
                     f"`{field}` {asked} does not go with `start` {self.name} ({value}); leave"
@@ -166,7 +170,8 @@ def _cooccurrences(corpus: Corpus, vocab_size: int) -> Any:
         tokens = np.asarray(corpus.tokens[start : start + _SLICE]).astype(np.int64)
         lines = line_of[start : start + _SLICE]
         for distance in range(1, _WINDOW + 1):
-            first, second = tokens[:-distance], tokens[distance:]
+            first = tokens[:-distance]
+            second = tokens[distance:]
             same_line = lines[:-distance] == lines[distance:]
             counted = same_line & (first >= len(SPECIALS)) & (second >= len(SPECIALS))
             weights = np.full(int(counted.sum()), 1 / distance, np.float32)

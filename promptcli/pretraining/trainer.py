@@ -27,7 +27,8 @@ _SHAPE = ("layers", "width", "heads", "positions", "vocab_size", "tied")
 _LOG_EVERY = 20  # steps; their mean is logged
 _SAVE_SECONDS = 60.0  # between two checkpoints
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
-_BETAS, _EPSILON = (0.9, 0.98), 1e-6
+_BETAS = (0.9, 0.98)
+_EPSILON = 1e-6
 
 
 class Trainer:
@@ -40,7 +41,8 @@ class Trainer:
     def __init__(
         self, plan: Plan, device: str, start: Tensor | None = None, dtype: torch.dtype | None = None
     ) -> None:
-        self.plan, self.device = plan, device
+        self.plan = plan
+        self.device = device
         shape = {name: getattr(plan, name) for name in _SHAPE}
         self.model = MaskedLM(
             **shape, seed=plan.seed, device=device, dtype=dtype or choose_dtype("auto", device)
@@ -69,7 +71,10 @@ class Trainer:
 
         ``state`` is written every minute and at the end; ``advance`` takes the tokens seen.
         """
-        position = self.load(state) if state.exists() else Position()
+        if state.exists():
+            position = self.load(state)
+        else:
+            position = Position()
         truncate_log(log, position.step)
         advance(position.seen)
         reported = position

@@ -141,7 +141,9 @@ def _search(
     log-likelihoods). Words and the end of a part may follow; no lone space or run of periods, and
     no period after a period.
     """
-    periods, words = [], []  # ids
+    # ids
+    periods = []
+    words = []
     for number, text in t5.words().items():
         if text.strip() == ".":
             periods.append(number)
@@ -176,4 +178,6 @@ def _search(
 def _template(t5: T5, sentence_first: bool, item: _Beam) -> str:
     first, second = item.ends
     middle = f"{t5.text(item.written[1:first])} {MASK}{t5.text(item.written[first + 1 : second])}"
-    return f"{SLOT}{middle}" if sentence_first else f"{middle} {SLOT}".strip()
+    if sentence_first:
+        return f"{SLOT}{middle}"
+    return f"{middle} {SLOT}".strip()

@@ -109,7 +109,8 @@ class _Pass:
     def take(self, numbers: list[int], ids: list[list[int]]) -> None:
         """Encode one batch and score every pair whose two sentences are now encoded."""
         encoder = self._encoder
-        backbone, template = encoder.backbone, encoder.template
+        backbone = encoder.backbone
+        template = encoder.template
         slots = [template.mask_slots(len(row)) for row in ids]
         batch = make_batch(ids, slots, backbone.tokenizer.pad, backbone.device, encoder.max_length)
         parts = self._parts(batch, backbone.run(batch, self._needs))

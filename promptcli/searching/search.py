@@ -25,10 +25,8 @@ from promptcli.searching.head_pass import HeadCosines, head_cosines
 from promptcli.searching.search_settings import SEARCHED
 
 #: spread over the first half of the model; and C
-_LAYERS_TRIED, _FACTORS_TRIED = (
-    8,
-    (0.25, 0.5, 0.75, 1.0),
-)
+_LAYERS_TRIED = 8
+_FACTORS_TRIED = (0.25, 0.5, 0.75, 1.0)
 HALVINGS, SEED = 20, 42  #: random halvings of the pairs, each used both ways, and their seed
 
 
@@ -110,7 +108,8 @@ class Search:
         return self.encoder.recipe
 
     def entry(self, name: str) -> Entry:
-        task, halves = self.task, self.cross_validation
+        task = self.task
+        halves = self.cross_validation
         on = {
             "task": task.label,
             "data_sha256": task.sha256(),
@@ -210,7 +209,8 @@ def rank_heads(
             raise unknown("states", kind, SEARCHED)
     states = [kind for kind in SEARCHED if kind in states]
     check_rankable(task)
-    backbone, pairs = encoder.backbone, task.pairs()
+    backbone = encoder.backbone
+    pairs = task.pairs()
     encoder = Encoder(Recipe(backbone=backbone.name), backbone, encoder.tensors())
     idf = corpus_idf(encoder, corpus)
     cosines = head_cosines(encoder, pairs.first, pairs.second, states)
@@ -228,7 +228,8 @@ def rank_heads(
     tfidf = _tfidf(encoder, cosines, best % count, idf)
 
     def pooling_of(place: int) -> str:
-        layer, head = place % count // backbone.n_heads + 1, place % backbone.n_heads + 1
+        layer = place % count // backbone.n_heads + 1
+        head = place % backbone.n_heads + 1
         return f"{states[place // count]}/ditto:{layer}-{head}"
 
     ranked = [
@@ -330,8 +331,11 @@ def rank_layers(encoder: Encoder, task: STSTask, weights: Sequence[str]) -> Sear
 
 
 def _choice(encoder: Encoder) -> str:
-    prompt, pooling = encoder.prompt, encoder.recipe.pooling
-    return f"{prompt.settings} {pooling}" if isinstance(prompt, Contrastive) else pooling
+    prompt = encoder.prompt
+    pooling = encoder.recipe.pooling
+    if isinstance(prompt, Contrastive):
+        return f"{prompt.settings} {pooling}"
+    return pooling
 
 
 def _poolings(encoder: Encoder, weights: Sequence[str]) -> list[str]:

@@ -63,7 +63,8 @@ def search_heads(
     from promptcli.searching.search import rank_heads
 
     with tasks_from(data_dir):
-        saved, task = _saving(name, force), _development(on)
+        saved = _saving(name, force)
+        task = _development(on)
         if isinstance(corpus, str | Path):
             corpus = fitting_sentences(str(corpus))
         return saved(rank_heads(_opened(model or BARE.backbone), task, corpus, states, top))
@@ -105,7 +106,8 @@ def search_layers(
     from promptcli.searching.search import rank_layers
 
     with tasks_from(data_dir):
-        saved, task = _saving(name, force), _development(on)
+        saved = _saving(name, force)
+        task = _development(on)
         return saved(rank_layers(_opened(model), task, weights))
 
 
@@ -147,12 +149,11 @@ def search_templates(
         settings = (settings or SearchSettings()).replace(**changes)
         template_search.choose_mode(settings)
         saved = _saving(name, force)
-        candidates = (
-            None
-            if settings.candidates is None
-            else template_search.read_candidates(settings.candidates)
-        )
-        task, backbone = _development(on), _opened(model or BARE.backbone).backbone
+        candidates = None
+        if settings.candidates is not None:
+            candidates = template_search.read_candidates(settings.candidates)
+        task = _development(on)
+        backbone = _opened(model or BARE.backbone).backbone
         with if_interrupted("scored templates are kept; run the same command to continue"):
             return saved(template_search.search_templates(backbone, task, settings, candidates))
 

@@ -52,7 +52,9 @@ class TemplateScorer:
     ) -> None:
         check_rankable(task)
         pairs = task.pairs()
-        self.backbone, self.task, self.recipe = backbone, task, recipe
+        self.backbone = backbone
+        self.task = task
+        self.recipe = recipe
         self.gold = pairs.gold
         self.size = len(pairs)
         self.tokens = 0
@@ -69,7 +71,9 @@ class TemplateScorer:
             "data": task.sha256(),
             "protocol": {**recipe.to_dict(), "backbone": None, "prompt": None},
         }
-        self._cached = None if cache is None else cache.table(context)
+        self._cached = None
+        if cache is not None:
+            self._cached = cache.table(context)
 
     def encoder(self, template: str) -> Encoder:
         """Return the encoder of a template, sharing the sentences' tokens with every other one of
@@ -89,12 +93,16 @@ class TemplateScorer:
 
     def cosines(self, template: str, pairs: NDArray[np.intp] | None = None) -> NDArray[np.float64]:
         """Return the cosines (p,) of a template on the pairs with these numbers (p,), or on all."""
-        wanted = np.arange(self.size) if pairs is None else pairs
+        if pairs is None:
+            wanted = np.arange(self.size)
+        else:
+            wanted = pairs
         if self._cached is not None:
             cached = self._cached.get(template, wanted)
             if cached is not None:
                 return cached
-        first, second = self._first[wanted], self._second[wanted]
+        first = self._first[wanted]
+        second = self._second[wanted]
         rows = np.unique(np.concatenate([first, second]))
         vectors = self._encode(self.encoder(template), rows, complete=pairs is None)
         first_vectors = vectors[np.searchsorted(rows, first)]

@@ -135,7 +135,8 @@ def demonstrations(pairs: Iterable[tuple[str, str]], recipe: Recipe) -> list[str
         >>> demonstrations([("rain", "water that falls")], Recipe(prompt='"[X]" is:"'))
         ['"water that falls." is:"Rain"."[X]" is:"']
     """
-    rule, texts = text_rule(recipe.text_rule), []
+    rule = text_rule(recipe.text_rule)
+    texts = []
     for word, text in pairs:
         if SLOT in word + text:
             raise UsageError(
@@ -251,11 +252,15 @@ def _candidates(
 
         definitions = choose_definitions(_definitions(settings), backbone.tokenizer)
         t5 = load_t5(settings.t5, device=str(backbone.device))
-        templates, source = generate_templates(t5, definitions, beam=settings.beam), "that t5 wrote"
+        templates = generate_templates(t5, definitions, beam=settings.beam)
+        source = "that t5 wrote"
     elif candidates is not None:
-        templates, source = list(candidates), f"of {settings.candidates}"
+        templates = list(candidates)
+        source = f"of {settings.candidates}"
     else:
-        templates, source, always = grammar_templates(), "of the grammar", published_templates()
+        templates = grammar_templates()
+        source = "of the grammar"
+        always = published_templates()
     drawn = draw(
         templates, settings.limit or (DRAWN if always else len(templates)), settings.seed, always
     )

@@ -75,7 +75,8 @@ def check_template(
     filled = template_text(text)
     texts.check_template(filled)  # before anything is loaded
     backbone = open_model(backbone_model(model or BARE.backbone)).backbone
-    tokens, limit = backbone.tokenizer, backbone.max_tokens
+    tokens = backbone.tokenizer
+    limit = backbone.max_tokens
     if not tokens.causal and MASK not in filled:
         raise UsageError(f"template {filled!r} has no {MASK}; put one at the position to be read")
     if not sentence.strip():

@@ -10,7 +10,9 @@ from promptcli.errors import UsageError
 from promptcli.training.methods.training_settings import TrainingSettings
 
 _SORTED = 32  # batches within which rows are sorted by length
-_ORDER, _DRAW = 7, 8  # seed an epoch's order, and the order of a source
+# seed an epoch's order, and the order of a source
+_ORDER = 7
+_DRAW = 8
 
 
 def steps_of(settings: TrainingSettings, sizes: Sequence[int]) -> int:
@@ -28,10 +30,18 @@ def batch_lengths(settings: TrainingSettings, sizes: Sequence[int]) -> list[int]
     order.
     """
     shares = source_shares(sizes, settings.data_temperature)
-    groups = shares if settings.batches == "one-source" else [sum(shares)]
+    if settings.batches == "one-source":
+        groups = shares
+    else:
+        groups = [sum(shares)]
     size = settings.batch_size
-    lengths = [min(size, group - start) for group in groups for start in range(0, group, size)]
-    return [length for length in lengths if length == size or not settings.drop_last]
+    lengths = []
+    for group in groups:
+        complete, rest = divmod(group, size)
+        lengths += [size] * complete
+        if rest and not settings.drop_last:
+            lengths.append(rest)
+    return lengths
 
 
 def source_shares(sizes: Sequence[int], temperature: float) -> list[int]:
@@ -61,16 +71,15 @@ def batches(
     shares = source_shares(sizes, settings.data_temperature)
     for epoch in itertools.count():
         order = np.random.default_rng([settings.seed, _ORDER, epoch])
-        drawn = [
-            first + _draw(settings.seed, source, rows, epoch * share, share)
-            for source, (first, rows, share) in enumerate(
-                zip(np.cumsum([0, *sizes]), sizes, shares, strict=False)
-            )
-        ]
+        drawn = []
+        first = 0
+        for source, (count, share) in enumerate(zip(sizes, shares, strict=True)):
+            drawn.append(first + _draw(settings.seed, source, count, epoch * share, share))
+            first += count
         if settings.batches == "one-source":
-            cut = [
-                rows[start : start + size] for rows in drawn for start in range(0, len(rows), size)
-            ]
+            cut = []
+            for of_source in drawn:
+                cut += _cut(of_source, size)
         else:
             rows = order.permutation(sum(sizes))
             if shares != list(sizes):
@@ -78,10 +87,11 @@ def batches(
             if settings.batches == "similar-lengths":
                 assert lengths is not None
                 windows = np.split(rows, range(_SORTED * size, len(rows), _SORTED * size))
+                by_length = [np.argsort(lengths[window], kind="stable") for window in windows]
                 rows = np.concatenate(
-                    [window[np.argsort(lengths[window], kind="stable")] for window in windows]
+                    [window[order] for window, order in zip(windows, by_length, strict=True)]
                 )
-            cut = [rows[start : start + size] for start in range(0, len(rows), size)]
+            cut = _cut(rows, size)
         if settings.batches != "mixed":
             cut = [cut[number] for number in order.permutation(len(cut))]
         yield from (batch for batch in cut if len(batch) == size or not settings.drop_last)
@@ -97,3 +107,8 @@ def _draw(seed: int, source: int, rows: int, start: int, count: int) -> np.ndarr
     ]
     first = start - passes.start * rows
     return np.concatenate(orders)[first : first + count]
+
+
+def _cut(rows: np.ndarray, size: int) -> list[np.ndarray]:
+    """Return the rows in batches; the last one may be short."""
+    return [rows[start : start + size] for start in range(0, len(rows), size)]

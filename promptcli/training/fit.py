@@ -59,12 +59,17 @@ def fit(
     with tasks_from(data_dir):
         if name is not None:
             open_registry().check_free(name, force=force)
-        wanted, where = entry_of(recipe).recipe, recipe if isinstance(recipe, Choice) else Choice()
-        pairs = None if select is None else development_task(str(select))
+        wanted = entry_of(recipe).recipe
+        where = recipe if isinstance(recipe, Choice) else Choice()
+        pairs = None
+        if select is not None:
+            pairs = development_task(str(select))
         if isinstance(on, str | Path):
-            source, sentences = str(on), fitting_sentences(str(on), text_field=text_field)
+            source = str(on)
+            sentences = fitting_sentences(str(on), text_field=text_field)
         else:
-            source, sentences = "a list", list(check_texts(on))
+            source = "a list"
+            sentences = list(check_texts(on))
         dtype = where.dtype or "stored"
         fitted = fit_recipe(
             wanted, sentences, choose_by=pairs, source=source, device=where.device, dtype=dtype

@@ -45,12 +45,12 @@ _TOPS = (
     64,
 )
 #: the published code's, of a flow: AdamW at a constant rate, one epoch
-_RATE, _DECAY, _EPS = (
-    1e-3,
-    0.01,
-    1e-6,
-)
-_BATCH, _CLIP = 32, 1.0  # sentences a step (published: pairs); largest global norm of the gradient
+_RATE = 1e-3
+_DECAY = 0.01
+_EPS = 1e-6
+# sentences a step (published: pairs); largest global norm of the gradient
+_BATCH = 32
+_CLIP = 1.0
 _SEED = 42  # of a flow's first weights and of the order; ours
 #: An encoder of all that comes before it, n sentences and a progress callback -> the fitted
 #: numbers.
@@ -98,7 +98,9 @@ def fit_recipe(
 
     ``choose_by`` are pairs that choose the last transform's numbers.
     """
-    chosen_name = None if choose_by is None else _check_selection(recipe, choose_by)
+    chosen_name = None
+    if choose_by is not None:
+        chosen_name = _check_selection(recipe, choose_by)
     planned = _plan(recipe)
     if not planned and choose_by is None:
         given = f"pooling {recipe.pooling!r}, transforms {list(recipe.transforms)}"
@@ -157,12 +159,14 @@ def _select(
 
     ``before``: without it. JSON-ready.
     """
-    pairs, rows = task.pairs(), rows_of([task])
+    pairs = task.pairs()
+    rows = rows_of([task])
     vectors = torch.from_numpy(before.encode(list(rows), progress=progress)).to(before.device)
     first, second = (
         np.array([rows[sentence] for sentence in side]) for side in (pairs.first, pairs.second)
     )
-    specs, cosines = ["none", *CANDIDATES[name](vectors.size(1))], []
+    specs = ["none", *CANDIDATES[name](vectors.size(1))]
+    cosines = []
     for spec in specs:
         transformed = vectors
         for transform in build_transforms(

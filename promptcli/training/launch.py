@@ -34,7 +34,8 @@ _LOCAL_SIZES = (
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     "MV2_COMM_WORLD_LOCAL_SIZE",
 )
-_ADDRESS, _PORT = "MASTER_ADDR", "MASTER_PORT"
+_ADDRESS = "MASTER_ADDR"
+_PORT = "MASTER_PORT"
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,10 @@ def launch(environ: Mapping[str, str]) -> Launch:
 @contextlib.contextmanager
 def environment_of(launched: Launch) -> Iterator[None]:
     """Hide the variables from libraries that would look for other processes, if there are none."""
-    hidden = (
-        {}
-        if launched.number > 1
-        else {name: os.environ.pop(name) for name in _variables() if name in os.environ}
-    )
+    if launched.number > 1:
+        hidden = {}
+    else:
+        hidden = {name: os.environ.pop(name) for name in _variables() if name in os.environ}
     try:
         yield
     finally:

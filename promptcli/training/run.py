@@ -40,7 +40,7 @@ from promptcli.evaluation.evaluator import evaluate, kept_random_states, spearma
 from promptcli.evaluation.scores import Label, SpearmanScore
 from promptcli.models.entries import Entry
 from promptcli.models.loading import DEFAULT, open_model, open_registry
-from promptcli.models.registry import portable
+from promptcli.models.registry import Registry, portable
 from promptcli.notes import note, silent, warn, without_network
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE, PAPER
@@ -120,7 +120,10 @@ class Trained:
         """What the encoder is measured against, by the names of the table's columns: scores by
         task.
         """
-        plain = "plain encoder" if self.begun else self.facts.get("started_from", "untrained")
+        if self.begun:
+            plain = "plain encoder"
+        else:
+            plain = self.facts.get("started_from", "untrained")
         references = {plain: self.untrained}
         if self.begun:
             references["untrained start"] = self.begun
@@ -135,7 +138,8 @@ class Trained:
 
     @property
     def better(self) -> bool:
-        (before, *_), (after, *_) = self.untrained.values(), self.scores.values()
+        before, *_ = self.untrained.values()
+        after, *_ = self.scores.values()
         return after > before
 
     @property
@@ -186,7 +190,9 @@ class TrainingJob:
 
     @property
     def where(self) -> Choice:
-        return self.backbone if isinstance(self.backbone, Choice) else Choice(self.backbone)
+        if isinstance(self.backbone, Choice):
+            return self.backbone
+        return Choice(self.backbone)
 
     @functools.cached_property
     def start_reads(self) -> Recipe | None:
@@ -200,7 +206,10 @@ class TrainingJob:
         method = find_method(self.method, supervised=self.supervised)
         backbone = self._backbone(method)
         if self.paper and backbone not in method.paper:
-            published = f"only for: {', '.join(method.paper)}" if method.paper else "leave it out"
+            if method.paper:
+                published = f"only for: {', '.join(method.paper)}"
+            else:
+                published = "leave it out"
             raise UsageError(
                 f"`paper`: no settings of {method.name} are published for backbone {backbone!r};"
                 f" {published}"
@@ -234,12 +243,12 @@ class TrainingJob:
 
     def examples(self, data: TrainingData) -> TrainingExamples:
         """Return the examples; their columns decide whether the method is supervised."""
-        objectives = [find_objective(form) for form in METHODS[self.method] if form is not None]
-        layouts = tuple(
-            dict.fromkeys(layout for objective in objectives for layout in objective.layouts)
-        )
+        layouts: dict[tuple[str, ...], None] = {}  # in order
+        for form in METHODS[self.method]:
+            if form is not None:
+                layouts |= dict.fromkeys(find_objective(form).layouts)
         with tasks_from(self.data_dir):
-            examples = training_examples(data, layouts=layouts)
+            examples = training_examples(data, layouts=tuple(layouts))
         if self.supervised and not examples.supervised:
             wanted = find_objective(find_method(self.method, supervised=True)).layouts
             columns = " or ".join(", ".join(layout) for layout in wanted if layout)
@@ -253,7 +262,10 @@ class TrainingJob:
         if self.paper:
             return method.changed(method.published(backbone), self.changes)
         if width is None:
-            width = 0 if backbone in method.paper else family_and_width(backbone)[1]
+            if backbone in method.paper:
+                width = 0
+            else:
+                width = family_and_width(backbone)[1]
         settings = method.settings(backbone, width)
         if (
             self.start_reads is not None
@@ -277,16 +289,20 @@ class TrainingJob:
 
         Values in memory are left out.
         """
-        sources: Any = self.data if is_sources(self.data) else [self.data]
-        named = {
-            "data": [str(source) for source in sources] if all(map(_is_name, sources)) else None,
-            "on": str(self.on) if _is_name(self.on) else None,
-        }
-        in_memory = [
-            field
-            for field, value in named.items()
-            if value is None and getattr(self, field) is not None
-        ]
+        sources: Any
+        if is_sources(self.data):
+            sources = self.data
+        else:
+            sources = [self.data]
+        named: dict[str, Any] = {"data": None, "on": None}
+        if all(map(_is_name, sources)):
+            named["data"] = [str(source) for source in sources]
+        if _is_name(self.on):
+            named["on"] = str(self.on)
+        in_memory = []
+        for field, value in named.items():
+            if value is None and getattr(self, field) is not None:
+                in_memory.append(field)
         return {
             "folder": os.getcwd(),
             "method": self.method,
@@ -317,7 +333,10 @@ class TrainingJob:
         data: Any = self.data
         if data is None and given["data"] is not None:
             files = [_located(name, begun) for name in given["data"]]
-            data = files[0] if len(files) == 1 else [Path(file) for file in files]
+            if len(files) == 1:
+                data = files[0]
+            else:
+                data = [Path(file) for file in files]
         where = self.where
         if where.model is None:
             model = given["model"] and _located(given["model"], begun)
@@ -345,9 +364,11 @@ class TrainingJob:
         form, base, data, on = self.resolve()
         if self.data is not None and not is_fetched(self.data):
             form = find_method(self.method, supervised=self.examples(self.data).supervised)
-        in_force, family = self.settings(form, base), _family(form, base)
+        in_force = self.settings(form, base)
+        family = _family(form, base)
         form = self.started(form, in_force, family)
-        variant, head = form.variant(family), form.head(family, in_force)
+        variant = form.variant(family)
+        head = form.head(family, in_force)
         return {
             "method": form.name,
             "source": form.source,
@@ -371,20 +392,14 @@ class TrainingJob:
     @kept_random_states()
     def train(self, processes: Processes | None = None) -> Trained:
         """Train in these processes, or in those of this launch."""
-        registry, name, saved_as = open_registry(), self.name, self.name or self.method
+        registry = open_registry()
+        name = self.name
+        saved_as = self.name or self.method
         if name is not None:
             registry.check_free(name, force=self.force or self.resume)
         elif self.resume:
             raise UsageError("which run should be resumed? give its `name`")
-        form, base, data, on = self.resolve()
-        begun = None if self.start is None else _read_start(self.start, self.method, base)
-        examples = self.examples(data)
-        form = find_method(self.method, supervised=examples.supervised)
-        scored: Sequence[STSTask | str | Path] = self.tests or [
-            on.removesuffix(":dev") if isinstance(on, str) else on
-        ]
-        with tasks_from(self.data_dir):
-            development, *others = [development_task(task) for task in dict.fromkeys([on, *scored])]
+        inputs = self._inputs()
         folder = registry.run_folder(saved_as)
         replaces = self.force or (name is not None and name in registry.names())
         # before the backbone: each may have its own device
@@ -397,44 +412,72 @@ class TrainingJob:
                     RunFolder(folder).claimed(f"the training of {name!r}", "give another `name`")
                 )
             stack.enter_context(silent(not processes.is_main))
-            loaded = load_backbone(base, device=processes.device, dtype=torch.float32)
-            settings = self.settings(form, base, loaded.width)
-            form = self.started(form, settings, loaded.provenance.family)
-            examples = find_objective(form).choose(examples, settings, loaded)
-            if "mine" in _models(settings):
-                check_minable(examples, source_name(data))
-            models = {
-                field: named_vectors(model, examples, source_name(data), processes.device)
-                for field, model in _models(settings).items()
-            }
-            run = TrainingRun(
-                form,
-                settings,
-                examples,
-                source_name(data),
-                development,
-                tuple(others),
-                begun,
-                models,
-            )
-            if self.data is None and not self.paper:
-                chosen = f"{len(examples):,} demo sentences, chosen by {development.label}"
-                note(f"using {base} and {chosen}; `paper` uses the papers' backbone and data")
-            run.report()
-            steps_of(settings, examples.sizes)
-            entry = self._run_in_folder(run, loaded, saved_as, folder, processes)
+            backbone = load_backbone(inputs.backbone, device=processes.device, dtype=torch.float32)
+            run = self._prepare(inputs, backbone, processes)
+            entry = self._run_in_folder(run, backbone, saved_as, folder, processes)
             if processes.is_main and name is not None:
-                if not replaces and name in registry.names():
-                    raise UsageError(
-                        f"model {name!r} appeared during the training, whose run is kept: `resume`"
-                        " replaces that model"
-                    )
-                registry.save(entry, force=replaces)
-                RunFolder(folder).discard()
+                self._keep(registry, entry, folder, replaces=replaces)
             processes.wait()
             trained = Trained(entry, processes.device, processes.is_main, self.offline)
             _warn_if_below(trained)
         return trained
+
+    def _inputs(self) -> "_Inputs":
+        """Read the examples, the tasks and the start, before anything is computed."""
+        _, backbone, data, on = self.resolve()
+        begun = None
+        if self.start is not None:
+            begun = _read_start(self.start, self.method, backbone)
+        examples = self.examples(data)
+        tests: Sequence[STSTask | str | Path] = self.tests
+        if not tests and isinstance(on, str):
+            tests = [on.removesuffix(":dev")]
+        with tasks_from(self.data_dir):
+            development, *others = [development_task(task) for task in dict.fromkeys([on, *tests])]
+        return _Inputs(backbone, source_name(data), examples, development, tuple(others), begun)
+
+    def _prepare(
+        self, inputs: "_Inputs", backbone: Backbone, processes: Processes
+    ) -> "TrainingRun":
+        """Return the run: the method, its settings on this backbone, and the examples it takes."""
+        source = inputs.source
+        method = find_method(self.method, supervised=inputs.examples.supervised)
+        settings = self.settings(method, inputs.backbone, backbone.width)
+        method = self.started(method, settings, backbone.provenance.family)
+        examples = find_objective(method).choose(inputs.examples, settings, backbone)
+        if "mine" in _models(settings):
+            check_minable(examples, source)
+        models = {}
+        for field, model in _models(settings).items():
+            models[field] = named_vectors(model, examples, source, processes.device)
+        if self.data is None and not self.paper:
+            chosen = f"{len(examples):,} demo sentences, chosen by {inputs.development.label}"
+            note(
+                f"using {inputs.backbone} and {chosen}; `paper` uses the papers' backbone and data"
+            )
+        run = TrainingRun(
+            method,
+            settings,
+            examples,
+            source,
+            inputs.development,
+            inputs.tests,
+            inputs.start,
+            models,
+        )
+        run.report()
+        steps_of(settings, examples.sizes)  # refuses fewer examples than a batch
+        return run
+
+    def _keep(self, registry: Registry, entry: Entry, folder: Path, *, replaces: bool) -> None:
+        """Save the trained model, and remove the folder of its run."""
+        if not replaces and entry.name in registry.names():
+            raise UsageError(
+                f"model {entry.name!r} appeared during the training, whose run is kept: `resume`"
+                " replaces that model"
+            )
+        registry.save(entry, force=replaces)
+        RunFolder(folder).discard()
 
     def _run_in_folder(
         self, run: "TrainingRun", backbone: Backbone, name: str, folder: Path, processes: Processes
@@ -444,7 +487,8 @@ class TrainingJob:
         processes.wait()  # until all have found the name free
         again = "`force` starts it again"
         if processes.is_main:
-            identity, elsewhere = run.identity(backbone), f"{again}, or take another `name`"
+            identity = run.identity(backbone)
+            elsewhere = f"{again}, or take another `name`"
             run_folder.open(
                 identity,
                 resume=self.resume,
@@ -457,9 +501,10 @@ class TrainingJob:
         try:
             return run.train_and_score(backbone, name, folder, processes)
         except KeyboardInterrupt as stopped:
-            stopped.args = (
-                (f"`resume` continues the run of {name!r}, {again}",) if self.name else ()
-            )
+            if self.name:
+                stopped.args = (f"`resume` continues the run of {name!r}, {again}",)
+            else:
+                stopped.args = ()
             raise
         except UsageError:  # the run cannot begin: its name is free for the next try
             if processes.is_main and not self.resume:
@@ -473,7 +518,10 @@ def _is_name(value: object) -> bool:
 
 def _setting(value: Any) -> Setting:
     """Return a setting as JSON keeps it: a list was a tuple."""
-    return tuple(value) if isinstance(value, list) else value
+    setting: Setting = value
+    if isinstance(value, list):
+        setting = tuple(value)
+    return setting
 
 
 def _located(name: str, folder: Path) -> str:
@@ -508,7 +556,8 @@ def _read_start(start: str, method: str, backbone: str) -> Entry:
             f" {', '.join(tuning)}"
         )
     entry = open_registry().load(start)
-    of_entry, tuned = entry.recipe.backbone, tuned_weights(entry.tensors)
+    of_entry = entry.recipe.backbone
+    tuned = tuned_weights(entry.tensors)
     if not tuned:
         raise UsageError(
             f"model {start!r} has no trained backbone to start from; give `backbone` {of_entry}"
@@ -564,6 +613,18 @@ def _models(settings: TrainingSettings) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
+class _Inputs:
+    """What a run learns from, and what it is measured on."""
+
+    backbone: str
+    source: str  #: names the examples
+    examples: TrainingExamples
+    development: STSTask
+    tests: tuple[STSTask, ...]
+    start: Entry | None
+
+
+@dataclass(frozen=True)
 class TrainingRun:
     """A method, its settings and its data."""
 
@@ -601,16 +662,19 @@ class TrainingRun:
 
     def identity(self, backbone: Backbone) -> dict[str, Any]:
         """Return what must be the same when the run is resumed; JSON-ready."""
-        return {
+        identity = {
             "method": self.method.name,
             "supervised": self.examples.supervised,
             **dataclasses.asdict(self.settings),
             "data": self.examples.sha256,
             "development": self.development.sha256(),
             "backbone": backbone.provenance.weights_sha256,
-            **({} if self.start is None else {"from": _hash_of(self.start.tensors)}),
-            **{f"{name}_fingerprint": model.fingerprint for name, model in self.models.items()},
         }
+        if self.start is not None:
+            identity["from"] = _hash_of(self.start.tensors)
+        for name, model in self.models.items():
+            identity[f"{name}_fingerprint"] = model.fingerprint
+        return identity
 
     def begin(self, backbone: Backbone, folder: Path, processes: Processes) -> Learner:
         """Return the method at work on a backbone, before its first step."""
@@ -633,7 +697,8 @@ class TrainingRun:
         """
         examples = self.examples
         if isinstance(self.settings, ContrastiveSettings) and "mine" in self.models:
-            vectors, guide = self.models["mine"], self.models.get("mine_guide", self.models["mine"])
+            vectors = self.models["mine"]
+            guide = self.models.get("mine_guide", self.models["mine"])
             examples = mined(examples, vectors, guide, self.settings.mine_margin)
         trained = Trainer(learner, processes).train(examples, self.development, folder)
         learner.load(trained.tensors)
@@ -662,7 +727,9 @@ class TrainingRun:
         method, settings, family = self.method, self.settings, backbone.provenance.family
         recipe = method.recipe(backbone.name, family, settings)
         tasks = [self.development, *self.tests]
-        before = {} if self.start is None else self.start.tensors
+        before: Mapping[str, Tensor] = {}
+        if self.start is not None:
+            before = self.start.tensors
         if before and "backbone" in method.learns:
             backbone.tune(tuned_weights(before))
             before = {}
@@ -681,48 +748,68 @@ class TrainingRun:
             begun = evaluate([first], tasks, labels=[Label(name, "untrained start")])
         encoder, trained = self.train(learner, folder, processes)
         scores = evaluate([encoder], tasks, labels=[Label(name, method.name)])
-        cut = {
-            dim: Encoder(encoder.recipe.first(dim), encoder.backbone, encoder.tensors())
-            for dim in recipe.dims
-        }
-        by_dim = {str(dim): spearman_on(shorter, self.development) for dim, shorter in cut.items()}
+        by_dim = self._scores_by_dim(encoder, recipe)
+        facts = {**self.identity(backbone), "source": self.source}
+        if self.start is not None:
+            facts["started_from"] = self.start.name
+        facts["examples"] = len(self.examples)
+        facts["chosen_by"] = self.development.label
+        facts |= _facts_of_steps(trained, processes)
+        facts["tasks"] = [score.column for score in scores]
         if by_dim:
-            note(
-                f"{self.development.label} by dim:"
-                f" {', '.join(f'{dim} {value:.2f}' for dim, value in by_dim.items())}"
-            )
-        facts = {
-            **self.identity(backbone),
-            "source": self.source,
-            **({} if self.start is None else {"started_from": self.start.name}),
-            "examples": len(self.examples),
-            "chosen_by": self.development.label,
-            "steps": trained.steps,
-            "best_step": trained.best.step,
-            "seconds": round(trained.seconds, 1),
-            "precision": "bfloat16" if processes.mixed else "float32",
-            "processes": processes.number,
-            "curve": [dataclasses.asdict(score) for score in trained.dev_scores],
-            "tasks": [score.column for score in scores],
-            **({"by_dim": by_dim} if by_dim else {}),
-            "untrained": [score.to_dict() for score in untrained],
-            **({"begun": [score.to_dict() for score in begun]} if begun else {}),
-            **({"default": [score.to_dict() for score in default]} if default else {}),
-            "nearest_words": [
-                {"word": word, "nearest": nearest}
-                for word, nearest in encoder.prompt.nearest_words(_NEAREST)
-            ],
-            "versions": {
-                "promptcli": __version__,
-                "torch": torch.__version__,
-                "python": platform.python_version(),
-            },
+            facts["by_dim"] = by_dim
+        facts["untrained"] = _documents(untrained)
+        if begun:
+            facts["begun"] = _documents(begun)
+        if default:
+            facts["default"] = _documents(default)
+        facts["nearest_words"] = _nearest_words(encoder)
+        facts["versions"] = {
+            "promptcli": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
         }
+        provenance = {**vars(backbone.provenance), "width": encoder.width, "trained": facts}
         return Entry(
             name,
             portable(recipe),
             trained.tensors,
-            {**vars(backbone.provenance), "width": encoder.width, "trained": facts},
-            [score.to_dict() for score in scores],
+            provenance,
+            _documents(scores),
             method.transfer_recipe(recipe),
         )
+
+    def _scores_by_dim(self, encoder: Encoder, recipe: Recipe) -> dict[str, float]:
+        """Return the development score of the vectors cut to each width that was trained."""
+        by_dim = {}
+        for dim in recipe.dims:
+            shorter = Encoder(encoder.recipe.first(dim), encoder.backbone, encoder.tensors())
+            by_dim[str(dim)] = spearman_on(shorter, self.development)
+        if by_dim:
+            said = ", ".join(f"{dim} {value:.2f}" for dim, value in by_dim.items())
+            note(f"{self.development.label} by dim: {said}")
+        return by_dim
+
+
+def _facts_of_steps(trained: TrainedWeights, processes: Processes) -> dict[str, Any]:
+    """Return how the run went, JSON-ready."""
+    return {
+        "steps": trained.steps,
+        "best_step": trained.best.step,
+        "seconds": round(trained.seconds, 1),
+        "precision": "bfloat16" if processes.mixed else "float32",
+        "processes": processes.number,
+        "curve": [dataclasses.asdict(score) for score in trained.dev_scores],
+    }
+
+
+def _documents(scores: Sequence[SpearmanScore]) -> list[dict[str, Any]]:
+    return [score.to_dict() for score in scores]
+
+
+def _nearest_words(encoder: Encoder) -> list[dict[str, Any]]:
+    """Return the tokens that are nearest to each learned vector of a soft template."""
+    words = []
+    for word, nearest in encoder.prompt.nearest_words(_NEAREST):
+        words.append({"word": word, "nearest": nearest})
+    return words

@@ -80,8 +80,11 @@ def _places(job: TrainingJob, described: Mapping[str, Any]) -> dict[str, Any]:
     """Return the files of a description as they are named from every folder."""
     given = job.given()
     backbone = portable_name(described["backbone"])
+    data = described["data"]
+    if given["data"] is not None:
+        data = list(map(_absolute, given["data"]))
     return {
-        "data": described["data"] if given["data"] is None else list(map(_absolute, given["data"])),
+        "data": data,
         "chosen_by": _absolute(described["chosen_by"]),
         "backbone": backbone,
         "recipe": {**described["recipe"], "backbone": backbone},
@@ -89,7 +92,9 @@ def _places(job: TrainingJob, described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _absolute(name: str) -> str:
-    return os.path.abspath(name) if os.path.exists(split_columns(name)[0]) else name
+    if os.path.exists(split_columns(name)[0]):
+        return os.path.abspath(name)
+    return name
 
 
 def _check_free(registry: Registry, trial_names: Sequence[str], name: str) -> None:
@@ -143,23 +148,19 @@ def _recorded(
     """Return the entry of the best run under its own name, with the scores and curves of all
     runs.
     """
-    records = [
-        {
-            "changes": dict(changes),
-            "chosen": run is best,
-            **run.to_dict(),
-            "curve": run.facts["curve"],
-        }
-        for changes, run in zip(trials, runs, strict=True)
-    ]
+    records = []
+    for changes, run in zip(trials, runs, strict=True):
+        record = {"changes": dict(changes), "chosen": run is best}
+        records.append({**record, **run.to_dict(), "curve": run.facts["curve"]})
     provenance = {**best.entry.provenance, "trained": {**best.facts, "runs": records}}
     return dataclasses.replace(best.entry, name=name, provenance=provenance)
 
 
 def shown(changes: Mapping[str, Setting]) -> str:
     """Return changes of settings as they are typed: ``learning-rate 0.0001, seed 1``."""
-    written = [
-        f"{field.replace('_', '-')} {str(value).lower() if isinstance(value, bool) else value}"
-        for field, value in changes.items()
-    ]
+    written = []
+    for field, value in changes.items():
+        if isinstance(value, bool):
+            value = str(value).lower()
+        written.append(f"{field.replace('_', '-')} {value}")
     return ", ".join(written)

@@ -4,6 +4,7 @@ Hard negatives chosen by them.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ class SentenceVectors:
 
     def __init__(self, sentences: Sequence[str], fingerprint: str, width: int) -> None:
         self.rows = {sentence: row for row, sentence in enumerate(sentences)}
-        self.fingerprint, self.width = fingerprint, width
+        self.fingerprint = fingerprint
+        self.width = width
         self.parts: list[NDArray[Any]] = []
 
     def make(self, folder: Path, *, writes: bool) -> None:
@@ -64,7 +66,8 @@ class EncodedVectors(SentenceVectors):
 
     def __init__(self, name: str, encoder: Encoder, sentences: Sequence[str]) -> None:
         super().__init__(sentences, encoder.fingerprint, encoder.width)
-        self.name, self.encoder = name, encoder
+        self.name = name
+        self.encoder = encoder
 
     def make(self, folder: Path, *, writes: bool) -> None:
         """Map the parts in ``folder``, each written aside and renamed.
@@ -73,7 +76,10 @@ class EncodedVectors(SentenceVectors):
         """
         sentences = self.sentences
         paths = {start: folder / f"{start:09}.npy" for start in range(0, len(sentences), PART)}
-        missing = [start for start, path in paths.items() if not path.is_file()] if writes else []
+        if writes:
+            missing = [start for start, path in paths.items() if not path.is_file()]
+        else:
+            missing = []
         windows = (sentences[start : start + PART] for start in missing)
         if missing:
             folder.mkdir(exist_ok=True)
@@ -98,13 +104,15 @@ def named_vectors(
     if not name:
         raise UsageError("which teacher? give `teacher` MODEL, or a .npy file of vectors")
     if not name.endswith(".npy"):
-        sentences = list(dict.fromkeys(text for column in examples.columns for text in column))
-        return EncodedVectors(
-            name, open_model(name, device=device, dtype="auto", rows=len(sentences)), sentences
-        )
-    path, given = Path(name), len(examples) + examples.blank
+        sentences = list(dict.fromkeys(itertools.chain.from_iterable(examples.columns)))
+        encoder = open_model(name, device=device, dtype="auto", rows=len(sentences))
+        return EncodedVectors(name, encoder, sentences)
+    path = Path(name)
+    given = len(examples) + examples.blank
     check_file(path, regular=True)
-    manifest, matrix, fingerprint = read_manifest(path), read_array(path), sha256(path)
+    manifest = read_manifest(path)
+    matrix = read_array(path)
+    fingerprint = sha256(path)
     problem = None
     if matrix.ndim != 2 or matrix.dtype not in (np.float32, np.float16):
         problem = f"holds {matrix.dtype} {matrix.shape}, not float32 or float16 vectors"
@@ -154,30 +162,45 @@ def mined(
     taken.
     """
     first, second, *given = examples.columns
-    hard = list(given[0]) if given else [""] * len(first)
+    if given:
+        hard = list(given[0])
+    else:
+        hard = [""] * len(first)
     place = {text: number for number, text in enumerate(dict.fromkeys(second))}
     candidates = list(place)
     excluded: dict[str, set[int]] = {}
     for one, two in zip(first, second, strict=True):
-        excluded.setdefault(one, {place[one]} if one in place else set()).add(place[two])
-    rows = examples.without_negative if given else list(range(len(first)))
-    theirs = {model: unit(model.encode(candidates)).T for model in (vectors, guide)}
+        if one not in excluded:
+            excluded[one] = set()
+            if one in place:
+                excluded[one].add(place[one])
+        excluded[one].add(place[two])
+    if given:
+        rows = examples.without_negative
+    else:
+        rows = list(range(len(first)))
+    encoded = unit(vectors.encode(candidates)).T
+    guide_encoded = encoded
+    if guide is not vectors:
+        guide_encoded = unit(guide.encode(candidates)).T
     with working("mine", len(rows)) as advance:
         for start in range(0, len(rows), _ROWS):
             block = rows[start : start + _ROWS]
-            lines, own = np.arange(len(block)), [place[second[row]] for row in block]
-            cosines = {
-                model: unit(model.encode([first[row] for row in block])) @ theirs[model]
-                for model in theirs
-            }
-            near, guided = cosines[vectors], cosines[guide]
-            allowed = (near <= near[lines, own][:, None] - margin) & (
-                guided <= guided[lines, own][:, None]
-            )
+            lines = np.arange(len(block))
+            own = [place[second[row]] for row in block]
+            sentences = [first[row] for row in block]
+            near = unit(vectors.encode(sentences)) @ encoded
+            guided = near
+            if guide is not vectors:
+                guided = unit(guide.encode(sentences)) @ guide_encoded
+            is_farther = near <= near[lines, own][:, None] - margin
+            allowed = is_farther & (guided <= guided[lines, own][:, None])
             for line, row in enumerate(block):
                 allowed[line, list(excluded[first[row]])] = False
                 best = int(np.where(allowed[line], near[line], -np.inf).argmax())
-                hard[row] = candidates[best] if allowed[line, best] else ""
+                hard[row] = ""
+                if allowed[line, best]:
+                    hard[row] = candidates[best]
             advance(len(block))
     none = sum(not hard[row] for row in rows)
     note(

@@ -43,7 +43,10 @@ Blank = Callable[[Template, Sequence[int], Backbone], Batch]
 #: tokens of a pass: the best fit to a processor's caches (benchmarks/README.md)
 _TOKENS = {"cpu": 1024}
 _TOKENS_ELSEWHERE = 32768
-_CHOSEN, _MASKED, _RANDOM = 0.15, 0.8, 0.1  # BERT's shares; the rest of the chosen stay
+# BERT's shares; the rest of the chosen stay
+_CHOSEN = 0.15
+_MASKED = 0.8
+_RANDOM = 0.1
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,10 @@ class TrainableEncoder(nn.Module):
         models: Mapping[str, SentenceVectors] = MappingProxyType({}),
     ) -> None:
         super().__init__()
-        self.method, self.settings, self.backbone, self.models = method, settings, backbone, models
+        self.method = method
+        self.settings = settings
+        self.backbone = backbone
+        self.models = models
         family = backbone.provenance.family
         self.variant = method.variant(family)
         self.model: Any = backbone.model
@@ -120,7 +126,9 @@ class TrainableEncoder(nn.Module):
         self.views = tuple(views[prompt] for prompt in prompts)
         backbone.set_dropout(settings.dropout)
         if isinstance(settings, LoRASettings):
-            rank, alpha, dropout = settings.lora_rank, settings.lora_alpha, settings.lora_dropout
+            rank = settings.lora_rank
+            alpha = settings.lora_alpha
+            dropout = settings.lora_dropout
             add_lora(
                 self.model, family, rank=rank, alpha=alpha, dropout=dropout, seed=settings.seed
             )
@@ -168,16 +176,19 @@ class TrainableEncoder(nn.Module):
         embeddings. ``read`` returns something else than h of each pass, of one shape in all of them
         but for the first dimension.
         """
-        rows = [row for side in sides for row in side.rows]
-        slots = [side.encoder.template.mask_slots(len(row)) for side in sides for row in side.rows]
-        tokenizer, device, longest = (
-            self.backbone.tokenizer,
-            self.backbone.device,
-            self.backbone.max_tokens,
-        )
-        states, places = [], []
+        rows = []
+        slots = []
+        for side in sides:
+            rows += side.rows
+            slots += [side.encoder.template.mask_slots(len(row)) for row in side.rows]
+        tokenizer = self.backbone.tokenizer
+        device = self.backbone.device
+        longest = self.backbone.max_tokens
+        states = []
+        places = []
         for indices in _groups(rows, self.chunk_tokens):
-            group, masks = [rows[row] for row in indices], [slots[row] for row in indices]
+            group = [rows[row] for row in indices]
+            masks = [slots[row] for row in indices]
             batch = make_batch(group, masks, tokenizer.pad, device, longest)
             states.append(self._pass(sides[0].encoder, batch, augment, read))
             places.append(indices)
@@ -199,34 +210,38 @@ class TrainableEncoder(nn.Module):
         def run() -> tuple[Tensor, Tensor]:
             # dropout of a prefix is drawn here, once for both losses
             attached = view.prompt.attach(batch)
-            attached = augment(attached) if augment else attached
+            if augment:
+                attached = augment(attached)
             hidden = read(batch, self.backbone.run(attached, view.pooling.needs))
-            return hidden, hidden.new_zeros(2) if self.mlm_head is None else self.mlm_losses(
-                attached
-            )
+            if self.mlm_head is None:
+                return hidden, hidden.new_zeros(2)
+            return hidden, self.mlm_losses(attached)
 
-        cached = self.caching and torch.is_grad_enabled()
-        # the random state of a device is kept for the second pass only if an argument lies on that
-        # device
-        hidden, sums = (
-            checkpoint(lambda _: run(), batch.ids, use_reentrant=False) if cached else run()
-        )
+        if self.caching and torch.is_grad_enabled():
+            # the random state of a device is kept for the second pass only if an argument lies on
+            # that device
+            hidden, sums = checkpoint(lambda _: run(), batch.ids, use_reentrant=False)
+        else:
+            hidden, sums = run()
         self.mlm_sums = self.mlm_sums + sums
-        return hidden
+        states: Tensor = hidden
+        return states
 
     def mlm_losses(self, batch: Batch) -> Tensor:
         """Return the sum of a pass's masked-LM losses, the learned attached, and their number, (2,)
         (DCPCSE 3.3).
         """
-        backbone, device, head = self.backbone, self.backbone.device, self.mlm_head
+        backbone = self.backbone
+        device = self.backbone.device
+        head = self.mlm_head
         assert head is not None
         ids, selected = mask_tokens(batch, backbone.tokenizer, len(backbone.token_rows))
         places = np.flatnonzero(selected)
         masked = replace(batch, ids=to_device(ids.numpy(), device), rows=ids.numpy())
-        states = backbone.run(masked, Needs(layers=frozenset({backbone.n_layers}))).layers[
-            backbone.n_layers
-        ]
-        logits = head.to_logits(head.to_hidden(states.flatten(0, 1)[to_device(places, device)]))
+        last = backbone.n_layers
+        states = backbone.run(masked, Needs(layers=frozenset({last}))).layers[last]
+        selected_states = states.flatten(0, 1)[to_device(places, device)]
+        logits = head.to_logits(head.to_hidden(selected_states))
         gold = to_device(batch.host_ids().ravel()[places], device)
         loss = functional.cross_entropy(logits.float(), gold, reduction="sum")
         return torch.stack([loss, torch.full_like(loss, len(places))])
@@ -241,18 +256,20 @@ class TrainableEncoder(nn.Module):
         One pass per template over its empty inputs: sentences of one length share their bias
         (published code).
         """
+        lengths: dict[Encoder, set[int]] = {}  # of each template's sentences
+        for side in sides:
+            lengths.setdefault(side.encoder, set()).update(side.lengths)
         passes: list[Tensor] = []
-        row_of: dict[tuple[int, int], int] = {}
-        for view in {id(side.encoder): side.encoder for side in sides}.values():
-            distinct = sorted(
-                {length for side in sides if side.encoder is view for length in side.lengths}
-            )
-            row_of |= {(id(view), length): len(row_of) + row for row, length in enumerate(distinct)}
+        row_of: dict[tuple[Encoder, int], int] = {}
+        for view, of_view in lengths.items():
+            distinct = sorted(of_view)
+            for length in distinct:
+                row_of[view, length] = len(row_of)
             passes.append(self._pass(view, blank(view.template, distinct, self.backbone)))
-        rows = np.array(
-            [row_of[id(side.encoder), length] for side in sides for length in side.lengths]
-        )
-        return torch.cat(passes)[to_device(rows, self.backbone.device)]
+        rows = []
+        for side in sides:
+            rows += [row_of[side.encoder, length] for length in side.lengths]
+        return torch.cat(passes)[to_device(np.array(rows), self.backbone.device)]
 
 
 def _make_dense(parameter: Tensor) -> None:
@@ -282,7 +299,10 @@ def _groups(rows: Sequence[Sequence[int]], tokens: int) -> Iterator[np.ndarray]:
     order = np.argsort(lengths, kind="stable")
     start = 0
     for end in range(1, len(order) + 1):
-        longest = lengths[order[end]] if end < len(order) else 0
+        if end < len(order):
+            longest = lengths[order[end]]
+        else:
+            longest = 0
         if end == len(order) or (end + 1 - start) * longest > tokens:
             yield order[start:end]
             start = end

@@ -212,9 +212,12 @@ class Trainer:
         self, examples: TrainingExamples, development: STSTask, folder: Path
     ) -> TrainedWeights:
         """Train to the end of the settings, from the state in ``folder`` if there is one."""
-        settings, processes = self.settings, self.processes
+        settings = self.settings
+        processes = self.processes
         processes.check(batch_lengths(settings, examples.sizes))
-        self.examples, self.development, self.folder = examples, development, folder
+        self.examples = examples
+        self.development = development
+        self.folder = folder
         self.steps = steps_of(settings, examples.sizes)
         state = folder / "state.safetensors"
         position = self._begin_or_resume(state)
@@ -263,7 +266,8 @@ class Trainer:
         self._scored_at = position.seen
         self.processes.wait()  # until all have read it
         if self.processes.is_main:
-            truncate_log(log, position.step if begun else -1)
+            last = position.step if begun else -1
+            truncate_log(log, last)
         if not begun and self.settings.scored == "also-ends":
             self._score(position)
         return position
@@ -278,7 +282,9 @@ class Trainer:
     ) -> tuple[list[list[str]], list[TokenizedView]]:
         """Return the texts of a step by column, and this process's views of its share of them."""
         _, rows = batch
-        columns = [[column[row] for row in rows] for column in self.examples.columns]
+        columns = []
+        for column in self.examples.columns:
+            columns.append([column[row] for row in rows])
         return columns, self.learner.tokenize(self.processes.share(columns))
 
     def _record_loss(self, figures: np.ndarray, step: int) -> None:
@@ -308,7 +314,8 @@ class Trainer:
         ``columns``: the texts of the complete batch of all processes; ``sides``: the views of this
         process, if tokenised already.
         """
-        learner, processes = self.learner, self.processes
+        learner = self.learner
+        processes = self.processes
         problem = f"out of memory at step {step + 1}"
         while True:
             try:
@@ -334,7 +341,8 @@ class Trainer:
     def _gradients(
         self, step: int, columns: Sequence[Sequence[str]], sides: Sequence[TokenizedView] | None
     ) -> Tensor:
-        learner, processes = self.learner, self.processes
+        learner = self.learner
+        processes = self.processes
         set_seed((self.settings.seed * _PRIME + step + _STRIDE * processes.index) % 2**32)
         learner.train()
         learner.zero_grad(set_to_none=True)
@@ -385,13 +393,18 @@ class Trainer:
         seconds_before = self.dev_scores[-1].seconds if self.dev_scores else 0.0
         seconds = position.seconds - seconds_before
         seen = position.seen - self._scored_at
+        loss = rate = None
+        if self._losses:
+            loss = float(np.mean(self._losses))
+        if seconds > 0:
+            rate = seen / seconds
         score = DevScore(
             step=position.step,
-            loss=float(np.mean(self._losses)) if self._losses else None,
+            loss=loss,
             value=value,
             best=all(value > score.value for score in self.dev_scores),
             seconds=position.seconds,
-            rate=seen / seconds if seconds > 0 else None,
+            rate=rate,
         )
         self.dev_scores.append(score)
         self._scored_at = position.seen
@@ -428,5 +441,8 @@ def learning_rate(settings: TrainingSettings, step: int, steps: int) -> float:
     warm = min(settings.warmup_steps or math.ceil(settings.warmup * steps), steps)
     if step < warm:
         return settings.learning_rate * step / warm
-    decay = 0.0 if settings.schedule == "constant" else (step - warm) / max(1, steps - warm)
+    if settings.schedule == "constant":
+        decay = 0.0
+    else:
+        decay = (step - warm) / max(1, steps - warm)
     return settings.learning_rate * (1 - decay)

@@ -19,7 +19,9 @@ class DefSentSettings(TrainingSettings):
     )
 
     def pooling(self, own: str) -> str:
-        return f"last/{self.pool}" if self.pool else own
+        if self.pool:
+            return f"last/{self.pool}"
+        return own
 
 
 #: The mean, the best of the paper's for BERT-base; [CLS] at half the rate.

@@ -54,9 +54,9 @@ class DistillSettings(TeacherSettings, TemplateSettings):
         """
         if self.pool:
             return self.pool
-        return (
-            pooling_for(self.template[0]) if self.template and has_mask(self.template[0]) else own
-        )
+        if self.template and has_mask(self.template[0]):
+            return pooling_for(self.template[0])
+        return own
 
 
 DISTILL = Method(

@@ -164,7 +164,8 @@ class Method:
         return head if keeps_head(settings) or not getattr(settings, "dims", "") else None
 
     def recipe(self, backbone: str, family: str, settings: TrainingSettings) -> Recipe:
-        variant, denoise = self.variant(family), "none"
+        variant = self.variant(family)
+        denoise = "none"
         kept = keeps_head(settings) and variant.head is not None
         if kept and isinstance(settings, DenoisingSettings) and settings.denoising:
             denoise = variant.denoise_at_test
@@ -185,7 +186,10 @@ class Method:
         """Return the recipe of transfer tasks if it differs from ``recipe``, the trained
         encoder's.
         """
-        read = recipe.replace(transforms=(), denoise="none") if self.plain_transfer else recipe
+        if self.plain_transfer:
+            read = recipe.replace(transforms=(), denoise="none")
+        else:
+            read = recipe
         return None if read == recipe else read
 
     def selecting(self, recipe: Recipe, settings: TrainingSettings, family: str) -> Recipe:

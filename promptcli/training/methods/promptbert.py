@@ -15,9 +15,11 @@ from promptcli.training.methods.training_settings import (
     setting,
 )
 
-_OF, _COLON = 'This sentence of "[X]" means [MASK] .', 'This sentence : "[X]" means [MASK] .'
+_OF = 'This sentence of "[X]" means [MASK] .'
+_COLON = 'This sentence : "[X]" means [MASK] .'
 #: RoBERTa's quotes have spaces inside, and the mask touches the period, as in the published code.
-_THIS, _THE = "This sentence : ' [X] ' means[MASK].", "The sentence : ' [X] ' means[MASK]."
+_THIS = "This sentence : ' [X] ' means[MASK]."
+_THE = "The sentence : ' [X] ' means[MASK]."
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 _BACKBONES = ("bert-base-uncased", "roberta-base")
 

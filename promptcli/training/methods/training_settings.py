@@ -209,7 +209,9 @@ class QuoteSettings(TrainingSettings):
     )
 
     def in_training(self, template: str) -> str:
-        return template.replace("' [X]", "'[X]") if self.sentence_blank == "code" else template
+        if self.sentence_blank == "code":
+            return template.replace("' [X]", "'[X]")
+        return template
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,9 @@ class MovedBiasSettings(DenoisingSettings):
         """Return how a recipe says that h - h_hat is taken there, positions counted as these
         settings have it.
         """
-        return f"{place}:code" if self.bias_positions == "code" else place
+        if self.bias_positions == "code":
+            return f"{place}:code"
+        return place
 
 
 @dataclass(frozen=True)

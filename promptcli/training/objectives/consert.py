@@ -154,7 +154,8 @@ class JointNTXent(PairClassifier[JointSettings]):
         """Return the logits (n, 3) of the plain vectors, and both views of premises and of
         hypotheses, (n, d) each.
         """
-        settings, adversary = self.settings, Adversary()
+        settings = self.settings
+        adversary = Adversary()
         if ADVERSARIAL in settings.augmentations:
             plain = encoder.hidden(sides, adversary.watch)
             logits = self.classify(plain)

@@ -85,12 +85,12 @@ class Contrastive(Objective[Settings]):
 
         From the third on they are the existing hard negatives.
         """
-        second = columns[1] if len(columns) > 1 else columns[0]
-        return [
-            (0, columns[0]),
-            (1, second),
-            *((1, [text for text in hard if text]) for hard in columns[2:]),
-        ]
+        first = columns[0]
+        second = columns[min(1, len(columns) - 1)]
+        sides: list[tuple[int, Sequence[str]]] = [(0, first), (1, second)]
+        for hard in columns[2:]:
+            sides.append((1, [text for text in hard if text]))
+        return sides
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the contrastive loss of the complete batch, summed over the widths."""
@@ -102,16 +102,23 @@ class Contrastive(Objective[Settings]):
         Its denominator has all existing hard negatives.
         """
         first, second, *negatives = views
-        vectors, texts = list[Tensor](), list[str]()
+        vectors = list[Tensor]()  # of the hard negatives that exist
+        texts = list[str]()
         for view, column in zip(negatives, columns[2:], strict=True):
             present = [row for row, text in enumerate(column) if text]
+            if len(present) < len(view):
+                view = view[present]
             if present:
-                vectors.append(view if len(present) == len(view) else view[present])
+                vectors.append(view)
                 texts += [column[row] for row in present]
-        hard = torch.cat(vectors) if vectors else None
+        hard = None
+        compared = list(columns[:2])
+        if vectors:
+            hard = torch.cat(vectors)
+            compared.append(texts)
         same = None
         if self.settings.mask_duplicates:
-            same = equal_sentences([*columns[:2], *([texts] if texts else [])], first.device)
+            same = equal_sentences(compared, first.device)
         return contrastive_loss(
             first, second, hard, temperature=self.settings.temperature, same=same
         )
@@ -140,16 +147,13 @@ def contrastive_loss(
         same: (n, m) or (n, m + k) bool, True if row j of ``second``, or of ``hard`` after it, is
             excluded for first[i] although j is not i: equal sentences.
     """
-    candidates = second if hard is None else torch.cat([second, hard])
-    cosines = (
-        functional.normalize(first.float(), dim=1)
-        @ functional.normalize(candidates.float(), dim=1).T
-    )
-    logits = cosines / temperature
+    candidates = second
+    if hard is not None:
+        candidates = torch.cat([second, hard])
+    logits = _cosines(first, candidates) / temperature
     if same is not None:
-        logits = logits.masked_fill(
-            functional.pad(same, (0, len(candidates) - same.size(1))), float("-inf")
-        )
+        excluded = functional.pad(same, (0, len(candidates) - same.size(1)))
+        logits = logits.masked_fill(excluded, float("-inf"))
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
 
 
@@ -163,20 +167,20 @@ def equal_sentences(
     Row j is excluded for row i if its positive is i's sentence or positive, or if both have the
     same sentence; a hard negative is excluded if it is i's sentence or positive.
     """
-    names: dict[str, int] = {}
-    ids = [np.array([names.setdefault(text, len(names)) for text in column]) for column in columns]
-    first, second = ids[0], ids[min(1, len(ids) - 1)]
-    same = (
-        np.equal.outer(first, first)
-        | np.equal.outer(first, second)
-        | np.equal.outer(second, second)
-    )
+    number_of: dict[str, int] = {}
+    ids = []  # equal sentences have equal numbers
+    for column in columns:
+        numbers = [number_of.setdefault(text, len(number_of)) for text in column]
+        ids.append(np.array(numbers))
+    first = ids[0]
+    second = ids[min(1, len(ids) - 1)]
+    equal = np.equal.outer
+    same = equal(first, first) | equal(first, second) | equal(second, second)
     np.fill_diagonal(same, val=False)
+    masks = [same]
     for hard in ids[2:]:
-        same = np.concatenate(
-            [same, np.equal.outer(first, hard) | np.equal.outer(second, hard)], axis=1
-        )
-    return to_device(same, device)
+        masks.append(equal(first, hard) | equal(second, hard))
+    return to_device(np.concatenate(masks, axis=1), device)
 
 
 class NegativeView(Contrastive[ContrastiveSettings]):
@@ -199,17 +203,26 @@ class NegativeView(Contrastive[ContrastiveSettings]):
         """Return the extended InfoNCE of the batch, or the mean over groups of it that know no
         others' negatives.
         """
-        same = equal_sentences(columns, views[0].device) if self.settings.mask_duplicates else None
+        same = None
+        if self.settings.mask_duplicates:
+            same = equal_sentences(columns, views[0].device)
         n = len(columns[0])
         group = getattr(self.settings, "negatives_within", 0) or n
-        losses = [
-            negative_view_loss(
-                *(view[first : first + group] for view in views),
+        losses = []
+        for start in range(0, n, group):
+            rows = slice(start, start + group)
+            first, second, negative = (view[rows] for view in views)
+            excluded = None
+            if same is not None:
+                excluded = same[rows, rows]
+            loss = negative_view_loss(
+                first,
+                second,
+                negative,
                 temperature=self.settings.temperature,
-                same=None if same is None else same[first : first + group, first : first + group],
+                same=excluded,
             )
-            for first in range(0, n, group)
-        ]
+            losses.append(loss)
         return torch.stack(losses).mean()
 
 
@@ -231,13 +244,13 @@ def negative_view_loss(
         temperature: tau.
         same: (n, n) bool, True if z2_j is excluded for z1_i: equal sentences.
     """
-    one, two, three = (
-        functional.normalize(part.float(), dim=1) for part in (first, second, negative)
-    )
-    positives = one @ two.T
+    z1 = functional.normalize(first.float(), dim=1)
+    z2 = functional.normalize(second.float(), dim=1)
+    z3 = functional.normalize(negative.float(), dim=1)
+    positives = z1 @ z2.T
     if same is not None:
         positives = positives.masked_fill(same, float("-inf"))
-    logits = torch.cat([positives, one @ three.T, two @ three.T], dim=1) / temperature
+    logits = torch.cat([positives, z1 @ z3.T, z2 @ z3.T], dim=1) / temperature
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
 
 
@@ -254,31 +267,32 @@ class Ranking(Contrastive[RankCSESettings]):
     ) -> tuple[Tensor, ...]:
         """Return z1 and z2, (n, d) float32, and the teacher's vectors (n, e)."""
         views = super().views(encoder, sides, columns)
-        return *views, to_device(encoder.models["teacher"].encode(columns[0]), views[0].device)
+        teacher = encoder.models["teacher"].encode(columns[0])
+        return *views, to_device(teacher, views[0].device)
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        settings, (first, second, theirs) = self.settings, views
+        """Return InfoNCE, consistency of the two views (eq. 6) and ranking, summed over widths."""
+        settings = self.settings
+        first, second, theirs = views
         teacher = _cosines(theirs, theirs)
         loss = torch.zeros((), device=first.device)
         for one, two in self.at_widths([first, second]):
             logits = _cosines(one, two) / settings.temperature
-            loss = (
-                loss
-                + self.contrast([one, two], columns)
-                + settings.consistency_weight * consistency(logits)
-            )
             if settings.ranking == "listnet":
                 ranked = list_net(logits, teacher / settings.teacher_temperature)
             else:
                 ranked = list_mle(logits, teacher)
+            loss = loss + self.contrast([one, two], columns)
+            loss = loss + settings.consistency_weight * consistency(logits)
             loss = loss + settings.ranking_weight * ranked
         return loss
 
 
 def _cosines(first: Tensor, second: Tensor) -> Tensor:
-    return (
-        functional.normalize(first.float(), dim=1) @ functional.normalize(second.float(), dim=1).T
-    )
+    """Return the cosines (n, m) of rows (n, d) and rows (m, d)."""
+    first = functional.normalize(first.float(), dim=1)
+    second = functional.normalize(second.float(), dim=1)
+    return first @ second.T
 
 
 def consistency(logits: Tensor) -> Tensor:
@@ -287,9 +301,12 @@ def consistency(logits: Tensor) -> Tensor:
 
     ``logits`` (n, n) are s(z1_i, z2_j), cosines over a temperature.
     """
-    one, two = logits.log_softmax(1), logits.T.log_softmax(1)
+    one = logits.log_softmax(1)
+    two = logits.T.log_softmax(1)
     middle = torch.logaddexp(one, two) - math.log(2)
-    return 0.5 * sum((part.exp() * (part - middle)).sum(1).mean() for part in (one, two))  # type: ignore[return-value]
+    first = (one.exp() * (one - middle)).sum(1).mean()
+    second = (two.exp() * (two - middle)).sum(1).mean()
+    return 0.5 * (first + second)
 
 
 def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
@@ -300,8 +317,9 @@ def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
     """
     n = len(logits)
     others = ~torch.eye(n, dtype=torch.bool, device=logits.device)
-    student, theirs = (part.masked_fill(~others, float("-inf")) for part in (logits, teacher))
-    return -(theirs.softmax(1) * student.log_softmax(1).masked_fill(~others, 0.0)).sum() / n
+    probabilities = teacher.masked_fill(~others, float("-inf")).softmax(1)
+    log_student = logits.masked_fill(~others, float("-inf")).log_softmax(1)
+    return -(probabilities * log_student.masked_fill(~others, 0.0)).sum() / n
 
 
 def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
@@ -349,9 +367,11 @@ class SinglePass(Contrastive[CSESFPSettings]):
         states = encoder.views[0].pooling.states
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
-            rows, last = torch.arange(len(batch.ids), device=batch.ids.device), batch.lengths - 1
-            return torch.stack(
-                [states.read(hidden)[rows, last - back] for back in (0, self._distance)], dim=1
-            )
+            rows = torch.arange(len(batch.ids), device=batch.ids.device)
+            last = batch.lengths - 1
+            read_states = states.read(hidden)
+            second_stage = read_states[rows, last]
+            first_stage = read_states[rows, last - self._distance]
+            return torch.stack([second_stage, first_stage], dim=1)
 
         return encoder.hidden(sides, read=read).unbind(1)

@@ -68,7 +68,7 @@ class DenoisingDecoder(Contrastive[DenoSentSettings]):
         (n,).
         """
         last = encoder.backbone.n_layers
-        longest = max(len(row) for side in sides for row in side.rows)
+        longest = max(max(map(len, side.rows)) for side in sides)
 
         def read(batch: Batch, hidden: HiddenStates) -> Tensor:
             """Return h and the embedding layer's output, padded to the longest row, (n, 1 +

@@ -2,6 +2,7 @@
 against its.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -67,7 +68,7 @@ class Distillation(Objective[DistillSettings]):
         hidden = encoder.hidden(sides).float()
         student = torch.split(hidden, [len(side.rows) for side in sides])
         with torch.autocast(hidden.device.type, enabled=False):
-            texts = [text for column in columns for text in column]
+            texts = list(itertools.chain.from_iterable(columns))
             vectors = to_device(self.teacher.encode(texts), hidden.device)
             if self.map is not None:
                 vectors = vectors @ self.map
@@ -76,7 +77,9 @@ class Distillation(Objective[DistillSettings]):
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         settings = self.settings
-        students, teachers, texts = [], [], []
+        students = []
+        teachers = []
+        texts = []
         for column, student_view, teacher_view in zip(
             columns, views[: len(columns)], views[len(columns) :], strict=True
         ):
@@ -86,7 +89,8 @@ class Distillation(Objective[DistillSettings]):
             teachers.append(teacher_view[places])
             if rows:
                 texts.append([column[row] for row in rows])
-        student, teacher = torch.cat(students), torch.cat(teachers)
+        student = torch.cat(students)
+        teacher = torch.cat(teachers)
         loss = similarity_distance(student, teacher)
         if settings.target == "vectors":
             loss = vector_distance(student, teacher) + settings.similarity_weight * loss
@@ -113,7 +117,8 @@ def similarity_distance(student: Tensor, teacher: Tensor) -> Tensor:
 
     The student's h are (n, d), the teacher's t (n, e).
     """
-    h, t = functional.normalize(student, dim=1), functional.normalize(teacher, dim=1)
+    h = functional.normalize(student, dim=1)
+    t = functional.normalize(teacher, dim=1)
     n = len(student)
     return (h @ h.T - t @ t.T).fill_diagonal_(0).square().sum() / max(1, n * (n - 1))
 

@@ -67,7 +67,8 @@ class Objective(nn.Module, Generic[Settings]):
     def at_widths(self, views: Sequence[Tensor]) -> Iterator[Sequence[Tensor]]:
         """Yield the views (n, d), then their first k numbers for each k of ``dims`` below d."""
         yield views
-        yield from ([view[:, :width] for view in views] for width in self._widths)
+        for width in self._widths:
+            yield [view[:, :width] for view in views]
 
     def loss(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the mean loss over the examples, a scalar."""

@@ -64,5 +64,10 @@ def _tokens(words: Sequence[str], backbone: Backbone) -> list[int | None]:
     text.
     """
     tokenizer = backbone.tokenizer
-    ids = tokenizer.encode([f" {word.strip()}" for word in words])
-    return [found[0] if len(found) == 1 and found[0] != tokenizer.unk else None for found in ids]
+    tokens: list[int | None] = []
+    for ids in tokenizer.encode([f" {word.strip()}" for word in words]):
+        if len(ids) == 1 and ids[0] != tokenizer.unk:
+            tokens.append(ids[0])
+        else:
+            tokens.append(None)
+    return tokens
