@@ -143,7 +143,8 @@ def _score_table(
     starred: Collection[str] = (),
 ) -> Parts:
     """Lay out scores by column, and the average of those of the papers' tasks."""
-    averaged = [name for name in papers if any(name in row for row in rows.values())]
+    scored = set().union(*rows.values())
+    averaged = [name for name in papers if name in scored]
     heads = [""]
     for column in columns:
         heads.append(f"{column}*" if column in starred else column)

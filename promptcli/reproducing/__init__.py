@@ -24,7 +24,7 @@ class Reproduction:
 
     label: str
     document: dict[str, Any] | None = None
-    file: Path | None = None  #: None if no figure can be measured
+    file: Path | None = None  #: None if nothing can be measured
     error: PromptcliError | None = None
     #: data set -> why it is missing
     missing: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -86,7 +86,9 @@ def reproduce(
     if head is not None:
         known_head = head_of(head, choice.model or choice.backbone)
     wanted = wanted_tables(tables, choice.model, choice.backbone, paper=paper, train=train)
-    training_seeds = _training_seeds(seeds) if train else ()
+    training_seeds: Sequence[int] = ()
+    if train:
+        training_seeds = (42,) if seeds == 1 else range(seeds)
 
     def measured() -> Iterator[Reproduction]:
         contexts: dict[str, MeasurementContext] = {}
@@ -114,10 +116,6 @@ def reproduce(
     return measured()
 
 
-def _training_seeds(runs: int) -> Sequence[int]:
-    return (42,) if runs == 1 else range(runs)
-
-
 def overviews(
     backbone: str | Choice | None = None,
     *,
@@ -136,4 +134,6 @@ def overviews(
 
 
 def _choice(backbone: str | Choice | None) -> Choice:
-    return backbone if isinstance(backbone, Choice) else Choice(backbone)
+    if isinstance(backbone, Choice):
+        return backbone
+    return Choice(backbone)

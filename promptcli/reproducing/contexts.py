@@ -196,7 +196,7 @@ _HEAD = re.compile(r"(?:(?:[\w-]+/)?ditto:)?(\d+-\d+)")
 
 
 def head_of(text: str, backbone: str) -> str:
-    """Return a head of a backbone that is given by its numbers, or by a model that reads it."""
+    """Return a head of a backbone, given as LAYER-HEAD or by a model that reads it."""
     written = _HEAD.fullmatch(text)
     if written is not None:
         return written[1]

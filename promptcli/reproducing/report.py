@@ -1,5 +1,6 @@
 """A result document as lines of cells and as Markdown, kept in files."""
 
+import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,7 +173,8 @@ def caption(document: Mapping[str, Any]) -> list[str]:
     if document["backbone"] is not None:
         lines += _about_backbone(document["backbone"])
     rows = document["rows"]
-    if any(cell["ci95"] for row in rows for cell in row["figures"].values()):
+    cells = itertools.chain(*(row["figures"].values() for row in rows))
+    if any(cell["ci95"] for cell in cells):
         seed = document["seeds"]["bootstrap"]
         resamples = document["resamples"]
         lines.append(

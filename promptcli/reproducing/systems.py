@@ -137,7 +137,7 @@ FORMS: dict[str, TrainedForm] = {
 
 def _missing_training(row: PublishedRow, context: MeasurementContext) -> str | None:
     try:
-        _, settings = _method(row, context)
+        _, settings = _method_and_settings(row, context)
         steps_of(settings, context.examples(examples_kind(row, context)).sizes)
         context.development()
         _ = context.corpus_facts
@@ -158,7 +158,7 @@ def _trained(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
 
 def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> MeasuredSystem:
     """Return the system of one training run with a seed."""
-    method, settings = _method(row, context)
+    method, settings = _method_and_settings(row, context)
     settings = settings.replace(seed=seed)
     examples = context.examples(examples_kind(row, context))
     development = context.development()
@@ -216,13 +216,15 @@ def _trained_run(row: PublishedRow, context: MeasurementContext, seed: int) -> M
 
 def examples_kind(row: PublishedRow, context: MeasurementContext) -> str:
     """Return the kind of a trained row's data in ``EXAMPLES``."""
-    method, _ = _method(row, context)
+    method, _ = _method_and_settings(row, context)
     read = set(find_objective(method).layouts)
     kinds = [kind for kind, (layouts, _) in EXAMPLES.items() if read.intersection(layouts)]
     return kinds[-1] if row.setting == "sup" else kinds[0]
 
 
-def _method(row: PublishedRow, context: MeasurementContext) -> tuple[Method, TrainingSettings]:
+def _method_and_settings(
+    row: PublishedRow, context: MeasurementContext
+) -> tuple[Method, TrainingSettings]:
     form = FORMS[row.argument]
     method = find_method(form.method, supervised=row.setting == "sup")
     settings = method.settings(short_name(context.backbone_name), context.backbone.width)
@@ -252,12 +254,12 @@ class RowKind:
         return self.make is not None and self.backbone != "none" and (train or not self.trains)
 
 
-def _encodes(recipe_of: Callable[[str], Recipe]) -> SystemFactory:
-    return lambda row, context: _plain(recipe_of(row.argument), row, context)
+def _encoding_with(recipe_of: Callable[[str], Recipe]) -> SystemFactory:
+    return lambda row, context: _encoding(recipe_of(row.argument), row, context)
 
 
-def _plain(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    encoder = Encoder(_on(recipe, context), context.backbone, {})
+def _encoding(recipe: Recipe, row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    encoder = Encoder(_on_backbone(recipe, context), context.backbone, {})
     identity = identity_of(encoder.recipe, context)
     return MeasuredSystem(row, identity, encoder.recipe, lambda: encoder)
 
@@ -271,7 +273,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     else:
         sentences = context.sentences
         source = {"corpus": context.corpus_facts["sha256"]}
-    recipe = _on(RECIPES[row.argument], context)
+    recipe = _on_backbone(RECIPES[row.argument], context)
 
     def fit() -> Encoder:
         return fit_recipe(recipe, sentences, backbone=context.backbone).encoder
@@ -279,7 +281,7 @@ def _fitted(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     return MeasuredSystem(row, {**identity_of(recipe, context), **source}, recipe, fit)
 
 
-def _head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def _ranked_head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the published head; on another backbone the head of the same rank there."""
     rank, head = split_spec(row.argument)
     if not same_backbone(row.backbone, context.backbone_name):
@@ -289,11 +291,11 @@ def _head(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
                 f"{context.backbone_name!r} has {len(ranked)} heads, this row is the {rank}. best"
             )
         head = ranked[int(rank) - 1]["head"]
-    return _plain(Recipe(pooling=f"first-last/ditto:{head}"), row, context)
+    return _encoding(Recipe(pooling=f"first-last/ditto:{head}"), row, context)
 
 
-def _tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
-    recipe = _on(RECIPES["prompt-denoised"], context)
+def _mask_tokens(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+    recipe = _on_backbone(RECIPES["prompt-denoised"], context)
     return MeasuredSystem(row, {**identity_of(recipe, context), "sentence": row.argument}, recipe)
 
 
@@ -361,37 +363,39 @@ def _missing_head(row: PublishedRow, context: MeasurementContext) -> str | None:
     )
 
 
-def _on(recipe: Recipe, context: MeasurementContext) -> Recipe:
+def _on_backbone(recipe: Recipe, context: MeasurementContext) -> Recipe:
     return recipe.replace(backbone=context.backbone.name).explicit()
 
 
-def _named(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
+def _named_recipe(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     """Return the recipe of that name, Ditto's with the head that is given, if any."""
     recipe = RECIPES[row.argument]
     if context.head is not None and recipe.pooling.endswith("/ditto"):
         recipe = recipe.replace(pooling=f"{recipe.pooling}:{context.head}")
-    return _plain(recipe, row, context)
+    return _encoding(recipe, row, context)
 
 
 def _settings_of(row: PublishedRow, context: MeasurementContext) -> MeasuredSystem:
     return MeasuredSystem(row, {"settings": [row.run, row.backbone, row.setting]})
 
 
-_pooled = _encodes(lambda pooling: Recipe(pooling=pooling))
+_pooled = _encoding_with(lambda pooling: Recipe(pooling=pooling))
+_prompted = _encoding_with(lambda template: RECIPES["prompt"].replace(prompt=template))
+_word_vectors = _encoding_with(lambda name: Recipe(pooling="static/avg"))
 
 #: By the kind that rows are of.
 SYSTEMS: dict[str, RowKind] = {
-    "recipe": RowKind(_named, missing_reason=_missing_head),
-    "own": RowKind(_named, backbone="own", missing_reason=_missing_head),
+    "recipe": RowKind(_named_recipe, missing_reason=_missing_head),
+    "own": RowKind(_named_recipe, backbone="own", missing_reason=_missing_head),
     "pooling": RowKind(_pooled),
     "tied": RowKind(_pooled, missing_reason=_missing_tie(tied=True)),
     "untied": RowKind(_pooled, missing_reason=_missing_tie(tied=False)),
-    "template": RowKind(_encodes(lambda template: RECIPES["prompt"].replace(prompt=template))),
-    "word-vectors": RowKind(_encodes(lambda name: Recipe(pooling="static/avg")), backbone="own"),
+    "template": RowKind(_prompted),
+    "word-vectors": RowKind(_word_vectors, backbone="own"),
     "fitted": RowKind(_fitted, missing_reason=_missing_recipe),
     "fitted-nli": RowKind(_fitted, missing_reason=_missing_recipe),
-    "head": RowKind(_head),
-    "tokens": RowKind(_tokens),
+    "head": RowKind(_ranked_head),
+    "tokens": RowKind(_mask_tokens),
     "backbone": RowKind(lambda row, context: MeasuredSystem(row, weights_of(context))),
     "picture": RowKind(
         time="-",

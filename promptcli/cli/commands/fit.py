@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def fit(fit: "partial[Encoder]", json: Json = False) -> None:
     from promptcli.models.loading import open_registry
 
-    name, encoder = fit.keywords["name"], fit()
+    name = fit.keywords["name"]
+    encoder = fit()
     provenance = open_registry().card(name).provenance
     facts = {key: provenance[key] for key in ("fitted_on", "selected_on") if key in provenance}
     if json:

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
 
 #: Settings that have their own options.
 _OWN = (
-    *("layers", "width", "heads", "positions", "vocab_size", "objective", "tokens", "batch_tokens"),
-    *("learning_rate", "seed"),
+    "layers",
+    "width",
+    "heads",
+    "positions",
+    "vocab_size",
+    "objective",
+    "tokens",
+    "batch_tokens",
+    "learning_rate",
+    "seed",
 )
 
 
@@ -46,5 +54,6 @@ def pretrain(pretrain: "partial[Pretrained]", as_json: Json = False) -> None:
     note(f"model saved in {made.folder}; try: promptcli eval --backbone {made.folder}")
     if as_json:
         result_json(made.figures)
-    for name, value in made.figures.items() if not as_json else ():
+        return
+    for name, value in made.figures.items():
         result(f"{name}\t{json.dumps(value)}")
