@@ -1,5 +1,6 @@
-"""InfoNCE of two views or a pair; with a view that negates (CoT-BERT), rankings (RankCSE), of one
-pass (CSE-SFP).
+"""Contrastive losses: InfoNCE, and its kin of CoT-BERT, RankCSE and CSE-SFP.
+
+First what all share, then each paper's objective with its formula below it.
 """
 
 import functools
@@ -73,11 +74,11 @@ class Contrastive(Objective[Settings]):
     ) -> tuple[Tensor, ...]:
         """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..."""
         views = list(torch.split(vectors, [len(side.rows) for side in sides]))
+        zeros = torch.zeros_like(views[0])
         for number, texts in enumerate(columns[2:], 2):
             if len(views[number]) < len(texts):
                 has_negative = to_device(np.array([bool(text) for text in texts]), vectors.device)
-                blank = torch.zeros_like(views[0])
-                views[number] = blank.masked_scatter(has_negative.unsqueeze(1), views[number])
+                views[number] = zeros.masked_scatter(has_negative.unsqueeze(1), views[number])
         return tuple(views)
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
@@ -132,11 +133,11 @@ def contrastive_loss(
     temperature: float = 0.05,
     same: Tensor | None = None,
 ) -> Tensor:
-    """Return the in-batch contrastive loss, InfoNCE with s(a, b) = cos(a, b) / tau (SimCSE eq. 1
-    and 5).
+    """Return the in-batch contrastive loss, InfoNCE (SimCSE, eq. 1 and 5).
 
-    The mean over i of -log( exp s(z1_i, z2_i) / sum_j [exp s(z1_i, z2_j) + exp s(z1_i, z3_j)] );
-    one direction only.
+    With s(a, b) = cos(a, b) / tau it is the mean over i, in one direction only, of
+
+        -log( exp s(z1_i, z2_i) / sum_j [exp s(z1_i, z2_j) + exp s(z1_i, z3_j)] )
 
     Args:
         first: (n, d), z1.
@@ -157,12 +158,18 @@ def contrastive_loss(
     return functional.cross_entropy(logits, torch.arange(len(first), device=first.device))
 
 
+def _cosines(first: Tensor, second: Tensor) -> Tensor:
+    """Return cos(first_i, second_j), (n, m) float32."""
+    first = functional.normalize(first.float(), dim=1)
+    second = functional.normalize(second.float(), dim=1)
+    return first @ second.T
+
+
 def equal_sentences(
     columns: Sequence[Sequence[str]],
     device: torch.device = torch.device("cpu"),  # noqa: B008
 ) -> Tensor:
-    """Return the mask of false negatives: second column, then hard negatives column by column, (n,
-    n + k).
+    """Return the mask of false negatives, (n, n + k): of the positives, then the hard negatives.
 
     Row j is excluded for row i if its positive is i's sentence or positive, or if both have the
     same sentence; a hard negative is excluded if it is i's sentence or positive.
@@ -184,8 +191,9 @@ def equal_sentences(
 
 
 class NegativeView(Contrastive[ContrastiveSettings]):
-    """Two views that mean the sentence and one that does not, each less its template's bias over
-    [PAD] tokens.
+    """Two views that mean the sentence and one that does not (CoT-BERT).
+
+    Each is less its template's bias over [PAD] tokens.
     """
 
     layouts = (SENTENCES,)
@@ -200,8 +208,9 @@ class NegativeView(Contrastive[ContrastiveSettings]):
         return [(view, columns[0]) for view in range(3)]
 
     def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
-        """Return the extended InfoNCE of the batch, or the mean over groups of it that know no
-        others' negatives.
+        """Return the extended InfoNCE of the batch.
+
+        With ``negatives_within`` it is the mean over groups, which know no others' negatives.
         """
         same = None
         if self.settings.mask_duplicates:
@@ -234,8 +243,12 @@ def negative_view_loss(
     temperature: float = 0.05,
     same: Tensor | None = None,
 ) -> Tensor:
-    """Return the mean cross-entropy over [cos(z1_i, z2_j), cos(z1_i, z3_j), cos(z2_i, z3_j)] / tau
-    with label i.
+    """Return the extended InfoNCE (CoT-BERT).
+
+    With s(a, b) = cos(a, b) / tau it is the mean over i of
+
+        -log( exp s(z1_i, z2_i)
+              / sum_j [exp s(z1_i, z2_j) + exp s(z1_i, z3_j) + exp s(z2_i, z3_j)] )
 
     Args:
         first: (n, d), z1.
@@ -255,8 +268,9 @@ def negative_view_loss(
 
 
 class Ranking(Contrastive[RankCSESettings]):
-    """A sentence ranks those of the batch by their cosines.
+    """A sentence ranks those of the batch by their cosines, as a teacher does (RankCSE).
 
+    The loss is InfoNCE + consistency_weight * consistency + ranking_weight * (ListNet or ListMLE).
     Of the teacher only its cosines count, at any width.
     """
 
@@ -288,16 +302,13 @@ class Ranking(Contrastive[RankCSESettings]):
         return loss
 
 
-def _cosines(first: Tensor, second: Tensor) -> Tensor:
-    """Return the cosines (n, m) of rows (n, d) and rows (m, d)."""
-    first = functional.normalize(first.float(), dim=1)
-    second = functional.normalize(second.float(), dim=1)
-    return first @ second.T
-
-
 def consistency(logits: Tensor) -> Tensor:
-    """Return the mean Jensen-Shannon divergence of softmax(s(z1_i, z2_j)) and softmax(s(z2_i,
-    z1_j)) over j (eq. 6).
+    """Return how much two views disagree on the order of the batch (RankCSE, eq. 6).
+
+    With P_i = softmax over j of s(z1_i, z2_j), Q_i = softmax over j of s(z2_i, z1_j) and their mean
+    M_i, it is the mean over i of the Jensen-Shannon divergence
+
+        [ KL(P_i || M_i) + KL(Q_i || M_i) ] / 2
 
     ``logits`` (n, n) are s(z1_i, z2_j), cosines over a temperature.
     """
@@ -310,8 +321,11 @@ def consistency(logits: Tensor) -> Tensor:
 
 
 def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean cross-entropy of the teacher's top-one probabilities and the student's, over
-    j other than i.
+    """Return the ListNet loss: the teacher's top-one probabilities against the student's.
+
+    With T_ij and S_ij the softmax over j other than i, it is the mean over i of
+
+        -sum_j T_ij log S_ij
 
     Both (n, n), cosines over a temperature.
     """
@@ -323,11 +337,14 @@ def list_net(logits: Tensor, teacher: Tensor) -> Tensor:
 
 
 def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
-    """Return -log of the likelihood of the teacher's order of the batch, by position and sentence
-    (ListMLE).
+    """Return the ListMLE loss: -log of the likelihood of the teacher's order of the batch.
 
-    The mean over positions, as in the implementation whose weights the defaults are (the paper's
-    formula is the sum).
+    With o the teacher's order for sentence i, it is the mean over i and the positions p of
+
+        -log( exp s(i, o_p) / sum_{q >= p} exp s(i, o_q) )
+
+    The paper's formula is the sum over positions; the mean is that of the implementation whose
+    weights the defaults are.
     """
     ordered = logits.gather(1, teacher.argsort(dim=1, descending=True, stable=True))
     rest = ordered.flip(1).logcumsumexp(1).flip(1)  # of those not yet placed
@@ -335,7 +352,10 @@ def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
 
 
 class SinglePass(Contrastive[CSESFPSettings]):
-    """The second stage ends with the template; the first one before the comma that parts them."""
+    """Two stages of one template are the two views (CSE-SFP).
+
+    The second stage ends with the template; the first one before the comma that parts them.
+    """
 
     layouts = (SENTENCES,)
 
@@ -361,8 +381,9 @@ class SinglePass(Contrastive[CSESFPSettings]):
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
     ) -> tuple[Tensor, ...]:
-        """Return the states at the end of the second stage, which is read at test, and of the
-        first, (n, d) each.
+        """Return the states at the ends of the second stage and of the first, (n, d) each.
+
+        At test the second is read.
         """
         states = encoder.views[0].pooling.states
 
