@@ -35,7 +35,7 @@ from promptcli.data.sources import development_task
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.streams import prefetch
 from promptcli.recipe import Recipe
-from promptcli.searching.searches import search_heads
+from promptcli.searching import search_heads
 from promptcli.training.methods import find_method
 from promptcli.training.optimizers import OPTIMIZERS
 from promptcli.training.processes import Processes

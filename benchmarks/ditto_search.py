@@ -34,8 +34,8 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.evaluation.evaluator import distinct_sentences
 from promptcli.evaluation.statistics import cosine
 from promptcli.recipe import Recipe
+from promptcli.searching import SEARCHED, search_heads
 from promptcli.searching.head_pass import head_cosines
-from promptcli.searching.searches import SEARCHED, search_heads
 
 
 def contestants(

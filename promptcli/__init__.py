@@ -10,7 +10,6 @@ time.
 """
 
 import importlib
-import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module 'promptcli' has no attribute {name!r}; it has: {', '.join(__all__)}"
         )
-    from promptcli.data.given import check_arguments
-
     value = getattr(importlib.import_module(_MODULES[name]), name)
-    globals()[name] = value = check_arguments(value) if inspect.isfunction(value) else value
+    globals()[name] = value
     return value
 
 

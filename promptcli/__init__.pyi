@@ -31,21 +31,22 @@ from promptcli.models.loading import list_models as list_models
 from promptcli.models.loading import load as load
 from promptcli.models.loading import register as register
 from promptcli.models.loading import similarity as similarity
-from promptcli.pretraining.pretrain import Pretrained as Pretrained
-from promptcli.pretraining.pretrain import pretrain as pretrain
+from promptcli.pretraining import Pretrained as Pretrained
+from promptcli.pretraining import pretrain as pretrain
 from promptcli.recipe import RECIPES as RECIPES
 from promptcli.recipe import Recipe as Recipe
 from promptcli.reproducing import reproduce as reproduce
-from promptcli.searching.searches import search_heads as search_heads
-from promptcli.searching.searches import search_layers as search_layers
-from promptcli.searching.searches import search_templates as search_templates
-from promptcli.searching.templates import check_template as check_template
-from promptcli.searching.templates import templates as templates
+from promptcli.searching import check_template as check_template
+from promptcli.searching import search_heads as search_heads
+from promptcli.searching import search_layers as search_layers
+from promptcli.searching import search_templates as search_templates
+from promptcli.searching import templates as templates
 from promptcli.serving import serve as serve
-from promptcli.training.fit import fit as fit
+from promptcli.training import fit as fit
+from promptcli.training import train as train
+from promptcli.training import train_sweep as train_sweep
+from promptcli.training import training_settings as training_settings
 from promptcli.training.run import Trained as Trained
-from promptcli.training.train import train as train
-from promptcli.training.train import training_settings as training_settings
 
 __version__: str
 __all__: list[str]

@@ -42,13 +42,19 @@ def test_a_tuned_backbone_is_no_other_models(others):
     assert len({id(one.backbone) for name, one in made.items() if name != "mini"}) == 1
 
 
+@pytest.mark.parametrize("name", pc.__all__)
+def test_a_public_name_is_the_object_of_its_module(name):
+    module = importlib.import_module(pc._MODULES[name])
+    assert getattr(pc, name) is getattr(module, name)
+
+
 @pytest.mark.usefixtures("few_demo_pairs")
 @pytest.mark.parametrize(
     "name",
     [
         "promptcli",
         "promptcli.models.loading",
-        "promptcli.training.fit",
+        "promptcli.training",
         "promptcli.encoder.encoder",
     ],
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from promptcli.data.given import check_arguments
 from promptcli.data.senteval import senteval_folder, tasks_from
 from promptcli.errors import NotFoundError, UsageError, look_up, unknown
 from promptcli.settings import BARE
@@ -100,6 +101,7 @@ ANALYSES: dict[str, Analysis] = {
 }
 
 
+@check_arguments
 def analyze(
     name: str,
     model: "Model | Sequence[Model] | None" = None,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from promptcli.data.given import check_arguments
 from promptcli.errors import UsageError, if_interrupted, look_up
 from promptcli.notes import is_offline, note, working
 
@@ -33,6 +34,7 @@ class Embedded:
     seconds: float | None  #: None: the same call had made the file before
 
 
+@check_arguments
 def embed(
     file: str | Path | BinaryIO,
     output: str | Path | BinaryIO | None = None,
@@ -187,6 +189,7 @@ class EmbeddedParts:
         return self.parts == self.manifest.shards
 
 
+@check_arguments
 def embed_parts(
     files: Sequence[str | Path],
     folder: str | Path,
@@ -300,6 +303,7 @@ def embed_parts(
     return EmbeddedParts(folder, manifest, missing, existing, time.perf_counter() - start)
 
 
+@check_arguments
 def similarities(
     first: str | Path, second: str | Path, model: "Model" = "mini", *, text_field: str | None = None
 ) -> Iterator[tuple[str, str, float]]:

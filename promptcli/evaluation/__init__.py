@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from promptcli.data.given import check_arguments
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import UsageError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 Tasks = str | Path | Sequence[str | Path]  #: tasks by their names, see ``evaluate``
 
 
+@check_arguments
 def evaluate(
     models: "Model | Sequence[Model]" = (),
     tasks: Tasks = (),
@@ -142,6 +144,7 @@ def eval_settings(
     return EvalSettings(training, seed, Path(mteb_folder))
 
 
+@check_arguments
 def task_sentences(
     tasks: Tasks = (), *, data_dir: str | Path | None = None, protocol: str = "senteval"
 ) -> list[str]:

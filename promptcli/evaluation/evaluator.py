@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from promptcli.data.given import check_arguments
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS
 from promptcli.data.tasks import (
     AnyTask,
@@ -493,6 +494,7 @@ def averaged(scores: Iterable[Score], kind: type[Score]) -> list[Score]:
     return of_papers or of_kind
 
 
+@check_arguments
 def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
     """Compare two encoders on the same tasks of one kind, or their means if several.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from promptcli.data.dialect import ColumnChoice
+from promptcli.data.given import check_arguments
 from promptcli.errors import UsageError, counted
 from promptcli.index.options import TARGET, size_of
 from promptcli.notes import note
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from promptcli.models.loading import Model
 
 
+@check_arguments
 def build_index(
     file: str | Path | BinaryIO,
     folder: str | Path,
@@ -94,6 +96,7 @@ def build_index(
         return writer.finish(stored.StoredIndex(index, origin, utc_now(), reading=reading))
 
 
+@check_arguments
 def add_to_index(
     folder: str | Path,
     file: str | Path | BinaryIO,
@@ -227,6 +230,7 @@ def index_info(folder: str | Path) -> "IndexManifest":
     return manifest
 
 
+@check_arguments
 def search_index(
     folder: str | Path,
     query: str | Path | BinaryIO | Sequence[str],

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from promptcli.data.dialect import CELLS, TEXT, ColumnChoice
 from promptcli.data.files import skipped_files
+from promptcli.data.given import check_arguments
 from promptcli.data.vectors.precision import unit
 from promptcli.embedding.passages import Passage
 from promptcli.embedding.splitting import Splitter
@@ -50,6 +51,7 @@ class _Candidate(NamedTuple):
     lines: Sequence[str]  #: of the file
 
 
+@check_arguments
 def search(
     query: str,
     files: Sequence[str | Path],

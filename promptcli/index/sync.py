@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from promptcli.data.dialect import CELLS, ID, NONE, TEXT, ColumnChoice, split_columns
 from promptcli.data.files import skipped_files, state_of
-from promptcli.data.given import is_unicode
+from promptcli.data.given import check_arguments, is_unicode
 from promptcli.data.rows import BATCH, Batch, Cells, cells_array
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import AUTO, LINES
@@ -61,6 +61,7 @@ class SyncChanges:
     kept: int  #: rows of the files whose text the index has, under the same id or another
 
 
+@check_arguments
 def sync_index(
     folder: str | Path,
     files: Sequence[str | Path],
@@ -137,6 +138,7 @@ def sync_index(
     return stored.read_manifest(folder)
 
 
+@check_arguments
 def sync_changes(
     folder: str | Path,
     files: Sequence[str | Path],

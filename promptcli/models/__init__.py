@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from promptcli.data.given import check_arguments
 from promptcli.notes import without_network
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from promptcli.models.sentence_transformers_format import Exported
 
 
+@check_arguments
 def save(encoder: "Encoder", folder: str | Path, *, force: bool = False) -> None:
     """Write an encoder into a folder that ``load`` and sentence-transformers open, completely or
     not at all.
@@ -40,6 +42,7 @@ def save(encoder: "Encoder", folder: str | Path, *, force: bool = False) -> None
         write_card(temporary, entry, encoder.recipe, use=use)
 
 
+@check_arguments
 def export(
     encoder: "Model",
     folder: str | Path,
@@ -78,6 +81,7 @@ def export(
         )
 
 
+@check_arguments
 def import_model(
     source: str | Path,
     name: str,
@@ -116,6 +120,7 @@ def import_model(
         )
 
 
+@check_arguments
 def push(
     encoder: "Model", repo: str, *, private: bool = False, revision: str | None = None
 ) -> "Pushed":
@@ -141,6 +146,7 @@ def push(
     return hub.push(hub.client(), entry_of(encoder), repo, private=private, revision=revision)
 
 
+@check_arguments
 def pull(repo: str, name: str, *, revision: str | None = None, force: bool = False) -> "Entry":
     """Save a model that was pushed to the hub: the same encoder, by its fingerprint.
 

@@ -18,7 +18,7 @@ from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.loading import words_only
 from promptcli.backbones.pretrained import SHIPPED as BACKBONES
 from promptcli.backbones.pretrained import cached_as, locate, on_hub
-from promptcli.data.given import check_texts
+from promptcli.data.given import check_arguments, check_texts
 from promptcli.data.vectors.precision import unit
 from promptcli.encoder.batching import Progress, silent
 from promptcli.encoder.encoder import Encoder, build_encoder, tuned_weights
@@ -54,6 +54,7 @@ def open_registry() -> Registry:
     return Registry(home_folder())
 
 
+@check_arguments
 def load(
     choice: str | Path | Recipe | Entry = "mini",
     *,
@@ -422,11 +423,13 @@ def shared_backbone(encoders: Iterable[Encoder], name: str) -> Backbone | None:
 
 
 @overload  # a text is a sequence of texts, too
+@check_arguments
 def similarity(first: str, second: str, model: Model = ...) -> float: ...  # type: ignore[overload-overlap]
 @overload
 def similarity(
     first: Sequence[str], second: Sequence[str], model: Model = ...
 ) -> NDArray[np.float32]: ...
+@check_arguments
 def similarity(
     first: str | Sequence[str], second: str | Sequence[str], model: Model = DEFAULT
 ) -> float | NDArray[np.float32]:
@@ -475,6 +478,7 @@ def cosines_of_pairs(
     return cosines
 
 
+@check_arguments
 def list_models() -> list[Entry]:
     """Return all shipped and saved models, without their tensors.
 
@@ -487,6 +491,7 @@ def list_models() -> list[Entry]:
     return [registry.card(name) for name in registry.names()]
 
 
+@check_arguments
 def register(encoder: Encoder, name: str, *, force: bool = False, **about: object) -> None:
     """Save an encoder in the registry: from then on ``load(name)`` and ``--model name`` open it.
 

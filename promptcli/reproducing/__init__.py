@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from promptcli.data.given import check_arguments
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import PromptcliError, UsageError
 from promptcli.notes import without_network
@@ -38,6 +39,7 @@ class Reproduction:
         return f"{self.label}: written to {self.file}"
 
 
+@check_arguments
 def reproduce(
     tables: str | Sequence[str],
     backbone: str | Choice | None = None,

@@ -18,7 +18,7 @@ from promptcli.errors import PromptcliError, UsageError
 from promptcli.recipe import RECIPES, Recipe, split_spec
 from promptcli.reproducing.contexts import EXAMPLES, MeasurementContext
 from promptcli.reproducing.published import PublishedRow, same_backbone, short_name
-from promptcli.searching.searches import search_heads
+from promptcli.searching import search_heads
 from promptcli.storage.files import temporary_folder
 from promptcli.training.batches import steps_of
 from promptcli.training.fits import fit_recipe

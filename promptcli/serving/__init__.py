@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from promptcli.data.given import check_arguments
 from promptcli.errors import PromptcliError, UsageError, require
 from promptcli.notes import note
 from promptcli.recipe import Choice
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from promptcli.models.loading import Model
 
 
+@check_arguments
 def serve(
     models: "Sequence[Model]" = (),
     indexes: Sequence[str | Path] = (),

@@ -18,11 +18,10 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
 from promptcli.evaluation.evaluator import distinct_sentences, evaluate
 from promptcli.recipe import RECIPES, Choice, Recipe
-from promptcli.searching import head_pass
+from promptcli.searching import head_pass, search_layers
 from promptcli.searching.head_pass import head_cosines
 from promptcli.searching.search import cross_validate
 from promptcli.searching.search_settings import SEARCHED
-from promptcli.searching.searches import search_layers
 from tests.embed_running import refused
 from tests.reference.plain import tfidf_weights as plain_weights
 from tests.searching.pairs import EVERY_PAIR, make_task, write_pairs

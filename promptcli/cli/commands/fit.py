@@ -3,10 +3,10 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from promptcli import training as library
 from promptcli.cli.console import half_interval, result, result_json, result_table
 from promptcli.cli.options import Json
 from promptcli.cli.signatures import Flag, command_of
-from promptcli.training import fit as library
 
 if TYPE_CHECKING:
     from promptcli.encoder.encoder import Encoder

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from promptcli import pretraining as library
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import RUNTIME, Json, Section, SettingOptions, set_help
 from promptcli.cli.signatures import Flag, command_of
-from promptcli.pretraining import pretrain as library
 from promptcli.pretraining.plan import Plan
 
 if TYPE_CHECKING:
-    from promptcli.pretraining.pretrain import Pretrained
+    from promptcli.pretraining import Pretrained
 
 #: Settings that have their own options.
 _OWN = (

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from promptcli import searching as library
 from promptcli.cli.console import (
     half_interval,
     note,
@@ -18,7 +19,6 @@ from promptcli.cli.console import (
 from promptcli.cli.options import Json, choice_of, default_backbone
 from promptcli.cli.pictures import PictureOptions, draw_head_maps, head_map
 from promptcli.cli.signatures import Flag, command_of
-from promptcli.searching import searches as library
 from promptcli.settings import PAPER
 
 if TYPE_CHECKING:

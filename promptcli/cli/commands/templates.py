@@ -4,14 +4,14 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from promptcli import searching as library
 from promptcli.cli.commands.searching import BACKBONE
 from promptcli.cli.console import result, result_json, result_table
 from promptcli.cli.options import Json
 from promptcli.cli.signatures import Flag, command_of
-from promptcli.searching import templates as library
 
 if TYPE_CHECKING:
-    from promptcli.searching.templates import CheckedTemplate
+    from promptcli.searching import CheckedTemplate
 
 _SCORE = "STS-B dev, BERT-base"
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from promptcli import training as library
 from promptcli.cli.console import note, result, result_json, result_table
 from promptcli.cli.options import (
     Json,
@@ -26,7 +27,6 @@ from promptcli.cli.options import (
 )
 from promptcli.cli.stopping import ended_by_signals
 from promptcli.errors import UsageError
-from promptcli.training import train as library
 from promptcli.training.launch import launch
 from promptcli.training.methods import METHODS, all_settings, find_method
 
@@ -234,7 +234,7 @@ def train(
         if len(trials) == 1:
             runs = [library.train(**(given | trials[0]))]
         else:
-            runs = library.train_several(trials, **given)
+            runs = library.train_sweep(trials, **given)
     if runs[0].is_main:
         _print_results(runs, trials, name, as_json=json)
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from promptcli.data.files import STANDARD, check_file
+from promptcli.data.given import check_arguments
 from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, as_floats
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Quantized
 from promptcli.errors import CheckFailedError, UsageError
@@ -136,6 +137,7 @@ def holds_vectors(path: Path) -> bool:
     return form.columns is None or (path.is_file() and COLUMN in form.columns(path))
 
 
+@check_arguments
 def read_vectors(path: Path | str) -> Vectors:
     """Read a vector file; float16, int8 and packed signs become float32 again by its manifest.
 
