@@ -69,6 +69,9 @@ UPWARD = {
         "promptcli.models.loading.register",
     },
 }
+#: Rooms whose ``__init__.py`` holds their public functions.
+WITH_A_DOOR = """analysis embedding evaluation index models pretraining reproducing searching
+    serving training""".split()
 HEAVY = ["torch", "transformers", "datasets", "faiss", "pyarrow", "scipy", "numpy", "safetensors"]
 
 
@@ -295,3 +298,17 @@ def test_no_pickle_and_no_remote_code():
                 named = [(getattr(key, "value", None), value) for key, value in pairs]
             given = [ast.unparse(value) for name, value in named if name == "trust_remote_code"]
             assert given in ([], ["False"]), relative
+
+
+def test_a_door_imports_nothing_heavy():
+    doors = ", ".join(f"promptcli.{room}" for room in WITH_A_DOOR)
+    code = f"import sys, {doors}; print(sorted(sys.modules.keys() & set({HEAVY!r})))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("room", WITH_A_DOOR)
+def test_no_function_of_a_door_has_the_name_of_a_file_of_its_room(room):
+    tree = ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert functions & {path.stem for path in (PACKAGE / room).iterdir()} == set()
