@@ -22,7 +22,7 @@ DTYPES: dict[str, torch.dtype] = {
 
 
 def choose_device(name: str) -> str:
-    """Return a torch device name; ``auto`` takes CUDA, else MPS, else the processor."""
+    """Return a torch device name; ``auto`` takes CUDA, else MPS, else the CPU."""
     available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),

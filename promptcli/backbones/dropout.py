@@ -1,4 +1,4 @@
-"""Dropout on processors: random bits by the machine word, seeded by torch's own generator."""
+"""Dropout on CPUs: random bits by the machine word, seeded by torch's own generator."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _LEVELS = 2**16  # sixteen random bits a number: the probability is right to 1/1
 
 
 class FastDropout(nn.Dropout):
-    """``nn.Dropout``, five times as fast on a processor; the same elsewhere."""
+    """``nn.Dropout``, five times as fast on a CPU; the same elsewhere."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the input with each number dropped with probability p, the others scaled by 1 / (1
@@ -76,7 +76,7 @@ class _Masked(torch.autograd.Function):
 
 
 def dropped_product(weights: Tensor, values: Tensor, probability: float) -> Tensor:
-    """Return ``dropout(weights) @ values``, (..., t, s) by (..., s, d), on a processor, without
+    """Return ``dropout(weights) @ values``, (..., t, s) by (..., s, d), on a CPU, without
     holding the former.
     """
     if not probability:

@@ -16,7 +16,7 @@ from promptcli.backbones.tokenizer import ID_BYTES
 from promptcli.errors import OutOfMemoryError, is_out_of_memory
 from promptcli.notes import note
 
-TOKEN_BUDGET = 4096  #: padded tokens a batch may hold on a processor: more do not fit its caches
+TOKEN_BUDGET = 4096  #: padded tokens a batch may hold on a CPU: more do not fit its caches
 #: the same on a GPU with memory to spare: less leaves it waiting for the next batch
 _GPU_TOKENS = 65536
 #: float32 numbers for each token and column while a layer runs: inner states, a reserve

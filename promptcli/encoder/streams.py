@@ -1,4 +1,4 @@
-"""Batches computed several at a time on a processor, a few threads each: less waiting of threads
+"""Batches computed several at a time on a CPU, a few threads each: less waiting of threads
 for each other.
 """
 

@@ -42,7 +42,7 @@ class Candidate:
     def of(cls, model: Model) -> "Candidate":
         """Return a candidate: a named model under its name, a recipe under its backbone's."""
         entry = entry_of(model)
-        word = word_of(model)
+        word = name_given(model)
         named = word is not None and not is_recipe(loading.open_registry(), word)
         return cls(
             Label(str(word) if named else entry.recipe.backbone, recipe_name(entry.recipe), named),
@@ -66,8 +66,8 @@ class Candidate:
 Opened = tuple[Candidate, Encoder]  #: a candidate and its encoder
 
 
-def word_of(model: Model) -> str | None:
-    """Return the word that named a model."""
+def name_given(model: Model) -> str | None:
+    """Return the name the model was given by, if any."""
     if isinstance(model, Choice):
         return model.model
     return str(model) if isinstance(model, str | Path) else None
@@ -101,7 +101,7 @@ def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | Prom
     rows: dict[Label, Candidate | PromptcliError] = {}
     labels = []
     for model in models:
-        word = word_of(model)
+        word = name_given(model)
         try:
             row: Candidate | PromptcliError = Candidate.of(model)
         except PromptcliError as error:

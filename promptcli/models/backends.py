@@ -69,7 +69,7 @@ def choose(installed: Collection[str], *, bfloat16: bool, rows: int | None) -> t
         return "torch", "without bfloat16 arithmetic no graph is faster in float32"
     if "openvino" not in installed:
         return "torch", f"OpenVINO is not installed: {install_command('openvino')}"
-    return "openvino", f"{known}, a processor with bfloat16 arithmetic"
+    return "openvino", f"{known}, a CPU with bfloat16 arithmetic"
 
 
 def build_on(
@@ -86,14 +86,14 @@ def build_on(
     """Make the encoder of a recipe, computed by a backend: a name of ``BACKENDS``, ``torch`` or
     ``auto``.
 
-    Graphs are kept in ``folder`` and run on the processor; ``rows`` to encode decide for ``auto``;
+    Graphs are kept in ``folder`` and run on the CPU; ``rows`` to encode decide for ``auto``;
     ``openvino-int8`` measures its ranges on the sentences of ``calibration``. The options are those
-    of ``build_encoder``; dtype ``auto`` takes bfloat16 if the processor computes in it and its
+    of ``build_encoder``; dtype ``auto`` takes bfloat16 if the CPU computes in it and its
     vectors are close enough to float32's, ``int8`` takes 8 bits whatever they lose.
     """
     if backend == "auto":
         backend = "torch"
-        why = "graphs run on processors, not on a GPU"
+        why = "graphs run on CPUs, not on a GPU"
         if choose_device(device) == "cpu":
             installed = [name for name, row in BACKENDS.items() if not lacking(*row.libraries)]
             backend, why = choose(installed, bfloat16=computes(torch.bfloat16, "cpu"), rows=rows)
@@ -105,7 +105,7 @@ def build_on(
     require(*BACKENDS[backend].libraries, extra=backend.partition("-")[0])
     if device not in ("auto", "cpu"):
         raise UsageError(
-            f"backend {backend} runs on the processor, not on {device!r}; leave out `device`, or"
+            f"backend {backend} runs on the CPU, not on {device!r}; leave out `device`, or"
             " `backend`"
         )
     encoder = build_encoder(recipe, device="cpu", dtype="float32", **options)

@@ -261,7 +261,7 @@ def export(
 
 
 def open_whole(entry: Entry) -> Encoder:
-    """Return an entry's encoder in float32 on the processor, on the backbone it was made with."""
+    """Return an entry's encoder in float32 on the CPU, on the backbone it was made with."""
     encoder = open_model(entry, device="cpu", dtype="float32")
     stored = entry.provenance.get("weights_sha256")
     loaded = encoder.backbone.provenance.weights_sha256

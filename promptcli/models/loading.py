@@ -125,9 +125,9 @@ def load(
             changes["transforms"] = tuple(transforms)
         if revision is not None:
             choice = f"{choice}@{revision}"
-        entry = changed(entry_of(choice), changes)
+        entry = with_changes(entry_of(choice), changes)
         if dim is not None:
-            entry = first_numbers(entry, dim)
+            entry = truncate_dim(entry, dim)
         _note_unread_mask(entry, changes)
         if isinstance(device, int):
             device = f"cuda:{device}"
@@ -160,7 +160,7 @@ def entry_of(model: Model) -> Entry:
         raise UsageError(
             f"{model!r} is not a model; give an encoder, a recipe, or a name, e.g. 'mini'"
         )
-    return named(open_registry(), str(model))
+    return entry_named(open_registry(), str(model))
 
 
 def resolve(registry: Registry, choice: Choice) -> Entry:
@@ -180,17 +180,17 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
         else:
             entry = registry.load(DEFAULT)
     else:
-        entry = named(registry, choice.model)
+        entry = entry_named(registry, choice.model)
         of_recipe = is_recipe(registry, choice.model)
     if of_recipe and entry.recipe.backbone == BARE.backbone:
         changes = {"backbone": choice.backbone, **changes}
-    entry = changed(entry, changes)
+    entry = with_changes(entry, changes)
     if choice.dim is None:
         return entry
-    return first_numbers(entry, choice.dim)
+    return truncate_dim(entry, choice.dim)
 
 
-def first_numbers(entry: Entry, dim: int) -> Entry:
+def truncate_dim(entry: Entry, dim: int) -> Entry:
     """Return an entry whose vectors are cut to the first ``dim`` numbers, and note what that
     costs.
     """
@@ -211,7 +211,7 @@ def first_numbers(entry: Entry, dim: int) -> Entry:
     )
 
 
-def named(registry: Registry, text: str) -> Entry:
+def entry_named(registry: Registry, text: str) -> Entry:
     """Return the entry of a name: of a model, a folder, a recipe, or on the hub."""
     is_folder = os.path.isdir(text)
     if text in registry.names():
@@ -259,7 +259,7 @@ def is_recipe(registry: Registry, text: str) -> bool:
     return text in RECIPES or bool(_HEAD.fullmatch(text)) or other
 
 
-def changed(entry: Entry, changes: dict[str, Any]) -> Entry:
+def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
     """Return an entry with fields of its recipe changed.
 
     Refuse a change that its fitted numbers forbid.

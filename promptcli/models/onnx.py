@@ -308,7 +308,7 @@ def encode_with(run: Run, folder: Path, sentences: list[str], encoder: Encoder) 
 
 
 def batch_of(rows: Sequence[Sequence[int]], encoder: Encoder) -> Batch:
-    """Return rows of ids as a batch on the processor."""
+    """Return rows of ids as a batch on the CPU."""
     return make_batch(
         rows, None, encoder.backbone.tokenizer.pad, torch.device("cpu"), encoder.max_length
     )

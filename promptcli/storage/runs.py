@@ -175,8 +175,8 @@ def load_state(
                     kind: file.get_tensor(f"{kind}.{name}").to(parameter.device)
                     for kind in _MOMENTS
                 }
-                # a fused optimiser counts its steps on the parameter's device, others on the
-                # processor
+                # a fused optimiser counts its steps on the parameter's device, others on
+                # the CPU
                 device = parameter.device if parameter in fused else "cpu"
                 steps = torch.tensor(float(metadata["step"]), device=device)
                 optimizer.state[parameter] = {"step": steps, **moments}

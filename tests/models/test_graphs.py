@@ -204,7 +204,7 @@ def test_auto_takes_float32_where_bfloat16_is_too_far(
             r"nncf, not installed .* '\.\[openvino\]'",
         ),
         (RECIPES["prompt"], {"dtype": "float16"}, "computes in float32 or bfloat16, not float16"),
-        (RECIPES["prompt"], {"device": "mps"}, "runs on the processor, not on 'mps'"),
+        (RECIPES["prompt"], {"device": "mps"}, "runs on the CPU, not on 'mps'"),
         (Recipe(pooling="first-last/unbiased"), {}, "which a graph cannot express"),
         (RECIPES["static-avg"], {}, "averages rows of a table"),
     ],
