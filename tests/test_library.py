@@ -267,3 +267,15 @@ def test_train_is_the_command(run, tiny_folder, tmp_path):
 
 def test_no_module_hides_a_name_of_the_library():
     assert not {module.name for module in pkgutil.iter_modules(pc.__path__)} & set(pc.__all__)
+
+
+@pytest.mark.usefixtures("few_demo_pairs")
+def test_an_opened_model_is_scored_under_its_name():
+    plain = pc.load(pc.Recipe(pooling="last/avg"))
+    scores = pc.evaluate([pc.load("mini-static"), plain], tasks=["demo"])
+    assert [score.label.model for score in scores] == ["mini-static", "mini-bert"]
+
+
+def test_an_empty_sentence_has_no_cosine():
+    with pytest.raises(pc.UsageError, match="a sentence is empty"):
+        list(pc.similarities("A cat sleeps.", ""))

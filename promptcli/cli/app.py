@@ -14,6 +14,7 @@ import functools
 import importlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
@@ -104,6 +105,7 @@ class Command(TyperCommand):
             args = [self.implied_argument, *args]
         ctx.meta["words"] = args
         rest: list[str] = super().parse_args(ctx, list(args))
+        self._note_repeated(args)
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
             named = parameter.param_type_name == "option" or parameter.name in ("file", "files")
@@ -116,6 +118,16 @@ class Command(TyperCommand):
                     f"{_typed(parameter)} {value} is not allowed; give a finite number below 2^63"
                 )
         return rest
+
+    def _note_repeated(self, args: Sequence[str]) -> None:
+        """Say that of an option with one value, given several times, the last one counts."""
+        given = Counter(word.partition("=")[0] for word in args[: _end_of_options(args)])
+        for parameter in self.params:
+            is_flag = getattr(parameter, "is_flag", True)
+            if is_flag or parameter.multiple or parameter.nargs != 1:
+                continue
+            if sum(given[name] for name in parameter.opts) > 1:
+                say(f"{_typed(parameter)} is given several times; the last one counts")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, given before or after it."""
@@ -140,6 +152,11 @@ class Command(TyperCommand):
             for row in rows:
                 table.add_row(*map(Text, row))
             Console().print(Panel(table, title=heading, title_align="left", border_style="dim"))
+
+
+def _end_of_options(args: Sequence[str]) -> int:
+    """Return where the options end: at ``--``, or after the last word."""
+    return args.index("--") if "--" in args else len(args)
 
 
 def _program_options() -> list[Any]:

@@ -762,7 +762,7 @@ def column_texts(
         as_text: Callable[[Any], Any] = _CELLS.get(
             OPTIONAL if is_optional(column) else column, _sentence_text
         )
-        plain = column == ID or as_text is _sentence_text
+        plain = column in (ID, TEXT) or as_text is _sentence_text
         texts = list[Any]()
         for number, cell in zip(numbers, cells, strict=True):
             if plain and type(cell) is str and cell.isascii() and "\0" not in cell:
@@ -793,14 +793,19 @@ def _sentence_text(value: Any) -> str:
     return value
 
 
+def _text_or_blank(value: Any) -> str:
+    """Return a sentence; a missing one, null or NaN, is blank, as an empty cell of a CSV is."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return _sentence_text(value)
+
+
 def _optional_text(value: Any) -> str:
     """Return a sentence that may be missing as pandas writes it, too."""
-    missing = value is None or (isinstance(value, float) and math.isnan(value))
-    if missing:
-        text = ""
-    else:
-        text = _sentence_text(value)
-    return "" if text.strip().lower() in ("", "nan", "none", "null") else text
+    text = _text_or_blank(value)
+    if text.strip().lower() in ("", "nan", "none", "null"):
+        return ""
+    return text
 
 
 def _label_text(value: Any) -> str:
@@ -838,6 +843,7 @@ def _cells_of(row: Mapping[str, Any]) -> Cells:
 
 #: Column of a batch -> how a cell becomes text; the others hold sentences.
 _CELLS: dict[str, Callable[[Any], Any]] = {
+    TEXT: _text_or_blank,
     ID: id_text,
     CELLS: _cells_of,
     OPTIONAL: _optional_text,

@@ -68,13 +68,16 @@ def senteval_root(folder: Path, inside: Sequence[str]) -> Path:
 
 
 def _lines(path: Path, encoding: str = "utf-8-sig") -> list[str]:
-    """Return the text between line feeds, an empty one after the last: it may be the place of a
-    missing score.
+    """Return the lines of a file.
+
+    One that ends with a line feed has an empty last line: in a .gs file that may be a pair without
+    a score.
     """
     lines = list(read_lines(path, encoding))
-    return [line.removesuffix("\n") for line in lines] + [""] * (
-        not lines or lines[-1].endswith("\n")
-    )
+    found = [line.removesuffix("\n") for line in lines]
+    if not lines or lines[-1].endswith("\n"):
+        found.append("")
+    return found
 
 
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt")
@@ -183,7 +186,9 @@ def read_polarity(path: Path) -> Iterator[GoldRow]:
     """
     lines = _lines(path, "latin-1")
     label = int(path.name in _FIRST_CLASS)
-    for line in lines[: None if lines[-1] else -1]:
+    if not lines[-1]:  # after the last line feed
+        lines.pop()
+    for line in lines:
         yield treebank(visible(line)), None, label
 
 

@@ -20,8 +20,9 @@ from promptcli.data.hub import HubSet
 from promptcli.data.retrieval import is_retrieval_folder, read_retrieval_folder
 from promptcli.data.rows import open_rows
 from promptcli.data.senteval import GoldRow, Parts
-from promptcli.errors import NotFoundError, UsageError, look_up
+from promptcli.errors import NotFoundError, UsageError, counted, look_up
 from promptcli.extensions import Table
+from promptcli.notes import note
 
 #: The demo pairs and sentences of the package.
 DEMO = "demo"
@@ -47,10 +48,17 @@ def is_pair_file(word: str) -> bool:
 
 
 def read_graded_pairs(path: str | Path) -> list[GoldRow]:
-    """Return the pairs of a file (``FILE:A,B,C``) and their scores, on any scale, without empty
-    rows.
+    """Return the pairs of a file (``FILE:A,B,C``) and their scores, on any scale.
+
+    Empty rows are left out, and, with a note, those with one empty sentence.
     """
-    rows = read_rows(path, GRADED_PAIRS)
+    read = read_rows(path, GRADED_PAIRS)
+    rows = [row for row in read if all(text and text.strip() for text in row[:2])]
+    if len(rows) < len(read):
+        left_out = counted(len(read) - len(rows), "row")
+        note(f"{path}: {left_out} with an empty sentence left out")
+    if not rows:
+        raise UsageError(f"{path} holds no pairs; give rows of {', '.join(GRADED_PAIRS)}")
     scores = {score for _, _, score in rows}
     if len(scores) < 2:
         raise UsageError(

@@ -131,7 +131,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         self.biases = Biases(
             self.template, backbone, self.prompt, self.pooling, self.stages, self.denoising
         )
-        #: Computes batches instead of the backbone.
+        #: An exported model that replaces the backbone; None: torch.
         self.graph: Graph | None = None
         if graphs and not self.members:
             self.graph = graphs[0]
@@ -325,8 +325,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
         The next window is read while one is computed.
 
-        ``fresh_biases``: the biases of denoising are computed anew, so that no earlier call shows
-        in the last bits.
+        ``fresh_biases``: the biases of denoising are computed anew, so that the result does not
+        depend, even in the last bits, on earlier calls.
         """
         encoded = encode_windows(
             [self], windows, progress=progress, most=most, fresh_biases=fresh_biases
@@ -365,11 +365,11 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return self.texts.default
 
     def in_role(self, role: str, *, report: bool = False) -> "Encoder":
-        """Return the encoder of ``query``, ``document`` or another prompt, which the model may have
-        or not.
+        """Return the encoder of ``query``, ``document`` or another prompt, or this encoder, if
+        the model has no such prompt.
 
-        Words of the recipe's own in front of the sentence take its place; ``report`` tells the user
-        of it.
+        If the recipe's template has other words before [X], they are kept and the encoder itself
+        is returned. ``report``: a note names the prompt.
         """
         name = self.texts.of(role)
         if name is None or not self.recipe.prompt.startswith(self.texts.text + SLOT):
@@ -411,9 +411,10 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             graphs = []
         encoder = Encoder(recipe, self.backbone, self.tensors(), prompts=prompts, graphs=graphs)
         encoder.name = self.name
-        known = (self.pooling.spec, self.template.masks, "none")  # to the graph, of the template
-        wanted = (encoder.pooling.spec, encoder.template.masks, self.denoising.place)
-        if self.graph and wanted != known:
+        # the graph has fixed pooling and mask positions, and computes no bias
+        exported = (self.pooling.spec, self.template.masks, "none")
+        needed = (encoder.pooling.spec, encoder.template.masks, self.denoising.place)
+        if self.graph and needed != exported:
             backend = self.graph.provenance["backend"]
             raise UsageError(
                 f"the graph of backend {backend} was made for another prompt than {text!r}; give"
@@ -588,9 +589,9 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:
-    """Refuse what word vectors cannot do.
+    """Refuse a recipe that needs more than averaged word vectors.
 
-    Those of a table have the layers that come with it, and its prompts.
+    A table of words may also have its own dense, normalize and truncate layers, and a prompt.
     """
     layers = tuple(
         spec

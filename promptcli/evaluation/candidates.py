@@ -70,7 +70,11 @@ def name_given(model: Model) -> str | None:
     """Return the name the model was given by, if any."""
     if isinstance(model, Choice):
         return model.model
-    return str(model) if isinstance(model, str | Path) else None
+    if isinstance(model, Encoder) and model.name in loading.open_registry().names():
+        return model.name
+    if isinstance(model, str | Path):
+        return str(model)
+    return None
 
 
 def load_named_tasks(

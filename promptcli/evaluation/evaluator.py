@@ -500,12 +500,16 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
 
     Paired bootstrap.
     """
+    for scores in (first, second):
+        if isinstance(scores, Score):
+            raise UsageError("`compare` takes two lists of scores; put a single score in a list")
     pairs = list(zip(first, second, strict=True))
     if all(isinstance(score, SpearmanScore) for score in [*first, *second]):
         draws, number = _correlation_draws(cast(list[tuple[SpearmanScore, SpearmanScore]], pairs))
     else:
         draws, number = _example_draws(cast(list[tuple[_ByExample, _ByExample]], pairs))
     low, high = statistics.interval(draws)
+    p_value = statistics.two_sided(draws)
     return Comparison(
         first=first[0].label,
         second=second[0].label,
@@ -513,8 +517,9 @@ def compare(first: Sequence[Score], second: Sequence[Score]) -> Comparison:
         metric=first[0].metric,
         difference=float(np.mean([one.value - other.value for one, other in pairs])),
         ci95=(100 * low, 100 * high),
-        p_value=statistics.two_sided(draws),
+        p_value=p_value,
         pairs=number,
+        p_holm=p_value,  # of this comparison alone
     )
 
 

@@ -175,7 +175,7 @@ class Comparison:
     ci95: tuple[float, float]
     p_value: float
     pairs: int  #: or queries, or test examples
-    p_holm: float = 1.0  #: corrected for all comparisons of the evaluation (Holm, 1979)
+    p_holm: float  #: corrected for all comparisons of the evaluation (Holm, 1979)
 
     @property
     def beyond_chance(self) -> bool:

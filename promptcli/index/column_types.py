@@ -15,6 +15,8 @@ from promptcli.data.dialect import CELLS
 NUMBER = r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?([eE][+-]?\d{1,2})?$"
 _DECIMAL_COMMA = r"^-?(0|[1-9]\d{0,14}),\d{1,15}$"
 _THOUSANDS = r"^-?[1-9]\d{0,2}(,\d{3}){1,4}(\.\d{1,15})?$"
+#: Whole numbers, or with a decimal comma; points part thousands.
+_THOUSANDS_BY_POINTS = r"^-?(0|[1-9]\d{0,14}|[1-9]\d{0,2}(\.\d{3}){1,4})(,\d{1,15})?$"
 _FLAG = r"^(?i:true|false)$"
 _DAY = r"^(\d{4}-\d\d-\d\d)$"
 _DATE = r"^\d{4}-\d\d-\d\d([T ]\d\d(:[\d:.,]+)?(Z|[+-]\d\d:?\d\d)?)?$"
@@ -35,8 +37,13 @@ def _all(mask: Any) -> bool:
 
 
 def _numbers(cells: Any) -> Any:
-    """Return numbers; a comma parts thousands if it can in all cells and some have none, two, or a
-    point, too.
+    """Return the cells as float64, or None if one is not a number.
+
+    Commas part thousands if every cell with a comma could be read so, and some cell shows it: it
+    has no comma, two commas, or a point after one (1,234 with 5). Otherwise a comma is the
+    decimal one (1,234 with 2,345 is 1.234 and 2.345).
+
+    Beside decimal commas a point parts thousands, if it can in all cells: 1.234 and 12,50.
     """
     plain = matches(cells, NUMBER)
     if _all(plain):
@@ -46,6 +53,9 @@ def _numbers(cells: Any) -> Any:
         clear = pc.any(matches(with_comma, r",.*[,.]")).as_py()
         if clear or pc.any(plain).as_py():
             return pc.replace_substring(cells, ",", "").cast(pa.float64())
+    if _all(matches(cells, _THOUSANDS_BY_POINTS)):
+        whole = pc.replace_substring(cells, ".", "")
+        return pc.replace_substring(whole, ",", ".").cast(pa.float64())
     if _all(matches(with_comma, _DECIMAL_COMMA)):
         return pc.replace_substring(cells, ",", ".").cast(pa.float64())
     return None

@@ -96,16 +96,15 @@ class Reader:
     def _text(self, file: str, lines: list[str]) -> FileRows:
         if not has_passages(lines, file, self._rows):
             self._kinds.add("line")
-            return FileRows(
-                lines,
-                [_single(number, line) for number, line in enumerate(lines, 1) if line.strip()],
-            )
-        self._kinds.add("passage")
-        rows = list(passages_of(lines, lines, file, self._opener()))
-        cells = None
-        if self._fields.cells:
-            cells = cells_array([place_cells(file, passage) for passage in rows])
-        return FileRows(lines, rows, cells)
+            rows = [_single(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+            cells = [line_cells(file, row) for row in rows]
+        else:
+            self._kinds.add("passage")
+            rows = list(passages_of(lines, lines, file, self._opener()))
+            cells = [place_cells(file, row) for row in rows]
+        if not self._fields.cells:
+            return FileRows(lines, rows)
+        return FileRows(lines, rows, cells_array(cells))
 
 
 def _single(number: int, text: str) -> Passage:
@@ -121,6 +120,11 @@ def place_cells(file: str, passage: Passage) -> Cells:
         "heading": passage.heading,
     }
     return tuple((name, cell) for name, cell in columns.items() if cell)
+
+
+def line_cells(file: str, line: Passage) -> Cells:
+    """Return the columns that tell where a line stands."""
+    return (("file", readable(file)), ("line", str(line.line)))
 
 
 def place_ids(

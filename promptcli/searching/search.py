@@ -243,6 +243,9 @@ def rank_heads(
         for rank, place in enumerate(best.tolist())
     ]
     averages = zip(states, plain.tolist(), intervals[len(best) :], strict=True)
+    compared = f"{count} heads"
+    if len(states) > 1:
+        compared = f"{len(values)} pairs of a head ({count}) and states ({len(states)})"
     maps = values.reshape(len(states), backbone.n_layers, backbone.n_heads)
     return Search(
         encoder=Encoder(
@@ -250,7 +253,7 @@ def rank_heads(
         ),
         task=task,
         ranked=ranked,
-        about={"states": states, "compared": f"{len(values)} heads", "idf": len(corpus)},
+        about={"states": states, "compared": compared, "idf": len(corpus)},
         baseline={
             kind: Ranked(f"{kind}/avg", value, interval) for kind, value, interval in averages
         },

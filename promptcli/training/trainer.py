@@ -1,5 +1,5 @@
-"""The steps of a run: a method at work on a backbone, its gradients within memory, development
-scores, checkpoints.
+"""The training loop: forward, loss and backward (with gradient caching if memory runs out),
+development scores, checkpoints and resuming.
 
 A run's folder holds ``state.safetensors`` (weights, moments, position), ``best.safetensors`` (the
 weights of the best development score) and ``log.jsonl`` (a development score a line).
@@ -90,6 +90,7 @@ class Learner(TrainableEncoder):
 
         ``sides``: already tokenised.
         """
+        # summed loss and number of predictions; every pass adds to them
         self.mlm_sums = torch.zeros(2, device=self.backbone.device)
         if sides is None:
             sides = self.tokenize(columns)
@@ -165,7 +166,9 @@ class Learner(TrainableEncoder):
     def encoder(self, *, selecting: bool = False) -> Encoder:
         """Return the current encoder, on the same backbone.
 
-        ``selecting``: as the development score reads it.
+        ``selecting``: the encoder that is scored on the development set. With the setting
+        ``selection`` "code" it is not the test encoder: it has the training template and no added
+        period, and is denoised if the method is.
         """
         family = self.backbone.provenance.family
         recipe = self.method.recipe(self.backbone.name, family, self.settings)
@@ -221,7 +224,7 @@ class Trainer:
         self.steps = steps_of(settings, examples.sizes)
         state = folder / "state.safetensors"
         position = self._begin_or_resume(state)
-        losses = LateFigures(self._record_loss)
+        losses = LateFigures(self._record_loss)  # on a GPU read a step later: it need not wait
         with working(f"train {self.learner.method.name}", self.steps) as self._advance:
             self._advance(position.step)
             began = time.perf_counter()
@@ -268,6 +271,7 @@ class Trainer:
         if self.processes.is_main:
             last = position.step if begun else -1
             truncate_log(log, last)
+        # "also-ends": the start and the last step are scored, too
         if not begun and self.settings.scored == "also-ends":
             self._score(position)
         return position
@@ -324,7 +328,7 @@ class Trainer:
                 if not should_reduce_batch_size(error):
                     raise
             tokens = learner.chunk_tokens // 2
-            if processes.number > 1:  # the others wait for this one's vectors
+            if processes.number > 1:  # no retry alone: the others are waiting for its vectors
                 raise OutOfMemoryError(
                     f"{problem} in process {processes.index}; give all `gradient_caching`,"
                     f" `chunk_tokens` {tokens}"
@@ -430,7 +434,9 @@ class Trainer:
 
 
 def stalled(scores: Sequence[DevScore], patience: int) -> bool:
-    """Return whether none of the last ``patience`` scores is the best so far; never if it is 0."""
+    """Return whether none of the last ``patience`` scores was a new best; False if ``patience``
+    is 0.
+    """
     return 0 < patience < len(scores) and not any(score.best for score in scores[-patience:])
 
 

@@ -66,6 +66,12 @@ def test_every_error_is_one_line_and_its_exit_code(error, code, run, monkeypatch
     assert ran.err == "promptcli: what was given and what is allowed\n"
 
 
+def test_an_option_given_several_times_is_said(run):
+    ran = run("similarity", "one", "two", "--prompt", "[X]", "--prompt", "a [X]", "--model", "mini")
+    assert "--prompt is given several times; the last one counts\n" in ran.err
+    assert "--model" not in ran.err
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_an_interrupt_of_which_a_library_makes_an_error_is_an_interrupt(
     number, code, run, monkeypatch

@@ -230,9 +230,15 @@ def test_parquet(tmp_path):
     assert texts(parquet(tmp_path, {"s": pa.array(["a", "b"], pa.large_string())})) == ["a", "b"]
 
 
+def test_a_missing_text_is_a_blank_row(tmp_path):
+    assert texts(parquet(tmp_path, {"text": ["a", None, "b"]})) == ["a", "", "b"]
+    path = tmp_path / "gaps.jsonl"
+    path.write_text('{"text": "a"}\n{"text": null}\n')
+    assert texts(path) == ["a", ""]
+
+
 def test_wrong_parquet(tmp_path):
     for columns, *parts in (
-        ({"text": ["a", None]}, "row 2", "'text' is None"),
         ({"text": [1, 2]}, "row 1", "'text' is 1"),
         ({"a": [1], "b": ["x"]}, "`text_field`", "columns: a, b"),
         ({"text": pa.array([], pa.string())}, "empty"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import promptcli as pc
-from promptcli.data.task_table import TASKS, TaskRow
+from promptcli.data.task_table import TASKS, TaskRow, read_graded_pairs
 from promptcli.data.tasks import RetrievalTask, any_task_names, load_any
 from promptcli.evaluation import statistics
 from tests.tiny import SENTENCES
@@ -221,3 +221,11 @@ def test_a_retrieval_folder_that_is_not_one(name, content, message, tmp_path):
             (tmp_path / file).write_text(text)
     with pytest.raises(pc.PromptcliError, match=message):
         pc.evaluate("mini", f"retrieval:{tmp_path}")
+
+
+def test_a_pair_with_an_empty_side_is_left_out_and_said(tmp_path, caplog):
+    path = tmp_path / "pairs.csv"
+    path.write_text("sentence1,sentence2,score\na,b,1\n,c,2\nd,e,3\n")
+    with caplog.at_level("INFO", logger="promptcli"):
+        assert read_graded_pairs(path) == [("a", "b", 1.0), ("d", "e", 3.0)]
+    assert "1 row with an empty sentence left out" in caplog.text

@@ -137,7 +137,9 @@ def test_compare_is_paired_and_antisymmetric(calls):
     comparison = compare([good], [bad])
     assert comparison.difference == pytest.approx(good.value - bad.value)
     assert 0 < comparison.ci95[0] < comparison.difference < comparison.ci95[1]
-    assert comparison.p_value < 0.05
+    assert comparison.p_value < 0.05 and comparison.p_holm == comparison.p_value
+    with pytest.raises(UsageError, match="two lists"):
+        compare(good, bad)
     reverse = compare([bad], [good])
     assert reverse.difference == pytest.approx(-comparison.difference)
     (other,) = evaluate([truth], [task(x=pairs(30, 2))])

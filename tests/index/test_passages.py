@@ -158,3 +158,12 @@ def test_a_name_that_is_not_utf8_is_named_where_an_id_needs_it(folder, encoder, 
     pc.build_index(odd, "built", encoder)
     [(_, [hit])] = pc.search_index("built", ["dog"], 1, model=encoder)
     assert hit.id.endswith("\\xff.md:1")
+
+
+def test_lines_of_a_synced_text_say_where_they_stand(encoder, tmp_path):
+    (tmp_path / "app.log").write_text("a cat\na dog\n")
+    pc.sync_index(tmp_path / "idx", [tmp_path / "app.log"], encoder)
+    [(_, hits)] = pc.search_index(
+        tmp_path / "idx", ["a cat"], model=encoder, where='file like "%.log" and line = 1'
+    )
+    assert [hit.text for hit in hits] == ["a cat"]

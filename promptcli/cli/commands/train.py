@@ -310,7 +310,8 @@ def _print_results(
         result("")
         words = [(row["word"], " ".join(row["nearest"])) for row in document["nearest_words"]]
         result_table(("word", "nearest to its vector"), words)
-    worse = sum(not ran.better for ran in runs)
+    # one whose best checkpoint is step 0 may be better than the plain encoder: by the head as drawn
+    worse = sum(not ran.better or ran.facts["best_step"] == 0 for ran in runs)
     if worse:
         which = "training" if len(runs) == 1 else f"{worse} of {len(runs)} runs"
         note(

@@ -27,8 +27,9 @@ KNOWN_HEADS: dict[str, str] = {
 
 
 class Ditto(Weights):
-    """w_t = A^{l,h}_{tt}, specials included, not renormalised (the published code; cosine does not
-    see the scale).
+    """w_t = A^{l,h}_{tt}, special tokens included.
+
+    Not renormalised, as in the published code; cosine does not see the scale.
     """
 
     def __init__(self, context: BuildContext) -> None:

@@ -23,9 +23,10 @@ _SPREAD = 0.02  # standard deviation of the start, BERT's initializer_range
 class DeepPrefix(Prompt):
     """Keys and values of every layer, one tensor (L, 2, h', p, d/h) for h' key heads.
 
-    Keys and values are independent.
+    Keys and values are learned directly, with no network that makes them (no reparametrisation).
 
-    The prefix has no outputs. As in the published code the positions of the tokens start after it.
+    The prefix is attended to, but has no hidden states of its own: pooling never sees it. As in the
+    published code the positions of the tokens start after it.
     """
 
     def __init__(self, context: BuildContext) -> None:

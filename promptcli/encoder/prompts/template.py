@@ -47,6 +47,11 @@ class Template:
                     f"{has} is causal and read at its last token: take `model` prompteol"
                 )
             raise UsageError(f"{has}'s tokenizer has no mask token")
+        own = tokenizer.mask_text
+        if own is not None and own != MASK and own in text:
+            raise UsageError(
+                f"template {text!r} has {own}, the tokenizer's own mask; write {MASK} in its place"
+            )
         after = after.rstrip()
         touching = _last_word(before.split(MASK)[-1])
         self._after = _first_word(after.split(MASK)[0])

@@ -35,8 +35,10 @@ Settings = TypeVar("Settings", bound=ContrastiveSettings)
 
 
 class Contrastive(Objective[Settings]):
-    """The views differ by dropout, by template if the method has two, and by sentence if pairs are
-    given.
+    """InfoNCE over two views.
+
+    z1 and z2 are one sentence under two dropout masks (and two templates, if the method has
+    them), or the two sentences of a pair.
     """
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]] = (TRIPLETS, PAIRS, SENTENCES)
@@ -46,7 +48,8 @@ class Contrastive(Objective[Settings]):
     ) -> None:
         super().__init__(settings, encoder, generator)
         self._denoised = isinstance(settings, DenoisingSettings) and settings.denoising
-        # h - h_hat is taken of the head's output
+        # training subtracts where the kept head's encoder does: head(h) - head(h_hat), else
+        # head(h - h_hat)
         self._after_head = encoder.variant.denoise_at_test == "head"
         raw_positions = (
             isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code"
@@ -82,9 +85,10 @@ class Contrastive(Objective[Settings]):
         return tuple(views)
 
     def sides(self, columns: Columns) -> list[tuple[int, Sequence[str]]]:
-        """Return the texts of each view, with its number.
+        """Return an index into ``encoder.views`` and the texts, for each side.
 
-        From the third on they are the existing hard negatives.
+        The sides are the sentences, their positives, then each column of hard negatives without
+        its empty cells, under the second template.
         """
         first = columns[0]
         second = columns[min(1, len(columns) - 1)]
@@ -145,8 +149,9 @@ def contrastive_loss(
             only.
         hard: (k, d), z3, or None.
         temperature: tau.
-        same: (n, m) or (n, m + k) bool, True if row j of ``second``, or of ``hard`` after it, is
-            excluded for first[i] although j is not i: equal sentences.
+        same: (n, m) or (n, m + k) bool, True where candidate j (rows of ``second``, then of
+        ``hard``) is left out of the denominator of first[i], because it is an equal sentence. The
+        diagonal must be False.
     """
     candidates = second
     if hard is not None:
@@ -193,7 +198,7 @@ def equal_sentences(
 class NegativeView(Contrastive[ContrastiveSettings]):
     """Two views that mean the sentence and one that does not (CoT-BERT).
 
-    Each is less its template's bias over [PAD] tokens.
+    From each the bias is subtracted: its template with [PAD] in the sentence's place.
     """
 
     layouts = (SENTENCES,)
@@ -210,7 +215,8 @@ class NegativeView(Contrastive[ContrastiveSettings]):
     def contrast(self, views: Sequence[Tensor], columns: Columns) -> Tensor:
         """Return the extended InfoNCE of the batch.
 
-        With ``negatives_within`` it is the mean over groups, which know no others' negatives.
+        With ``negatives_within`` N, groups of N examples are contrasted each on its own, and
+        their losses averaged (the published code's replicas).
         """
         same = None
         if self.settings.mask_duplicates:
@@ -354,7 +360,10 @@ def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
 class SinglePass(Contrastive[CSESFPSettings]):
     """Two stages of one template are the two views (CSE-SFP).
 
-    The second stage ends with the template; the first one before the comma that parts them.
+    The comma after [X] separates two stages.
+
+    The first view is the state of the last token before it, the second that of the template's
+    last token.
     """
 
     layouts = (SENTENCES,)
