@@ -144,8 +144,8 @@ class Recipe:
             changes = {"pooling": "", **changes}
         return dataclasses.replace(self, **dict[str, Any](changes))
 
-    def first(self, dim: int) -> "Recipe":
-        """Return the recipe of the first ``dim`` numbers, to which the model was trained to be
+    def truncated(self, dim: int) -> "Recipe":
+        """Return the recipe of the first ``dim`` dimensions, to which the model was trained to be
         cut.
         """
         if dim not in self.dims:
@@ -215,7 +215,7 @@ class Choice:
     #: None: by the work, float32 for figures and ``auto`` for bulk encoding
     dtype: str | None = None
     backend: str = "torch"
-    dim: int | None = None  #: first numbers of the vectors, of a model trained for it; None: all
+    dim: int | None = None  #: first dimensions of the vectors, of a model trained for it; None: all
 
 
 def split_spec(text: str) -> tuple[str, str | None]:

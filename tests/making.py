@@ -7,7 +7,7 @@ import torch
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.pooling.tfidf import TENSOR as IDF
-from promptcli.encoder.prompts import start_numbers
+from promptcli.encoder.prompts import initial_tensors
 from promptcli.encoder.transforms.flow import Glow
 from promptcli.encoder.transforms.heads import start_projection
 from promptcli.encoder.transforms.principal_axes import MATRIX, MEAN
@@ -21,7 +21,7 @@ def random_numbers(recipe, backbone):
     def normal(*shape):
         return torch.randn(*shape, generator=generator)
 
-    started, width = start_numbers(recipe.prompt, backbone, generator), backbone.width
+    started, width = initial_tensors(recipe.prompt, backbone, generator), backbone.width
     numbers = {name: own + 0.3 * normal(*own.shape) for name, own in started.items()}
     if recipe.pooling.endswith("/tfidf"):
         numbers[IDF] = normal(len(backbone.token_rows)).abs()

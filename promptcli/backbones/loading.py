@@ -15,19 +15,23 @@ _WORD_VECTORS = "glove:"
 
 
 def load_backbone(
-    name: str, *, device: str = "cpu", dtype: "torch.dtype | None" = None, words: bool = False
+    name: str,
+    *,
+    device: str = "cpu",
+    dtype: "torch.dtype | None" = None,
+    allow_word_vectors: bool = False,
 ) -> "Backbone":
     """Load a backbone in eval mode: a shipped name, a local folder, a hub id (``@revision`` after
     it), ``glove:FILE``.
 
     ``dtype`` is by default float32, and for causal models that of their files if the device
-    computes in it; ``words``: word vectors will do, which are refused otherwise.
+    computes in it; ``allow_word_vectors``: accept word vectors too, which are refused otherwise.
     """
     if not words_only(name):
         from promptcli.backbones.pretrained import load_pretrained
 
         return load_pretrained(name, device=device, dtype=dtype)
-    if not words:
+    if not allow_word_vectors:
         raise UsageError(
             f"backbone {name!r} holds word vectors and no language model; they are for `model`"
             " static-avg"

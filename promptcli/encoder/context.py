@@ -17,7 +17,7 @@ class BuildContext:
 
     argument: str | None  #: after the colon of the spec
     backbone: Backbone
-    tensors: Mapping[str, Tensor]  #: the entry's learned and fitted numbers, by name
+    tensors: Mapping[str, Tensor]  #: the entry's learned and fitted tensors, by name
     #: Builds a prompt that this prompt consists of, from its spec. The table of prompts passes it
     #: to its rows.
     build_prompt: Callable[[str], Any] | None = None
@@ -52,7 +52,7 @@ class BuildContext:
         *shape: int | None,
         dtype: torch.dtype = torch.float32,
     ) -> Tensor:
-        """Return fitted numbers of a name, shape (None: any side) and dtype.
+        """Return the fitted tensor of a name, shape (None: any side) and dtype.
 
         ``owner`` needs them, e.g. ``transform 'flow' is fitted on sentences``; ``choice`` is the
         option of ``fit`` that fits them, without its dashes.

@@ -569,7 +569,10 @@ def build_encoder(
     if backbone is None or tuned:  # tuned weights never go into a shared backbone
         device = choose_device(device)
         backbone = load_backbone(
-            recipe.backbone, device=device, dtype=weights_dtype(dtype, device), words=True
+            recipe.backbone,
+            device=device,
+            dtype=weights_dtype(dtype, device),
+            allow_word_vectors=True,
         )
         backbone.tf32 = dtype == TF32
         if tuned:

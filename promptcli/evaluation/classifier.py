@@ -41,8 +41,8 @@ class ClassifierTraining:
     learning_rate: float
     batch: int  #: examples a step
     epoch_size: int  #: passes over the training examples between two looks at the held-out ones
-    #: training ends when more looks than this brought nothing better; the count is never reset (as
-    #: SentEval does)
+    #: stop after this many evaluations without improvement; the count is never reset (as SentEval
+    #: does)
     tenacity: int
     max_passes: int = 200  #: training ends after the first look beyond this many passes
 

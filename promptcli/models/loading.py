@@ -194,7 +194,7 @@ def truncate_dim(entry: Entry, dim: int) -> Entry:
     """Return an entry whose vectors are cut to the first ``dim`` numbers, and note what that
     costs.
     """
-    recipe = entry.recipe.first(dim)
+    recipe = entry.recipe.truncated(dim)
     facts = entry.provenance.get("trained", {})
     if (value := facts.get("by_dim", {}).get(str(dim))) is not None:
         if entry.scores:

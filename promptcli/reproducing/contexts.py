@@ -176,7 +176,7 @@ def open_context(
         device = choose_device(choice.device)
         dtype = choice.dtype or "stored"
         backbone = load_backbone(
-            name, words=True, device=device, dtype=weights_dtype(dtype, device)
+            name, allow_word_vectors=True, device=device, dtype=weights_dtype(dtype, device)
         )
         backbone.tf32 = dtype == TF32
         return backbone

@@ -783,7 +783,7 @@ class TrainingRun:
         """Return the development score of the vectors cut to each width that was trained."""
         by_dim = {}
         for dim in recipe.dims:
-            shorter = Encoder(encoder.recipe.first(dim), encoder.backbone, encoder.tensors())
+            shorter = Encoder(encoder.recipe.truncated(dim), encoder.backbone, encoder.tensors())
             by_dim[str(dim)] = spearman_on(shorter, self.development)
         if by_dim:
             said = ", ".join(f"{dim} {value:.2f}" for dim, value in by_dim.items())

@@ -21,8 +21,8 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.encoder.batching import make_batch, to_device
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder
-from promptcli.encoder.pooling import start_weights
-from promptcli.encoder.prompts import start_numbers
+from promptcli.encoder.pooling import initial_weights
+from promptcli.encoder.prompts import initial_tensors
 from promptcli.encoder.prompts.template import Template
 from promptcli.encoder.transforms.heads import KINDS, start_projection
 from promptcli.errors import UsageError
@@ -94,7 +94,7 @@ class TrainableEncoder(nn.Module):
         prompts = self.variant.training_prompts(settings)
         self._learned = nn.ParameterDict()  # which takes no dots in its names
         self._pooling = method.training_pooling or method.pooling_of(family, settings)
-        starts = start_numbers(prompts[0], backbone, generator) | start_weights(
+        starts = initial_tensors(prompts[0], backbone, generator) | initial_weights(
             self._pooling, backbone, generator
         )
         for name, start in starts.items():

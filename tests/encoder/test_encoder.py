@@ -14,7 +14,7 @@ from promptcli.encoder.batching import make_batch, padded_length, plan_batches, 
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder
 from promptcli.encoder.encoding import encode_together
-from promptcli.encoder.pooling import WEIGHTS, start_weights
+from promptcli.encoder.pooling import WEIGHTS, initial_weights
 from promptcli.encoder.pooling.tfidf import TENSOR, fit_idf
 from promptcli.encoder.streams import map_in_threads
 from promptcli.encoder.transforms import TRANSFORMS
@@ -301,7 +301,7 @@ def test_every_part_of_the_tables_is_walked(bert, tensors):
         **tensors,
         **start_projection("tanh", BuildContext("tanh", bert, {}), torch.Generator()),
     }
-    tensors |= start_weights("last/cnn", bert, torch.Generator())
+    tensors |= initial_weights("last/cnn", bert, torch.Generator())
     width = bert.token_rows.size(1)
     tensors |= {"dense.0.weight": torch.randn(3, width), "dense.0.bias": torch.randn(3)}
     arguments = {"topk-tokens": "topk-tokens:5", "dense": "dense:0:tanh", "truncate": "truncate:3"}

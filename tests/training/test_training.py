@@ -14,7 +14,7 @@ from promptcli.backbones.loading import load_backbone
 from promptcli.backbones.states import Batch, Needs
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder, build_encoder
-from promptcli.encoder.prompts import deep_prefix, soft_template, start_numbers
+from promptcli.encoder.prompts import deep_prefix, initial_tensors, soft_template
 from promptcli.errors import UsageError
 from promptcli.recipe import Recipe
 from promptcli.training.batches import batch_lengths, batches, source_shares, steps_of
@@ -127,7 +127,7 @@ def test_an_unlearned_soft_template_is_its_template(family, tiny_folder):
     backbone = load_backbone(str(tiny_folder(family)))
     text = 'This sentence : "[X]" means [MASK] .'
     hard = Encoder(Recipe(backbone.name, prompt=text, pooling="last/mask"), backbone, {})
-    start = start_numbers(f"soft-template:{text}", backbone, torch.Generator())[
+    start = initial_tensors(f"soft-template:{text}", backbone, torch.Generator())[
         soft_template.TENSOR
     ]
     recipe = Recipe(backbone.name, prompt=f"soft-template:{text}", pooling="last/mask")

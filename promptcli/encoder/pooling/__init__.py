@@ -207,7 +207,7 @@ def _build_weights(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor])
     return look_up("weights of pooling", name, WEIGHTS)(BuildContext(argument, backbone, tensors))
 
 
-def start_weights(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
+def initial_weights(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
     """Return the numbers that a pooling starts learning from, by name; none for most."""
     name, argument = split_spec(spec.partition("/")[2])
     kind = WEIGHTS.get(name)

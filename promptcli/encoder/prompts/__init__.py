@@ -44,8 +44,8 @@ def build_prompt(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -
     return kind(BuildContext(argument, backbone, tensors, build_part))
 
 
-def start_numbers(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
-    """Return the numbers that the prompt of a recipe starts learning from, by name.
+def initial_tensors(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
+    """Return the tensors that the prompt of a recipe starts learning from, by name.
 
     None for words.
     """

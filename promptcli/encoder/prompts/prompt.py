@@ -14,7 +14,7 @@ from promptcli.named_templates import template_text
 
 class Prompt:
     """A template of words; the base of the learned prompts, which make and load their own
-    numbers.
+    tensors.
     """
 
     template: Template  #: the words around the sentence; may be empty
@@ -40,7 +40,7 @@ class Prompt:
         return {}
 
     def attach(self, batch: Batch) -> Batch:
-        """Return the batch with the learned numbers in it."""
+        """Return the batch with the learned tensors in it."""
         return batch
 
     def tensors(self) -> dict[str, Tensor]:
