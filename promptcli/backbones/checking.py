@@ -251,7 +251,7 @@ def json_field(path: Path, field: str) -> Any:
 def tensor_names(path: Path) -> frozenset[str]:
     """Return the names of a safetensors file's tensors.
 
-    None if it is missing or broken, which loading reports.
+    Empty if it is missing or broken, which loading reports.
     """
     try:
         with safe_open(path, framework="pt") as file:

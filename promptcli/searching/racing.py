@@ -44,7 +44,7 @@ class RaceResult:
 def plan_rungs(candidates: int, pairs: int, finalists: int) -> list[Rung]:
     """Return the rungs before the final.
 
-    None where few candidates or pairs make the final the whole race.
+    Empty if few candidates or pairs make the final the whole race.
     """
     rungs = []
     seen = float(max(_LEAST, pairs * _FIRST))

@@ -708,7 +708,7 @@ class TrainingRun:
     def _score_of_the_default(self, plain: Encoder) -> list[SpearmanScore]:
         """Return the default model's score on the development set.
 
-        None if the plain encoder is that model.
+        Empty if the plain encoder is that model.
         """
         entry = open_registry().load(DEFAULT)
         if (

@@ -47,7 +47,7 @@ def build_prompt(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor]) -
 def initial_tensors(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
     """Return the tensors that the prompt of a recipe starts learning from, by name.
 
-    None for words.
+    Empty for words.
     """
     kind, argument = _read_spec(spec)
     return kind.start(BuildContext(argument, backbone, {}), generator)
@@ -63,7 +63,7 @@ def _read_spec(spec: str) -> tuple[type[Prompt], str]:
 def prompts_of_mean(spec: str) -> list[str]:
     """Return the prompts of ``mean:FIRST || SECOND || ...``, whose vectors are averaged (MetaEOL).
 
-    None for another.
+    Empty for another prompt.
     """
     if not spec.startswith(_MEAN):
         return []
