@@ -208,7 +208,7 @@ def _build_weights(spec: str, backbone: Backbone, tensors: Mapping[str, Tensor])
 
 
 def initial_weights(spec: str, backbone: Backbone, generator: torch.Generator) -> dict[str, Tensor]:
-    """Return the numbers that a pooling starts learning from, by name; none for most."""
+    """Return the tensors that a pooling starts learning from, by name; empty for most."""
     name, argument = split_spec(spec.partition("/")[2])
     kind = WEIGHTS.get(name)
     if not isinstance(kind, type) or not issubclass(kind, Weights):

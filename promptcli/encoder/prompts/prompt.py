@@ -36,7 +36,7 @@ class Prompt:
 
     @classmethod
     def start(cls, context: BuildContext, generator: torch.Generator) -> dict[str, Tensor]:
-        """Return the initial values of the learned tensors by name; none for words."""
+        """Return the initial values of the learned tensors by name; empty for words."""
         return {}
 
     def attach(self, batch: Batch) -> Batch:
@@ -44,7 +44,7 @@ class Prompt:
         return batch
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the learned tensors by name; none for words."""
+        """Return the learned tensors by name; empty for words."""
         return {}
 
     def set_dropout(self, probability: float) -> Self:
