@@ -27,7 +27,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import promptcli
-from promptcli.cli.console import TYPED, progress, say, set_up_streams
+from promptcli.cli.console import TYPED, note, progress, say, set_up_streams
 from promptcli.cli.options import RUNTIME, Runtime
 from promptcli.cli.signatures import expand, is_expanded, prose
 from promptcli.cli.stopping import Terminated, interruptible
@@ -105,7 +105,6 @@ class Command(TyperCommand):
             args = [self.implied_argument, *args]
         ctx.meta["words"] = args
         rest: list[str] = super().parse_args(ctx, list(args))
-        self._note_repeated(args)
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
             named = parameter.param_type_name == "option" or parameter.name in ("file", "files")
@@ -127,7 +126,7 @@ class Command(TyperCommand):
             if is_flag or parameter.multiple or parameter.nargs != 1:
                 continue
             if sum(given[name] for name in parameter.opts) > 1:
-                say(f"{_typed(parameter)} is given several times; the last one counts")
+                note(f"{_typed(parameter)} is given several times; the last one counts")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's options, given before or after it."""
@@ -140,6 +139,7 @@ class Command(TyperCommand):
         runtime.configure_libraries()
         RUNTIME.set(runtime)
         TYPED.set({parameter.name: _typed(parameter) for parameter in self.get_params(ctx)})
+        self._note_repeated(ctx.meta["words"])
         with without_network(runtime.offline), showing(None if runtime.quiet else progress):
             return super().invoke(ctx)
 
