@@ -274,8 +274,3 @@ def test_an_opened_model_is_scored_under_its_name():
     plain = pc.load(pc.Recipe(pooling="last/avg"))
     scores = pc.evaluate([pc.load("mini-static"), plain], tasks=["demo"])
     assert [score.label.model for score in scores] == ["mini-static", "mini-bert"]
-
-
-def test_an_empty_sentence_has_no_cosine():
-    with pytest.raises(pc.UsageError, match="a sentence is empty"):
-        list(pc.similarities("A cat sleeps.", ""))

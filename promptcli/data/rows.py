@@ -660,7 +660,7 @@ def _batch(
         columns = columns | {CELLS: CELLS}
     arrays = {}
     try:
-        for column, texts in column_texts(columns, cells, kind, numbers).items():
+        for column, texts in column_texts(columns, cells, kind, numbers, blank=True).items():
             if column == CELLS:
                 arrays[column] = cells_array(texts)
                 continue
@@ -751,18 +751,26 @@ def cells_array(rows: Sequence[Any]) -> Any:
 
 
 def column_texts(
-    columns: Columns, values: Sequence[Sequence[Any]], kind: str, numbers: Sequence[int]
+    columns: Columns,
+    values: Sequence[Sequence[Any]],
+    kind: str,
+    numbers: Sequence[int],
+    *,
+    blank: bool = False,
 ) -> dict[str, list[Any]]:
     """Return columns as texts.
 
-    ValueError with the number of the line or row (``kind``) that is wrong.
+    ``blank``: a missing sentence is a blank one. ValueError with the number of the line or row
+    (``kind``) that is wrong.
     """
     checked = {}
     for (column, in_file), cells in zip(columns.items(), values, strict=True):
         as_text: Callable[[Any], Any] = _CELLS.get(
             OPTIONAL if is_optional(column) else column, _sentence_text
         )
-        plain = column in (ID, TEXT) or as_text is _sentence_text
+        plain = column == ID or as_text is _sentence_text
+        if blank and column == TEXT:
+            as_text = _text_or_blank
         texts = list[Any]()
         for number, cell in zip(numbers, cells, strict=True):
             if plain and type(cell) is str and cell.isascii() and "\0" not in cell:
@@ -843,7 +851,6 @@ def _cells_of(row: Mapping[str, Any]) -> Cells:
 
 #: Column of a batch -> how a cell becomes text; the others hold sentences.
 _CELLS: dict[str, Callable[[Any], Any]] = {
-    TEXT: _text_or_blank,
     ID: id_text,
     CELLS: _cells_of,
     OPTIONAL: _optional_text,

@@ -330,8 +330,6 @@ def similarities(
     for name, is_file in zip(names, are_files, strict=True):
         if not is_file:
             check_sentence(name)
-            if not name.strip():
-                raise UsageError("a sentence is empty; give its words")
         if not is_file and any(are_files):
             raise UsageError(f"{name!r} is not a file; give two files or two sentences")
     for name in names:

@@ -155,6 +155,7 @@ def test_examples_from_memory():
     found = examples_of(datasets.Dataset.from_dict(named), [LABELLED_PAIRS])
     assert found.columns == COLUMNS
     for wrong, message in (
+        (None, "is None"),
         ("\0", "holds a NUL"),
         ("\ud800", "holds half a surrogate"),
     ):
