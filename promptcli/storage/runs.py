@@ -64,17 +64,18 @@ class RunFolder:
     def claimed(self, what: str, remedy: str) -> Iterator[None]:
         """Let no other process work on the run while the block runs.
 
-        Refuse if one does, by its name. Folders made for the lock are removed if no run is in them.
+        Refuse if one does, by its name. The folder of runs is removed if it is empty at the end, as
+        are the folders above that were made for it.
         """
         runs = self.lock.parent
-        made = [folder for folder in (runs, *runs.parents) if not folder.exists()]
+        made = [folder for folder in runs.parents if not folder.exists()]
         runs.mkdir(parents=True, exist_ok=True)
         try:
             with claim(self.lock, what, remedy):
                 yield
         finally:
             with contextlib.suppress(OSError):  # not empty
-                for folder in made:
+                for folder in (runs, *made):
                     folder.rmdir()
 
     def open(
