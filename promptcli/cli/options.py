@@ -57,11 +57,6 @@ class Flag:
         )
 
 
-#: Returns what was given of a group of settings; ``but`` are names after ``--set`` that belong to
-#: others.
-Changes = Callable[..., dict[str, Any]]
-
-
 @dataclass(frozen=True)
 class SettingOptions:
     """A dataclass of settings as options: one for every field with a help text, or for some of them
@@ -111,7 +106,10 @@ class SettingOptions:
         return [_written(name) for name in kinds_of(self.described) if name not in self.only]
 
     def changes(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
-        """Return the fields that were given, lists as tuples."""
+        """Return the fields that were given, lists as tuples.
+
+        ``but`` are names after ``--set`` that belong to others.
+        """
         kinds = kinds_of(self.described)
         changes = dict[str, Any]()
         for name in self.only or kinds:
@@ -277,6 +275,26 @@ ModelName = Annotated[
     str | None, typer.Option("--model", "-m", help=_MODEL, rich_help_panel="Model")
 ]
 Dim = Annotated[int | None, typer.Option(min=1, help=_DIM, rich_help_panel="Model")]
+
+
+def recipe_changes(
+    backbone: str | None,
+    prompt: str | None,
+    pooling: str | None,
+    transforms: list[str] | None,
+    fields: list[str] | None,
+    *,
+    but: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return the changes of a recipe that these options ask for; ``but`` as in ``changes``."""
+    given = {
+        "backbone": backbone,
+        "prompt": prompt,
+        "pooling": pooling,
+        "transforms": transforms,
+        "set": fields,
+    }
+    return RECIPE.changes(given, but=but)
 
 
 def choice_of(

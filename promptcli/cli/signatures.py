@@ -85,9 +85,6 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
             group = SettingOptions(hint, defaults=True)
             added = list(group.options())
             reads[name] = group.read
-        elif isinstance(fields := getattr(hint, "__metadata__", [None])[0], SettingOptions):
-            added = list(fields.options())
-            reads[name] = functools.partial(functools.partial, fields.changes)
         else:
             added = [parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)]
             reads[name] = operator.itemgetter(name)

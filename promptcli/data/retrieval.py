@@ -28,15 +28,16 @@ def read_retrieval_folder(path: Path) -> list[GoldRow]:
     """Return query, document and grade of every judgement, then the documents that no query is
     judged on.
     """
-    qrels = path
     if path.is_dir():
         folder = path
-    else:
-        folder = path.parent.parent if path.parent.name == "qrels" else path.parent
-    if path.is_dir():
         qrels, *others = _matching(folder, _QRELS, "judgements")
         if others:
             note(f"{folder}: judged by {qrels.relative_to(folder)}; another: retrieval:{others[0]}")
+    else:
+        qrels = path
+        folder = path.parent
+        if folder.name == "qrels":
+            folder = folder.parent
     split = qrels.name.removeprefix("qrels")
     documents = _texts(_matching(folder, _DOCUMENTS, "documents")[0])
     queries = _texts(

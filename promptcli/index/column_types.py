@@ -165,9 +165,7 @@ def odd_columns(labels: pa.Table) -> dict[str, str]:
 
 
 def _odd_cell(cells: Any) -> tuple[int, str] | None:
-    """Return the row of the first cell that is not what most cells of a column are, and what it is
-    not.
-    """
+    """Return the row of the first cell that does not fit the type of most cells, and that type."""
     filled = len(cells) - cells.null_count
     date = pc.fill_null(matches(cells, _DATE), False)
     other_date = pc.and_(pc.fill_null(matches(cells, _OTHER_DATE), False), pc.invert(date))

@@ -113,13 +113,10 @@ def _single(number: int, text: str) -> Passage:
 
 def place_cells(file: str, passage: Passage) -> Cells:
     """Return the columns that tell where a passage stands."""
-    columns = {
-        "file": readable(file),
-        "line": str(passage.line),
-        "end_line": str(passage.end_line),
-        "heading": passage.heading,
-    }
-    return tuple((name, cell) for name, cell in columns.items() if cell)
+    cells = (*line_cells(file, passage), ("end_line", str(passage.end_line)))
+    if passage.heading:
+        cells = (*cells, ("heading", passage.heading))
+    return cells
 
 
 def line_cells(file: str, line: Passage) -> Cells:

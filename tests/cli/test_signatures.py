@@ -17,7 +17,6 @@ from promptcli.cli.app import command as program
 from promptcli.cli.options import (
     RECIPE,
     RUNTIME,
-    Changes,
     Json,
     Runtime,
     SettingOptions,
@@ -115,12 +114,16 @@ def command(
     calls.append((work, more, extra, json))
 
 
-def changing(
-    options: Annotated[
-        Changes, SettingOptions(Settings, panel="Run", flags={"names": "--name -n"})
-    ],
-) -> None:
-    calls.append(options())
+def change(**options: Any) -> None:
+    """Change the settings."""
+
+
+@command_of(
+    change,
+    flags={"options": SettingOptions(Settings, panel="Run", flags={"names": "--name -n"})},
+)
+def changing(change: "partial[None]") -> None:
+    calls.append(change.keywords)
 
 
 def run(*words, of=command):

@@ -12,7 +12,6 @@ from promptcli.analysis import ANALYSES
 from promptcli.cli import pictures
 from promptcli.cli.console import note, out, result_json, result_table, terminal_width
 from promptcli.cli.options import (
-    RECIPE,
     Backbone,
     Json,
     PoolingSpec,
@@ -25,6 +24,7 @@ from promptcli.cli.options import (
     field_of,
     field_option,
     parsed,
+    recipe_changes,
     value_typed,
 )
 from promptcli.cli.pictures import PictureOptions, draw_bars, text_bar, token_map
@@ -154,14 +154,7 @@ def analyze(
         raise UsageError(f"{name} has no picture; leave out --plot")
     pairs = [pair for pair in set or () if field_of(pair) in known]
     settings = parsed({key: type(default) for key, default in known.items()}, pairs)
-    recipe = {
-        "backbone": backbone,
-        "prompt": prompt,
-        "pooling": pooling,
-        "transforms": transforms,
-        "set": set,
-    }
-    changes = RECIPE.changes(recipe, but=known)
+    changes = recipe_changes(backbone, prompt, pooling, transforms, set, but=known)
     data_dir = data_folder(data_dir)
     content: str | list[str] | None
     if on:

@@ -16,7 +16,6 @@ import typer
 from promptcli import embedding as library
 from promptcli.cli.console import note, result, result_json
 from promptcli.cli.options import (
-    RECIPE,
     Backbone,
     Dim,
     Json,
@@ -26,6 +25,7 @@ from promptcli.cli.options import (
     RecipeFields,
     Transforms,
     choice_of,
+    recipe_changes,
 )
 from promptcli.cli.signatures import command_of
 from promptcli.errors import UsageError, counted
@@ -145,14 +145,8 @@ def embed(
     file appears complete or not at all; if the same call has made it before, from the same bytes,
     it stays unchanged.
     """
-    recipe = {
-        "backbone": backbone,
-        "prompt": prompt,
-        "pooling": pooling,
-        "transforms": transforms,
-        "set": set,
-    }
-    chosen = choice_of(model, RECIPE.changes(recipe), dim=dim)
+    changes = recipe_changes(backbone, prompt, pooling, transforms, set)
+    chosen = choice_of(model, changes, dim=dim)
     if shards is not None:
         for option, is_given in (("split", split), ("batch-size", batch_size is not None)):
             if is_given:

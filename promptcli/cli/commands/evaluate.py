@@ -8,7 +8,6 @@ import typer
 
 from promptcli.cli.console import as_typed, note, result, result_json
 from promptcli.cli.options import (
-    RECIPE,
     Backbone,
     Json,
     PoolingSpec,
@@ -17,6 +16,7 @@ from promptcli.cli.options import (
     Transforms,
     choice_of,
     data_folder,
+    recipe_changes,
 )
 from promptcli.cli.result_files import FORMATS, check_format, write_results
 from promptcli.errors import counted, if_interrupted
@@ -177,14 +177,7 @@ def evaluate_command(
     if list_sentences:
         _print_sentences(tasks, data_dir, protocol, as_json=json)
         return
-    recipe = {
-        "backbone": backbone,
-        "prompt": prompt,
-        "pooling": pooling,
-        "transforms": transforms,
-        "set": set,
-    }
-    changes = RECIPE.changes(recipe)
+    changes = recipe_changes(backbone, prompt, pooling, transforms, set)
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
     words = [*(models or []), *(model or [])]
     is_bare = not words and changes == neutral

@@ -384,9 +384,13 @@ def _print_spread(best: "Trained", summary: Sequence[dict[str, Any]]) -> None:
     figures = ("mean", "std", "min", "max")
     rows = []
     for row in summary:
-        numbers = [best.untrained[row["task"]], *(row[figure] for figure in figures)]
-        changes = map(str, row["changes"].values())
-        shown = ["-" if number is None else f"{number:.2f}" for number in numbers]
-        rows.append((*changes, row["task"], *shown, str(row["seeds"])))
+        cells = [str(value) for value in row["changes"].values()]
+        cells += [row["task"], f"{best.untrained[row['task']]:.2f}"]
+        for figure in figures:
+            if row[figure] is None:
+                cells.append("-")
+            else:
+                cells.append(f"{row[figure]:.2f}")
+        rows.append((*cells, str(row["seeds"])))
     heads = [field.replace("_", "-") for field in summary[0]["changes"]]
     result_table((*heads, "task", "untrained", *figures, "seeds"), rows)

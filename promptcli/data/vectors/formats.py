@@ -390,14 +390,11 @@ def rows_of(column: Any, where: str) -> Floats:
     of_numbers = is_list and (
         types.is_floating(kind.value_type) or types.is_integer(kind.value_type)
     )
+    lengths = set()
+    values = column
     if of_numbers:
         lengths = set(pc.list_value_length(column).to_pylist())
-    else:
-        lengths = set()
-    if of_numbers:
         values = column.flatten()
-    else:
-        values = column
     if len(lengths) != 1 or lengths & {None, 0} or values.null_count:
         raise UsageError(
             f"{where}: {COLUMN!r} is not a list of numbers of the same length in every row"
