@@ -104,7 +104,7 @@ class Program:
             self._process = context().Process(
                 target=_run,
                 args=(
-                    main or _promptcli,
+                    main or program,
                     [str(argument) for argument in arguments],
                     {**os.environ, **(environment or {})},
                     [_Descriptor(ends[name]) for name in ("stdin", "stdout", "stderr")],
@@ -196,7 +196,8 @@ def _arrived(descriptor: Any) -> int:
     return descriptor.detach()
 
 
-def _promptcli() -> None:
+def program() -> None:
+    """Run the program as ``python -m promptcli`` does."""
     from promptcli.__main__ import main
 
     main()

@@ -323,9 +323,8 @@ def command() -> Commands:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; always ends in ``SystemExit`` with a documented code."""
-    if arguments is None:
-        arguments = sys.argv[1:]
-    contextvars.copy_context().run(_run, list(arguments))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    contextvars.copy_context().run(_run, words, ends_process=arguments is None)
 
 
 def _end_with(error: BaseException) -> int:
@@ -344,10 +343,10 @@ def _end_with(error: BaseException) -> int:
     return code
 
 
-def _run(words: list[str]) -> NoReturn:
+def _run(words: list[str], ends_process: bool) -> NoReturn:
     set_up_streams()
     code = 0
-    with interruptible() as interrupts:
+    with interruptible(ends_process) as interrupts:
         try:
             try:
                 with command().make_context("promptcli", words) as context:

@@ -21,10 +21,11 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[list[KeyboardInterrupt]]:
+def interruptible(ends_process: bool) -> Iterator[list[KeyboardInterrupt]]:
     """Raise ``Terminated`` at SIGTERM, KeyboardInterrupt at Ctrl-C; yield the list of those raised.
 
-    Ctrl-C stays ignored where it is, as in a background job of a shell.
+    Ctrl-C stays ignored where it is, as in a background job of a shell. If the process ends with
+    the block, both are ignored from there on: the command is done, and its exit code stands.
     """
     raised = list[KeyboardInterrupt]()
 
@@ -39,7 +40,7 @@ def interruptible() -> Iterator[list[KeyboardInterrupt]]:
         yield raised
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if ends_process else handler)
 
 
 @contextlib.contextmanager

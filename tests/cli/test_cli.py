@@ -28,7 +28,7 @@ from promptcli.errors import (
 )
 from promptcli.serving.worker import Worker, computing
 from tests.embed_running import refused
-from tests.processes import Program
+from tests.processes import Program, program
 
 EVERY_COMMAND = {(): command(), **dict(command().walk())}
 
@@ -301,3 +301,19 @@ def test_options_of_a_recipe_without_a_model_are_said_to_leave_mini(run):
         "not mini"
         not in run("similarity", "a cat", "a dog", "-m", "last-avg", "--pooling", "last/max").err
     )
+
+
+def _signalled_once_done(number):
+    try:
+        program()
+    finally:
+        os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_after_the_command_is_done_changes_nothing(number):
+    process = Program(
+        "similarity", "--nosuch", main=functools.partial(_signalled_once_done, number)
+    )
+    _, said = process.communicate()
+    assert process.returncode == 2 and said.count(b"\n") == 1 and b"--nosuch" in said
