@@ -174,29 +174,44 @@ ROLES = (("query", "search_query"), ("document", "passage", "corpus", "search_do
 
 
 @dataclass(frozen=True)
-class Prompts:
-    """Texts in front of a sentence, by name, as sentence-transformers stores them."""
+class LeadingTexts:
+    """Texts that a model puts in front of sentences, by name, e.g. "query": "query: ".
+
+    sentence-transformers calls and stores them as the model's prompts.
+    """
 
     texts: Mapping[str, str] = field(default_factory=dict)
-    default: str | None = None  #: name of the default text
+    default: str | None = None  #: name of the one that every sentence gets if none is asked for
     counted: bool = True  #: whether the pooling takes the text's tokens in (``include_prompt``)
 
     @property
-    def text(self) -> str:
-        """Default text in front of a sentence."""
+    def default_text(self) -> str:
+        """The text of the default name; empty if there is none."""
         return self.texts.get(self.default or "", "")
 
-    def of(self, role: str) -> str | None:
-        """Return the name of a role's prompt, the first whose text is not empty.
+    def name_for(self, role: str) -> str | None:
+        """Return the name under which a role's text is stored, one with a text before an empty one.
 
-        None if the model has none.
+        None if the model has none for the role.
         """
-        names = [
-            name
-            for name in next((names for names in ROLES if role in names), (role,))
-            if name in self.texts
-        ]
-        return next((name for name in names if self.texts[name]), next(iter(names), None))
+        names: Sequence[str] = (role,)  # a name of the model's own
+        for spellings in ROLES:
+            if role in spellings:
+                names = spellings
+        known = [name for name in names if name in self.texts]
+        for name in known:
+            if self.texts[name]:
+                return name
+        return known[0] if known else None
+
+    def with_default(self, text: str) -> "LeadingTexts":
+        """Return the texts with this one as the default, as "given" if it has no name yet."""
+        name = "given"
+        for known, its_text in self.texts.items():
+            if its_text == text:
+                name = known
+                break
+        return dataclasses.replace(self, texts={**self.texts, name: text}, default=name)
 
 
 #: numbers that no setting takes and that Python itself would refuse to read

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from promptcli.recipe import Prompts, Recipe
+from promptcli.recipe import LeadingTexts, Recipe
 
 WIDTH = 8
 
@@ -40,7 +40,7 @@ class FakeEncoder:
         self.pause = pause
         self.most = most
         self.calls = []
-        self.members, self.tensors, self.texts = [], dict, Prompts()
+        self.members, self.tensors, self.leading = [], dict, LeadingTexts()
 
     def in_role(self, role, *, report=False):
         return self

@@ -87,7 +87,7 @@ def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
         fingerprint=encoder.fingerprint,
         model=encoder.provenance,
         name=encoder.name,
-        prompts=encoder.texts,
+        prompts=encoder.leading,
         versions={"promptcli": promptcli.__version__}
         | {name: importlib.metadata.version(name) for name in libraries},
     )

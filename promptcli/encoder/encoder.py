@@ -5,7 +5,6 @@ import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -34,7 +33,7 @@ from promptcli.encoder.transforms import build_transforms
 from promptcli.encoder.transforms.transform import Stage, Transform
 from promptcli.errors import UsageError, WrongKindError, unknown
 from promptcli.notes import note
-from promptcli.recipe import MASK, SLOT, Prompts, Recipe, split_spec
+from promptcli.recipe import MASK, SLOT, LeadingTexts, Recipe, split_spec
 
 TUNED = "backbone."  #: prefix of a tuned backbone's tensors
 LONGEST_TEXT = 1 << 20  #: most characters of a text that are tokenised
@@ -45,6 +44,11 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
     It can be used in place of a sentence-transformers model and in a scikit-learn pipeline. It
     never changes, so several threads may call it.
+
+    A recipe's prompt, ``self.prompt``, is a template around the sentence, or learned vectors. What
+    sentence-transformers calls prompts, the arguments ``prompt`` and ``prompt_name`` of ``encode``
+    and the property ``prompts``, are ``self.leading``: texts in front of a sentence, for queries
+    and for documents, say.
 
     Example:
         >>> import promptcli as pc
@@ -74,11 +78,11 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         backbone: Backbone,
         tensors: Mapping[str, Tensor],
         *,
-        prompts: Prompts = Prompts(),  # noqa: B008 - frozen
-        graphs: Sequence[Graph] = (),  # that compute it: one, or one for each of its ``members``
+        leading: LeadingTexts = LeadingTexts(),  # noqa: B008 - frozen
+        graphs: Sequence[Graph] = (),  # exported models (ONNX), one for each prompt of the recipe
     ) -> None:
         self.backbone = backbone
-        self.texts = prompts
+        self.leading = leading
         #: Encoders of the single prompts whose vectors are averaged before the transforms; empty
         #: for one prompt.
         self.members = [
@@ -101,22 +105,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         self.pooling: Pooling = build_pooling(recipe.pooling, backbone, tensors)
         self.transforms: list[Transform] = build_transforms(recipe.transforms, backbone, tensors)
         self.denoising = Denoising.from_spec(recipe.denoise)
-        if (
-            self.pooling.needs.slot == LAST
-            and not backbone.causal
-            and recipe.prompt.split(SLOT)[1:] != [""]
-        ):
-            causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
-            fits = f"causal models ({causal}), not {backbone.name!r}: take `model` prompt"
-            # before the length, which may be too long
-            raise WrongKindError(f"weights 'last-token' are for {fits}")
-        longest = backbone.max_tokens - self.prompt.length
-        self.max_length = longest if recipe.max_length is None else recipe.max_length
-        if not 1 <= self.max_length <= longest:
-            raise UsageError(
-                f"max_length {recipe.max_length} is not allowed; {backbone.name!r} takes 1 to"
-                f" {longest}"
-            )
+        _check_last_token(self.pooling, recipe.prompt, backbone)
+        self.max_length = _longest_input(recipe.max_length, self.prompt, backbone)
         self._tuned = {name: tensor for name, tensor in tensors.items() if name.startswith(TUNED)}
         self.recipe = recipe.replace(
             prompt=prompt_spec,
@@ -131,7 +121,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         self.biases = Biases(
             self.template, backbone, self.prompt, self.pooling, self.stages, self.denoising
         )
-        #: An exported model that replaces the backbone; None: torch.
+        #: An exported model that computes the vectors, pooling included, in the backbone's place;
+        #: None: torch computes them.
         self.graph: Graph | None = None
         if graphs and not self.members:
             self.graph = graphs[0]
@@ -194,14 +185,14 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         target = torch.device(choose_device(str(device)))
         if target == self.device:
             return self
-        return Encoder(self.recipe, self.backbone.to(target), self.tensors(), prompts=self.texts)
+        return Encoder(self.recipe, self.backbone.to(target), self.tensors(), leading=self.leading)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the parts, weights included.
 
         A graph stays behind, and torch computes in its place.
         """
-        return functools.partial(Encoder, prompts=self.texts), (
+        return functools.partial(Encoder, leading=self.leading), (
             self.recipe,
             self.backbone,
             self.tensors(),
@@ -249,8 +240,8 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
         Args:
             sentences: n texts, or one.
-            prompt_name: A text of ``prompts`` by its name, in front of every sentence.
-            prompt: That text itself.
+            prompt_name: Put this text of ``prompts``, by its name, in front of every sentence.
+            prompt: Put this text in front of every sentence.
             batch_size: Most sentences in a forward pass; by default a budget of tokens decides. The
                 vectors do not depend on it.
             show_progress_bar: Draw a bar to stderr, or into the notebook.
@@ -260,7 +251,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
             convert_to_tensor: One tensor, on the encoder's device, whatever ``convert_to_numpy``
                 says.
             normalize_embeddings: Scale every vector to length 1; a vector of zeros stays one.
-            truncate_dim: Keep the first k numbers of a vector, before it is scaled.
+            truncate_dim: Keep the first k dimensions of a vector, before it is scaled.
             device: Encode on another device than the encoder's.
             progress: Called with the number of sentences newly done.
             others: Further arguments of sentence-transformers (``pool``, ``chunk_size``), which may
@@ -356,75 +347,68 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """Texts in front of a sentence, by name (sentence-transformers' prompts)."""
-        return self.texts.texts
+        """Texts in front of a sentence, by name, as sentence-transformers calls them."""
+        return self.leading.texts
 
     @property
     def default_prompt_name(self) -> str | None:
-        """The prompt put in front of a sentence by default."""
-        return self.texts.default
+        """The name, in ``prompts``, of the text in front of every sentence by default."""
+        return self.leading.default
 
     def in_role(self, role: str, *, report: bool = False) -> "Encoder":
-        """Return the encoder of ``query``, ``document`` or another prompt, or this encoder, if
-        the model has no such prompt.
+        """Return the encoder for texts of a role: ``query``, ``document``, or a prompt's own name.
 
-        If the recipe's template has other words before [X], they are kept and the encoder itself
-        is returned. ``report``: a note names the prompt.
+        It puts the model's text of that role in front of every sentence. It is this encoder itself
+        if the model has none, or if the recipe's template begins with other words, which are kept.
+        ``report``: a note names the text.
         """
-        name = self.texts.of(role)
-        if name is None or not self.recipe.prompt.startswith(self.texts.text + SLOT):
+        default = self.leading.default_text
+        name = self.leading.name_for(role)
+        if name is None or not self.recipe.prompt.startswith(default + SLOT):
             return self
-        text = self.prompts[name]
-        if report and (text or self.texts.text):
+        text = self.leading.texts[name]
+        if report and (text or default):
             texts = {"query": "queries", "document": "documents"}.get(role, "texts")
             note(f"{texts} begin with the model's prompt {name!r}: {text!r}")
-        if text == self.texts.text:
+        if text == default:
             return self
         return self.prompted(text)
 
     def prompted(self, text: str) -> "Encoder":
-        """Return an encoder that puts this text in front of every sentence instead of the default
-        prompt.
+        """Return the encoder that puts ``text`` in front of every sentence.
 
-        In a template the text becomes the beginning of the sentence.
+        It replaces the model's default text. In a template it stands directly before [X].
         """
         if self.recipe.text_rule == "lower":
             text = lower(text)
-        default = self.texts.text + SLOT
-        if type(self.prompt) is not Prompt or self.members or default not in self.recipe.prompt:
+        before = self.leading.default_text + SLOT
+        is_of_words = type(self.prompt) is Prompt and not self.members
+        if not is_of_words or before not in self.recipe.prompt:
             raise UsageError(
                 f"prompt {self.recipe.prompt!r} takes no text in front; write it into the sentences"
             )
-        if any(mark in text for mark in (SLOT, MASK)):
+        if SLOT in text or MASK in text:
             raise UsageError(f"prompt {text!r} holds {SLOT} or {MASK}; give the text alone")
-        pooling = self.recipe.pooling
-        if not self.texts.counted:
-            pooling = self._without_text(text)
-        recipe = self.recipe.replace(
-            prompt=self.recipe.prompt.replace(default, text + SLOT), pooling=pooling
+        recipe = self.recipe.replace(prompt=self.recipe.prompt.replace(before, text + SLOT))
+        if not self.leading.counted:
+            recipe = recipe.replace(pooling=self._pooling_after(text))
+        encoder = Encoder(
+            recipe,
+            self.backbone,
+            self.tensors(),
+            leading=self.leading.with_default(text),
+            graphs=[] if self.graph is None else [self.graph],
         )
-        name = next((name for name, known in self.texts.texts.items() if known == text), "given")
-        prompts = replace(self.texts, texts={**self.texts.texts, name: text}, default=name)
-        if self.graph:
-            graphs = [self.graph]
-        else:
-            graphs = []
-        encoder = Encoder(recipe, self.backbone, self.tensors(), prompts=prompts, graphs=graphs)
         encoder.name = self.name
-        # the graph has fixed pooling and mask positions, and computes no bias
-        exported = (self.pooling.spec, self.template.masks, "none")
-        needed = (encoder.pooling.spec, encoder.template.masks, self.denoising.place)
-        if self.graph and needed != exported:
-            backend = self.graph.provenance["backend"]
-            raise UsageError(
-                f"the graph of backend {backend} was made for another prompt than {text!r}; give"
-                " torch"
-            )
+        if self.graph is not None:
+            self._check_graph_computes(encoder, text)
         return encoder
 
-    def _without_text(self, text: str) -> str:
-        """Return the pooling with the tokens of a text in front left out, as ``include_prompt:
-        false`` asks for.
+    def _pooling_after(self, text: str) -> str:
+        """Return the pooling that leaves out the tokens of a text in front (``include_prompt``).
+
+        Each of its weights ``w`` becomes ``from:k;w``, k the position of the first token after the
+        text.
         """
         tokens = self.backbone.tokenizer
         states, _, weights = self.recipe.pooling.partition("/")
@@ -434,6 +418,21 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         blank = " " if tokens.start_blank else ""
         count = len(tokens.start) + len(tokens.encode([blank + text])[0])
         return f"{states}/" + "+".join(f"from:{count};{spec}" for spec in plain)
+
+    def _check_graph_computes(self, other: "Encoder", text: str) -> None:
+        """Refuse to let this encoder's graph compute another encoder that it does not fit.
+
+        A graph has fixed pooling and mask positions, and computes no bias.
+        """
+        assert self.graph is not None
+        exported = (self.pooling.spec, self.template.masks, "none")
+        needed = (other.pooling.spec, other.template.masks, self.denoising.place)
+        if needed != exported:
+            backend = self.graph.provenance["backend"]
+            raise UsageError(
+                f"the graph of backend {backend} was made for another prompt than {text!r}; give"
+                " torch"
+            )
 
     @functools.cached_property
     def tokenizer(self) -> Any:
@@ -525,16 +524,18 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
         return self.backbone.shared_tokens(ids, needs, int(lengths.max()))
 
     def averaged_rows(self) -> Tensor | None:
-        """Return the matrix (v, d) whose rows this encoder averages.
+        """Return the matrix (v, d) if a vector is a weighted mean of its rows, one for each token.
 
-        None if it needs anything else.
+        Such an encoder needs no forward pass of the model: its rows are the word vectors, or those
+        of the language model's head. None if it needs more.
         """
-        learned = bool(self.prompt.tensors())
-        if self.pooling.weights.averaged is None or learned:
+        if self.pooling.weights.averaged is None or self.prompt.tensors():
             return None
         if self.pooling.needs == Needs(static=True):
             return self.backbone.token_rows
-        return self.backbone.head.rows if self.pooling.needs == Needs(decoder=True) else None
+        if self.pooling.needs == Needs(decoder=True):
+            return self.backbone.head.rows
+        return None
 
 
 @contextlib.contextmanager
@@ -557,7 +558,7 @@ def build_encoder(
     dtype: str = "auto",
     tensors: Mapping[str, Tensor] | None = None,
     backbone: Backbone | None = None,
-    prompts: Prompts = Prompts(),  # noqa: B008 - frozen
+    leading: LeadingTexts = LeadingTexts(),  # noqa: B008 - frozen
 ) -> Encoder:
     """Make the encoder of a recipe.
 
@@ -577,7 +578,7 @@ def build_encoder(
         backbone.tf32 = dtype == TF32
         if tuned:
             backbone.tune(tuned)
-    return Encoder(recipe, backbone, tensors or {}, prompts=prompts)
+    return Encoder(recipe, backbone, tensors or {}, leading=leading)
 
 
 def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -589,6 +590,29 @@ def tuned_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for name, tensor in tensors.items()
         if name.startswith(TUNED)
     }
+
+
+def _check_last_token(pooling: Pooling, prompt: str, backbone: Backbone) -> None:
+    """Refuse to read the last token of a model in which it has not seen the words before it."""
+    ends_with_sentence = prompt.split(SLOT)[1:] == [""]
+    if pooling.needs.slot == LAST and not backbone.causal and not ends_with_sentence:
+        causal = ", ".join(name for name, family in FAMILIES.items() if family.causal)
+        raise WrongKindError(
+            f"weights 'last-token' are for causal models ({causal}), not {backbone.name!r}: take"
+            " `model` prompt"
+        )
+
+
+def _longest_input(wanted: int | None, prompt: Prompt, backbone: Backbone) -> int:
+    """Return the longest input in tokens: the wanted one, or what the backbone has room for."""
+    longest = backbone.max_tokens - prompt.length
+    if wanted is None:
+        wanted = longest
+    if not 1 <= wanted <= longest:
+        raise UsageError(
+            f"max_length {wanted} is not allowed; {backbone.name!r} takes 1 to {longest}"
+        )
+    return wanted
 
 
 def _check_words_only(recipe: Recipe, *, table: bool = False) -> None:

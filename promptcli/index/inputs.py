@@ -267,8 +267,8 @@ def rows_to_build(files: RowFiles, model: "Model") -> tuple[Rows, Origin, Readin
         raise UsageError(
             f"{files.file} has no manifest, so its encoder is unknown; give its name as `model`"
         )
-    text = origin.prompts.texts.get(origin.prompts.of("document") or "")
-    if origin.prompt is None and text and text != origin.prompts.text:
+    text = origin.prompts.texts.get(origin.prompts.name_for("document") or "")
+    if origin.prompt is None and text and text != origin.prompts.default_text:
         note(
             f"{files.file} was made without the model's prompt for documents, {text!r}; an index of"
             " sentences uses it"
@@ -319,14 +319,14 @@ def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = 
         entry = word if word in encoders.open_registry().names() else None
     prompt = None
     if documents is not encoder:
-        prompt = encoder.texts.of("document")
+        prompt = encoder.leading.name_for("document")
     recipe = portable(encoder.recipe).to_dict()
     return Origin(
         documents.fingerprint,
         recipe,
         entry,
         encoder.provenance,
-        encoder.texts,
+        encoder.leading,
         prompt,
         encoder.name,
     )

@@ -27,7 +27,7 @@ from promptcli.index.factory import Effort, Recall, faiss, make
 from promptcli.index.segment import SUFFIXES, Segment, write_faiss
 from promptcli.index.vector_index import VectorIndex
 from promptcli.notes import note
-from promptcli.recipe import Prompts
+from promptcli.recipe import LeadingTexts
 from promptcli.storage.documents import read_document, shown, to_json
 from promptcli.storage.files import check_name, real_path, write_text
 from promptcli.storage.folders import (
@@ -75,7 +75,7 @@ class Origin:
     #: The registry's model that holds its fitted numbers; None if the recipe is enough.
     model: str | None
     provenance: dict[str, Any]  #: Where the backbone came from, and the precision it ran in.
-    prompts: Prompts = field(default_factory=Prompts)  #: The model's.
+    prompts: LeadingTexts = field(default_factory=LeadingTexts)  #: The model's.
     #: Name of the prompt that its rows begin with; None: the model's default.
     prompt: str | None = None
     name: str = ""  #: Of the model, as it was opened.

@@ -121,7 +121,7 @@ def build_on(
         for member in encoder.members or [encoder]
     ]
     return Encoder(
-        encoder.recipe, encoder.backbone, encoder.tensors(), prompts=encoder.texts, graphs=graphs
+        encoder.recipe, encoder.backbone, encoder.tensors(), leading=encoder.leading, graphs=graphs
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import promptcli
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.recipe import Prompts, Recipe
+from promptcli.recipe import LeadingTexts, Recipe
 from promptcli.storage.documents import convert, read_document, shown, to_json
 from promptcli.storage.files import write_text
 from promptcli.storage.folders import StoredFile, check_files, list_files
@@ -47,7 +47,9 @@ class Entry:
     scores: list[dict[str, Any]] = field(default_factory=list)
     #: Recipe for transfer tasks if it differs (PromptBERT, supervised).
     transfer: Recipe | None = None
-    prompts: Prompts = field(default_factory=Prompts)  #: Texts in front of a sentence, by name.
+    prompts: LeadingTexts = field(
+        default_factory=LeadingTexts
+    )  #: Texts in front of a sentence, by name.
     created: str = field(default="", compare=False)  #: UTC, ISO form; empty outside the registry.
     promptcli: str = field(default="", compare=False)  #: Version that wrote it.
     #: The other files, by relative name.

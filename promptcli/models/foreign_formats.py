@@ -24,7 +24,7 @@ from promptcli.encoder.transforms.heads import ACTIVATIONS
 from promptcli.errors import UsageError
 from promptcli.models.entries import BACKBONE, MANIFEST, MODULES, Entry, read_entry, with_backbone
 from promptcli.notes import note
-from promptcli.recipe import MASK, RECIPES, SLOT, Prompts, Recipe
+from promptcli.recipe import MASK, RECIPES, SLOT, LeadingTexts, Recipe
 from promptcli.storage.documents import read_document, shown
 from promptcli.storage.tensors import load_tensors
 
@@ -252,9 +252,9 @@ def _sentence_transformers(folder: _Folder) -> Entry:
     about = folder.optional("config_sentence_transformers.json")
     prompts = _prompts(folder, about, counted)
     if rule == "lower":
-        text = lower(prompts.text)
+        text = lower(prompts.default_text)
     else:
-        text = prompts.text
+        text = prompts.default_text
     if text and not counted:
         raise UsageError(
             f"{folder.name} has a default prompt that its pooling leaves out, which is not"
@@ -362,7 +362,7 @@ def _dense(folder: _Folder, path: str, number: int) -> tuple[str, dict[str, Tens
     }
 
 
-def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> Prompts:
+def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> LeadingTexts:
     texts = {"query": "", "document": ""}  # sentence-transformers always has these
     given = about.get("prompts") or {}
     default = about.get("default_prompt_name")
@@ -381,7 +381,7 @@ def _prompts(folder: _Folder, about: Mapping[str, Any], counted: bool) -> Prompt
     for text in texts.values():
         if SLOT in text or MASK in text:
             raise UsageError(f"{folder.name} has a prompt with {SLOT} or {MASK} ({text!r})")
-    return Prompts(texts, default, counted)
+    return LeadingTexts(texts, default, counted)
 
 
 def _weights(folder: _Folder, path: str) -> tuple[str, bool]:
@@ -502,7 +502,7 @@ def _table(folder: _Folder) -> Entry:
         "table of words",
         recipe,
         tensors,
-        prompts=_prompts(folder, about, True) if about else Prompts(),
+        prompts=_prompts(folder, about, True) if about else LeadingTexts(),
     )
 
 

@@ -372,7 +372,7 @@ def open_model(
         backend = model.backend if backend == "torch" else backend
     entry = entry_of(model)
     options: dict[str, Any] = {"device": device, "dtype": dtype, "backbone": backbone}
-    options |= {"tensors": entry.tensors, "prompts": entry.prompts}
+    options |= {"tensors": entry.tensors, "leading": entry.prompts}
     if backend == "torch":
         encoder = build_encoder(entry.recipe, **options)
     else:
@@ -510,4 +510,4 @@ def register(encoder: Encoder, name: str, *, force: bool = False, **about: objec
 def entry_from(encoder: Encoder, name: str = "encoder") -> Entry:
     """Return an encoder as an entry of that name."""
     about = {**encoder.provenance, "width": encoder.width}
-    return Entry(name, encoder.recipe, encoder.tensors(), about, prompts=encoder.texts)
+    return Entry(name, encoder.recipe, encoder.tensors(), about, prompts=encoder.leading)

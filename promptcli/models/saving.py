@@ -72,7 +72,7 @@ def write_modules(encoder: Encoder, folder: Path) -> tuple[tuple[str, ...], list
     if texts:
         encoder = encoder.prompted("")
     pooling, weights = _pooling_modules(encoder)
-    if not encoder.texts.counted:
+    if not encoder.leading.counted:
         pooling[-1].config["include_prompt"] = False
     modules = [*pooling, *sentence_transformers_format.layers_of(encoder)]
     definition, rows = _template_tokens(encoder, read=weights == "mask")

@@ -31,7 +31,7 @@ class PromptcliModule(InputModule):  # type: ignore[misc]
     def max_seq_length(self, tokens: int) -> None:
         encoder = self.encoder
         recipe = self.encoder.recipe.replace(max_length=tokens)
-        self.encoder = Encoder(recipe, encoder.backbone, encoder.tensors(), prompts=encoder.texts)
+        self.encoder = Encoder(recipe, encoder.backbone, encoder.tensors(), leading=encoder.leading)
 
     @property
     def tokenizer(self) -> Any:

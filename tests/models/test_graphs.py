@@ -16,7 +16,7 @@ from promptcli.models.backends import BACKENDS, WORTHWHILE, Backend, build_on, c
 from promptcli.models.onnx import EncoderGraph, export_onnx
 from promptcli.models.registry import Entry
 from promptcli.models.sentence_transformers_format import PROBES, lowest_cosine
-from promptcli.recipe import RECIPES, Prompts, Recipe
+from promptcli.recipe import RECIPES, LeadingTexts, Recipe
 from tests.making import random_encoder
 
 PROMPT = RECIPES["prompt"]
@@ -143,10 +143,10 @@ def test_a_graph_is_made_once_and_computes_the_vectors(stand_in, tiny_folder, tm
 
 
 def test_a_prompt_in_front_is_computed_by_the_graph_or_refused(stand_in, tiny_folder, tmp_path):
-    prompts = Prompts({"query": "two cats "})
+    prompts = LeadingTexts({"query": "two cats "})
     for recipe in (RECIPES["prompt"], Recipe(pooling="last/avg")):
         stand_in()
-        options = {"dtype": "float32", "prompts": prompts}
+        options = {"dtype": "float32", "leading": prompts}
         encoder, torchs = (
             build(recipe, tiny_folder, tmp_path, name, **options) for name in ("stand-in", "torch")
         )
@@ -162,7 +162,7 @@ def test_a_prompt_in_front_is_computed_by_the_graph_or_refused(stand_in, tiny_fo
     ):
         stand_in()
         with pytest.raises(UsageError, match="graph of backend stand-in"):
-            build(recipe, tiny_folder, tmp_path, prompts=texts).encode(
+            build(recipe, tiny_folder, tmp_path, leading=texts).encode(
                 SENTENCES, prompt_name="query"
             )
 

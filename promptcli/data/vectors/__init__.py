@@ -18,7 +18,7 @@ from promptcli.data.given import check_arguments
 from promptcli.data.vectors.formats import COLUMN, FORMATS, Floats, as_floats
 from promptcli.data.vectors.precision import PRECISIONS, Loss, Quantized
 from promptcli.errors import CheckFailedError, UsageError
-from promptcli.recipe import Prompts
+from promptcli.recipe import LeadingTexts
 from promptcli.storage.documents import read_document
 from promptcli.storage.files import sha256
 
@@ -58,7 +58,9 @@ class Manifest:
     fingerprint: str
     model: dict[str, Any]  #: the backbone's origin, and the precision it computed in
     name: str = ""  #: of the model, as it was opened
-    prompts: Prompts = field(default_factory=Prompts)  #: of the model, for the queries of an index
+    prompts: LeadingTexts = field(
+        default_factory=LeadingTexts
+    )  #: of the model, for the queries of an index
     versions: dict[str, str] = field(default_factory=dict)
 
 
