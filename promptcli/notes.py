@@ -21,8 +21,8 @@ LOG = logging.getLogger("promptcli")
 Advance = Callable[[float], None]
 #: Shows a stage of the work, with its name and number of steps (None: unknown), while its block
 #: runs.
-Stage = Callable[[str, int | None], AbstractContextManager[Advance]]
-_STAGE: ContextVar[Stage | None] = ContextVar("promptcli_stage", default=None)
+StageDisplay = Callable[[str, int | None], AbstractContextManager[Advance]]
+_DISPLAY: ContextVar[StageDisplay | None] = ContextVar("promptcli_stages", default=None)
 _SILENT: ContextVar[bool] = ContextVar("promptcli_silent", default=False)
 _OFFLINE: ContextVar[bool] = ContextVar("promptcli_offline", default=False)
 
@@ -46,26 +46,26 @@ def is_offline() -> bool:
     return _OFFLINE.get()
 
 
-def showing(stage: Stage | None) -> AbstractContextManager[None]:
-    """Show the stages of the work in the block by ``stage``, e.g. as progress bars.
+def stages_shown(display: StageDisplay | None) -> AbstractContextManager[None]:
+    """Show the stages of the work in the block by ``display``, e.g. as progress bars.
 
     None shows nothing.
     """
-    return _set(_STAGE, stage)
+    return _set(_DISPLAY, display)
 
 
-def is_shown() -> bool:
+def bars_shown() -> bool:
     """Return whether stages are shown as bars."""
-    stage = _STAGE.get()
-    return stage is not None and getattr(stage, "bars", True)
+    display = _DISPLAY.get()
+    return display is not None and getattr(display, "bars", True)
 
 
-def working(name: str, steps: int | None) -> AbstractContextManager[Advance]:
+def stage(name: str, steps: int | None) -> AbstractContextManager[Advance]:
     """Begin a stage of the work; it yields the function to call with the steps just done."""
-    stage = _STAGE.get()
-    if stage is None:
+    display = _DISPLAY.get()
+    if display is None:
         return nullcontext(lambda done: None)
-    return stage(name, steps)
+    return display(name, steps)
 
 
 def describe(advance: Advance, text: str) -> None:
@@ -80,7 +80,10 @@ def silent(wanted: bool = True) -> Iterator[None]:
     """Suppress notes and progress in the block if ``wanted``, e.g. in all processes of a run but
     one.
     """
-    with _set(_SILENT, wanted or _SILENT.get()), _set(_STAGE, None if wanted else _STAGE.get()):
+    display = _DISPLAY.get()
+    if wanted:
+        display = None
+    with _set(_SILENT, wanted or _SILENT.get()), stages_shown(display):
         yield
 
 

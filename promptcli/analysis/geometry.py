@@ -20,7 +20,7 @@ from promptcli.data.tasks import STSTask
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.encoding import encode_together
 from promptcli.errors import UsageError
-from promptcli.notes import working
+from promptcli.notes import stage
 
 #: Sentences, or rows of a matrix, whose vectors are held at a time.
 _WINDOW = 8192
@@ -113,7 +113,7 @@ def sentence_anisotropy(encoders: Sequence[Encoder], sentences: Sequence[str]) -
     check_enough(len(sentences))
     means = [MeanCosine() for _ in encoders]
     cut = [0] * len(encoders)
-    with working("anisotropy", len(sentences)) as advance:
+    with stage("anisotropy", len(sentences)) as advance:
         for start in range(0, len(sentences), _WINDOW):
             window = sentences[start : start + _WINDOW]
             for number, encoded in enumerate(encode_together(encoders, window, progress=advance)):
@@ -179,7 +179,7 @@ def measure_uniformity(encoders: Sequence[Encoder], tasks: Sequence[STSTask]) ->
             f"no pair of {', '.join(task.label for task in tasks)} is graded above {POSITIVE:g}, so"
             " alignment is undefined; give pairs graded from 0 to 5"
         )
-    with working("uniformity", 2 * len(first)) as advance:
+    with stage("uniformity", 2 * len(first)) as advance:
         encoded = encode_together(encoders, [*first, *second], progress=advance)
     results = []
     for of_encoder in encoded:

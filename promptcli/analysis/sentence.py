@@ -22,7 +22,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling.tfidf import fit_idf
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
-from promptcli.notes import Advance, note, working
+from promptcli.notes import Advance, note, stage
 from promptcli.recipe import Recipe
 
 
@@ -178,7 +178,7 @@ def impact(backbone: Backbone, sentence: str) -> Impact:
     """
     check_mask(backbone)
     ids = tokenize(plain_encoder(backbone), sentence)
-    with working("impact", None) as advance:
+    with stage("impact", None) as advance:
         matrix = _impact(backbone, torch.tensor(ids, device=backbone.device), advance)
     return Impact([backbone.tokenizer.text(token) for token in ids[1:-1]], matrix.cpu().numpy())
 
@@ -249,7 +249,7 @@ def compare_with_tfidf(
     lengths = [len(row) for row in rows]
     ids = torch.tensor(list(itertools.chain.from_iterable(rows)), device=backbone.device)
     columns = []
-    with working("impact", len(rows)) as advance:
+    with stage("impact", len(rows)) as advance:
         for row in torch.split(ids, lengths):
             columns.append(_impact(backbone, row, lambda done: None).mean(0))
             advance(1)

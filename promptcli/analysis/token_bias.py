@@ -16,7 +16,7 @@ from promptcli.analysis.sentence import plain_encoder
 from promptcli.backbones.backbone import Backbone
 from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.errors import UsageError, unknown
-from promptcli.notes import working
+from promptcli.notes import stage
 
 #: The input embeddings (figure 1), or the masked-LM head's output embeddings (figure 2 and table
 #: 12).
@@ -127,7 +127,7 @@ def _count(backbone: Backbone, corpus: Sequence[str]) -> NDArray[np.int64]:
         )
     encoder = plain_encoder(backbone)
     counts = np.zeros(len(backbone.token_rows), np.int64)
-    with working("token-bias", len(sentences)) as advance:
+    with stage("token-bias", len(sentences)) as advance:
         for start in range(0, len(sentences), _WINDOW):
             window = encoder.inputs(sentences[start : start + _WINDOW]).rows
             counts += np.bincount(np.concatenate(window), minlength=len(counts))

@@ -32,7 +32,7 @@ from promptcli.cli.options import RUNTIME, Runtime
 from promptcli.cli.signatures import expand, is_expanded, prose
 from promptcli.cli.stopping import Terminated, interruptible
 from promptcli.errors import PromptcliError, UsageError, is_out_of_memory, one_line
-from promptcli.notes import showing, without_network
+from promptcli.notes import stages_shown, without_network
 from promptcli.serving.worker import computing
 from promptcli.settings import ANOTHER_HOME, program_folder
 
@@ -140,7 +140,7 @@ class Command(TyperCommand):
         RUNTIME.set(runtime)
         TYPED.set({parameter.name: _typed(parameter) for parameter in self.get_params(ctx)})
         self._note_repeated(ctx.meta["words"])
-        with without_network(runtime.offline), showing(None if runtime.quiet else progress):
+        with without_network(runtime.offline), stages_shown(None if runtime.quiet else progress):
             return super().invoke(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

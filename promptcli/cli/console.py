@@ -212,4 +212,4 @@ def progress(label: str, total: int | None) -> Iterator[ProgressBar]:
         yield ProgressBar(bar, label, total)
 
 
-progress.bars = err.is_terminal  # type: ignore[attr-defined]  # else lines now and then: see notes.is_shown
+progress.bars = err.is_terminal  # type: ignore[attr-defined]  # else lines now and then: see notes.bars_shown

@@ -68,8 +68,8 @@ _UNPACK = "write it again, uncompressed and without a dictionary"
 #: Type of a Parquet column -> bytes of a value.
 _BYTES = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
-#: A ``pyarrow.RecordBatch``.
-Batch = Any
+#: pyarrow has no types: this is its ``RecordBatch``.
+RecordBatch = Any
 #: The other columns of a row that are not empty: their names and cells.
 Cells = tuple[tuple[str, str], ...]
 #: Numbered rows of a file: cell by column; None if the line is empty.
@@ -82,12 +82,12 @@ class Rows:
 
     name: str  #: the path as given
     columns: Columns  #: column of a batch -> column of the file
-    batches: Iterator[Batch]
+    batches: Iterator[RecordBatch]
     sha256: Callable[[], str]  #: hex SHA-256 of the bytes of the file; right after the last batch
     #: about how many rows there are; None if that is not cheap to know
     total: Callable[[], int | None]
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[RecordBatch]:
         return self.batches
 
     def tuples(self) -> Iterator[tuple[str, ...]]:
@@ -141,14 +141,14 @@ def open_rows(
         yield dataclasses.replace(rows, batches=itertools.chain([first], batches))
 
 
-def windows(batches: Iterable[Batch], rows: int, most_bytes: int) -> Iterator[Batch]:
+def windows(batches: Iterable[RecordBatch], rows: int, most_bytes: int) -> Iterator[RecordBatch]:
     """Yield batches of ``rows`` rows.
 
     Of fewer at the end, and when they hold ``most_bytes`` of text.
     """
     import pyarrow as pa
 
-    held = list[Batch]()
+    held = list[RecordBatch]()
     count = 0
     size = 0
     for batch in batches:
@@ -239,7 +239,9 @@ def check_unchanged(file: InputFile, began: str) -> None:
         raise UsageError(f"{file.path} is not the file that {began} was started with; {hint}")
 
 
-def read_range(files: Sequence[InputFile], start: int, stop: int, began: str) -> Iterator[Batch]:
+def read_range(
+    files: Sequence[InputFile], start: int, stop: int, began: str
+) -> Iterator[RecordBatch]:
     """Yield the rows [start, stop) of all files, one after another; ids that are numbers count over
     all files.
     """
@@ -355,7 +357,7 @@ def _sha256(path: str | Path) -> str:
         return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
 
 
-def _numbered(batches: Iterator[Batch], row: int = 0) -> Iterator[Batch]:
+def _numbered(batches: Iterator[RecordBatch], row: int = 0) -> Iterator[RecordBatch]:
     """Yield batches of sentences with the numbers of the rows as ids if they have none."""
     import numpy as np
     import pyarrow as pa
@@ -544,7 +546,7 @@ def _titled(row: dict[str, Any]) -> Any:
 
 def _parquet(
     file: Any, columns: Columns, with_cells: bool, name: str, start: int
-) -> Iterator[Batch]:
+) -> Iterator[RecordBatch]:
     """Yield the rows of a Parquet file, column by column, from row ``start`` on."""
     others: list[str] = []
     if with_cells:
@@ -573,7 +575,7 @@ def _groups_from(file: Any, start: int) -> tuple[list[int], int]:
     return [], first_row
 
 
-def _other_cells(batch: Batch, columns: Sequence[str], name: str) -> list[dict[str, Any]]:
+def _other_cells(batch: RecordBatch, columns: Sequence[str], name: str) -> list[dict[str, Any]]:
     """Return the cells of each row by their columns."""
     if not columns:
         return [{} for _ in range(len(batch))]
@@ -581,7 +583,7 @@ def _other_cells(batch: Batch, columns: Sequence[str], name: str) -> list[dict[s
     return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
 
 
-def _few_rows(file: Any, name: str, **options: Any) -> Iterator[Batch]:
+def _few_rows(file: Any, name: str, **options: Any) -> Iterator[RecordBatch]:
     """Yield few rows at a time, of long texts a single one.
 
     A dictionary makes many long texts of a small file. The options are those of ``iter_batches``.
@@ -598,7 +600,7 @@ def _few_rows(file: Any, name: str, **options: Any) -> Iterator[Batch]:
             yield piece
 
 
-def _without_dictionaries(batch: Batch) -> Batch:
+def _without_dictionaries(batch: RecordBatch) -> RecordBatch:
     """Return a batch with values where Arrow has their numbers in a dictionary."""
     import pyarrow as pa
 
@@ -612,7 +614,9 @@ def _without_dictionaries(batch: Batch) -> Batch:
     return pa.record_batch(columns)
 
 
-def _batches(rows: _Numbered, columns: Columns, with_cells: bool, name: str) -> Iterator[Batch]:
+def _batches(
+    rows: _Numbered, columns: Columns, with_cells: bool, name: str
+) -> Iterator[RecordBatch]:
     """Yield the chosen columns of rows, and the others as cells."""
     in_file = list(columns.values())  # one column may have two roles: id and text
     numbers: list[int] = []
@@ -649,7 +653,7 @@ def _check_fields(row: Mapping[str, Any], columns: Columns, where: str) -> None:
 
 def _batch(
     columns: Columns, cells: Sequence[Sequence[Any]], name: str, kind: str, numbers: Sequence[int]
-) -> Batch:
+) -> RecordBatch:
     """Return columns of the file, and the other cells of the rows if they come last.
 
     ``kind`` is what numbers count.
@@ -723,7 +727,7 @@ def _chunks(metadata: Any) -> Iterator[Any]:
         yield from map(group.column, range(metadata.num_columns))
 
 
-def read_batches(file: Any, rows: int, **options: Any) -> Iterator[Batch]:
+def read_batches(file: Any, rows: int, **options: Any) -> Iterator[RecordBatch]:
     """Yield batches of at most ``rows`` rows, all texts valid UTF-8.
 
     Options are those of ``iter_batches``.
@@ -733,7 +737,7 @@ def read_batches(file: Any, rows: int, **options: Any) -> Iterator[Batch]:
         yield batch
 
 
-def values_of(batch: Batch, column: str, name: Path | str) -> list[Any]:
+def values_of(batch: RecordBatch, column: str, name: Path | str) -> list[Any]:
     """Return a column of a batch as Python's values; ``name`` is the file's."""
     array = batch.column(column)
     try:

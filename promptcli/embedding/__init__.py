@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from promptcli.data.given import check_arguments
 from promptcli.errors import UsageError, if_interrupted, look_up
-from promptcli.notes import is_offline, note, working
+from promptcli.notes import is_offline, note, stage
 
 if TYPE_CHECKING:
     from promptcli.data.dialect import ColumnChoice
@@ -129,7 +129,7 @@ def embed(
 
             source = replace(source, batches=Splitter(encoder).batches(source))
             rows = None
-        with working("embed", rows) as advance:
+        with stage("embed", rows) as advance:
             if target is not None:
                 report = embed_file(
                     encoder,
@@ -288,7 +288,7 @@ def embed_parts(
         with (
             in_use(folder / parts_of.MANIFEST),
             if_interrupted("finished parts are kept; run the same command to continue"),
-            working(
+            stage(
                 "embed", sum(stop - first for first, stop in map(manifest.bounds, missing))
             ) as advance,
         ):
@@ -350,7 +350,7 @@ def similarities(
 
     encoder = loading.open_model(model)
     note_unknown_letters(encoder, [*sides[0], *sides[1]])
-    with working("similarity", sum(counts)) as advance:
+    with stage("similarity", sum(counts)) as advance:
         for start in range(0, counts[0], WINDOW // 2):
             lefts, rights = (side[start : start + WINDOW // 2] for side in sides)
             cosines = loading.cosines_of_pairs(encoder, lefts, rights, advance)

@@ -9,7 +9,7 @@ from semantic_text_splitter import TextSplitter
 from promptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from promptcli.data.rows import Batch
+    from promptcli.data.rows import RecordBatch
     from promptcli.encoder.encoder import Encoder
 
 #: The end of the id of a part: ``7#2`` is the second part of row 7.
@@ -73,7 +73,7 @@ class Splitter:
             rows += [row] * len(split)
         return names, parts, rows
 
-    def batches(self, batches: "Iterable[Batch]") -> "Iterator[Batch]":
+    def batches(self, batches: "Iterable[RecordBatch]") -> "Iterator[RecordBatch]":
         """Yield the parts of batches of sentences, whose ids are texts."""
         import pyarrow as pa
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import promptcli
-from promptcli.data.rows import Batch, Rows, windows
+from promptcli.data.rows import RecordBatch, Rows, windows
 from promptcli.data.vectors import (
     EmbedReport,
     EmbedSettings,
@@ -95,7 +95,7 @@ def manifest_of(encoder: Encoder, settings: EmbedSettings) -> Manifest:
 
 def embed_stream(
     encoder: Encoder,
-    batches: Iterable[Batch],
+    batches: Iterable[RecordBatch],
     sink: Sink,
     settings: EmbedSettings = EmbedSettings(),  # noqa: B008 - it is frozen
     *,

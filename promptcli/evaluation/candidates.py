@@ -21,7 +21,7 @@ from promptcli.evaluation.scores import Label, Score, SpearmanScore, recipe_name
 from promptcli.models import loading
 from promptcli.models.entries import Entry
 from promptcli.models.loading import Model, entry_of, is_recipe
-from promptcli.notes import Advance, note, working
+from promptcli.notes import Advance, note, stage
 from promptcli.recipe import Choice, Recipe
 from promptcli.settings import BARE
 
@@ -171,7 +171,7 @@ def score_models(
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
     refused: dict[Label, PromptcliError] = {}
     groups = _groups(opened, tasks)
-    with working(
+    with stage(
         "encode", sum(len(distinct_sentences([tasks[number]])) for number, _ in groups)
     ) as advance:
         for number, readers in groups:

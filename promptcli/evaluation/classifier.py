@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from promptcli.errors import UsageError
-from promptcli.notes import Advance, working
+from promptcli.notes import Advance, stage
 
 SEED = 1111  #: SentEval's seed of folds, first weights and order of examples
 DECAYS = (1e-5, 1e-4, 1e-3, 1e-2)  #: the weight decays that are tried
@@ -419,7 +419,7 @@ PROTOCOLS: dict[frozenset[str], Callable[[Mapping[str, Examples], ClassifierSett
 
 
 def _classifying(setting: ClassifierSetting, fits: int) -> AbstractContextManager[Advance]:
-    return working(f"classify {setting.task}".strip(), fits)
+    return stage(f"classify {setting.task}".strip(), fits)
 
 
 def _by_folds(

@@ -44,7 +44,7 @@ from promptcli.evaluation.scores import (
     SubsetScore,
     recipe_name,
 )
-from promptcli.notes import Advance, working
+from promptcli.notes import Advance, stage
 from promptcli.storage import files
 
 RowOfSentence = Mapping[str, int]  #: sentence -> row of an array of vectors
@@ -112,13 +112,11 @@ def embed_tasks(
         # the metric of retrieval encodes by roles itself
         by_role = all(isinstance(task, RetrievalTask) for task in tasks)
         plain = [encoder for encoder in encoders if not (by_role and _has_roles(encoder))]
-    stage: contextlib.AbstractContextManager[Advance]
-    if advance is None:
-        stage = working("encode", len(sentences))
-    else:
-        stage = contextlib.nullcontext(advance)
+    shown: contextlib.AbstractContextManager[Advance] = stage("encode", len(sentences))
+    if advance is not None:
+        shown = contextlib.nullcontext(advance)
     vectors_of: dict[Encoder, NDArray[Any]] = {}
-    with stage as advance:
+    with shown as advance:
         if plain:
             encoded = encode_together(plain, sentences, progress=advance)
             for encoder, result in zip(plain, encoded, strict=True):
@@ -251,7 +249,7 @@ def _correlate(
     pairs = task.pairs()
     first = _rows_in(rows, pairs.first)
     second = _rows_in(rows, pairs.second)
-    with working(f"score {task.label}", None):
+    with stage(f"score {task.label}", None):
         by_encoder = []
         for each in embedded:
             by_encoder.append(statistics.cosine(each.vectors[first], each.vectors[second]))
@@ -424,7 +422,7 @@ def _in_role(each: Embedded, role: str, texts: list[str], rows: RowOfSentence) -
     """Return the vectors of queries or documents, encoded in that role if the encoder has roles."""
     if each.encoder is None or not _has_roles(each.encoder):
         return each.vectors[_rows_in(rows, texts)]
-    with working(f"encode {role}", len(texts)) as advance:
+    with stage(f"encode {role}", len(texts)) as advance:
         return each.encoder.in_role(role, report=True).encode(texts, progress=advance)
 
 

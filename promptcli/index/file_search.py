@@ -21,7 +21,7 @@ from promptcli.encoder.unknown_letters import note_unknown_letters
 from promptcli.errors import UsageError, counted
 from promptcli.index.file_rows import FileRows, Reader, find_files
 from promptcli.index.where import Condition
-from promptcli.notes import note, working
+from promptcli.notes import note, stage
 
 if TYPE_CHECKING:
     from promptcli.models.loading import Model
@@ -106,7 +106,7 @@ def search(
     candidates = _candidates(reader, named, unreadable, condition)
     best = list[Line]()
     count = 0
-    with working("search", None) as advance:
+    with stage("search", None) as advance:
         while window := list(itertools.islice(candidates, _WINDOW)):
             texts = [candidate.row.text for candidate in window]
             places = list(range(len(window)))

@@ -20,7 +20,7 @@ import pyarrow as pa
 from promptcli.data.dialect import CELLS, ID, TEXT, ColumnChoice
 from promptcli.data.files import STANDARD
 from promptcli.data.given import check_encodable
-from promptcli.data.rows import BATCH, Batch, cells_array, open_rows, windows
+from promptcli.data.rows import BATCH, RecordBatch, cells_array, open_rows, windows
 from promptcli.data.rows import Rows as FileOfRows
 from promptcli.data.vectors import (
     Manifest,
@@ -50,7 +50,7 @@ from promptcli.index.stored import Origin, Reading
 from promptcli.models import loading as encoders
 from promptcli.models.entries import TENSORS, Entry
 from promptcli.models.registry import Registry, portable
-from promptcli.notes import is_shown, note, note_counts, working
+from promptcli.notes import bars_shown, note, note_counts, stage
 from promptcli.recipe import Choice, Recipe
 from promptcli.storage.files import real_path
 
@@ -100,7 +100,7 @@ class RowFiles:
         model: "Model | None" = None,
         *,
         plain: bool = False,
-        check: Callable[[Iterator[Batch]], Iterator[Batch]] = iter,
+        check: Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]] = iter,
     ) -> tuple[Rows, Origin, Reading]:
         """Return the rows of a file of sentences, encoded, the ``model`` that they come from, and
         how they were read.
@@ -116,7 +116,7 @@ class RowFiles:
             else:
                 documents = encoder.in_role("document", report=True)
             batches = iter(source)
-            total = source.total() if is_shown() else None
+            total = source.total() if bars_shown() else None
             if source.columns == {TEXT: ""}:  # a text, not a table
                 batches = self._of_text(source, documents)
                 total = None
@@ -129,7 +129,7 @@ class RowFiles:
             rows = spooled(documents, check(batches), self.near, total)
             return rows, origin_of(encoder, documents, model), reading
 
-    def _of_text(self, source: FileOfRows, documents: "Encoder") -> Iterator[Batch]:
+    def _of_text(self, source: FileOfRows, documents: "Encoder") -> Iterator[RecordBatch]:
         """Yield batches of the passages of a text, or of its lines."""
         first = next(source.batches)
         head = first.column(TEXT).to_pylist()
@@ -213,11 +213,11 @@ def _blank_rows(file: Path, manifest: VectorManifest | None) -> Sequence[Sequenc
 
 
 def spooled(
-    documents: "Encoder", batches: Iterable[Batch], near: Path, total: int | None
+    documents: "Encoder", batches: Iterable[RecordBatch], near: Path, total: int | None
 ) -> ParquetRows:
     """Encode batches window by window into a nameless file on the disk of the index ``near``."""
     place = next((folder for folder in real_path(near).parents if folder.is_dir()), None)
-    with working("index", total) as advance:
+    with stage("index", total) as advance:
         spool = cast(BinaryIO, tempfile.TemporaryFile(dir=place))
         with open_sink(spool, ".parquet", documents.width) as sink:
             report = embed_stream(documents, batches, sink, progress=advance)
@@ -225,7 +225,7 @@ def spooled(
     return ParquetRows({Path("the rows"): spool})
 
 
-def _passage_batches(file: str, passages: Iterator[Passage]) -> Iterator[Batch]:
+def _passage_batches(file: str, passages: Iterator[Passage]) -> Iterator[RecordBatch]:
     """Yield batches of passages with their ids and columns."""
     given = dict[str, int]()
     while held := list(itertools.islice(passages, BATCH)):

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from promptcli.errors import UsageError
 from promptcli.index.rows import Hit, RowNumbers
 from promptcli.index.vector_index import VectorIndex
-from promptcli.notes import Advance, working
+from promptcli.notes import Advance, stage
 
 #: Neighbours fetched at first; rows that have more are searched for again, for ``_MORE`` times the
 #: number.
@@ -46,7 +46,7 @@ def dups(index: VectorIndex, threshold: float) -> list[list[Hit]]:
         label = _first_copies(index, rows)
         asked = rows[label[rows] == rows]
     links: list[tuple[RowNumbers, RowNumbers]] = []
-    with working("dups", len(rows)) as advance:
+    with stage("dups", len(rows)) as advance:
         advance(len(rows) - len(asked))
         for near, others in _neighbours(index, asked, threshold, advance):
             links.append((near, others))

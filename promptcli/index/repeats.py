@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from promptcli.data.dialect import ID, TEXT
-from promptcli.data.rows import Batch
+from promptcli.data.rows import RecordBatch
 from promptcli.errors import UsageError, counted
 from promptcli.index.rows import Ids, Rows
 from promptcli.index.vector_index import VectorIndex
@@ -32,7 +32,7 @@ class Repeats:
         self._rows = self._found = 0
         self._example = ""
 
-    def checked(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+    def checked(self, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         """Yield batches of sentences.
 
         Once one repeats a text, the others are only counted, and all are refused.

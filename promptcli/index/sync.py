@@ -17,7 +17,7 @@ import pyarrow as pa
 from promptcli.data.dialect import CELLS, ID, NONE, TEXT, ColumnChoice, split_columns
 from promptcli.data.files import skipped_files, state_of
 from promptcli.data.given import check_arguments, is_unicode
-from promptcli.data.rows import BATCH, Batch, Cells, cells_array
+from promptcli.data.rows import BATCH, Cells, RecordBatch, cells_array
 from promptcli.data.vectors import readable
 from promptcli.embedding.passages import AUTO, LINES
 from promptcli.embedding.splitting import PART, Splitter
@@ -332,7 +332,7 @@ def _check_going(before: dict[Row, int], rows: dict[Row, None], folder: Path) ->
         )
 
 
-def _batches(rows: Sequence[Row]) -> Iterator[Batch]:
+def _batches(rows: Sequence[Row]) -> Iterator[RecordBatch]:
     for start in range(0, len(rows), BATCH):
         ids, texts, cells = zip(*rows[start : start + BATCH], strict=True)
         columns = {

@@ -40,7 +40,7 @@ from promptcli.models.loading import open_model
 from promptcli.models.registry import Registry
 from promptcli.models.saving import save_encoder
 from promptcli.models.sentence_transformers_format import PROBES
-from promptcli.notes import is_offline, is_shown, note, without_network
+from promptcli.notes import bars_shown, is_offline, note, without_network
 from promptcli.storage.files import temporary_folder
 
 #: The files that promptcli writes to a repository: JSON, text and safetensors. It never fetches or
@@ -228,7 +228,7 @@ def _check_repo(repo: str, action: str) -> None:
 @contextlib.contextmanager
 def _asking(api: HfApi, repo: str) -> Iterator[None]:
     """Turn the client's exceptions into one line; its progress bars are drawn only if ours are."""
-    quiet = not is_shown() and not are_progress_bars_disabled()
+    quiet = not bars_shown() and not are_progress_bars_disabled()
     # it warns of a push that changes nothing
     logging.getLogger("huggingface_hub.hf_api").setLevel(logging.ERROR)
     try:

@@ -17,7 +17,7 @@ from promptcli.backbones.vocabulary import SPECIALS, UNK, Vocabulary, token_dtyp
 from promptcli.data.dialect import ColumnChoice
 from promptcli.data.rows import open_rows
 from promptcli.errors import UsageError, one_line
-from promptcli.notes import working
+from promptcli.notes import stage
 from promptcli.storage.files import atomic_path
 
 _LINES = 20_000  # tokenised at a time
@@ -123,7 +123,7 @@ def _long_enough(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
 def make_vocabulary(folder: Path, files: Sequence[CorpusFile], size: int) -> Vocabulary:
     """Return the run's vocabulary, trained on all lines unless it exists."""
     if not (folder / "vocab.txt").is_file():
-        with working("vocabulary", None) as advance:
+        with stage("vocabulary", None) as advance:
 
             def lines() -> Iterator[str]:
                 for line in itertools.chain.from_iterable(file.lines() for file in files):
@@ -150,7 +150,7 @@ def make_corpus(
         ends: list[np.ndarray] = []
         total = lines = unrelated_from = 0
         path = atomic_path(folder / "tokens.bin")
-        with working("tokenise", None) as advance, path as temporary, temporary.open("wb") as out:
+        with stage("tokenise", None) as advance, path as temporary, temporary.open("wb") as out:
             for file in sorted(files, key=lambda file: file.unrelated):
                 texts = file.lines()
                 while lot := tuple(itertools.islice(texts, _LINES)):

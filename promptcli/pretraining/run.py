@@ -17,7 +17,7 @@ from promptcli import __version__
 from promptcli.backbones.devices import choose_device
 from promptcli.backbones.vocabulary import save_tokenizer
 from promptcli.errors import UsageError
-from promptcli.notes import note, working
+from promptcli.notes import note, stage
 from promptcli.pretraining.batches import LONGEST_LINE, read_templates
 from promptcli.pretraining.corpus import Corpus, CorpusFile, make_corpus, make_vocabulary
 from promptcli.pretraining.plan import BAGS, Plan
@@ -62,7 +62,7 @@ class PretrainingRun:
         if self.start:
             self.start.load(trainer.parameters)
         try:
-            with working("pretrain", self.plan.tokens) as advance:
+            with stage("pretrain", self.plan.tokens) as advance:
                 position = trainer.train(corpus, work / "state.safetensors", log, advance)
         except KeyboardInterrupt as stopped:
             stopped.args = ("`resume` continues the run from its last checkpoint",)
@@ -105,7 +105,7 @@ class PretrainingRun:
             note(f"{short:,} lines have fewer than 4 tokens{unused}")
         if self.start:
             return corpus, None
-        with working("start vectors", None):
+        with stage("start vectors", None):
             return corpus, make_start(work, corpus, self.plan)
 
     def _finish(self, trainer: Trainer, position: Position, command: str) -> dict[str, object]:

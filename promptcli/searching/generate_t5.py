@@ -18,7 +18,7 @@ from promptcli.backbones.tokenizer import PieceTokenizer
 from promptcli.data.dialect import DEFINITIONS
 from promptcli.data.sources import read_examples
 from promptcli.errors import UsageError
-from promptcli.notes import Advance, working
+from promptcli.notes import Advance, stage
 from promptcli.recipe import MASK, SLOT
 
 _LONGEST = 20  # tokens that T5 writes, its start and the sentinels included (LM-BFF)
@@ -96,7 +96,7 @@ def generate_templates(t5: T5, definitions: Sequence[Definition], *, beam: int) 
     if not definitions:
         raise UsageError("no (word, definition) pairs to generate templates from")
     by_form: list[list[str]] = []
-    with working("generate", len(FORMS) * (_LONGEST - 2)) as advance:
+    with stage("generate", len(FORMS) * (_LONGEST - 2)) as advance:
         for sentence_first in FORMS:
             examples = t5.read([_input(t5, sentence_first, pair) for pair in definitions])
             finished = _search(t5, examples, beam, advance)

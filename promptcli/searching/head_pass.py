@@ -22,7 +22,7 @@ from promptcli.encoder.batching import make_batch, plan_batches
 from promptcli.encoder.context import BuildContext
 from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.pooling import STATES, States
-from promptcli.notes import working
+from promptcli.notes import stage
 
 #: pairs whose tokens are multiplied at a time; bounds memory, changes no figure
 _PAIRS_AT_ONCE = 64
@@ -60,7 +60,7 @@ def head_cosines(
     rows = encoder.inputs(sentences).rows
     work = _Pass(encoder, states, pairs, len(rows))
     lengths = np.array([len(row) for row in rows], np.int64)
-    with working("ditto-search", len(rows)) as advance, torch.inference_mode():
+    with stage("ditto-search", len(rows)) as advance, torch.inference_mode():
         for planned in plan_batches(lengths):
             # the last batch may repeat its rows
             _, first_places = np.unique(planned, return_index=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from promptcli.evaluation import statistics
-from promptcli.notes import working
+from promptcli.notes import stage
 from promptcli.searching.search import Ranked
 from promptcli.searching.template_scorer import TemplateScorer
 
@@ -107,7 +107,7 @@ def race(
     sizes = [*(rung.candidates for rung in rungs[1:]), finalists]
     seen: dict[str, NDArray[np.float64]] = {template: np.empty(0) for template in alive}
     done = 0
-    with working("race", planned_pairs(rungs, len(alive), scorer.size, finalists)) as advance:
+    with stage("race", planned_pairs(rungs, len(alive), scorer.size, finalists)) as advance:
         for rung, keep in zip(rungs, sizes, strict=False):
             added = order[done : rung.pairs]
             gold = scorer.gold[order[: rung.pairs]]

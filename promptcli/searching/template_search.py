@@ -23,7 +23,7 @@ from promptcli.errors import UsageError, counted, unknown
 from promptcli.evaluation.evaluator import evaluate
 from promptcli.models.loading import home_folder
 from promptcli.named_templates import templates_folder
-from promptcli.notes import note, working
+from promptcli.notes import note, stage
 from promptcli.recipe import MASK, RECIPES, SLOT, Recipe, last_part
 from promptcli.searching.generate_t5 import (
     Definition,
@@ -168,7 +168,7 @@ def search_templates(
     if mode == "greedy":
         space = greedy_space()
         count = len(space.relations) + len(space.prefixes)
-        with working(f"search {backbone.name}", count * scorer.size) as advance:
+        with stage(f"search {backbone.name}", count * scorer.size) as advance:
             stages, compared = search_greedily(
                 lambda texts, stage: scorer.score(texts, stage, advance), space
             )

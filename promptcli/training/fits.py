@@ -26,7 +26,7 @@ from promptcli.encoder.transforms.principal_axes import (
 from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import check_rankable, distinct_sentences, rows_of
-from promptcli.notes import working
+from promptcli.notes import stage
 from promptcli.recipe import Recipe, split_spec
 
 #: axes removed at the top, at most a quarter of them
@@ -111,7 +111,7 @@ def fit_recipe(
     provenance: dict[str, Any] = {"fitted_on": {"source": source, "sentences": len(texts)}}
     work = sum(_PASSES.get(name, 1) for name, _ in planned) * len(texts)
     tensors: dict[str, Tensor] = {}
-    with working(
+    with stage(
         "fit", work + (0 if choose_by is None else len(distinct_sentences([choose_by])))
     ) as advance:
         for name, before in planned:

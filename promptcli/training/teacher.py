@@ -22,7 +22,7 @@ from promptcli.encoder.encoder import Encoder
 from promptcli.encoder.encoding import encode_windows
 from promptcli.errors import UsageError
 from promptcli.models.loading import open_model
-from promptcli.notes import note, working
+from promptcli.notes import note, stage
 from promptcli.storage.files import atomic_path, sha256
 
 PART = 32_768  # sentences of a part
@@ -83,7 +83,7 @@ class EncodedVectors(SentenceVectors):
         windows = (sentences[start : start + PART] for start in missing)
         if missing:
             folder.mkdir(exist_ok=True)
-            with working(f"encode by {self.name}", len(sentences)) as advance:
+            with stage(f"encode by {self.name}", len(sentences)) as advance:
                 advance(
                     len(sentences) - sum(len(sentences[start : start + PART]) for start in missing)
                 )
@@ -183,7 +183,7 @@ def mined(
     guide_encoded = encoded
     if guide is not vectors:
         guide_encoded = unit(guide.encode(candidates)).T
-    with working("mine", len(rows)) as advance:
+    with stage("mine", len(rows)) as advance:
         for start in range(0, len(rows), _ROWS):
             block = rows[start : start + _ROWS]
             lines = np.arange(len(block))

@@ -63,7 +63,7 @@ class TokenizedView:
 
 
 class TrainableEncoder(nn.Module):
-    """The numbers of prompt and pooling, the head, and the backbone if the method tunes it.
+    """The learned parts of prompt and pooling, the head, and the backbone if the method tunes it.
 
     Frozen or not, the backbone, in float32, is in train mode while learning: dropout makes the
     second view. ``models`` are the vectors of models that settings name, e.g. a teacher, by

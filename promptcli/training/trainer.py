@@ -30,7 +30,7 @@ from promptcli.encoder.encoder import TUNED, Encoder
 from promptcli.encoder.streams import prefetch
 from promptcli.errors import OutOfMemoryError, PromptcliError, UsageError
 from promptcli.evaluation.evaluator import spearman_on
-from promptcli.notes import Advance, describe, note, working
+from promptcli.notes import Advance, describe, note, stage
 from promptcli.storage.files import atomic_path
 from promptcli.storage.runs import Position, load_state, read_log, save_state, truncate_log
 from promptcli.storage.tensors import load_tensors, save_tensors
@@ -225,7 +225,7 @@ class Trainer:
         state = folder / "state.safetensors"
         position = self._begin_or_resume(state)
         losses = LateFigures(self._record_loss)  # on a GPU read a step later: it need not wait
-        with working(f"train {self.learner.method.name}", self.steps) as self._advance:
+        with stage(f"train {self.learner.method.name}", self.steps) as self._advance:
             self._advance(position.step)
             began = time.perf_counter()
             # another thread tokenises the next step's examples while this one computes

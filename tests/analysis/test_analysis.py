@@ -34,7 +34,7 @@ from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.batching import make_batch
 from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import UsageError
-from promptcli.notes import showing
+from promptcli.notes import stages_shown
 from promptcli.recipe import Recipe
 from tests.reference.plain import TEMPLATES, Plain, period, tfidf_weights
 from tests.tiny import SENTENCES
@@ -42,7 +42,7 @@ from tests.tiny import SENTENCES
 
 def hearing(steps):
     """Collect the steps of what is done in the block."""
-    return showing(lambda *_: contextlib.nullcontext(steps.append))
+    return stages_shown(lambda *_: contextlib.nullcontext(steps.append))
 
 
 def dot(one, other):

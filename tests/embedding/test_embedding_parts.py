@@ -24,7 +24,7 @@ from promptcli.encoder.encoder import build_encoder
 from promptcli.errors import CheckFailedError, PromptcliError, UsageError
 from promptcli.models import loading
 from promptcli.models.entries import Entry
-from promptcli.notes import showing
+from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES
 from tests.embed_fakes import FakeEncoder, vector
 from tests.embed_running import contents
@@ -261,7 +261,10 @@ def interrupting(name, steps):
 def test_complete_parts_survive_the_end_of_the_run(tmp_path, texts, end, error, message):
     embed(tmp_path / "here", texts)
     wanted = contents(tmp_path / "here")
-    with pytest.raises(error, match=message), showing(interrupting if end == "interrupt" else None):
+    with (
+        pytest.raises(error, match=message),
+        stages_shown(interrupting if end == "interrupt" else None),
+    ):
         embed(tmp_path / "out", texts, model=end, workers=2)
     assert contents(tmp_path / "out").items() < wanted.items()
     assert embed(tmp_path / "out", texts).finished and contents(tmp_path / "out") == wanted

@@ -22,7 +22,7 @@ from promptcli.errors import UsageError
 from promptcli.evaluation import statistics
 from promptcli.models.loading import open_model
 from promptcli.models.registry import Entry, Registry
-from promptcli.notes import showing
+from promptcli.notes import stages_shown
 from promptcli.recipe import Recipe
 from promptcli.training.fits import CANDIDATES, fit_recipe
 from tests.reference import plain
@@ -158,7 +158,7 @@ def test_the_best_candidate_is_chosen(best, tiny_backbone):
     backbone, name = tiny_backbone("bert"), best.partition(":")[0]
     done = []
     task = graded(backbone, best)
-    with showing(lambda name, steps: nullcontext(done.append)):
+    with stages_shown(lambda name, steps: nullcontext(done.append)):
         made = fit_recipe(Recipe(transforms=(name,)), MANY, choose_by=task, backbone=backbone)
     selected = made.provenance["selected_on"]
     values = [row["value"] for row in selected["candidates"]]

@@ -17,7 +17,7 @@ from promptcli.evaluation.evaluator import (
     evaluate,
 )
 from promptcli.evaluation.scores import AccuracyScore, Label, SpearmanScore, recipe_name
-from promptcli.notes import showing
+from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES, Recipe
 from tests.letters import LETTERS, LetterEncoder, count_letters
 
@@ -71,7 +71,7 @@ def test_each_distinct_sentence_is_encoded_once_over_all_tasks(calls):
     shared = pairs(20, 1)
     tasks = [task("STS12", x=shared), task("STS13", x=shared, y=pairs(5, 3))]
     seen = []
-    with showing(
+    with stages_shown(
         lambda name, steps: nullcontext(seen.append if name == "encode" else lambda done: None)
     ):
         evaluate([LetterEncoder(), LetterEncoder(2)], tasks)

@@ -27,7 +27,7 @@ from promptcli.evaluation.classifier import (
     official,
 )
 from promptcli.models.registry import Entry, Registry
-from promptcli.notes import showing
+from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES
 from tests.reference import senteval_classifier as plain
 from tests.senteval import BAD, sentences, write_transfer
@@ -237,7 +237,7 @@ def test_the_three_ways_are_the_plain_ones():
     setting = ClassifierSetting(SMALL, 2, seed=5)
     features, labels = points(75)
     done = []
-    with showing(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
+    with stages_shown(lambda name, steps: nullcontext(lambda share: done.append(share / steps))):
         found = nested({"all": (features, labels)}, setting)
     # whatever the seed, as in SentEval
     drawn = functools.partial(classifier.stratified_folds, folds=SMALL.folds, seed=1111)

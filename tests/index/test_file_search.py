@@ -8,7 +8,7 @@ import pytest
 import promptcli as pc
 from promptcli.errors import NotFoundError, PromptcliError, UsageError
 from promptcli.index import file_search
-from promptcli.notes import showing
+from promptcli.notes import stages_shown
 from tests.index.test_sync import LINES
 
 
@@ -55,7 +55,7 @@ def test_the_nearest_lines_are_those_of_all_cosines(window, folder, monkeypatch)
 def test_progress_counts_the_lines_as_they_are_encoded(folder, monkeypatch):
     monkeypatch.setattr(file_search, "_WINDOW", 2)
     done = []
-    with showing(lambda name, steps: contextlib.nullcontext(done.append)):
+    with stages_shown(lambda name, steps: contextlib.nullcontext(done.append)):
         pc.search("A sleeping cat", [folder], model="static-avg", rows="lines")
     assert sum(done) == 7 and len(done) >= 4
 

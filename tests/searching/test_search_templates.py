@@ -18,7 +18,7 @@ from promptcli.encoder.prompts.template import check_template
 from promptcli.errors import NotFoundError, UsageError
 from promptcli.evaluation import statistics
 from promptcli.evaluation.evaluator import evaluate
-from promptcli.notes import showing
+from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.searching import racing, template_scorer, template_search
 from promptcli.searching.search import Ranked
@@ -197,7 +197,7 @@ def test_a_race_finds_the_winner_in_every_order_at_a_bounded_cost(seed):
 )
 def test_a_race_accounts_for_every_pair_and_ends_on_all(number, size):
     table, done = Table(number, size), []
-    with showing(lambda name, steps: contextlib.nullcontext(done.append)):
+    with stages_shown(lambda name, steps: contextlib.nullcontext(done.append)):
         result = table.run([*table.templates, table.templates[0]])
     assert sum(done) == table.pairs == racing.planned_pairs(result.rungs, number, size, 10)
     sizes = [rung.pairs for rung in result.rungs]

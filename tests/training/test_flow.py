@@ -12,7 +12,7 @@ import torch
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.transforms.flow import ActNorm, FlowStep, Glow
 from promptcli.errors import UsageError
-from promptcli.notes import showing
+from promptcli.notes import stages_shown
 from promptcli.recipe import RECIPES, Recipe
 from promptcli.training.fits import fit_flow, fit_recipe
 from tests.reference import flow as plain
@@ -144,7 +144,7 @@ def test_the_recipe_is_first_last_average_and_flow(tiny_backbone):
     assert RECIPES["flow"] == Recipe(pooling="first-last/avg", transforms=("flow",))
     backbone = tiny_backbone("bert")
     done = []
-    with showing(lambda name, steps: nullcontext(done.append)):
+    with stages_shown(lambda name, steps: nullcontext(done.append)):
         fitted = fit_recipe(RECIPES["flow"], MANY, backbone=backbone)
     assert sum(done) == 2 * len(MANY)  # one pass of encoding, one of learning
     vectors = build_encoder(Recipe(), backbone=backbone).encode(SENTENCES)

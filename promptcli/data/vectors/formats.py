@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from promptcli.data.dialect import CELLS
 from promptcli.data.files import read_lines
-from promptcli.data.rows import Batch, id_text, open_parquet, read_batches, values_of
+from promptcli.data.rows import RecordBatch, id_text, open_parquet, read_batches, values_of
 from promptcli.errors import CheckFailedError, UsageError
 from promptcli.extensions import Table
 
@@ -42,7 +42,7 @@ _SPARSE = 4
 class Sink:
     """Takes the rows of a vector file in order."""
 
-    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+    def write(self, batch: RecordBatch, vectors: NDArray[Any]) -> None:
         """Append one window: ``vectors`` (n, d), of the rows of ``batch``, float32 unless
         quantized.
         """
@@ -139,7 +139,7 @@ class _NpySink(Sink):
         np.lib.format.write_array_header_1_0(header, fields)
         self._file.write(header.getvalue())
 
-    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+    def write(self, batch: RecordBatch, vectors: NDArray[Any]) -> None:
         self._dtype = vectors.dtype.newbyteorder("<")
         self._width = vectors.shape[1]
         self._file.write(np.ascontiguousarray(vectors, dtype=self._dtype).data)
@@ -188,7 +188,7 @@ class _JsonlSink(Sink):
     def __init__(self, file: BinaryIO, width: int) -> None:
         self._file = file
 
-    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+    def write(self, batch: RecordBatch, vectors: NDArray[Any]) -> None:
         columns = batch.select(["id", "text"])
         for start in range(0, len(batch), _JSON_ROWS):
             heads = (
@@ -417,7 +417,7 @@ class ParquetSink(Sink):
         self.about: str | None = None  #: metadata of the file; may be set until it is closed
         self._writer: Any = None
 
-    def write(self, batch: Batch, vectors: NDArray[Any]) -> None:
+    def write(self, batch: RecordBatch, vectors: NDArray[Any]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -35,7 +35,9 @@ class Variant:
     head: str | None = (
         "tanh"  #: projection while training (``tanh``, ``mlm``); None: the vectors themselves
     )
-    denoise_at_test: str = "none"  #: place of h - h_hat in the kept head's encoder, or ``none``
+    #: Where h - h_hat is taken in the encoder that keeps the head: before it (``hidden``), after it
+    #: (``head``), or nowhere (``none``).
+    denoising_place: str = "none"
     pooling: str | None = None  #: of the sentence vector, if it differs from the method's
 
     def prompts(self, settings: TrainingSettings) -> Views:
@@ -168,7 +170,7 @@ class Method:
         denoise = "none"
         kept = keeps_head(settings) and variant.head is not None
         if kept and isinstance(settings, DenoisingSettings) and settings.denoising:
-            denoise = variant.denoise_at_test
+            denoise = variant.denoising_place
             if denoise != "none" and isinstance(settings, MovedBiasSettings):
                 denoise = settings.denoise(denoise)
         return Recipe(

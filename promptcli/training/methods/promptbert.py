@@ -57,8 +57,8 @@ SUPERVISED = replace(
     UNSUPERVISED,
     source="PromptBERT, supervised: one template, hard negatives, denoised at test too",
     variants={
-        "*": Variant((_OF, _OF), head="mlm", denoise_at_test="head"),
-        **dict.fromkeys(_ROBERTA, Variant((_THIS, _THIS), head="tanh", denoise_at_test="hidden")),
+        "*": Variant((_OF, _OF), head="mlm", denoising_place="head"),
+        **dict.fromkeys(_ROBERTA, Variant((_THIS, _THIS), head="tanh", denoising_place="hidden")),
     },
     plain_transfer=True,
     small=SupervisedPromptBERTSettings(

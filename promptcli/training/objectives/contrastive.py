@@ -20,6 +20,7 @@ from promptcli.encoder.denoising import bias_batch, padded_blank
 from promptcli.encoder.prompts.template import Template
 from promptcli.errors import UsageError
 from promptcli.recipe import SLOT
+from promptcli.training.methods.cotbert import CoTBERTSettings
 from promptcli.training.methods.csesfp import CSESFPSettings
 from promptcli.training.methods.rankcse import RankCSESettings
 from promptcli.training.methods.training_settings import (
@@ -39,6 +40,10 @@ class Contrastive(Objective[Settings]):
 
     z1 and z2 are one sentence under two dropout masks (and two templates, if the method has
     them), or the two sentences of a pair.
+
+    A batch passes through four methods, of which a paper's objective overrides those in which it
+    differs: ``sides`` chooses the texts and their templates, ``views`` encodes them to z1, z2 and
+    z3, ..., ``loss`` adds the losses of all widths, and ``contrast`` is the formula at one width.
     """
 
     layouts: ClassVar[tuple[tuple[str, ...], ...]] = (TRIPLETS, PAIRS, SENTENCES)
@@ -48,9 +53,8 @@ class Contrastive(Objective[Settings]):
     ) -> None:
         super().__init__(settings, encoder, generator)
         self._denoised = isinstance(settings, DenoisingSettings) and settings.denoising
-        # training subtracts where the kept head's encoder does: head(h) - head(h_hat), else
-        # head(h - h_hat)
-        self._after_head = encoder.variant.denoise_at_test == "head"
+        # as the encoder that keeps the head does: head(h) - head(h_hat), else head(h - h_hat)
+        self._after_head = encoder.variant.denoising_place == "head"
         raw_positions = (
             isinstance(settings, MovedBiasSettings) and settings.bias_positions == "code"
         )
@@ -59,10 +63,9 @@ class Contrastive(Objective[Settings]):
     def views(
         self, encoder: TrainableEncoder, sides: Sequence[TokenizedView], columns: Columns
     ) -> tuple[Tensor, ...]:
-        """Return z1, z2 and, with hard negatives or a third view, z3, ..., each (n, d) float32,
-        from the head.
+        """Return z1, z2 and, with hard negatives or a third view, z3, ..., each (n, d) float32.
 
-        There is a view for each column of hard negatives; its rows without one are 0.
+        h_hat is subtracted if the method denoises, before the head or after it.
         """
         hidden = encoder.hidden(sides)
         if self._denoised and not self._after_head:
@@ -70,12 +73,15 @@ class Contrastive(Objective[Settings]):
         vectors = encoder.project(hidden)
         if self._denoised and self._after_head:
             vectors = vectors - encoder.project(encoder.bias(sides, self.blank))
-        return self.split(vectors, sides, columns)
+        return self.one_per_side(vectors, sides, columns)
 
-    def split(
+    def one_per_side(
         self, vectors: Tensor, sides: Sequence[TokenizedView], columns: Columns
     ) -> tuple[Tensor, ...]:
-        """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..."""
+        """Return the vectors of all sides, (sum n, d), as z1, z2, z3, ..., each (n, d).
+
+        In a column of hard negatives a row without one gets the vector 0.
+        """
         views = list(torch.split(vectors, [len(side.rows) for side in sides]))
         zeros = torch.zeros_like(views[0])
         for number, texts in enumerate(columns[2:], 2):
@@ -195,7 +201,7 @@ def equal_sentences(
     return to_device(np.concatenate(masks, axis=1), device)
 
 
-class NegativeView(Contrastive[ContrastiveSettings]):
+class NegativeView(Contrastive[CoTBERTSettings]):
     """Two views that mean the sentence and one that does not (CoT-BERT).
 
     From each the bias is subtracted: its template with [PAD] in the sentence's place.
@@ -204,7 +210,7 @@ class NegativeView(Contrastive[ContrastiveSettings]):
     layouts = (SENTENCES,)
 
     def __init__(
-        self, settings: ContrastiveSettings, encoder: TrainableEncoder, generator: torch.Generator
+        self, settings: CoTBERTSettings, encoder: TrainableEncoder, generator: torch.Generator
     ) -> None:
         super().__init__(settings, encoder, generator)
         self.blank = padded_blank
@@ -222,7 +228,7 @@ class NegativeView(Contrastive[ContrastiveSettings]):
         if self.settings.mask_duplicates:
             same = equal_sentences(columns, views[0].device)
         n = len(columns[0])
-        group = getattr(self.settings, "negatives_within", 0) or n
+        group = self.settings.negatives_within or n
         losses = []
         for start in range(0, n, group):
             rows = slice(start, start + group)
