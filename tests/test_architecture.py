@@ -55,6 +55,7 @@ DOORS = {
     "sacremoses": ("data",),
     "starlette": ("serving",),
     "uvicorn": ("serving",),
+    "prometheus_client": ("serving",),
     "fsspec": ("data",),
     "sklearn": ("encoder",),
 }

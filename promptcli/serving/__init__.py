@@ -51,7 +51,7 @@ def serve(
         NotFoundError: A model or an index does not exist.
         PromptcliError: The address cannot be listened on, or a second signal ended it.
     """
-    require("starlette", "uvicorn", extra="serve")
+    require("starlette", "uvicorn", "prometheus_client", extra="serve")
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise UsageError("the API key must be ASCII characters without spaces")
     names = [real_path(Path(folder)).name for folder in indexes]

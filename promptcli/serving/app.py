@@ -8,6 +8,7 @@ import functools
 import hashlib
 import hmac
 import re
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -61,6 +63,10 @@ _HEADERS = {
 _POLICY = "default-src 'none'; frame-ancestors 'none'"
 #: Paths that need no key: they show at most the names of models and indexes.
 _OPEN = ("/", "/health")
+#: Paths that are answered however busy the server is.
+_ALWAYS = (*_OPEN, "/metrics")
+#: The status of a request that gets no answer: its client has gone, or the server has stopped.
+_LEFT = 499
 PAGE = Path(__file__).with_name("page.html")
 
 
@@ -295,6 +301,11 @@ async def health(service: Service, request: Request) -> Response:
     return answer({"status": "ok", **names, **work})
 
 
+async def metrics(service: Service, request: Request) -> Response:
+    """Answer ``GET /metrics``; the requests in work include this one."""
+    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
 async def page(service: Service, request: Request) -> Response:
     """Answer ``GET /``."""
     text, policy = _page()
@@ -321,6 +332,7 @@ def _page() -> tuple[str, str]:
 ROUTES: dict[tuple[str, str], Handler] = {
     ("GET", "/"): page,
     ("GET", "/health"): health,
+    ("GET", "/metrics"): metrics,
     ("GET", "/v1/models"): models,
     ("POST", "/v1/embeddings"): embeddings,
     ("POST", "/search"): search,
@@ -330,7 +342,7 @@ ROUTES: dict[tuple[str, str], Handler] = {
 _STATUSES: dict[type[Exception], int] = {
     NotFoundError: 404,
     UsageError: 400,
-    ClientDisconnect: 499,  # nobody receives it
+    ClientDisconnect: _LEFT,  # nobody receives it
     Exception: 500,
 }
 
@@ -373,9 +385,20 @@ async def _error(request: Request, error: Exception) -> Response:
     )
 
 
+def _counted_as(scope: Scope) -> str:
+    """Return the path under which a request is counted.
+
+    All that are not served are one: a scanner would make thousands.
+    """
+    served = {path for _, path in ROUTES}
+    if scope["path"] in served:
+        return str(scope["path"])
+    return "other"
+
+
 class _Guard:
-    """Checks the key and the number of requests, adds headers, sends answers in pieces, and logs
-    failures.
+    """Checks the key and the number of requests, adds headers, sends answers in pieces, counts, and
+    logs failures.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -387,8 +410,13 @@ class _Guard:
             await self._app(scope, receive, send)
             return
 
+        status = _LEFT
+        began = time.perf_counter()
+
         async def sending(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
                 headers.setdefault("Content-Security-Policy", _POLICY)
@@ -417,6 +445,8 @@ class _Guard:
         finally:
             self._service.in_work -= 1
             self._service.held -= scope.pop(HELD, 0)
+            seconds = time.perf_counter() - began
+            self._service.metrics.count_request(_counted_as(scope), status, seconds)
 
     def _refusal(self, scope: Scope) -> RequestError | None:
         if scope["path"] in _OPEN:
@@ -426,7 +456,8 @@ class _Guard:
         if wanted is not None and not hmac.compare_digest(given.encode(), wanted):
             message = "wrong or missing API key; send Authorization: Bearer KEY"
             return RequestError(401, message, headers={"WWW-Authenticate": "Bearer"})
-        if self._service.in_work > self._service.most_requests:
+        busy = self._service.in_work > self._service.most_requests
+        if busy and scope["path"] not in _ALWAYS:
             message = "the server is busy; try again"
             return RequestError(
                 429, message, code="too_many_requests", headers={"Retry-After": "1"}

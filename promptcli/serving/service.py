@@ -26,6 +26,7 @@ from promptcli.index.sentence_index import SentenceIndex
 from promptcli.index.stored import Stamp
 from promptcli.notes import warn
 from promptcli.recipe import ROLES
+from promptcli.serving.metrics import Metrics
 from promptcli.serving.settings import ServeSettings
 from promptcli.serving.worker import Worker
 
@@ -87,8 +88,9 @@ class Batcher:
     a short one.
     """
 
-    def __init__(self, settings: ServeSettings) -> None:
+    def __init__(self, settings: ServeSettings, metrics: Metrics) -> None:
         self._settings = settings
+        self._metrics = metrics
         self._queue: asyncio.Queue[_Job] = asyncio.Queue()
         self._thread = Worker()
         self._running: asyncio.Task[None] | None = None  #: lives while texts wait
@@ -137,6 +139,7 @@ class Batcher:
                 return error
             _fail(jobs[0], error)
             return None
+        self._metrics.count_sentences(len(texts), int(np.count_nonzero(encoded.truncated)))
         _hand_out(encoded, jobs)
         return None
 
@@ -221,7 +224,16 @@ class Service:
         self._refused: dict[
             str, Stamp | None
         ] = {}  #: stamps of indexes that could not be read anew
-        self.batcher = Batcher(self.settings)
+        self.metrics = Metrics()
+        self.batcher = Batcher(self.settings, self.metrics)
+        self.metrics.watch(
+            "requests_in_work", "Requests that wait for their answer.", lambda: self.in_work
+        )
+        self.metrics.watch(
+            "waiting_sentences",
+            "Sentences that wait to be encoded.",
+            lambda: self.batcher.waiting,
+        )
         # FAISS keeps the number of threads for each thread that calls it
         prepare = None
         if threads is not None:

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("starlette", reason="serve needs starlette: pip install '.[serve]'")
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 
@@ -257,6 +258,50 @@ def test_health(client):
         "requests": 1,
         "waiting_texts": 0,
     }
+
+
+def values_of(text):
+    """The samples of Prometheus' own reader: name and labels -> value."""
+    samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            samples[(sample.name, *sample.labels.values())] = sample.value
+    return samples
+
+
+def test_metrics_count_what_was_asked_and_encoded(client, encoder):
+    long = "word " * (encoder.max_length + 1)
+    client.post("/v1/embeddings", json={"model": "tiny", "input": [*SENTENCES[:3], long]})
+    client.post("/v1/embeddings", json={"model": "none", "input": "x"})
+    client.get("/wp-login.php")
+    client.get("/.env")
+    response = client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    values = values_of(response.text)
+    assert values["promptcli_requests_total", "/v1/embeddings", "200"] == 1
+    assert values["promptcli_requests_total", "/v1/embeddings", "404"] == 1
+    assert values["promptcli_requests_total", "other", "404"] == 2
+    assert values["promptcli_request_seconds_count", "/v1/embeddings"] == 2
+    assert values["promptcli_request_seconds_bucket", "+Inf", "/v1/embeddings"] == 2
+    assert values[("promptcli_sentences_total",)] == 4
+    assert values[("promptcli_truncated_sentences_total",)] == 1
+    assert values[("promptcli_waiting_sentences",)] == 0
+    assert values[("promptcli_requests_in_work",)] == 1, "this one"
+
+
+def test_the_servers_of_a_process_count_apart(client, served):
+    client.post("/similarity", json={"a": "x", "b": "y"})
+    with opened(Service(*served)) as another:
+        values = values_of(another.get("/metrics").text)
+    assert values[("promptcli_sentences_total",)] == 0
+
+
+def test_metrics_need_the_key(served):
+    with opened(Service(*served, key="secret")) as client:
+        error(client.get("/metrics"), 401)
+        given = {"Authorization": "Bearer secret"}
+        values = values_of(client.get("/metrics", headers=given).text)
+    assert values["promptcli_requests_total", "/metrics", "401"] == 1
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_its_policy_allows_its_own_style_and_script_only(
@@ -705,12 +750,17 @@ def test_too_many_requests_in_work_are_429(served):
             first = posted(client, "x")
             await until_waiting(service, 1)
             refused, health = await client.get("/v1/models"), await client.get("/health")
+            metrics = await client.get("/metrics")
             go()
-            return refused, health, await first
+            return refused, metrics, health, await first
 
     refused, *answers = asyncio.run(ask())
     assert error(refused, 429)["code"] == "too_many_requests"
-    assert [response.status_code for response in answers] == [200, 200]
+    assert [response.status_code for response in answers] == [200, 200, 200]
+    values = values_of(answers[0].text)
+    assert values[("promptcli_waiting_sentences",)] == 1, "those of the first"
+    assert values[("promptcli_requests_in_work",)] == 2
+    assert values["promptcli_requests_total", "/v1/models", "429"] == 1
 
 
 def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
@@ -757,6 +807,9 @@ def test_a_client_that_leaves_costs_nothing_more(served, monkeypatch):
     monkeypatch.setattr(Encoder, "encode_report", keep)
     assert asyncio.run(ask()) == 200 and encoded == ["held", "stays"]
     assert service.in_work == 0
+    values = values_of(service.metrics.text().decode())
+    assert values["promptcli_requests_total", "/v1/embeddings", "499"] == 1
+    assert values[("promptcli_sentences_total",)] == 2
 
 
 def test_a_search_whose_client_has_left_ends_at_its_next_comparison(served):
