@@ -18,6 +18,8 @@ class LetterEncoder:
         self.recipe, self.power, self.fingerprint = recipe, power, f"letters-{power}"
         self.backbone, self.tensors = SimpleNamespace(name=recipe.backbone, dtype="float32"), dict
         self.input_key, self.members = (), []
+        self.provenance = {"backbone": recipe.backbone, "dtype": "float32"}
+        self.device, self.leading = SimpleNamespace(type="cpu"), SimpleNamespace()
 
     def in_role(self, role, *, report=False):
         return self

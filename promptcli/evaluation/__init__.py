@@ -31,9 +31,13 @@ def evaluate(
     fast: bool = False,
     seed: int | None = None,
     mteb_folder: str | Path = "mteb-results",
+    force: bool = False,
     skip_missing: bool = False,
 ) -> "Evaluation":
     """Score models on tasks of any kind. Global random states are unchanged.
+
+    Each score of a named model is kept as its task ends, so that a second evaluation measures only
+    what is missing.
 
     Args:
         models: One or several: an encoder, or what ``load`` takes. A named model with another
@@ -56,6 +60,7 @@ def evaluate(
         fast: SentEval's 5-fold setting of transfer tasks: for development, not for print.
         seed: Random seed of the classifiers (default: SentEval's 1111).
         mteb_folder: Folder of mteb's own result files.
+        force: Measure again what an earlier evaluation kept.
         skip_missing: Report tasks without data and models that cannot be opened or scored, and
             score the others.
 
@@ -83,6 +88,7 @@ def evaluate(
         read_embedded,
         score_vectors,
     )
+    from promptcli.evaluation.kept import KeptScores
     from promptcli.evaluation.scores import Evaluation, Score
     from promptcli.models.loading import as_list
 
@@ -115,7 +121,11 @@ def evaluate(
         if refused and not (skip_missing and (opened or external)):
             raise next(iter(refused.values()))
         scored, failed = candidates.score_models(
-            opened, loaded.tasks, settings, strict=not skip_missing
+            opened,
+            loaded.tasks,
+            settings,
+            KeptScores(settings, fresh=force),
+            strict=not skip_missing,
         )
         refused |= failed
         if baseline is not None and baseline in refused:

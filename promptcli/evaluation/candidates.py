@@ -10,13 +10,14 @@ from promptcli.data.senteval import senteval_folder
 from promptcli.data.task_table import TEST_TASKS
 from promptcli.data.tasks import AnyTask, Loaded, TransferTask, any_task_names, load_any
 from promptcli.encoder.encoder import Encoder
-from promptcli.errors import NotFoundError, PromptcliError, WrongKindError
+from promptcli.errors import NotFoundError, PromptcliError, WrongKindError, counted
 from promptcli.evaluation.evaluator import (
     EvalSettings,
     distinct_sentences,
     embed_tasks,
     score_vectors,
 )
+from promptcli.evaluation.kept import KeptScores
 from promptcli.evaluation.scores import Label, Score, SpearmanScore, recipe_name
 from promptcli.models import loading
 from promptcli.models.entries import Entry
@@ -158,35 +159,68 @@ class _Reader:
     row: Label  #: of the candidate
     label: Label  #: of the scores: transfer tasks may have another recipe
     encoder: Encoder
+    is_named: bool  #: opened by its name: the weights of an encoder in memory may have changed
 
 
 def score_models(
     opened: Mapping[Label, Opened],
     tasks: Sequence[AnyTask],
     settings: EvalSettings,
+    kept: KeptScores,
     *,
     strict: bool,
 ) -> tuple[dict[Label, list[Score]], dict[Label, PromptcliError]]:
-    """Return each encoder's scores, and why others lack some, or raise it."""
+    """Return each encoder's scores, and why others lack some, or raise it.
+
+    What an earlier evaluation measured is taken from ``kept``; what is measured is put there as
+    each task ends.
+    """
     scores: dict[Label, dict[int, Score]] = {label: {} for label in opened}
     refused: dict[Label, PromptcliError] = {}
     groups = _groups(opened, tasks)
-    with stage(
-        "encode", sum(len(distinct_sentences([tasks[number]])) for number, _ in groups)
-    ) as advance:
-        for number, readers in groups:
-            for row, outcome in _scored(
-                readers, tasks[number], settings, advance, strict=strict
-            ).items():
+    to_measure: list[tuple[int, list[_Reader]]] = []
+    for number, readers in groups:
+        without_score = []
+        for reader in readers:
+            score = None
+            if reader.is_named:
+                score = kept.get(reader.encoder, reader.label, tasks[number])
+            if score is None:
+                without_score.append(reader)
+            else:
+                scores[reader.row][number] = score
+        if without_score:
+            to_measure.append((number, without_score))
+    _note_kept(sum(map(len, scores.values())), sum(len(readers) for _, readers in groups))
+    sentences = sum(len(distinct_sentences([tasks[number]])) for number, _ in to_measure)
+    with stage("encode", sentences) as advance:
+        for number, readers in to_measure:
+            task = tasks[number]
+            outcomes = _scored(readers, task, settings, advance, strict=strict)
+            for reader in readers:
+                outcome = outcomes[reader.row]
                 if isinstance(outcome, PromptcliError):
-                    refused.setdefault(row, outcome)
+                    refused.setdefault(reader.row, outcome)
                     continue
-                scores[row][number] = outcome
+                scores[reader.row][number] = outcome
+                if reader.is_named:
+                    kept.put(reader.encoder, task, outcome)
                 if len(groups) > 1:  # else the table follows at once
                     _note_figure(outcome)
     return {
         label: [row[number] for number in sorted(row)] for label, row in scores.items()
     }, refused
+
+
+def _note_kept(known: int, total: int) -> None:
+    """Tell how many scores are not measured now."""
+    if known == 0:
+        return
+    which = f"{known} of {counted(total, 'score')}"
+    if known == total:
+        which = "all scores" if total > 1 else "the score"
+    verb = "is" if total == 1 else "are"
+    note(f"{which} {verb} kept from an earlier evaluation; `force` measures again")
 
 
 def _note_figure(score: Score) -> None:
@@ -205,7 +239,7 @@ def _groups(
     groups: dict[tuple[int, tuple[object, ...]], list[_Reader]] = {}
     has_transfer = any(isinstance(task, TransferTask) for task in tasks)
     for label, (candidate, encoder) in opened.items():
-        reader = _Reader(label, label, encoder)
+        reader = _Reader(label, label, encoder, not isinstance(candidate.model, Encoder))
         of_transfer = reader
         if candidate.transfer is not None and has_transfer:
             name = recipe_name(candidate.transfer)

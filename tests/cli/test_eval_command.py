@@ -369,3 +369,72 @@ def test_an_average_is_of_complete_rows_only(score, fake, monkeypatch):
     )
     assert "-" not in last_avg
     assert (cls[1], cls[-1]) == ("-", "-") and cls[2] != "-"
+
+
+def kept_notes(ran):
+    return [line for line in ran.err.splitlines() if "kept from an earlier evaluation" in line]
+
+
+def test_a_second_evaluation_measures_nothing_and_says_so(score, fake):
+    words = ("-m", "cls", "-m", "last-avg", "--task", "STS12", "--task", "STS-B:dev")
+    first = score(*words)
+    measured = len(fake["encoded"])
+    again = score(*words)
+    assert measured > 0 and len(fake["encoded"]) == measured
+    assert again.out == first.out and not kept_notes(first)
+    assert kept_notes(again) == [
+        "all scores are kept from an earlier evaluation; --force measures again"
+    ]
+    assert score(*words, "--json").json["comparisons"]  # of kept scores, too
+    forced = score(*words, "--force")
+    assert len(fake["encoded"]) == 2 * measured
+    assert forced.out == first.out and not kept_notes(forced)
+
+
+def test_a_killed_evaluation_goes_on_with_the_task_that_had_not_ended(score, fake, monkeypatch):
+    words = ("-m", "cls", "--task", "STS12", "--task", "STS14", "--task", "STS-B")
+    real = evaluator.encode_together
+
+    def killed_in_the_second_task(encoders, sentences, *, progress):
+        if len(fake["encoded"]) == 1:
+            raise KeyboardInterrupt
+        return real(encoders, sentences, progress=progress)
+
+    monkeypatch.setattr(evaluator, "encode_together", killed_in_the_second_task)
+    stopped = score(*words)
+    assert stopped.code == 130
+    assert "the same command measures only the tasks that had not ended" in stopped.err
+    monkeypatch.setattr(evaluator, "encode_together", real)
+    ran = score(*words, "--json")
+    assert [row["task"] for row in ran.json["results"]] == ["STS12", "STS14", "STS-B"]
+    assert len(fake["encoded"]) == 3  # one before, two now
+    assert kept_notes(ran) == [
+        "1 of 3 scores are kept from an earlier evaluation; --force measures again"
+    ]
+
+
+def test_other_pairs_another_protocol_or_another_model_are_measured(run, fake, tmp_path):
+    pairs = tmp_path / "pairs.csv"
+
+    def measure(rows, *words):
+        before = len(fake["encoded"])
+        lines = [f"{'abc'[n % 3] * (n + 1)},{'cab'[n % 2]},{n % 4}" for n in range(rows)]
+        pairs.write_text("\n".join(["sentence1,sentence2,score", *lines]))
+        assert run("eval", "--task", pairs, *words).code == 0
+        return len(fake["encoded"]) > before
+
+    assert measure(6, "-m", "cls")
+    assert not measure(6, "-m", "cls")
+    assert measure(7, "-m", "cls")
+    assert measure(7, "-m", "last-avg")
+    assert measure(7, "-m", "cls", "--protocol", "mteb")
+    assert not measure(6, "-m", "cls")
+
+
+def test_a_damaged_score_is_measured_again(score, fake, home):
+    words = ("-m", "cls", "--task", "STS12")
+    first = score(*words)
+    [file] = (home / "cache" / "scores").iterdir()
+    file.write_text(file.read_text()[:40])
+    again = score(*words)
+    assert again.out == first.out and len(fake["encoded"]) == 2

@@ -148,7 +148,13 @@ def evaluate_command(
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace an existing result file.")
+        bool,
+        typer.Option(
+            "--force",
+            help=(
+                "Measure again what an earlier evaluation kept; replace an existing result file."
+            ),
+        ),
     ] = False,
     json: Json = False,
     backbone: Backbone = None,
@@ -187,7 +193,7 @@ def evaluate_command(
     baseline = None
     if compare is not None:
         baseline = choice_of(compare, neutral, paper=paper)
-    with if_interrupted("no results were saved"):
+    with if_interrupted("the same command measures only the tasks that had not ended"):
         evaluation = evaluate(
             chosen,
             tasks,
@@ -198,6 +204,7 @@ def evaluate_command(
             fast=fast,
             seed=seed,
             mteb_folder=mteb_folder,
+            force=force,
             skip_missing=True,
         )
     if is_bare:  # recipes that do not fit the backbone were not asked for

@@ -1,0 +1,78 @@
+"""Scores that earlier evaluations measured, kept on disk by all that decides them."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from promptcli.data.tasks import AnyTask, RetrievalTask, STSTask, TransferTask
+from promptcli.encoder.encoder import Encoder
+from promptcli.evaluation.evaluator import EvalSettings
+from promptcli.evaluation.scores import AccuracyScore, Label, RetrievalScore, Score, SpearmanScore
+from promptcli.models.loading import home_folder
+from promptcli.storage.cache import Cache
+
+#: To be raised when the same vectors and data get another score or interval than before.
+PROTOCOL_VERSION = 1
+
+#: Tasks whose scores are kept. The metric of an ``OwnTask`` is a function, which may change
+#: unseen; mteb writes its own result files.
+KINDS: Mapping[type, type[Score]] = {
+    STSTask: SpearmanScore,
+    TransferTask: AccuracyScore,
+    RetrievalTask: RetrievalScore,
+}
+
+
+class KeptScores:
+    """The scores of earlier evaluations; a ``fresh`` one returns none of them."""
+
+    def __init__(self, settings: EvalSettings, *, fresh: bool = False) -> None:
+        self._cache = Cache(home_folder() / "cache" / "scores", fresh=fresh)
+        self._settings = settings
+        self._hashes: dict[int, str] = {}  # of each task's data, by the task's id
+
+    def get(self, encoder: Encoder, label: Label, task: AnyTask) -> Score | None:
+        """Return the score of an encoder on a task under a label, or None."""
+        if type(task) not in KINDS:
+            return None
+        values = self._cache.get(self._key(encoder, task))
+        if values is None:
+            return None
+        score = msgspec.convert(values, KINDS[type(task)], dec_hook=_array)
+        return replace(score, label=label, recipe=encoder.recipe.to_dict())
+
+    def put(self, encoder: Encoder, task: AnyTask, score: Score) -> None:
+        if type(task) in KINDS:
+            values = msgspec.to_builtins(score, enc_hook=np.ndarray.tolist)
+            self._cache.put(self._key(encoder, task), values)
+
+    def _key(self, encoder: Encoder, task: AnyTask) -> dict[str, Any]:
+        computed_by = dict(encoder.provenance)  # dtype, or the exported model
+        del computed_by["backbone"]  # its name: the fingerprint hashes its content
+        key = {
+            "protocol_version": PROTOCOL_VERSION,
+            "fingerprint": encoder.fingerprint,
+            "computed_by": computed_by,
+            "device": encoder.device.type,
+            "data": self._hash(task),
+        }
+        if isinstance(task, TransferTask):
+            key["classifier"] = {**vars(self._settings.training), "seed": self._settings.seed}
+        if isinstance(task, RetrievalTask):
+            key["prompts"] = vars(encoder.leading)  # of queries and documents
+        return key
+
+    def _hash(self, task: AnyTask) -> str:
+        """Return the hash of a task's name, protocol, sentences and gold."""
+        if id(task) not in self._hashes:
+            content = msgspec.json.encode(task, enc_hook=np.ndarray.tolist)
+            self._hashes[id(task)] = hashlib.sha256(content).hexdigest()
+        return self._hashes[id(task)]
+
+
+def _array(_: type, values: list[float]) -> np.ndarray:
+    return np.array(values)
