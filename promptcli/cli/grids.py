@@ -1,7 +1,7 @@
 """Tables that fit a terminal without breaking a word or a number."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -52,6 +52,12 @@ class Grid:
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
+    #: row and column of the best scores, which papers print in bold; the terminal does not
+    best: Collection[tuple[int, int]] = ()
+
+    def numeric_columns(self) -> list[bool]:
+        """Return of each column whether it is one of numbers."""
+        return [column.is_numeric for column in self._columns()]
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
@@ -72,6 +78,31 @@ class Grid:
         heads = self.heads or [""] * len(self.rows[0])
         cells = zip(*self.rows, strict=True)
         return [_Column(head, list(column)) for head, column in zip(heads, cells, strict=True)]
+
+
+#: A score as it is printed; an interval or a dash is none.
+_SCORE = re.compile(r"-?\d+(\.\d+)?")
+
+
+def best_cells(
+    rows: Sequence[Sequence[str]], columns: Iterable[int], among: Iterable[int]
+) -> set[tuple[int, int]]:
+    """Return the greatest scores of each column among some rows; of a single score none.
+
+    Scores that are equal as printed are all the best.
+    """
+    best: set[tuple[int, int]] = set()
+    compared = list(among)
+    for column in columns:
+        scores = {}
+        for number in compared:
+            if _SCORE.fullmatch(rows[number][column]):
+                scores[number] = float(rows[number][column])
+        if len(scores) < 2:
+            continue
+        greatest = max(scores.values())
+        best |= {(number, column) for number, score in scores.items() if score == greatest}
+    return best
 
 
 def _blocks(columns: Sequence[_Column], width: int) -> list[list[_Column]]:

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from promptcli.cli.console import as_typed, half_interval, show
-from promptcli.cli.grids import Grid
+from promptcli.cli.console import as_typed, half_interval
+from promptcli.cli.grids import Grid, best_cells
 from promptcli.data.task_table import TEST_TASKS, TRANSFER_TASKS, TaskName, task_row
 from promptcli.data.tasks import STSTask, any_task_names
 from promptcli.evaluation.evaluator import EvalSettings, average
@@ -22,6 +22,10 @@ from promptcli.evaluation.scores import (
 #: Tables and lines that are shown one below the other.
 Parts = list[str | Grid]
 Names = Mapping[Label, str]
+#: Fields of a score that are columns of a CSV.
+_FIELDS = ("model", "recipe", "task", "split", "metric", "value")
+#: The end of a caption.
+_HALVES = "; ± half of the 95% bootstrap interval"
 #: By encoder, its scores by column.
 Columns = dict[Label, dict[str, Score]]
 
@@ -50,10 +54,48 @@ def table_names(labels: Collection[Label]) -> dict[Label, str]:
     return names
 
 
-def evaluation_tables(
-    evaluation: Evaluation, settings: EvalSettings, *, subsets: bool
+def evaluation_parts(
+    evaluation: Evaluation, settings: EvalSettings, *, subsets: bool, intervals: bool
+) -> Parts:
+    """Return the tables of graded pairs and of accuracies as in the papers, then all others.
+
+    A blank line is between two of them.
+    """
+    parts: Parts = []
+    for table in _tables(evaluation, settings, subsets=subsets, intervals=intervals):
+        if parts:
+            parts.append("")
+        parts += table
+    return parts
+
+
+def evaluation_records(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Return a row for each score, without the comparisons."""
+    records = []
+    for score in evaluation:
+        row = score.to_dict()
+        low, high = row["ci95"] or ("", "")
+        record = {name: row.get(name, "") for name in _FIELDS}
+        record |= {"ci95_low": low, "ci95_high": high, "n": _count(row)}
+        record["fingerprint"] = score.fingerprint
+        records.append(record)
+    return records
+
+
+def _count(score: Mapping[str, Any]) -> int | str:
+    """Return the number of pairs, queries or test examples of a score, if it has one."""
+    if "examples" in score:
+        sizes = list(score["examples"].values())
+        return int(sizes[-1])  # the last split is the one that is tested on
+    for name in ("pairs", "queries"):
+        if name in score:
+            return int(score[name])
+    return ""
+
+
+def _tables(
+    evaluation: Evaluation, settings: EvalSettings, *, subsets: bool, intervals: bool
 ) -> list[Parts]:
-    """Return the tables of graded pairs and of accuracies as in the papers, then all others."""
     names = table_names(evaluation.rows)
     columns: Columns = {}
     for label, row in evaluation.rows.items():
@@ -61,16 +103,16 @@ def evaluation_tables(
     pairs = [task for task in evaluation.tasks if isinstance(task, STSTask)]
     tables: list[Parts] = []
     if pairs:
-        tables.append(_pairs_table(pairs, evaluation, names, columns))
+        tables.append(_pairs_table(pairs, evaluation, names, columns, intervals=intervals))
     if subsets:
         for task in pairs:
             if len(task.subsets) > 1:
-                tables.append(_subsets_table(task, names, columns))
+                tables.append(_subsets_table(task, names, columns, intervals=intervals))
     if any(isinstance(score, AccuracyScore) for score in evaluation):
-        tables.append(_accuracy_table(evaluation, settings, names, columns))
+        tables.append(_accuracy_table(evaluation, settings, names, columns, intervals=intervals))
     others = _other_scores(evaluation, names)
     if others:
-        tables.append([Grid(("", "task", "metric", "value", ""), others)])
+        tables.append(_other_table(others, intervals=intervals))
     if evaluation.comparisons:
         tables.append(_comparison_table(evaluation.comparisons, names))
     if evaluation.refused:
@@ -78,24 +120,23 @@ def evaluation_tables(
     return tables
 
 
-def show_tables(tables: Sequence[Parts]) -> None:
-    """Print tables, a blank line between two of them."""
-    for number, parts in enumerate(tables):
-        if number:
-            show("")
-        show(*parts)
-
-
 def _pairs_table(
-    tasks: Sequence[STSTask], evaluation: Evaluation, names: Names, columns: Columns
+    tasks: Sequence[STSTask],
+    evaluation: Evaluation,
+    names: Names,
+    columns: Columns,
+    *,
+    intervals: bool,
 ) -> Parts:
     """Lay out the scores on graded pairs; a task of another size than printed is starred."""
     labels = any_task_names([*evaluation.missing, *(task.label for task in tasks)])
     heads = [str(name) for name in labels if str(name) not in TRANSFER_TASKS]
     other_sizes = [task for task in tasks if len(task.pairs()) != task.expected_pairs]
     starred = [task.label for task in other_sizes]
-    parts = _caption(tasks)
-    parts += _score_table(names, columns, heads, list(map(str, TEST_TASKS)), starred)
+    parts = _caption(tasks, intervals=intervals)
+    parts += _score_table(
+        names, columns, heads, list(map(str, TEST_TASKS)), starred, intervals=intervals
+    )
     for task in other_sizes:
         parts.append(
             f"* {task.label}: {len(task.pairs())} pairs, not {task.expected_pairs}: not comparable"
@@ -104,26 +145,34 @@ def _pairs_table(
     return parts
 
 
-def _subsets_table(task: STSTask, names: Names, columns: Columns) -> Parts:
+def _subsets_table(task: STSTask, names: Names, columns: Columns, *, intervals: bool) -> Parts:
     """Lay out the scores on each subset of a task."""
     rows = {}
     for label, row in columns.items():
         rows[label] = getattr(row.get(task.label), "subsets", {})
     counts = ["pairs"]
     counts += [str(len(subset)) for subset in task.subsets.values()]
-    lines = _score_lines(names, rows, list(task.subsets))
-    return [f"{task.label} by subset", Grid(["", *task.subsets], [counts, *lines])]
+    lines = [counts, *_score_lines(names, rows, list(task.subsets), intervals=intervals)]
+    best = best_cells(lines, range(1, len(counts)), range(1, len(lines)))
+    return [f"{task.label} by subset", Grid(["", *task.subsets], lines, best)]
 
 
 def _accuracy_table(
-    evaluation: Evaluation, settings: EvalSettings, names: Names, columns: Columns
+    evaluation: Evaluation,
+    settings: EvalSettings,
+    names: Names,
+    columns: Columns,
+    *,
+    intervals: bool,
 ) -> Parts:
     """Lay out the accuracies of transfer tasks."""
     known = {*evaluation.missing, *(task.name for task in evaluation.tasks)}
     heads = [name for name in TRANSFER_TASKS if name in known]
-    training = settings.training.caption(settings.seed)
-    table = _score_table(names, columns, heads, list(TRANSFER_TASKS))
-    return [f"{training}; ± half of the 95% bootstrap interval", *table]
+    caption = settings.training.caption(settings.seed)
+    if intervals:
+        caption += _HALVES
+    table = _score_table(names, columns, heads, list(TRANSFER_TASKS), intervals=intervals)
+    return [caption, *table]
 
 
 def _refused_lines(evaluation: Evaluation, names: Names) -> Parts:
@@ -141,6 +190,8 @@ def _score_table(
     columns: Sequence[str],
     papers: Sequence[str],
     starred: Collection[str] = (),
+    *,
+    intervals: bool,
 ) -> Parts:
     """Lay out scores by column, and the average of those of the papers' tasks."""
     scored = set().union(*rows.values())
@@ -150,7 +201,9 @@ def _score_table(
         heads.append(f"{column}*" if column in starred else column)
     if averaged:
         heads.append("Avg")
-    parts: Parts = [Grid(heads, _score_lines(names, rows, columns, averaged))]
+    lines = _score_lines(names, rows, columns, averaged, intervals=intervals)
+    best = best_cells(lines, range(1, len(heads)), range(len(lines)))
+    parts: Parts = [Grid(heads, lines, best)]
     if 0 < len(averaged) < len(papers):
         parts.append(f"Avg: mean of {len(averaged)} of the papers' {len(papers)} tasks")
     return parts
@@ -161,6 +214,8 @@ def _score_lines(
     rows: Mapping[Label, Mapping[str, Any]],
     columns: Sequence[str],
     averaged: Sequence[str] = (),
+    *,
+    intervals: bool,
 ) -> list[list[str]]:
     """Return a line of scores for each encoder, and one of half the 95% intervals, if any.
 
@@ -178,7 +233,7 @@ def _score_lines(
             line.append(_average(row, averaged))
             halves.append("")
         lines.append(line)
-        if any(halves):
+        if intervals and any(halves):
             lines.append(halves)
     return lines
 
@@ -194,6 +249,22 @@ def _average(row: Mapping[str, Any], columns: Sequence[str]) -> str:
     if any(name not in row for name in columns):
         return "-"
     return f"{average([row[name] for name in columns]):.2f}"
+
+
+def _other_table(lines: Sequence[Sequence[str]], *, intervals: bool) -> Parts:
+    """Lay out scores one below the other; the best of a task is that of a metric."""
+    heads = ["", "task", "metric", "value"]
+    if intervals:
+        heads.append("")
+    numbers_of: dict[tuple[str, str], list[int]] = {}
+    task = ""
+    for number, line in enumerate(lines):
+        task = line[1] or task  # further metrics stand below the first
+        numbers_of.setdefault((task, line[2]), []).append(number)
+    best: set[tuple[int, int]] = set()
+    for numbers in numbers_of.values():
+        best |= best_cells(lines, [3], numbers)
+    return [Grid(heads, [line[: len(heads)] for line in lines], best)]
 
 
 def _other_scores(evaluation: Evaluation, names: Names) -> list[list[str]]:
@@ -242,9 +313,11 @@ def _compared_on(comparison: Comparison) -> str:
     return f"mean of {len(tasks)} tasks ({comparison.metric})"
 
 
-def _caption(tasks: Sequence[STSTask]) -> Parts:
+def _caption(tasks: Sequence[STSTask], *, intervals: bool) -> Parts:
     """Return the protocol, the metric and how the text is treated."""
-    metric = "Spearman x 100 over all pairs of a task; ± half of the 95% bootstrap interval"
+    metric = "Spearman x 100 over all pairs of a task"
+    if intervals:
+        metric += _HALVES
     if any(_is_published(task) for task in tasks):
         metric = f"protocol {tasks[0].protocol}; {metric}"
     labels_of: dict[str, list[str]] = {}

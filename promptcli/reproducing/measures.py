@@ -280,6 +280,7 @@ class Column:
     head: str
     decimals: int | None = 2  #: of a number; None: it is printed unchanged
     mean_of: tuple[str, ...] = ()  #: the columns averaged; those without data are skipped
+    is_score: bool = True  #: whether more is better
 
 
 @dataclass(frozen=True)
@@ -314,7 +315,7 @@ def _mean_cosines(
         for result in sentence_anisotropy(encoders, data.content):
             yield {column: rounded_cell(result.value, _CORPUS)}
 
-    return Measure({column: Column(head, decimals)}, "corpus", run, load)
+    return Measure({column: Column(head, decimals, is_score=False)}, "corpus", run, load)
 
 
 _TESTS = tuple(str(name) for name in TEST_TASKS)
@@ -364,7 +365,9 @@ MEASURES: dict[str, Measure] = {
     "mean-cosine": _mean_cosines(
         "mean-cosine", "cosine", 3, Preparation(sample=1000, lower=False, words=0), _AT_RANDOM
     ),
-    "vocabulary": Measure({"vocabulary": Column("cosine", 4)}, "", measure_vocabulary),
+    "vocabulary": Measure(
+        {"vocabulary": Column("cosine", 4, is_score=False)}, "", measure_vocabulary
+    ),
     "diagonals": Measure(
         {"diagonal-pearson": Column("Pearson"), "diagonal-spearman": Column("Spearman")},
         "STS-B",
@@ -378,18 +381,21 @@ MEASURES: dict[str, Measure] = {
         impact_data,
     ),
     "tokens": Measure(
-        {"tokens": Column("plain", None), "tokens-denoised": Column("denoised", None)},
+        {
+            "tokens": Column("plain", None, is_score=False),
+            "tokens-denoised": Column("denoised", None, is_score=False),
+        },
         "",
         measure_tokens,
     ),
     "settings": Measure(
-        {name: Column(head, None) for name, head in _SETTINGS.items()},
+        {name: Column(head, None, is_score=False) for name, head in _SETTINGS.items()},
         "",
         measure_settings,
         cached=False,
     ),
-    "picture": Measure({"picture": Column("picture", None)}),
-    "list": Measure({"list": Column("list", None)}),
+    "picture": Measure({"picture": Column("picture", None, is_score=False)}),
+    "list": Measure({"list": Column("list", None, is_score=False)}),
 }
 
 #: Column -> the name of its measure.

@@ -37,6 +37,59 @@ def heads(document: Mapping[str, Any]) -> list[str]:
     return names
 
 
+def score_columns(document: Mapping[str, Any]) -> list[int]:
+    """Return the columns of scores, of which more is better; the first column is 1."""
+    columns = enumerate(document["columns"], 1)
+    return [number for number, name in columns if COLUMNS[name].is_score]
+
+
+def records(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each value of the table, as a CSV has it."""
+    backbone = document["backbone"]
+    rows = []
+    for row in document["rows"]:
+        for name in document["columns"]:
+            rows.append(
+                {
+                    "table": document["table"],
+                    "backbone": backbone["name"] if backbone else "",
+                    "method": row["method"],
+                    "setting": row["setting"],
+                    "column": COLUMNS[name].head,
+                    **_measured_fields(row["figures"].get(name)),
+                    **_published_fields(row["published"], name),
+                    "difference": row["difference"].get(name, ""),
+                    "not_measured": row["not_measured"].get(name, ""),
+                }
+            )
+    return rows
+
+
+def _measured_fields(cell: Mapping[str, Any] | None) -> dict[str, Any]:
+    if cell is None:
+        return dict.fromkeys(("measured", "ci95_low", "ci95_high", "std"), "")
+    low, high = cell["ci95"] or ("", "")
+    return {
+        "measured": _plain(cell["value"]),
+        "ci95_low": low,
+        "ci95_high": high,
+        "std": cell.get("std", ""),
+    }
+
+
+def _published_fields(published: Mapping[str, Any], column: str) -> dict[str, Any]:
+    return {
+        "published": _plain(published["figures"].get(column, "")),
+        "published_std": published["std"].get(column, ""),
+        "published_backbone": published["backbone"],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as a cell of a CSV; a list of tokens is one text."""
+    return ", ".join(value) if isinstance(value, list) else value
+
+
 def table_lines(document: Mapping[str, Any]) -> Iterator[TableLine]:
     """Yield the lines of all rows; rows of one method, measured on another backbone, are joined."""
     groups: dict[object, list[Mapping[str, Any]]] = {}

@@ -336,7 +336,13 @@ def test_results_are_written_by_the_files_name(suffix, score, fake, tmp_path):
         assert (
             r" & STS12* & STS-B* & Avg \\" in text and r"$\pm$" in text and r"95\% interval" in text
         )
-        assert all(f"& {value} " in text for value in values)
+        text = text.replace("$-$", "-")
+        greatest = {}
+        for row in found["results"]:
+            greatest[row["task"]] = max(greatest.get(row["task"], -100), row["value"])
+        assert r"\toprule" in text and "± " in text.splitlines()[1]
+        assert all(f"\\textbf{{{value:.2f}}}" in text for value in greatest.values())
+        assert all(f"& {value} " in text or f"& \\textbf{{{value}}} " in text for value in values)
         assert all(line.startswith("%") for line in text.splitlines() if "paired bootstrap" in line)
     refused(score(*words, "-o", file), 2, str(file), "--force")
     assert score(*words, "-o", file, "--force").code == 0

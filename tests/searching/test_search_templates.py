@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import promptcli as pc
-from promptcli.cli.commands.searching import print_search
+from promptcli.cli.console import show
+from promptcli.cli.search_tables import templates_parts
 from promptcli.data.tasks import Pairs, STSTask
 from promptcli.encoder.encoder import build_encoder
 from promptcli.encoder.prompts.template import check_template
@@ -366,7 +367,7 @@ def test_published_figures_stand_next_to_measured_ones_of_the_same_protocol(caps
         baseline={},
         better_baseline=None,
     )
-    print_search(search)
+    show(*templates_parts(search, intervals=True))
     lines = [line.split()[-3:] for line in capsys.readouterr().out.splitlines() if "[MASK]" in line]
     assert lines == [["39.00", "±3.00", "39.34"], ["40.00", "±3.00", "-"]]
 

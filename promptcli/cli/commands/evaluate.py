@@ -16,9 +16,17 @@ from promptcli.cli.options import (
     Transforms,
     choice_of,
     data_folder,
+    field_option,
     recipe_changes,
 )
-from promptcli.cli.result_files import FORMATS, check_format, write_results
+from promptcli.cli.result_files import (
+    FILES,
+    FormatOptions,
+    Report,
+    check_file,
+    print_report,
+    write_results,
+)
 from promptcli.errors import counted, if_interrupted
 from promptcli.evaluation import eval_settings, evaluate
 from promptcli.recipe import RECIPES, Choice
@@ -144,7 +152,7 @@ def evaluate_command(
             "--output",
             "-o",
             metavar="FILE",
-            help=f"Also write the results, by the file's name: {', '.join(FORMATS)}.",
+            help=f"Also write the results, by the file's name: {', '.join(FILES)}.",
         ),
     ] = None,
     force: Annotated[
@@ -157,6 +165,10 @@ def evaluate_command(
         ),
     ] = False,
     json: Json = False,
+    format: Annotated[str | None, field_option(FormatOptions, "format")] = None,
+    no_intervals: Annotated[
+        bool, field_option(FormatOptions, "no_intervals", "--no-intervals")
+    ] = False,
     backbone: Backbone = None,
     prompt: Prompt = None,
     pooling: PoolingSpec = None,
@@ -169,8 +181,10 @@ def evaluate_command(
     A model that cannot be scored is a row with the reason; then the exit code is that of the
     reason.
     """
+    formats = FormatOptions(format, no_intervals)
+    printed = formats.name(json=json)
     if output is not None:
-        check_format(output, force=force)
+        check_file(output, force=force)
     data_dir = data_folder(data_dir)
     if not tasks and (paper or data_dir is not None):
         tasks = ["sts"]
@@ -181,7 +195,8 @@ def evaluate_command(
             " --task sts"
         )
     if list_sentences:
-        _print_sentences(tasks, data_dir, protocol, as_json=json)
+        as_json = formats.lines_or_json("--list-sentences", json=json)
+        _print_sentences(tasks, data_dir, protocol, as_json=as_json)
         return
     changes = recipe_changes(backbone, prompt, pooling, transforms, set)
     neutral = {name: value for name, value in changes.items() if name in _NEUTRAL}
@@ -212,35 +227,28 @@ def evaluate_command(
             del evaluation.rows[label]
         evaluation.refused.clear()
     settings = eval_settings(fast=fast, seed=seed)
-    _show(evaluation, settings, subsets=subsets, as_json=json, output=output, force=force)
+    report = _report(evaluation, settings, subsets=subsets, intervals=formats.intervals)
+    print_report(report, printed)
+    if output is not None:
+        check_file(output, force=force)  # it may have appeared in the meantime
+        write_results(output, report)
+        note(f"results in {output}")
     for error in evaluation.refused.values():
         count = len(evaluation.refused)
         all_models = counted(len(evaluation.rows), "model")
         raise type(error)(f"{count} of {all_models} could not be scored; their rows say why")
 
 
-def _show(
-    evaluation: "Evaluation",
-    settings: "EvalSettings",
-    *,
-    subsets: bool,
-    as_json: bool,
-    output: Path | None,
-    force: bool,
-) -> None:
-    """Print the tables or the document, and write them to a file if one is named."""
-    from promptcli.cli.tables import evaluation_tables, show_tables
+def _report(
+    evaluation: "Evaluation", settings: "EvalSettings", *, subsets: bool, intervals: bool
+) -> Report:
+    from promptcli.cli.tables import evaluation_parts, evaluation_records
 
-    document = _document(evaluation, settings)
-    tables = evaluation_tables(evaluation, settings, subsets=subsets)
-    if as_json:
-        result_json(document)
-    else:
-        show_tables(tables)
-    if output is not None:
-        check_format(output, force=force)  # it may have appeared in the meantime
-        write_results(output, document, tables)
-        note(f"results in {output}")
+    return Report(
+        _document(evaluation, settings),
+        evaluation_parts(evaluation, settings, subsets=subsets, intervals=intervals),
+        evaluation_records(evaluation),
+    )
 
 
 def _chosen(

@@ -10,9 +10,10 @@ import typer
 from rich.console import RenderableType
 
 from promptcli import reproducing as library
-from promptcli.cli.console import note, result_json, show
-from promptcli.cli.grids import Grid
+from promptcli.cli.console import note, result, result_json, show
+from promptcli.cli.grids import Grid, best_cells
 from promptcli.cli.options import Json, default_backbone
+from promptcli.cli.result_files import FormatOptions, Part, Report, print_report
 from promptcli.cli.signatures import Flag, command_of
 from promptcli.data.senteval import tasks_from
 from promptcli.errors import PromptcliError, counted, if_interrupted
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 )
 def reproduce(
     reproduce: "partial[Iterator[Reproduction]]",
+    formats: FormatOptions,
     page: Annotated[Path, typer.Option(help="The page of all results.")] = Path("docs/results.md"),
     json: Json = False,
 ) -> None:
@@ -48,6 +50,7 @@ def reproduce(
     """
     options = reproduce.keywords
     tables = options["tables"]
+    format = formats.name(json=json)
     with tasks_from(options["data_dir"]):
         if tables == ["page"]:
             from promptcli.reproducing.report import write_page
@@ -55,22 +58,29 @@ def reproduce(
             count = write_page(Path(options["output"]), page)
             note(f"{page} was made from {counted(count, 'result')}")
         elif tables == ["list"]:
+            as_json = formats.lines_or_json("the list of tables", json=json)
             choice = options["backbone"]
             name = choice.model or default_backbone(paper=options["paper"])
             overviews = library.overviews(
                 dataclasses.replace(choice, model=name), texts=options["texts"]
             )
-            if json:
+            if as_json:
                 result_json({"backbone": name, "tables": overviews})
             else:
                 show(*_overview(overviews, name))
         else:
             with if_interrupted("finished rows are kept; run the same command to continue"):
-                _measure(reproduce(), as_json=json)
+                _measure(reproduce(), format, intervals=formats.intervals)
 
 
-def _measure(reproductions: "Iterator[Reproduction]", *, as_json: bool) -> None:
-    """Print each table when it is measured, or one document of all; raise if none was measured."""
+#: Formats that hold all tables in one; of the others each table is printed when it is measured.
+_WHOLE = ("csv", "json")
+
+
+def _measure(reproductions: "Iterator[Reproduction]", format: str, *, intervals: bool) -> None:
+    """Print each table when it is measured, or all in one; raise if none was measured."""
+    from promptcli.reproducing.report import records
+
     documents: list[dict[str, Any]] = []
     failed: dict[str, PromptcliError] = {}
     missing: dict[str, str] = {}
@@ -81,35 +91,50 @@ def _measure(reproductions: "Iterator[Reproduction]", *, as_json: bool) -> None:
             failed[each.label] = each.error
         if each.document is not None:
             documents.append(each.document)
-            if not as_json:
-                show(*_result(each.document), "")
+            if format not in _WHOLE:
+                parts = _parts(each.document, intervals=intervals)
+                print_report(Report(each.document, parts, []), format)
+                result("")
     for label, reason in missing.items():
         note(f"no data of {label}: {reason}")
     if failed and not documents:
         raise next(iter(failed.values()))
-    if as_json:
+    if format in _WHOLE:
         messages = {label: str(error) for label, error in failed.items()}
-        result_json({"results": documents, "failed": messages})
+        rows: list[dict[str, Any]] = []
+        for document in documents:
+            rows += records(document)
+        print_report(Report({"results": documents, "failed": messages}, [], rows), format)
 
 
-def _result(document: Mapping[str, Any]) -> list[RenderableType]:
+def _parts(document: Mapping[str, Any], *, intervals: bool) -> list[Part]:
     """Lay out a result document: caption, a table with every row's lines, remarks."""
-    from promptcli.reproducing.report import caption, heads, notes, reasons, table_lines
+    from promptcli.reproducing.report import (
+        caption,
+        heads,
+        notes,
+        reasons,
+        score_columns,
+        table_lines,
+    )
 
-    cells = []
+    cells: list[list[str]] = []
+    measured = []
     not_measured = []
     for line in table_lines(document):
         if line.kind == "reason":
             not_measured.append(f"{line.label} not measured: {line.cells[0]}")
             cells.append([line.label] + ["-"] * len(document["columns"]))
         elif line.kind == "measured":
+            measured.append(len(cells))
             cells.append([line.label, *line.cells])
-        else:
+        elif intervals or line.kind != "interval":
             cells.append([f"  {line.label}", *line.cells])
+    best = best_cells(cells, score_columns(document), measured)
     return [
         f"{document['table']}: {document['title']}",
         *caption(document),
-        Grid(["", *heads(document)], cells),
+        Grid(["", *heads(document)], cells, best),
         *not_measured,
         *reasons(document),
         *notes(document),
