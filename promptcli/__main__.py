@@ -18,7 +18,7 @@ def _open_closed_streams() -> None:
 
 def _forget_current_folder() -> None:
     """Import nothing more from the current folder, which ``python -m`` puts first, unless promptcli
-    itself is there.
+    itself is in it.
     """
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     with contextlib.suppress(OSError):  # the current folder may be deleted

@@ -1,4 +1,4 @@
-"""Tables of rows by name, to which installed packages add rows of their own by entry points
+"""Tables of rows by name, to which installed packages add rows by entry points
 (docs/extending.md).
 """
 

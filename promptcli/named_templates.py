@@ -60,7 +60,7 @@ def template_text(prompt: str, backbone: str = "") -> str:
 def has_mask(prompt: str) -> bool:
     """Return whether every template of a recipe's prompt has a mask.
 
-    A name stands for its template.
+    A name is replaced by its template.
     """
     return all(MASK in _written_out(part) for part in prompt.split(" || "))
 

@@ -17,7 +17,7 @@ from promptcli.storage.documents import convert, parse_json, parse_toml
 
 
 def pooling_for(prompt: str) -> str:
-    """Return the pooling of a prompt for which none is given: a mask is there to be read."""
+    """Return the default pooling of a prompt: if it has a mask, the mask is read."""
     return "last/mask" if has_mask(prompt) else "first-last/avg"
 
 

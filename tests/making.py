@@ -1,4 +1,4 @@
-"""Learned and fitted numbers of any recipe, random: what an entry holds after training or
+"""Learned and fitted tensors of any recipe, random: what an entry holds after training or
 fitting.
 """
 

@@ -117,7 +117,7 @@ def analyze(
     Args:
         name: ``anisotropy``, ``vocabulary``, ``uniformity``, ``token-bias``, ``mask-tokens``,
             ``impact``, ``impact-tfidf``, ``attention``: a row of ``analysis.ANALYSES``, which says
-            what each finds.
+            the result of each.
         model: Model, recipe, folder or hub id; repeatable. Default: --backbone; for anisotropy and
             uniformity six recipes on it.
         on: A sentence (``impact``, ``attention``); tasks or files of graded pairs (``uniformity``);

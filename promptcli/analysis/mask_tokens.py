@@ -61,7 +61,7 @@ def predict_mask_tokens(
 ) -> list[MaskTokens]:
     """Return the ``count`` most probable tokens at the mask for n sentences.
 
-    Of the recipe only prompt, period, max_length and denoise are read.
+    Only the recipe's prompt, period, max_length and denoise are read.
     """
     denoising = Denoising.from_spec(recipe.denoise)
     if denoising.place not in PLACES:

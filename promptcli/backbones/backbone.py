@@ -298,7 +298,7 @@ class Backbone:
         return SharedTokens(len(ids), tuple(call.kept))
 
     def sees_all(self, longest: int) -> bool:
-        """Return whether the last of so many tokens attends to the first one in every layer."""
+        """Return whether, of n tokens, the last attends to the first in every layer."""
         window = getattr(self.model.config, "sliding_window", None)
         return window is None or longest <= window
 

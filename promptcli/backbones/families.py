@@ -38,7 +38,7 @@ class Family:
     pooler: bool = False  #: checkpoints may have one
     causal: bool = False  #: a token sees those before it only; the sentence is read at its last one
     layers: str = ""  #: module that holds the layers (causal families)
-    #: output projection of the attention, {} for the layer's number; "" if nobody may read it
+    #: output projection of the attention, {} for the layer's number; "" if it may not be read
     projection: str = ""
 
 

@@ -163,7 +163,7 @@ def unpack(packed: bytes) -> list[int]:
 
 @contextlib.contextmanager
 def tokenizing() -> Iterator[None]:
-    """Turn a panic of the library, which is no ``Exception``, into one line.
+    """Turn a panic of the library, which is not an ``Exception``, into one line.
 
     A pattern may go on for ever, say.
     """

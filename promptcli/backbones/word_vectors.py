@@ -76,7 +76,7 @@ class WordTokenizer(PieceTokenizer):
 class TableTokenizer(WordTokenizer):
     """The tokens of a ``tokenizer.json``, none added at the ends.
 
-    Of a sentence without any, the row of zeros.
+    A sentence without any gets the row of zeros.
     """
 
     def __init__(self, path: Path, rows: int, *, unknown: bool, longest: int | None) -> None:

@@ -1,4 +1,4 @@
-"""The entrance: the table of commands, and the one place where an error becomes a line and an exit
+"""The table of commands, and the one place where an error becomes a line and an exit
 code.
 
 Exit codes: 0 well; 1 failure; 2 usage; 3 data or model missing; 4 a check failed; 130 Ctrl-C; 143
@@ -356,7 +356,7 @@ def _run(words: list[str], ends_process: bool) -> NoReturn:
             sys.stdout.flush()  # a full disk or a closed pipe can still become an exit code
         except BaseException as error:
             if interrupts and not isinstance(error, KeyboardInterrupt):
-                code = _end_with(interrupts[-1])  # of which a library made an error of its own
+                code = _end_with(interrupts[-1])  # a library turned it into its own error
             else:
                 code = _end_with(error)
     if computing():  # for requests that a server has dropped: C++ code, which nothing else ends

@@ -56,7 +56,7 @@ def say(message: str) -> None:
 
 
 def agrees(question: str) -> bool:
-    """Ask a person, who is at a terminal, a question, by default no; nobody agrees in a script."""
+    """Ask a yes-or-no question at a terminal, no by default; in a script the answer is no."""
     return sys.stdin.isatty() and err.is_terminal and typer.confirm(question, err=True)
 
 
@@ -144,7 +144,7 @@ def result_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     show(Grid(heads, rows))
 
 
-#: Seconds between two lines of progress, if stderr is no terminal.
+#: Seconds between two lines of progress if stderr is not a terminal.
 _LINES_EVERY = 30.0
 
 
@@ -187,7 +187,7 @@ class ProgressBar:
 
 
 def _progress_line(task: Task) -> str:
-    """Return how far a stage is, its speed and the time left, as far as they are known."""
+    """Return the progress of a stage, its speed and the time left, if they are known."""
     done = f"{task.completed:,.0f}"
     if task.total is not None:
         done += f" of {task.total:,.0f}"

@@ -102,7 +102,7 @@ class SettingOptions:
             )
 
     def others(self) -> list[str]:
-        """Return the fields that ``--set`` takes, as they are written."""
+        """Return the fields that ``--set`` takes, spelled as on the command line."""
         return [_written(name) for name in kinds_of(self.described) if name not in self.only]
 
     def changes(self, given: Mapping[str, Any], *, but: Collection[str] = ()) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def parsed(
 ) -> dict[str, Any]:
     """Return the values of ``FIELD=VALUE`` by the fields' types.
 
-    Of ``many``, lists of ``FIELD=V,V``.
+    With ``many`` each is a list, ``FIELD=V,V``.
     """
     fields = dict[str, Any]()
     for pair in pairs:

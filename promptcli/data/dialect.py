@@ -210,7 +210,7 @@ class ColumnChoice:
     def _check_repeated(
         self, header: Sequence[str], columns: Columns, name: str, dialect: Dialect
     ) -> None:
-        """Refuse a column whose name another one has, too, unless its number was given."""
+        """Refuse a column that shares its name with another, unless its number was given."""
         names = unique_names(header)
         by_number = set()
         for given in (self.text, self.id, *self.named):
@@ -389,7 +389,7 @@ class ColumnChoice:
 def _given_column(
     option: str, given: str, header: Sequence[str], name: str, dialect: Dialect
 ) -> str:
-    """Return the column that the user has given by an option; refuse one that is not there."""
+    """Return the column that the user has named by an option; refuse one that is missing."""
     column = _find(given, header)
     if column is None:
         listed = _listed(header, dialect)
@@ -455,7 +455,7 @@ def layout_of_width(layouts: Sequence[tuple[str, ...]], width: int) -> tuple[str
 def unique_names(header: Sequence[str]) -> list[str]:
     """Return the names of columns.
 
-    Of several with one name the further ones have a number, as in pandas.
+    Further columns of one name get a number, as in pandas.
 
     Example:
         >>> unique_names(["tag", "text", "tag", "tag"])
@@ -473,7 +473,7 @@ def unique_names(header: Sequence[str]) -> list[str]:
 
 
 def _find(name: str, header: Sequence[str]) -> str | None:
-    """Return the only column of that name, or number; None if there is none or there are several.
+    """Return the only column of that name or number; None if none or several have it.
 
     The spelling counts first, then the name regardless of case and spaces, then the number.
     """

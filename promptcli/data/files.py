@@ -208,7 +208,7 @@ def open_text(file: BinaryIO, name: str, ending: str, tell: Callable[[str], None
 
 
 def skipped_files(reasons: Sequence[str]) -> str:
-    """Return what to say of files that were left out, given the errors of reading them."""
+    """Return the note on files that were left out, given the errors of reading them."""
     names = [reason.partition(": ")[0] for reason in reasons]
     if len(names) > 3:
         more = f" and {len(names) - 3:,} more"

@@ -158,7 +158,7 @@ _THOUSANDS = re.compile(r"\s*[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?\s*")
 
 
 def column_numbers(texts: Sequence[str], name: object) -> list[float | None]:
-    """Return the numbers of a column of scores, None for what is not one.
+    """Return the numbers of a column of scores; None for a cell that is not a number.
 
     A note says how commas are read.
 

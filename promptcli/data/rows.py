@@ -144,7 +144,7 @@ def open_rows(
 def windows(batches: Iterable[RecordBatch], rows: int, most_bytes: int) -> Iterator[RecordBatch]:
     """Yield batches of ``rows`` rows.
 
-    Of fewer at the end, and when they hold ``most_bytes`` of text.
+    A window is shorter at the end, and once it holds ``most_bytes`` of text.
     """
     import pyarrow as pa
 
@@ -764,7 +764,7 @@ def column_texts(
 ) -> dict[str, list[Any]]:
     """Return columns as texts.
 
-    ``blank``: a missing sentence is a blank one. ValueError with the number of the line or row
+    ``blank``: a missing sentence counts as blank. ValueError with the number of the line or row
     (``kind``) that is wrong.
     """
     checked = {}

@@ -237,7 +237,7 @@ def _table_of_tuples(
 def _layout_of(columns: Mapping[str, str]) -> tuple[str, ...]:
     """Return the layout of the columns that were read.
 
-    That of triplets, however many hard negatives they have.
+    The layout of triplets has any number of hard negatives.
     """
     if TEXT in columns:
         return SENTENCES
@@ -307,7 +307,7 @@ class _Judgement:
 
     #: the column, for the file of that name; None: not allowed
     read: Callable[[Sequence[str], str], list[str | None]]
-    none: tuple[str, ...]  #: what stands for no judgement
+    none: tuple[str, ...]  #: the value that means no judgement
     hint: str  #: what is allowed
 
 

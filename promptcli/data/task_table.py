@@ -178,7 +178,7 @@ def _transfer(
 
 
 #: Every task, in the column order of the papers' tables. MR, CR, SUBJ and MPQA have no splits.
-TASKS: MutableMapping[str, TaskRow] = {
+_TASKS = {
     "STS12": _year("STS12", 3108),
     "STS13": _year("STS13", 1500),
     "STS14": _year("STS14", 3750),
@@ -227,8 +227,8 @@ TASKS: MutableMapping[str, TaskRow] = {
 TEST_TASKS = tuple(
     TaskName(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R")
 )
-TRANSFER_TASKS = tuple(name for name, row in TASKS.items() if row.metric == "accuracy")
-TASKS = Table("tasks", TASKS)
+TRANSFER_TASKS = tuple(name for name, row in _TASKS.items() if row.metric == "accuracy")
+TASKS: MutableMapping[str, TaskRow] = Table("tasks", _TASKS)
 #: One word for several tasks.
 GROUPS = {"sts": tuple(map(str, TEST_TASKS)), "transfer": TRANSFER_TASKS}
 

@@ -116,7 +116,7 @@ def passages_of(
 ) -> Iterator[Passage]:
     """Yield the passages of a text, which fit the window of an encoder.
 
-    Lines are read as they are needed.
+    Lines are read when they are needed.
 
     Args:
         lines: All lines, without their ends.
@@ -130,7 +130,7 @@ def passages_of(
 
 
 def _without_end(head: Sequence[str]) -> Sequence[str]:
-    """Return the lines by which a text is judged, without blank ones at the end."""
+    """Return the first lines, which decide how a text is read, without blank ones at the end."""
     end = min(len(head), _HEAD)
     while end and not head[end - 1].strip():
         end -= 1
@@ -168,7 +168,7 @@ class _Reader:
         ]()  # signs of underlined headings, the highest level first
 
     def passages(self, lines: Iterable[str]) -> Iterator[Passage]:
-        """Yield the passages of lines, in order; lines are read as they are needed."""
+        """Yield the passages of lines, in order; lines are read when they are needed."""
         for section in self._sections(lines):
             heading = " > ".join(section.path)
             begin = self._short_heading(section.path)
@@ -182,7 +182,7 @@ class _Reader:
                 yield Passage(line, end_line, heading, body, f"{begin}{body}")
 
     def _bodies(self, text: str, begin: str) -> Iterator[tuple[int, str]]:
-        """Yield the parts of a text and where they begin.
+        """Yield the parts of a text and their offsets.
 
         Each fits the window behind the text ``begin``.
         """

@@ -50,7 +50,7 @@ def embed_file(
 ) -> EmbedReport:
     """Encode a source into a vector file with a manifest.
 
-    Without ``force`` one that appears meanwhile is refused.
+    Without ``force`` one that appears during the work is refused.
     """
     manifest = manifest_path(target)
     with atomic_path(manifest) as beside, atomic_path(target, replace=force) as temporary:

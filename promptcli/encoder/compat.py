@@ -1,4 +1,4 @@
-"""What lets an encoder stand in for a model of sentence-transformers, and for a transformer of
+"""The methods by which an encoder replaces a model of sentence-transformers, and a transformer of
 scikit-learn.
 """
 

@@ -34,7 +34,7 @@ class BuildContext:
             raise UsageError(f"{owner} no argument, but {self.argument!r} was given")
 
     def count(self, name: str, *, default: int | None = None) -> int | None:
-        """Return the argument as a whole number above 0."""
+        """Return the argument of the transform ``name`` as a whole number above 0."""
         if self.argument is None:
             return default
         if not self.argument.isdecimal() or int(self.argument) < 1:

@@ -316,7 +316,7 @@ class Encoder(SentenceTransformerMethods, ScikitLearnMethods):
 
         The next window is read while one is computed.
 
-        ``fresh_biases``: the biases of denoising are computed anew, so that the result does not
+        ``fresh_biases``: the biases of denoising are computed again, so that the result does not
         depend, even in the last bits, on earlier calls.
         """
         encoded = encode_windows(

@@ -93,9 +93,9 @@ class Encoding:
         """Plan the passes.
 
         Args:
-            encoders: Each gets vectors of its own.
+            encoders: Each gets its own vectors.
             most: Most sentences in a forward pass; by default a budget of tokens decides.
-            fresh_biases: Compute the biases of denoising anew. Those that an encoder keeps were
+            fresh_biases: Compute the biases of denoising again. Those that an encoder keeps were
                 computed in batches of earlier calls, which may change their last bits.
         """
         check_not_forked()
@@ -213,7 +213,7 @@ class _Group:
     ) -> None:
         self._encoders = encoders
         self._most = most
-        self._first = next(iter(encoders.values()))  # what they share is read from it
+        self._first = next(iter(encoders.values()))  # shared tokens are read from it
         self._averaging: dict[int, Tensor] = {}  # the tables whose rows are averaged: no layer runs
         self._deep: dict[int, Encodes] = {}
         self._needs = Needs()

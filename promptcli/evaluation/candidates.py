@@ -36,7 +36,7 @@ class Candidate:
     label: Label
     model: Encoder | Entry
     transfer: Recipe | None  #: recipe of transfer tasks, if it differs
-    word: str | None  #: as it was named
+    word: str | None  #: the name under which it was given
     choice: Choice  #: device, dtype and backend to open it with
 
     @classmethod
@@ -99,7 +99,7 @@ def load_named_tasks(
 
 
 def candidates_of(models: Sequence[Model]) -> list[tuple[Label, Candidate | PromptcliError]]:
-    """Return the label and candidate of each model, or why there is none.
+    """Return the label and candidate of each model, or the reason why it has none.
 
     Two words for one recipe have two labels.
     """
@@ -138,7 +138,7 @@ def open_candidates(
 ) -> tuple[dict[Label, Opened], dict[Label, PromptcliError]]:
     """Return the candidates with their encoders, and why others have none.
 
-    Those of one backbone share it.
+    Candidates of one backbone share it.
     """
     opened: dict[Label, Opened] = {}
     refused: dict[Label, PromptcliError] = {}
@@ -224,7 +224,7 @@ def _note_kept(known: int, total: int) -> None:
 
 
 def _note_figure(score: Score) -> None:
-    """Tell a figure as soon as it is known: the others may take long."""
+    """Report a score as soon as it is known: the others may take long."""
     interval = ""
     if score.ci95 is not None:
         low, high = score.ci95

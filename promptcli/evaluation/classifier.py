@@ -90,7 +90,7 @@ class ClassifierFit:
 
     train: RowNumbers  #: row numbers of the training examples
     held_out: RowNumbers  #: row numbers of the examples that end the training
-    #: weight decays, one classifier each; equally many in every fit of a call
+    #: weight decays, one classifier each; the same number in every fit of a call
     decay: Sequence[float]
     generator: np.random.RandomState  #: draws the order of the examples
 
@@ -145,7 +145,8 @@ def train(
 ) -> FittedClassifiers:
     """Train the classifiers of f fits of similar length side by side.
 
-    Features are (n, d + 1), labels (n,). ``advance`` is told how many fits have ended.
+    Features are (n, d + 1), labels (n,). ``advance`` is called with the number of fits that have
+    ended.
     """
     order = sorted(range(len(fits)), key=lambda number: -len(fits[number].train))
     first = _first_weights(features.shape[1] - 1, setting.classes, setting.seed)

@@ -145,7 +145,7 @@ def _check_finite(vectors: NDArray[Any], sentences: Sequence[str]) -> None:
 
 
 def _has_roles(encoder: Encoder | None) -> bool:
-    """Whether an encoder embeds queries or documents in a way of their own."""
+    """Whether an encoder embeds queries or documents with their own prompt."""
     if encoder is None:
         return False
     return any(encoder.in_role(role) is not encoder for role in ("query", "document"))
@@ -397,7 +397,7 @@ def _retrieve(
 def _ranked(
     each: Embedded, task: RetrievalTask, rows: RowOfSentence, depth: int
 ) -> NDArray[np.int64]:
-    """Return the numbers of the best documents for each query, best first; -1: no further one."""
+    """Return the positions of the best documents for each query, best first; -1: no further one."""
     rankings: list[Ranking] = []
     if task.ranking != "retrieval":
         words = Lexical.build(task.documents, np.arange(len(task.documents)))
@@ -427,7 +427,7 @@ def _in_role(each: Embedded, role: str, texts: list[str], rows: RowOfSentence) -
 
 
 def _numbers_of(rankings: Sequence[Ranking], depth: int) -> NDArray[np.int64]:
-    """Return the numbers in rankings as an array (n, depth), -1 where a ranking is shorter."""
+    """Return the positions in rankings as an array (n, depth), -1 where a ranking is shorter."""
     ranked = np.full((len(rankings), depth), -1)
     for row, (numbers, _) in enumerate(rankings):
         ranked[row, : len(numbers)] = numbers

@@ -229,14 +229,15 @@ def interval(values: NDArray[np.float64]) -> tuple[float, float]:
 
 # Retrieval: the rank of a query's documents when all documents are sorted by cosine.
 
-Grades = Sequence[Mapping[int, float]]  #: numbers of documents of a query -> their grades, above 0
+#: Position of a document of a query -> its grade, above 0.
+Grades = Sequence[Mapping[int, float]]
 _AT_ONCE = 256  #: queries compared with all documents at a time
 
 
 def nearest(
     queries: NDArray[np.floating], documents: NDArray[np.floating], depth: int
 ) -> NDArray[np.int64]:
-    """Return the numbers of the documents nearest to each query by cosine, nearest first.
+    """Return the positions of the documents nearest to each query by cosine, nearest first.
 
     Queries are (n, d), documents (m, d), the result is (n, depth).
     The earlier of equally near documents comes first. With fewer than ``depth`` documents all are

@@ -25,7 +25,7 @@ def words(text: str, *, query: bool = False) -> list[str]:
     case.
 
     In scripts without spaces they are single characters and pairs of neighbours; of a query the
-    pairs alone, and a character that stands alone.
+    pairs alone, and single characters.
 
     Example:
         >>> words("Le CAFÉ, 2 fois"), words("猫在"), words("猫在", query=True)

@@ -85,7 +85,7 @@ def _moments(cells: Any) -> Any:
 def moment(text: str) -> Any:
     """Return the beginning of a year, a month, a day or a minute as in a condition.
 
-    None if it is none of them.
+    None if it is not one of them.
     """
     whole = text + _REST_OF_DATE.get(len(text), "")
     found = _moments(pa.array([whole], pa.large_string()))
@@ -98,10 +98,10 @@ def moment(text: str) -> Any:
 class ColumnType:
     """A type of columns."""
 
-    read: Callable[[Any], Any]  #: the cells as values of the type; None if one of them is none
+    read: Callable[[Any], Any]  #: the cells as values of the type; None if one of them cannot be
     form: str  #: of a usual cell
-    one: str  #: what a cell is, for messages
-    wanted: str  #: what a condition compares it with, for messages
+    one: str  #: the type of a cell in words, for messages
+    wanted: str  #: the values that a condition compares it with, in words, for messages
 
 
 #: The cells of a column are of the first type that all of them have, and are compared with such

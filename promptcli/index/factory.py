@@ -68,7 +68,7 @@ class Recall:
 
 
 def choose(rows: int, width: int, target: float) -> tuple[str, str]:
-    """Return the factory string for n rows of d numbers and a recall@10, and the reason, one
+    """Return the factory string for n vectors of d dimensions and a recall@10, and the reason, one
     line.
     """
     if rows < EXACT or target >= 1:

@@ -112,7 +112,7 @@ def _single(number: int, text: str) -> Passage:
 
 
 def place_cells(file: str, passage: Passage) -> Cells:
-    """Return the columns that tell where a passage stands."""
+    """Return the columns with the place of a passage."""
     cells = (*line_cells(file, passage), ("end_line", str(passage.end_line)))
     if passage.heading:
         cells = (*cells, ("heading", passage.heading))
@@ -120,7 +120,7 @@ def place_cells(file: str, passage: Passage) -> Cells:
 
 
 def line_cells(file: str, line: Passage) -> Cells:
-    """Return the columns that tell where a line stands."""
+    """Return the columns with the place of a line."""
     return (("file", readable(file)), ("line", str(line.line)))
 
 
@@ -129,7 +129,7 @@ def place_ids(
 ) -> list[str]:
     """Return the ids of passages, ``FILE:FIRST-LAST``.
 
-    Of several on the same lines the second one ends in #2.
+    If several are on the same lines, the id of the second ends in #2.
 
     ``given`` holds how often each id was given, for further passages of the same file.
     """

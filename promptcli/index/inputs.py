@@ -315,7 +315,7 @@ def origin_of(encoder: "Encoder", documents: "Encoder", model: "Model | None" = 
     """
     word = model.model if isinstance(model, Choice) else model
     entry = None
-    if isinstance(word, str) and encoder.tensors():  # the registry holds its fitted numbers
+    if isinstance(word, str) and encoder.tensors():  # the registry holds its fitted tensors
         entry = word if word in encoders.open_registry().names() else None
     prompt = None
     if documents is not encoder:
@@ -392,7 +392,7 @@ def encoder_of(origin: Origin, model: "Model | None" = None) -> "Encoder":
 
 
 def _fitted(registry: Registry, recipe: dict[str, Any]) -> Iterator[Entry]:
-    """Yield the models of a recipe that hold fitted numbers: nothing else tells which one made
+    """Yield the models of a recipe that hold fitted tensors: nothing else tells which one made
     stored vectors.
     """
     for name in registry.names():

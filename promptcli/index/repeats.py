@@ -1,4 +1,4 @@
-"""Rows that an index would hold twice: their text is there under another id."""
+"""Rows that an index would hold twice: it has their text under another id."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ Hashes = NDArray[np.int64]
 class Repeats:
     """Finds rows whose text an index has under another id.
 
-    Of its texts and ids only hashes are kept.
+    Only hashes of its texts and ids are kept.
     """
 
     def __init__(self, index: VectorIndex) -> None:

@@ -72,13 +72,13 @@ class Origin:
 
     fingerprint: str  #: Two encoders are the same if and only if their fingerprints are equal.
     recipe: dict[str, Any]
-    #: The registry's model that holds its fitted numbers; None if the recipe is enough.
+    #: The registry's model that holds its fitted tensors; None if the recipe is enough.
     model: str | None
     provenance: dict[str, Any]  #: Where the backbone came from, and the precision it ran in.
     prompts: LeadingTexts = field(default_factory=LeadingTexts)  #: The model's.
     #: Name of the prompt that its rows begin with; None: the model's default.
     prompt: str | None = None
-    name: str = ""  #: Of the model, as it was opened.
+    name: str = ""  #: The name by which the model was opened.
 
     @property
     def text(self) -> str:
@@ -90,7 +90,7 @@ class Origin:
 class Reading:
     """How files become rows; the same for all files of an index."""
 
-    rows: str  #: Of texts, one of ``passages.WAYS``.
+    rows: str  #: How texts are read, one of ``passages.WAYS``.
     text_field: str | None = None  #: Column of the sentence in tables.
     #: Column of the id; ``-`` for row numbers; None: ``id``, if there is one.
     id_field: str | None = None
@@ -108,7 +108,7 @@ class StoredIndex:
     #: None: it is older than passages, and has the lines of texts as rows.
     reading: Reading | None = None
     folder: Path | None = None  #: Where it was read; None if it was made in memory.
-    stamp: Stamp | None = None  #: Of the folder then.
+    stamp: Stamp | None = None  #: State of that folder when it was read.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +265,7 @@ def create(
         with write_folder(folder, check=check) as new:
             yield Writer(new)
             check()
-            # nobody is to be changing it while it is replaced
+            # no one may change it while it is replaced
             if not there and (folder / MANIFEST).exists():
                 locks.enter_context(hold(folder / _LOCK))
             _keep_lock(folder, new)
@@ -354,7 +354,7 @@ def _load(folder: Path) -> StoredIndex:
 def stamp_of(folder: Path) -> Stamp | None:
     """Return the stamp of the index in a folder.
 
-    None if there is none, as in the middle of a replacement.
+    None if it is missing, as in the middle of a replacement.
     """
     try:
         manifest = os.stat(folder / MANIFEST)

@@ -45,7 +45,7 @@ _PLACE = re.compile(r":\d+(-\d+)?(#\d+)?$")
 
 
 class MostRowsError(UsageError):
-    """More than half of the rows of an index would be removed, and nobody has agreed."""
+    """More than half of the rows of an index would be removed, and the user has not agreed."""
 
     def __init__(self, question: str) -> None:
         super().__init__(f"{question} Agree with `yes`")
@@ -169,7 +169,7 @@ def sync_changes(
 
 
 class _Work:
-    """The rows of the files, and those of the index as it is."""
+    """The rows of the files, and the present rows of the index."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class _Work:
 
     @property
     def begins_again(self) -> bool:
-        """Whether all rows are encoded: the model is another one."""
+        """Whether all rows are encoded again because the model differs."""
         from promptcli.index import inputs
 
         if self.manifest is None or not inputs.is_named(self.model):

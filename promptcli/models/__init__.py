@@ -124,7 +124,7 @@ def import_model(
 def push(
     encoder: "Model", repo: str, *, private: bool = False, revision: str | None = None
 ) -> "Pushed":
-    """Send a model to the Hugging Face hub in one commit: card, recipe, learned numbers.
+    """Send a model to the Hugging Face hub in one commit: card, recipe, learned tensors.
 
     A backbone from the hub is named by id and revision; any other is sent as well. Sending the same
     model again makes no new commit; a changed one replaces the files of the last, and other files

@@ -1,7 +1,7 @@
 """An encoder as a folder: the same form in the registry, from ``Encoder.save``, ``push`` and
 ``pull``, and in exports.
 
-Learned and fitted numbers are in ``tensors.safetensors``, the rest of the entry in
+Learned and fitted tensors are in ``tensors.safetensors``, the rest of the entry in
 ``promptcli.json``, the backbone in ``backbone`` or in the folder itself, unless it is named by its
 hub id. ``modules.json`` is for sentence-transformers.
 """

@@ -279,7 +279,7 @@ def _sentence_transformers(folder: _Folder) -> Entry:
 def _config_of(folder: _Folder, inside: str) -> dict[str, Any]:
     """Return the configuration of a language model in a folder.
 
-    That of its base if it is an adapter.
+    An adapter has that of its base.
     """
     base = base_of(folder.name, folder.path / inside)
     if base is not None:

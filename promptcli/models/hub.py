@@ -188,7 +188,7 @@ def pull(
         backbone = Path(entry.recipe.backbone)
         pulled = {"pulled": {"repo": repo, "revision": commit}, "backbone": entry.recipe.backbone}
         entry = replace(entry, name=name, provenance={**manifest.provenance, **pulled})
-        if backbone == folder:  # the whole folder is the backbone; the entry stores its own numbers
+        if backbone == folder:  # the whole folder is the backbone; the entry stores its own tensors
             (folder / TENSORS).unlink(missing_ok=True)
         inside = backbone if backbone.is_relative_to(folder) else None
         return replace(

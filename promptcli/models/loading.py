@@ -37,7 +37,7 @@ DEFAULT = "mini"  #: the entry if nothing is chosen
 _MISTYPED = 0.75
 #: a head as a recipe: ``ditto:1-9``, ``last/ditto:1-9``
 _HEAD = re.compile(r"([\w-]+/)?ditto:\d+-\d+")
-#: Fields that fitted numbers depend on. If no model is chosen, a change of these starts from the
+#: Fields that fitted tensors depend on. If no model is chosen, a change of these starts from the
 #: plain recipe.
 _FITTED = ("backbone", "prompt", "pooling", "transforms", "denoise")
 #: a list of sentences, or a name for them: ``demo``, a task, a file
@@ -166,7 +166,7 @@ def entry_of(model: Model) -> Entry:
 def resolve(registry: Registry, choice: Choice) -> Entry:
     """Return the entry of a choice.
 
-    Without a model, changes apply to the default entry, or, if its learned numbers depend on one of
+    Without a model, changes apply to the default entry, or, if its learned tensors depend on one of
     them, to the plain ``Recipe()``. A recipe that does not name a backbone has the choice's. A
     changed entry has its own name, no scores, and is not in the registry.
     """
@@ -191,7 +191,7 @@ def resolve(registry: Registry, choice: Choice) -> Entry:
 
 
 def truncate_dim(entry: Entry, dim: int) -> Entry:
-    """Return an entry whose vectors are cut to the first ``dim`` numbers, and note what that
+    """Return an entry whose vectors are cut to the first ``dim`` dimensions, and note what that
     costs.
     """
     recipe = entry.recipe.truncated(dim)
@@ -262,7 +262,7 @@ def is_recipe(registry: Registry, text: str) -> bool:
 def with_changes(entry: Entry, changes: dict[str, Any]) -> Entry:
     """Return an entry with fields of its recipe changed.
 
-    Refuse a change that its fitted numbers forbid.
+    Refuse a change that its fitted tensors forbid.
     """
     # a new prompt has its own default
     if "prompt" in changes:
@@ -466,7 +466,7 @@ def cosines_of_pairs(
 ) -> NDArray[np.float32]:
     """Return the cosines (n,) of n sentences with n others.
 
-    That of a zero vector is 0, with a note.
+    The cosine of a zero vector is 0, with a note.
     """
     vectors = unit(encoder.encode([*first, *second], progress=progress))
     if zero := int((~vectors.any(axis=1)).sum()):

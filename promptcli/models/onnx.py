@@ -216,8 +216,9 @@ def write_openvino(encoder: Encoder, folder: Path, calibration: Sequence[str] = 
 
 
 def _leave_out_nan_checks(model: Any) -> None:
-    """Take softmax as it is: torch's export sets what is not a number to zero, which keeps OpenVINO
-    from fusing.
+    """Export a plain softmax.
+
+    torch's export sets what is not a number to zero, which keeps OpenVINO from fusing.
     """
     for node in model.get_ordered_ops():
         if node.get_type_name() == "IsNaN":

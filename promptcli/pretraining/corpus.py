@@ -115,7 +115,7 @@ class Corpus:
 
 
 def _long_enough(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the spans that are no shorter than a chunk may be, (n, 2)."""
+    """Return the spans that are long enough for a chunk, (n, 2)."""
     spans = np.stack([starts, ends], axis=1)
     return np.asarray(spans[ends - starts >= _SHORTEST])
 

@@ -69,7 +69,7 @@ def reproduce(
         force: Measure again what is cached.
 
     Yields:
-        The tables on their backbones, as they are measured; a failure does not end the others.
+        The tables on their backbones, each as soon as it is measured; one failure ends no others.
     """
     from promptcli.encoder.pooling import build_pooling
     from promptcli.reproducing.contexts import head_of, open_context

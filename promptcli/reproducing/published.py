@@ -100,7 +100,7 @@ def same_backbone(first: str, second: str) -> bool:
 def short_name(backbone: str) -> str:
     """Return a backbone's name without owner, folder and revision.
 
-    Of word vectors the papers' name.
+    Word vectors have the papers' name.
     """
     for name, prefix in GIVEN_AS.items():
         if backbone.startswith(prefix):

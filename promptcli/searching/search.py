@@ -344,7 +344,7 @@ def _choice(encoder: Encoder) -> str:
 def _poolings(encoder: Encoder, weights: Sequence[str]) -> list[str]:
     """Return the poolings to try, the recipe's own first.
 
-    Of ``attention`` the first layers and the last.
+    For ``attention``, the first layers and the last.
     """
     layers = encoder.backbone.n_layers
     states = [*(f"layer-{layer}" for layer in range(layers)), "last", "first-last", "first-last:1"]

@@ -342,7 +342,7 @@ ROUTES: dict[tuple[str, str], Handler] = {
 _STATUSES: dict[type[Exception], int] = {
     NotFoundError: 404,
     UsageError: 400,
-    ClientDisconnect: _LEFT,  # nobody receives it
+    ClientDisconnect: _LEFT,  # no client receives it
     Exception: 500,
 }
 

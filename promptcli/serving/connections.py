@@ -29,7 +29,7 @@ _CLOSING_SECONDS = 0.3
 #: Seconds after that in which accepted requests are answered; the process has ended 60 seconds
 #: after the signal.
 DRAIN_SECONDS = 50
-#: Descriptors that are left to files: indexes that are read anew, and libraries that are loaded
+#: Descriptors that are left for files: indexes that are read again, and libraries that are loaded
 #: late.
 _FILES = 32
 #: Connections that are accepted at a time; asyncio makes room for them only afterwards, out of
@@ -100,7 +100,7 @@ class Connection(H11Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether there is no request in work."""
+        """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -223,7 +223,7 @@ class Service:
         self._renewing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._refused: dict[
             str, Stamp | None
-        ] = {}  #: stamps of indexes that could not be read anew
+        ] = {}  #: stamps of indexes that could not be read again
         self.metrics = Metrics()
         self.batcher = Batcher(self.settings, self.metrics)
         self.metrics.watch(
@@ -372,7 +372,7 @@ class Service:
     ) -> Result:
         """Return a function's result, computed on the thread of searches.
 
-        The function gets another, which raises once nobody waits for the result: the client has
+        The function gets another, which raises once no one waits for the result: the client has
         gone, or the server has stopped.
         """
         left = threading.Event()

@@ -160,9 +160,9 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 
 def _remove_leftover(path: Path) -> None:
-    """Delete a temporary folder that nobody has locked.
+    """Delete a temporary folder that no process has locked.
 
-    Where there are no locks, one that rests for a day.
+    On a file system without locks, one that is a day old.
     """
     with contextlib.suppress(OSError):  # it is gone, or another user's
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

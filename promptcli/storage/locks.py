@@ -96,7 +96,7 @@ def _wait(acquired: Callable[[float], bool], what: Path, patience: float) -> Non
 
 @contextlib.contextmanager
 def in_use(file: Path) -> Iterator[None]:
-    """Let others see, while the block runs, that a file is in use, and what it describes.
+    """Show other processes, while the block runs, that a file is in use, and by what.
 
     Many may use one.
     """

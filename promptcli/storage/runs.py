@@ -47,7 +47,7 @@ class RunFolder:
 
     @property
     def given(self) -> dict[str, Any]:
-        """What the run was begun with; empty if there is no unfinished run."""
+        """The settings that the run began with; empty if no run is unfinished."""
         if not (self.begun and self._given.is_file()):
             return {}
         return read_document(

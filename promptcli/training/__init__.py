@@ -157,7 +157,7 @@ def is_begun(name: str) -> bool:
 def begun_trials(name: str) -> list[dict[str, Setting]]:
     """Return the trials of unfinished runs that ``train_sweep`` began under a name.
 
-    Empty if there are none.
+    Empty if it has none.
     """
     from promptcli.models.loading import open_registry
     from promptcli.storage.runs import RunFolder

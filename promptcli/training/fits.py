@@ -1,5 +1,5 @@
 """Fit what a recipe takes from sentences (TF-IDF weights, transforms, a flow), and choose a
-transform's numbers.
+transform's parameter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +53,7 @@ _BATCH = 32
 _CLIP = 1.0
 _SEED = 42  # of a flow's first weights and of the order; ours
 #: An encoder of all that comes before it, n sentences and a progress callback -> the fitted
-#: numbers.
+#: tensors.
 Fit = Callable[[Encoder, Sequence[str], Progress], dict[str, Tensor]]
 _EXPONENTS = ("0.125", "0.25", "0.375", "0.5", "0.625", "0.75", "1")
 
@@ -78,10 +78,10 @@ CANDIDATES: dict[str, Callable[[int], list[str]]] = {
 
 @dataclass(frozen=True)
 class FittedRecipe:
-    """A recipe and the numbers fitted for it."""
+    """A recipe and the tensors fitted for it."""
 
-    encoder: Encoder  #: its ``tensors()`` are the fitted numbers
-    #: ``fitted_on``, and ``selected_on``: how the last transform's numbers were chosen
+    encoder: Encoder  #: its ``tensors()`` are the fitted tensors
+    #: ``fitted_on``, and ``selected_on``: how the last transform's parameter was chosen
     provenance: dict[str, Any]
 
 
@@ -96,7 +96,7 @@ def fit_recipe(
 ) -> FittedRecipe:
     """Fit whatever the recipe needs, in order.
 
-    ``choose_by`` are pairs that choose the last transform's numbers.
+    ``choose_by`` are pairs that choose the last transform's parameter.
     """
     chosen_name = None
     if choose_by is not None:
@@ -132,7 +132,7 @@ def fit_recipe(
 
 
 def _check_selection(recipe: Recipe, task: STSTask) -> str:
-    """Return the name of the transform whose numbers are to be chosen."""
+    """Return the name of the transform whose parameter is to be chosen."""
     if task.label in TASKS and task.split == "test":
         raise UsageError(
             f"{task.label} is a test set; choose by STS-B:dev, demo:dev or a FILE of graded pairs"
@@ -195,7 +195,7 @@ def _select(
 def fit_flow(
     vectors: np.ndarray, *, device: torch.device | str = "cpu", progress: Progress = silent
 ) -> dict[str, Tensor]:
-    """Return the numbers of a flow trained on vectors (n, d) float32, by name.
+    """Return the parameters of a flow trained on vectors (n, d) float32, by name.
 
     The published code computes the vectors again in each step, with the frozen BERT's dropout on;
     ours come from one pass without dropout, which is many times faster. Batches are full; the rest
@@ -223,18 +223,18 @@ def fit_flow(
     return {name: tensor.cpu() for name, tensor in glow.named_tensors().items()}
 
 
-def _of_vectors(fit_numbers: Callable[[np.ndarray], dict[str, Tensor]]) -> Fit:
+def _of_vectors(fit_tensors: Callable[[np.ndarray], dict[str, Tensor]]) -> Fit:
     """Return a fit to the vectors (n, d), a sentence counted as often as it occurs."""
-    return lambda encoder, sentences, progress: fit_numbers(
+    return lambda encoder, sentences, progress: fit_tensors(
         encoder.encode(sentences, progress=progress)
     )
 
 
-def _of_tokens(fit_numbers: Callable[[list[list[int]], Backbone], dict[str, Tensor]]) -> Fit:
+def _of_tokens(fit_tensors: Callable[[list[list[int]], Backbone], dict[str, Tensor]]) -> Fit:
     def fit(encoder: Encoder, sentences: Sequence[str], progress: Progress) -> dict[str, Tensor]:
         rows = encoder.inputs(sentences).rows
         progress(len(rows))
-        return fit_numbers(rows, encoder.backbone)
+        return fit_tensors(rows, encoder.backbone)
 
     return fit
 
@@ -257,7 +257,7 @@ _PASSES = {"flow": 2}  # over the sentences, if not one
 
 
 def _plan(recipe: Recipe) -> list[tuple[str, Recipe]]:
-    """Return the names of a recipe's fits, in order, each with the recipe of what comes before."""
+    """Return the names of a recipe's fits in order, each with the recipe of the steps before it."""
     states, _, weights = recipe.pooling.partition("/")
     planned = []
     if weights in FITS:

@@ -1,4 +1,4 @@
-"""What the environment says of the other processes of a run: ``accelerate launch``, ``torchrun``
+"""The other processes of a run, read from the environment: ``accelerate launch``, ``torchrun``
 and MPI set it.
 
 A launcher's variables stay behind in interactive shells and batch jobs; a process that has only
@@ -49,7 +49,7 @@ class Launch:
 
 
 def launch(environ: Mapping[str, str]) -> Launch:
-    """Return the processes that the environment tells of; refuse values that are no numbers."""
+    """Return the processes that the environment declares; refuse values that are not numbers."""
     for family in FAMILIES:
         number = _number(family.size, environ)
         if number < 2:
@@ -70,7 +70,7 @@ def launch(environ: Mapping[str, str]) -> Launch:
 
 @contextlib.contextmanager
 def environment_of(launched: Launch) -> Iterator[None]:
-    """Hide the variables from libraries that would look for other processes, if there are none."""
+    """If this is the only process, hide the variables from libraries that would look for others."""
     if launched.number > 1:
         hidden = {}
     else:

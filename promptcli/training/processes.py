@@ -57,7 +57,7 @@ class Processes:
     def join(self, rows: Tensor, total: int) -> Tensor:
         """Return the vectors of the complete batch, (total, d).
 
-        Those of this process carry gradient.
+        The rows of this process carry gradient.
         """
         if self.number == 1:
             return rows
@@ -99,7 +99,7 @@ class Processes:
 
 @contextlib.contextmanager
 def _together(number: int) -> Iterator[None]:
-    """Say in one line that the other processes are not there, or have ended."""
+    """Report in one line that the other processes are missing or have ended."""
     try:
         yield
     except RuntimeError as error:

@@ -96,7 +96,7 @@ class Trained:
 
     @property
     def begun(self) -> dict[str, float]:
-        """The same of the method's own start: the numbers that it learns, as drawn.
+        """The same of the method's own start: the tensors that it learns, as drawn.
 
         Empty if that is ``untrained``.
         """
@@ -320,7 +320,7 @@ class TrainingJob:
         }
 
     def resumed(self, folder: Path) -> "TrainingJob":
-        """Return the job with what is not given as the run in ``folder`` was begun with."""
+        """Return the job, completed by the settings that the run in ``folder`` began with."""
         given = RunFolder(folder).given
         if not given:
             return self
@@ -614,7 +614,7 @@ def _models(settings: TrainingSettings) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What a run learns from, and what it is measured on."""
+    """The examples that a run learns from, and the tasks that it is measured on."""
 
     backbone: str
     source: str  #: names the examples

@@ -77,7 +77,7 @@ def run_trials(
 
 
 def _places(job: TrainingJob, described: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the files of a description as they are named from every folder."""
+    """Return the files of a description by names that hold in every folder."""
     given = job.given()
     backbone = portable_name(described["backbone"])
     data = described["data"]
@@ -98,9 +98,7 @@ def _absolute(name: str) -> str:
 
 
 def _check_free(registry: Registry, trial_names: Sequence[str], name: str) -> None:
-    """Refuse models that have the names of trials and are none: they would be taken for some, and
-    removed.
-    """
+    """Refuse models that have the names of trials but are not trials: they would be removed."""
     for taken in sorted(set(trial_names) & set(registry.names())):
         raise UsageError(
             f"model {taken!r} has the name of a run of {name!r}; give another `name`, or remove the"
@@ -157,7 +155,7 @@ def _recorded(
 
 
 def shown(changes: Mapping[str, Setting]) -> str:
-    """Return changes of settings as they are typed: ``learning-rate 0.0001, seed 1``."""
+    """Return changes of settings as the command line spells them: ``learning-rate 0.0001``."""
     written = []
     for field, value in changes.items():
         if isinstance(value, bool):

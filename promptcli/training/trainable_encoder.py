@@ -122,7 +122,7 @@ class TrainableEncoder(nn.Module):
             words.sparse = True
             words.weight.register_post_accumulate_grad_hook(_make_dense)
         views = {prompt: self._view(prompt) for prompt in dict.fromkeys(prompts)}
-        #: The encoders of the views; they share the learned numbers of prompt and pooling.
+        #: The encoders of the views; they share the learned tensors of prompt and pooling.
         self.views = tuple(views[prompt] for prompt in prompts)
         backbone.set_dropout(settings.dropout)
         if isinstance(settings, LoRASettings):

@@ -50,7 +50,7 @@ from promptcli.training.trainable_encoder import TokenizedView, TrainableEncoder
 _PRIME = 1_000_003  # spreads seeds, so that no two runs share a step's dropout
 _STRIDE = 7_919  # spreads them over processes
 _LEAST_TOKENS = 64  # of a pass, when memory runs out
-_DECAY_STEPS = 100  # after so many the weight of the masked-LM loss has decayed by its factor
+_DECAY_STEPS = 100  # steps after which the weight of the masked-LM loss has decayed by its factor
 
 
 @dataclass(frozen=True)
@@ -381,7 +381,7 @@ class Trainer:
             ) from None
 
     def _is_scored(self, done: int) -> bool:
-        """Return whether the learner is scored, and its state kept, after so many steps."""
+        """Return whether the learner is scored, and its state kept, after n steps."""
         if done == self.steps and (self.settings.scored == "also-ends" or not self.dev_scores):
             return True
         return done % self.settings.eval_steps == 0

@@ -76,7 +76,7 @@ def document(score):
 
 @pytest.fixture
 def entry(registry):
-    """A registry entry with fitted numbers."""
+    """A registry entry with fitted tensors."""
     registry.save(Entry("mine", RECIPES["whitening"], tensors={"mean": torch.zeros(3)}))
     return registry
 

@@ -132,7 +132,7 @@ def test_numbers_that_are_not_allowed(spec, message, tiny_backbone):
     "spec", ["all-but-the-top:3", "spectral:2-5", "whitening:6:0.25", "whitening:all:0.25"]
 )
 def test_a_saved_one_gives_the_same_vectors(spec, tiny_folder, home):
-    """Also with what stays of the fitted numbers: those that the spec uses."""
+    """Also with what stays of the fitted tensors: those that the spec uses."""
     recipe = Recipe(backbone=str(tiny_folder("bert")), transforms=(spec,))
     encoder = fit_recipe(recipe, MANY, dtype="float32").encoder
     Registry(home).save(Entry("mine", encoder.recipe, encoder.tensors()))

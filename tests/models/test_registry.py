@@ -181,7 +181,7 @@ PLAIN = Recipe(transforms=("whitening:2",))
         (
             Choice(changes={"denoise": "none"}),
             Recipe(),
-        ),  # its learned numbers are of its own recipe
+        ),  # its learned tensors are of its own recipe
         (Choice(changes={"transforms": ("flow",)}), Recipe(transforms=("flow",))),
         (Choice(changes={"backbone": "other"}), Recipe(backbone="other")),
         (Choice(backbone="other"), Recipe(backbone="other")),

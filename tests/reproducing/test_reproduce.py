@@ -577,7 +577,7 @@ def test_training_leaves_the_other_rows_alone_and_is_cached(
     # published for
     assert trained == [(False, False), (True, False), (True, True)]
     for figures in (tmp_path / "figures").glob("*.json"):
-        figures.unlink()  # the learned numbers are kept next to them
+        figures.unlink()  # the learned tensors are kept next to them
     assert (
         measure_table(table("promptbert/8"), context(corpus=examples, seeds=(42,))) == found
         and len(trained) == 3

@@ -57,7 +57,7 @@ class Manifest:
     recipe: dict[str, Any]
     fingerprint: str
     model: dict[str, Any]  #: the backbone's origin, and the precision it computed in
-    name: str = ""  #: of the model, as it was opened
+    name: str = ""  #: the name by which the model was opened
     prompts: LeadingTexts = field(
         default_factory=LeadingTexts
     )  #: of the model, for the queries of an index

@@ -244,7 +244,7 @@ class Block(NamedTuple):
     texts: Sequence[str] | None  #: None if the file has none
     row: int = 0  #: number of the first row
     cells: Any = None  #: the other columns, an Arrow array of maps; None if the file has none
-    #: which rows had a blank text, if they have no texts but that is known
+    #: which rows had a blank text, if the file has no texts but says so
     blank: NDArray[np.bool_] | None = None
 
 

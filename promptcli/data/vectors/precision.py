@@ -98,7 +98,7 @@ PRECISIONS: dict[str, Precision] = {
 
 @dataclass(frozen=True)
 class Quantized:
-    """n vectors of d numbers in fewer bytes."""
+    """n vectors of d dimensions in fewer bytes."""
 
     #: (n, d) float32, float16 or int8; packed bits (n, ceil(d / 8)) int8 or uint8.
     matrix: NDArray[Any]

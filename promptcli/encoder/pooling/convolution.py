@@ -15,7 +15,7 @@ from promptcli.errors import unknown
 KERNELS = (1, 3, 5)  #: kernel sizes
 CHANNELS = 256  #: of each kernel size: 3 x 256 = 768 features a token
 _PREFIX = "cnn."
-#: what follows each convolution: the paper has ReLU, the released code nothing
+#: the activation after each convolution: ReLU in the paper, none in the released code
 _ACTIVATIONS = (
     "relu",
     "linear",

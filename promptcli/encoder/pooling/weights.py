@@ -17,7 +17,7 @@ from promptcli.errors import UsageError, WrongKindError
 
 
 class Weights(ABC):
-    """w_t of h = sum_t w_t x_t; most have no fitted numbers and leave sentences unchanged."""
+    """w_t of h = sum_t w_t x_t; most have no fitted tensors and leave sentences unchanged."""
 
     spec: str  #: name and argument in full, as a recipe writes them
     needs = Needs()  #: backbone outputs that the weights read (diagonals, or one slot)

@@ -25,7 +25,7 @@ class DeepPrefix(Prompt):
 
     Keys and values are learned directly, with no network that makes them (no reparametrisation).
 
-    The prefix is attended to, but has no hidden states of its own: pooling never sees it. As in the
+    The prefix is attended to, but has no hidden states: pooling never sees it. As in the
     published code the positions of the tokens start after it.
     """
 

@@ -86,7 +86,7 @@ class LookedUpSoftTemplate(SoftTemplate):
     def attach(self, batch: Batch) -> Batch:
         """Return the batch with the vectors at the last occurrence of each word.
 
-        Of several in one place the last.
+        If several share one place, the last.
         """
         words = self._words
         steps = torch.arange(batch.ids.size(1), device=batch.ids.device)

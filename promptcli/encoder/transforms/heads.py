@@ -86,7 +86,7 @@ def _mlm(context: BuildContext) -> nn.Module:
     """Dense, GELU and LayerNorm, starting as the pre-trained head's (supervised PromptBERT,
     OptiPrompt).
 
-    Learned numbers need no pre-trained head: an author's checkpoint has none beside them.
+    Learned tensors need no pre-trained head: an author's checkpoint has none beside them.
     """
     try:
         return context.backbone.new_transform()

@@ -26,7 +26,7 @@ class AugmentationSettings(ContrastiveSettings):
     )
     augment_second: str = setting("shuffle", "second view, as the first.", choices=AUGMENTATIONS)
     cutoff_rate: float = setting(
-        0.2, "share of tokens, features or numbers set to 0.", min=0, max=0.99
+        0.2, "share of tokens, features or single values set to 0.", min=0, max=0.99
     )
 
     @property

@@ -160,7 +160,7 @@ class Method:
     def head(self, family: str, settings: TrainingSettings) -> str | None:
         """Return the head while training.
 
-        None that would be dropped if the first numbers of vectors have a loss.
+        None that would be dropped if the first dimensions of vectors have a loss.
         """
         head = self.variant(family).head
         return head if keeps_head(settings) or not getattr(settings, "dims", "") else None

@@ -1,8 +1,8 @@
 """Hyper-parameters of a run: those that every method has, and groups of those that some methods
 share.
 
-A field's metadata: that of ``settings.setting``, and ``published``: what the printed figures were
-made with, where the papers and their code, or we, would do otherwise.
+A field's metadata is that of ``settings.setting``, and ``published``: the value behind the printed
+figures, if it differs from that of the papers' text, of their code, or of our choice.
 """
 
 import dataclasses
@@ -135,7 +135,7 @@ class ContrastiveSettings(TrainingSettings):
     )
     dims: str = setting(
         "",
-        "Also the loss of the first numbers of the vectors, e.g. 256,128,64, which `dim` may cut"
+        "Also the loss of the first dimensions of the vectors, e.g. 256,128,64, which `dim` may cut"
         " them to (Matryoshka).",
     )
     mine: str = setting(

@@ -47,7 +47,7 @@ def _feature_cutoff(batch: Batch, rate: float) -> Batch:
 
 
 def _dropout(batch: Batch, rate: float) -> Batch:
-    """Set single numbers to 0; the others are not scaled, as in the published code."""
+    """Set single values to 0; the others are not scaled, as in the published code."""
 
     def cut(output: Tensor) -> Tensor:
         elements = output.flatten(1).unsqueeze(2)  # (n, t d, 1)

@@ -283,7 +283,7 @@ class Ranking(Contrastive[RankCSESettings]):
     """A sentence ranks those of the batch by their cosines, as a teacher does (RankCSE).
 
     The loss is InfoNCE + consistency_weight * consistency + ranking_weight * (ListNet or ListMLE).
-    Of the teacher only its cosines count, at any width.
+    Only the teacher's cosines count, at any width.
     """
 
     layouts = (SENTENCES,)

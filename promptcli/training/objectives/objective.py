@@ -65,7 +65,7 @@ class Objective(nn.Module, Generic[Settings]):
         return (encoder.hidden(sides),)
 
     def at_widths(self, views: Sequence[Tensor]) -> Iterator[Sequence[Tensor]]:
-        """Yield the views (n, d), then their first k numbers for each k of ``dims`` below d."""
+        """Yield the views (n, d), then their first k dimensions for each k of ``dims`` below d."""
         yield views
         for width in self._widths:
             yield [view[:, :width] for view in views]
